@@ -1,0 +1,81 @@
+"""The SL catalogue: every code that safelaunch can print, with its title and where its text lives.
+
+A code once shipped keeps its meaning. `safelaunch explain CODE` prints the docstring found at `text`
+(`module:function`), so that the explanation cannot drift from the code that concludes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXIT_OK = 0
+EXIT_SCRIPT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_REFUSED = 69
+EXIT_OUR_FAULT = 70
+EXIT_INFRASTRUCTURE = 75
+EXIT_PROFILE = 78
+EXIT_HANG = 124
+EXIT_SIGINT = 130
+EXIT_SIGTERM = 143
+
+
+@dataclass(frozen=True)
+class Code:
+    """One entry: `code`, a machine-readable `slug`, a `title` of one line, and where its text lives."""
+
+    code: str
+    slug: str
+    title: str
+    text: str
+
+
+CATALOGUE: dict[str, Code] = {
+    entry.code: entry
+    for entry in (
+        # SL0xx: usage
+        Code("SL001", "usage", "the command line cannot be understood", "safelaunch.settings.options:parse"),
+        Code("SL002", "script", "the training script cannot be run", "safelaunch.launch.plan:check_script"),
+        Code("SL003", "run-dir", "the run directory cannot be used", "safelaunch.launch.run_dir:create"),
+        Code("SL004", "run-id", "the run id cannot name a folder", "safelaunch.launch.run_dir:check_run_id"),
+        # SL1xx: preflight
+        Code("SL101", "nofile", "the limit of open files is too low", "safelaunch.preflight.limits:open_files"),
+        Code("SL102", "port-in-use", "the rendezvous port is taken", "safelaunch.preflight.network:port"),
+        Code("SL103", "name-resolution", "a host name does not resolve", "safelaunch.preflight.network:names"),
+        Code("SL104", "shm", "/dev/shm is too small", "safelaunch.preflight.limits:shared_memory"),
+        Code("SL105", "disk", "the disk of the run directory is full", "safelaunch.preflight.limits:disk"),
+        Code("SL106", "memory-limit", "the memory limit is too low", "safelaunch.preflight.limits:memory"),
+        Code("SL107", "gpu-count", "fewer GPUs are visible than ranks need", "safelaunch.preflight.gpu:count"),
+        Code("SL108", "gpu-driver", "the GPU driver does not answer", "safelaunch.preflight.gpu:driver"),
+        Code("SL109", "gpu-busy", "another process holds a GPU", "safelaunch.preflight.gpu:leftovers"),
+        Code("SL110", "leftover-run", "processes of an earlier run are alive", "safelaunch.preflight.leftovers:earlier_runs"),
+        Code("SL111", "collective", "a real collective failed on this node", "safelaunch.preflight.collective:collective"),
+        # SL2xx: profiles and environment
+        Code("SL201", "profile-missing", "the profile cannot be found or read", "safelaunch.settings.profile:find"),
+        Code("SL202", "profile-syntax", "the profile is not valid TOML", "safelaunch.settings.profile:parse_file"),
+        Code("SL203", "profile-key", "the profile has an unknown key", "safelaunch.settings.schema:check_key"),
+        Code("SL204", "profile-value", "the profile has a value of the wrong type", "safelaunch.settings.schema:check_value"),
+        Code("SL205", "profile-cycle", "the profile extends itself", "safelaunch.settings.profile:load"),
+        Code("SL206", "shell-wins", "a shell variable beats a profile", "safelaunch.settings.resolve:apply_shell"),
+        # SL4xx: crashes
+        Code("SL401", "exception", "one rank raised an exception", "safelaunch.diagnosis.crash:exception"),
+        Code("SL402", "exception-everywhere", "every rank raised the same exception", "safelaunch.diagnosis.crash:exception_everywhere"),
+        Code("SL403", "killed", "a rank was killed by a signal from outside", "safelaunch.diagnosis.crash:killed"),
+        Code("SL404", "out-of-memory", "the kernel killed a rank for memory", "safelaunch.diagnosis.crash:out_of_memory"),
+        Code("SL405", "segfault", "a rank crashed in native code", "safelaunch.diagnosis.crash:native_crash"),
+        Code("SL406", "abort", "a rank aborted", "safelaunch.diagnosis.crash:native_crash"),
+        Code("SL407", "silent-exit", "a rank exited with an error code and no exception", "safelaunch.diagnosis.crash:silent_exit"),
+        Code("SL408", "early-exit", "a rank exited with 0 while its peers waited", "safelaunch.diagnosis.crash:early_exit"),
+        Code("SL409", "import-error", "a rank could not import or parse the program", "safelaunch.diagnosis.crash:exception"),
+        Code("SL410", "size-mismatch", "ranks brought different tensors to one collective", "safelaunch.diagnosis.mismatch:size_mismatch"),
+        Code("SL411", "operation-mismatch", "ranks called different collectives at the same point", "safelaunch.diagnosis.mismatch:operation_mismatch"),
+        Code("SL412", "connection-lost", "ranks lost their connections and no rank failed first", "safelaunch.diagnosis.crash:connection_lost"),
+        Code("SL499", "cannot-tell", "ranks failed and the evidence does not say who was first", "safelaunch.diagnosis.crash:cannot_tell"),
+        # SL6xx: infrastructure
+        Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "safelaunch.launch.supervisor:agent_lost"),
+        Code("SL602", "rendezvous", "the rendezvous failed", "safelaunch.launch.supervisor:rendezvous_failed"),
+        # SL9xx: our own
+        Code("SL901", "internal", "safelaunch itself failed", "safelaunch.cli.main:internal_error"),
+        Code("SL902", "degraded", "a part of the watching is missing", "safelaunch.launch.supervisor:degraded"),
+    )
+}
