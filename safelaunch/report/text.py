@@ -1,0 +1,52 @@
+"""The one renderer of diagnostics: findings, errors and verdicts look alike on a terminal.
+
+```
+error[SL401]: rank 2 raised ValueError: loss is nan
+  --> train.py:88 in train_step   (host node-b, pid 4127)
+   = because: ranks 0, 1 and 3 lost their connection to it
+   = help: look at the traceback above
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from safelaunch.model import Diagnostic, Finding
+from safelaunch.report.palette import PLAIN, Palette
+
+LABELS = {"error": "error", "warning": "warning", "note": "note", "unchecked": "unchecked", "ok": "ok"}
+STYLES = {"error": "error", "warning": "warning", "note": "dim", "unchecked": "warning", "ok": "good"}
+
+
+def diagnostic(
+    item: Diagnostic,
+    *,
+    severity: str = "",
+    location: str = "",
+    fields: Iterable[tuple[str, str]] = (),
+    palette: Palette = PLAIN,
+) -> list[str]:
+    """Lines for one diagnostic.
+
+    Args:
+        item: what to print.
+        severity: overrides the finding's own; a bare diagnostic is an error.
+        location: text after `-->`, left out when empty.
+        fields: further `= name: text` lines, printed between `because` and `help`.
+        palette: colours.
+    """
+    severity = severity or (item.severity if isinstance(item, Finding) else "error")
+    head = palette.paint(STYLES[severity], f"{LABELS[severity]}[{item.code}]")
+    lines = [f"{head}: {palette.paint('strong', item.summary)}"]
+    if location:
+        lines.append(f"  {palette.paint('dim', '-->')} {location}")
+    lines += [_field("because", text, palette) for text in item.because]
+    lines += [_field(name, text, palette) for name, text in fields]
+    if item.remedy:
+        lines.append(_field("help", item.remedy, palette))
+    return lines
+
+
+def _field(name: str, text: str, palette: Palette) -> str:
+    return f"   {palette.paint('dim', '=')} {name}: {text}"
