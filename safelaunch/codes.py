@@ -65,17 +65,17 @@ CATALOGUE: dict[str, Code] = {
         Code("SL405", "segfault", "a rank crashed in native code", "safelaunch.diagnosis.crash:native_crash"),
         Code("SL406", "abort", "a rank aborted", "safelaunch.diagnosis.crash:native_crash"),
         Code("SL407", "silent-exit", "a rank exited with an error code and no exception", "safelaunch.diagnosis.crash:silent_exit"),
-        Code("SL408", "early-exit", "a rank exited with 0 while its peers waited", "safelaunch.diagnosis.crash:early_exit"),
+        Code("SL408", "early-exit", "a rank exited with 0 while its peers waited", "safelaunch.diagnosis.early:early_exit"),
         Code("SL409", "import-error", "a rank could not import or parse the program", "safelaunch.diagnosis.crash:exception"),
         Code("SL410", "size-mismatch", "ranks brought different tensors to one collective", "safelaunch.diagnosis.mismatch:size_mismatch"),
         Code("SL411", "operation-mismatch", "ranks called different collectives at the same point", "safelaunch.diagnosis.mismatch:operation_mismatch"),
         Code("SL412", "connection-lost", "ranks lost their connections and no rank failed first", "safelaunch.diagnosis.crash:connection_lost"),
         Code("SL499", "cannot-tell", "ranks failed and the evidence does not say who was first", "safelaunch.diagnosis.crash:cannot_tell"),
         # SL6xx: infrastructure
-        Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "safelaunch.launch.supervisor:agent_lost"),
-        Code("SL602", "rendezvous", "the rendezvous failed", "safelaunch.launch.supervisor:rendezvous_failed"),
+        Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "safelaunch.diagnosis.infra:agent_lost"),
+        Code("SL602", "rendezvous", "the rendezvous failed", "safelaunch.diagnosis.infra:rendezvous_failed"),
         # SL9xx: our own
         Code("SL901", "internal", "safelaunch itself failed", "safelaunch.cli.main:internal_error"),
-        Code("SL902", "degraded", "a part of the watching is missing", "safelaunch.launch.supervisor:degraded"),
+        Code("SL902", "degraded", "a part of the watching is missing", "safelaunch.launch.supervisor:Supervisor.on_degraded"),
     )
 }

@@ -112,10 +112,8 @@ class LaunchPlan:
     script_args: tuple[str, ...]
     torchrun: dict[str, Any]
     env: dict[str, str]
-    job: Job
     shutdown_timeout: float
     process_group_timeout: float | None = None
-    verbosity: int = 0
 
 
 # ------------------------------------------------------------------------------------------ diagnostics
@@ -209,6 +207,39 @@ class Exit:
 
 
 @dataclass(frozen=True)
+class WorkerProcess:
+    """One rank's process as the agent started it. `start` is /proc's start time in ticks; `rank_dir` is where the
+    worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none)."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    start: int
+    rank_dir: str
+    black_box: str = ""
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True)
+class WorkerGroup:
+    """The workers of one attempt on this node."""
+
+    attempt: int
+    world_size: int
+    local_world_size: int
+    workers: tuple[WorkerProcess, ...] = ()
+
+    @property
+    def alive(self) -> tuple[WorkerProcess, ...]:
+        return tuple(worker for worker in self.workers if worker.exit is None)
+
+    @property
+    def started(self) -> bool:
+        """Whether all workers of this node have been started."""
+        return len(self.workers) == self.local_world_size
+
+
+@dataclass(frozen=True)
 class PyError:
     """An uncaught Python exception, as the worker recorded it before its interpreter shut down.
 
@@ -239,6 +270,7 @@ class Collective:
     dtype: str
     done: bool
     t: float
+    group_size: int = 0
     location: Location | None = None
 
 
@@ -255,9 +287,9 @@ class Stack:
 class RankFacts:
     """All that is known of one rank at an incident.
 
-    `ended_by_us` is true for an exit after safelaunch or the agent had begun to end the group. `exit_call` is
-    the line that called `os._exit` or `sys.exit`, where one did. `missing` lists evidence that could not be
-    had, each with its reason.
+    `exit_call` is the line that called `os._exit` or `sys.exit`, where one did. `state` is /proc's letter of a
+    living rank. `watched` is false where the bootstrap did not run in the rank's process (not Python, or a Python
+    that ignores its environment). `missing` lists evidence that could not be had, each with its reason.
     """
 
     rank: int
@@ -270,7 +302,6 @@ class RankFacts:
     exit_call: Location | None = None
     collectives: tuple[Collective, ...] = ()
     state: str = ""
-    ended_by_us: bool = False
     watched: bool = True
     missing: tuple[str, ...] = ()
 
@@ -286,6 +317,29 @@ class Incident:
     attempt: int
     ranks: tuple[int, ...]
     t: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one collector found about one rank: `data`, or the reason why there is none."""
+
+    source: str
+    rank: int
+    data: dict[str, Any] | None = None
+    unavailable: str = ""
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class AgentEnd:
+    """How the agent ended without success: what it said (`phase`, `type`, `message`), or the status of a process
+    that said nothing."""
+
+    phase: str = ""
+    type: str = ""
+    message: str = ""
+    exit: Exit | None = None
+    workers_started: bool = False
 
 
 @dataclass(frozen=True)

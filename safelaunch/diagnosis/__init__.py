@@ -1,1 +1,37 @@
+"""Pure rules over evidence: `Case -> Verdict`, the same live and from a bundle on another machine.
 
+A rule is `def rule(case: Case) -> Verdict | None`; its docstring is what `safelaunch explain` prints. The first
+rule that concludes wins, so the order goes from evidence that proves to evidence that is left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from safelaunch.diagnosis import crash, early, mismatch
+from safelaunch.model import Case, Verdict
+
+Rule = Callable[[Case], Verdict | None]
+
+RULES: tuple[Rule, ...] = (
+    mismatch.size_mismatch,
+    mismatch.operation_mismatch,
+    early.early_exit,
+    crash.exception_everywhere,
+    crash.exception,
+    crash.out_of_memory,
+    crash.killed,
+    crash.native_crash,
+    crash.silent_exit,
+    crash.connection_lost,
+    crash.cannot_tell,
+)
+
+
+def diagnose(case: Case) -> Verdict:
+    """The verdict of the first rule that concludes; the last one always does."""
+    for rule in RULES:
+        verdict = rule(case)
+        if verdict is not None:
+            return verdict
+    raise AssertionError("cannot_tell concludes always")

@@ -1,1 +1,22 @@
+"""Evidence: what can be known of each rank, taken before anything is killed.
 
+A collector is `collect(incident, worker, deadline) -> Evidence`; `deadline` is CLOCK_MONOTONIC. It never raises,
+never outlives its deadline and never waits for a process that the kernel holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from safelaunch.evidence import black_box, errors, faults, kernel, stacks
+from safelaunch.model import Evidence, Incident, WorkerProcess
+
+Collector = Callable[[Incident, WorkerProcess, float], Evidence]
+
+# What will not wait: peers of a dead rank end within milliseconds. In the order that disturbs least.
+URGENT: tuple[Collector, ...] = (kernel.collect, stacks.collect)
+
+# What ranks leave on disk and in memory that outlives them.
+LASTING: tuple[Collector, ...] = (errors.collect, faults.collect, black_box.collect)
+
+COLLECTORS = URGENT + LASTING

@@ -1,0 +1,16 @@
+"""`python -m safelaunch`, and the console script."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry of the console script."""
+    from safelaunch.cli.main import main as run
+
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Runs in: agent. One launch through torch's own `config_from_args` and `elastic_launch`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import uuid
+from argparse import Namespace
+from typing import Any
+
+import torch.distributed.elastic.multiprocessing.api as multiprocessing_api
+import torch.distributed.run as torchrun
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from safelaunch.agent.channel import Channel
+from safelaunch.agent.workers import WorkerGroups
+from safelaunch.model import LaunchPlan
+
+RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+class RunDirLogs(DefaultLogsSpecs):
+    """Torch's logs in our run directory: `attempt_0/rank_003/{stdout,stderr}.log`."""
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        self._run_log_dir = self._root_log_dir
+        dest = super().reify(envs)
+        for local_rank, env in envs.items():
+            error_file = env.get("TORCHELASTIC_ERROR_FILE")
+            if not error_file:
+                continue
+            old = os.path.dirname(error_file)
+            new = os.path.join(os.path.dirname(old), f"rank_{int(env['RANK']):03d}")
+            os.rename(old, new)
+            env["TORCHELASTIC_ERROR_FILE"] = os.path.join(new, "error.json")
+            for paths in (dest.stdouts, dest.stderrs, dest.tee_stdouts, dest.tee_stderrs, dest.error_files):
+                path = paths.get(local_rank)
+                if path and path.startswith(old + os.sep):
+                    paths[local_rank] = new + path[len(old) :]
+        return dest
+
+
+def torchrun_args(plan: LaunchPlan) -> Namespace:
+    """The plan as torchrun's own parser would have returned it, with the free port of torch >= 2.12 for all."""
+    args = torchrun.get_args_parser().parse_args(["--nnodes", "1", plan.script])
+    for name, value in plan.torchrun.items():
+        setattr(args, name, value)
+    args.training_script_args = list(plan.script_args)
+    one_node = torchrun.parse_min_max_nnodes(args.nnodes)[1] == 1
+    chosen = args.rdzv_endpoint or args.master_port is not None
+    if args.standalone or (one_node and args.rdzv_backend == "static" and not chosen):
+        args.rdzv_backend = "c10d"
+        args.rdzv_endpoint = "localhost:0"
+        args.rdzv_id = str(uuid.uuid4())
+    if args.master_port is None:
+        args.master_port = 29500
+    if args.no_python and not args.run_path and args.module:
+        raise ValueError("--no-python and --module exclude each other")
+    return args
+
+
+def configure(plan: LaunchPlan) -> tuple[LaunchConfig, str, list[str]]:
+    """Torch's launch configuration, and the command that each worker runs.
+
+    Raises:
+        ValueError, AssertionError, RuntimeError: torchrun's own complaints about its options.
+    """
+    args = torchrun_args(plan)
+    run_path = args.run_path
+    args.run_path = False
+    own_logs = args.log_dir is None and args.logs_specs is None
+    if own_logs:
+        args.log_dir = plan.run_dir
+    config, entrypoint, arguments = torchrun.config_from_args(args)
+    if own_logs:
+        logs = config.logs_specs
+        config.logs_specs = RunDirLogs(logs._root_log_dir, logs._redirects, logs._tee, logs._local_ranks_filter)
+    if run_path:
+        # As a string entrypoint: torch's own path for this hides an exit of 0 and closes stdin.
+        entrypoint = os.getenv("PYTHON_EXEC", sys.executable)
+        arguments = ["-u", "-c", RUN_PATH, plan.script, *plan.script_args]
+    return config, entrypoint, arguments
+
+
+def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel: Channel, groups: WorkerGroups) -> None:
+    """Run the worker group to its end.
+
+    Raises:
+        ChildFailedError, SignalException and whatever the rendezvous raises, as torch's `elastic_launch` does.
+    """
+    if hasattr(multiprocessing_api, "get_subprocess_handler"):
+        multiprocessing_api.get_subprocess_handler = groups.handler
+    else:
+        channel.post("degraded", missing="torch has no subprocess handler to hook: workers run unwatched")
+    logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))
+    channel.post("config", nproc_per_node=config.nproc_per_node, run_id=config.run_id, backend=config.rdzv_backend)
+    elastic_launch(config=config, entrypoint=entrypoint)(*arguments)
+
+
+class _EventsToChannel(logging.Handler):
+    """Torch elastic logs each of its events as JSON to this logger; we pass them on."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            event: dict[str, Any] = json.loads(record.getMessage())
+        except ValueError:
+            event = {"text": record.getMessage()}
+        self._channel.post("elastic", **{"elastic": event})

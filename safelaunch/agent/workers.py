@@ -1,0 +1,159 @@
+"""Runs in: agent. How torch elastic starts and polls workers when safelaunch watches them.
+
+Torch elastic ends all peers within 0.1 s of a death, and with them all evidence. So `poll()` of a worker that
+failed says "still running" until the supervisor opens the gate, for all workers of the group at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+from safelaunch import procfs
+from safelaunch.agent.channel import Channel
+
+INJECT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker", "inject")
+
+GATE_LIMIT_S = 5.0  # a supervisor that is stopped or gone must not keep a failed group alive for longer
+
+
+class Gate:
+    """Closed until the supervisor has its evidence; one for each start of the worker group."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self._limit: float | None = None
+
+    def open(self) -> None:
+        """Let failures through."""
+        self._open.set()
+
+    def hold(self) -> None:
+        """Stay closed without a limit: the supervisor ends the workers itself."""
+        self._limit = math.inf
+
+    def holds(self) -> bool:
+        """Whether a failure must still be hidden. Asking starts the clock of `GATE_LIMIT_S`."""
+        if self._limit is None:
+            self._limit = time.monotonic() + GATE_LIMIT_S
+        return not self._open.is_set() and time.monotonic() < self._limit
+
+
+class Worker(subprocess.Popen):  # type: ignore[type-arg]
+    """A worker process whose failure shows only once the gate is open.
+
+    The exit is noticed by a thread that leaves the zombie in place (WNOWAIT): until `poll` reaps it in elastic's
+    own thread, its pid and its process group stay valid for elastic's killpg.
+    """
+
+    def __init__(self, *args: Any, gate: Gate, channel: Channel, **kwargs: Any) -> None:
+        self._gate = gate
+        self._channel = channel
+        self.exited = threading.Event()
+        super().__init__(*args, **kwargs)
+        self.watcher = threading.Thread(target=self._watch, name=f"safelaunch-wait-{self.pid}", daemon=True)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and self.exited.is_set() and self.exit_code != 0 and self._gate.holds():
+            return None
+        return super().poll()
+
+    def _watch(self) -> None:
+        try:
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            status = None  # elastic's wait() was first; it is about to store the code
+        if status is None:
+            while (code := self.returncode) is None:
+                time.sleep(0.001)
+            self.exit_code = code
+        else:
+            self.exit_code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+        self.exited.set()
+        self._channel.post("exit", pid=self.pid, code=self.exit_code, t=time.monotonic())
+
+
+class WorkerGroups:
+    """Makes the subprocess handlers that torch elastic asks for, and knows which group each belongs to.
+
+    Args:
+        channel: to the supervisor.
+        marks: variables that mark every process of the run and tell a worker where to write.
+        run_dir: the run directory of this node.
+        stdout, stderr: descriptors of the user's own streams; the agent's point to its log.
+    """
+
+    def __init__(self, channel: Channel, marks: Mapping[str, str], run_dir: str, stdout: int, stderr: int) -> None:
+        self._channel = channel
+        self._marks = dict(marks)
+        self._run_dir = run_dir
+        self.stdout = stdout
+        self.stderr = stderr
+        self._gate = Gate()
+        channel.on_command("release", lambda: self._gate.open())
+        channel.on_command("hold", lambda: self._gate.hold())
+
+    def handler(self, *args: Any, **kwargs: Any) -> SubprocessHandler:
+        """Stands in for torch's `get_subprocess_handler`."""
+        return _Handler(self, *args, **kwargs)
+
+    def start(self, command: tuple[str, ...], env: dict[str, str], slot: int, **streams: Any) -> Worker:
+        """Start one worker. Local rank 0 is started first and opens a new group."""
+        if slot == 0:
+            self._gate = Gate()
+        attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        rank = int(env["RANK"])
+        rank_dir = os.path.join(self._run_dir, f"attempt_{attempt}", f"rank_{rank:03d}")
+        os.makedirs(rank_dir, mode=0o700, exist_ok=True)
+        env = {**env, **self._marks, "SAFELAUNCH_RANK_DIR": rank_dir, "SAFELAUNCH_SLOT": str(slot)}
+        env["SAFELAUNCH_AGENT"] = str(os.getpid())
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (INJECT, env.get("PYTHONPATH"))))
+        worker = Worker(command, env=env, start_new_session=True, gate=self._gate, channel=self._channel, **streams)
+        process = procfs.read(worker.pid)
+        self._channel.post(
+            "worker",
+            attempt=attempt,
+            local_rank=slot,
+            rank=rank,
+            world_size=int(env["WORLD_SIZE"]),
+            local_world_size=int(env["LOCAL_WORLD_SIZE"]),
+            pid=worker.pid,
+            start=process.start if process else 0,
+            rank_dir=rank_dir,
+            black_box=self._marks.get("SAFELAUNCH_BLACK_BOX", ""),
+        )
+        worker.watcher.start()
+        return worker
+
+
+class _Handler(SubprocessHandler):
+    """Torch's handler with our process behind it. `_popen` is the one seam that all of torch 2.8 to 2.13 have."""
+
+    def __init__(self, groups: WorkerGroups, *args: Any, **kwargs: Any) -> None:
+        self._groups = groups
+        self._slot = kwargs["local_rank_id"]
+        super().__init__(*args, **kwargs)
+
+    def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Worker:
+        # A script on a closed pipe must see the same as under torchrun: only descriptors 0 to 2 are passed on.
+        return self._groups.start(
+            args,
+            env,
+            self._slot,
+            stdout=self._stdout or self._groups.stdout,
+            stderr=self._stderr or self._groups.stderr,
+        )
+
+    def close(self, death_sig: Any = None) -> None:
+        try:
+            super().close(death_sig)
+        except ProcessLookupError:
+            print(f"process group of {self.proc.pid} had ended before {death_sig}", file=sys.stderr)

@@ -1,0 +1,146 @@
+"""The black box: a mapped slot per local rank that outlives the rank, with its latest collectives.
+
+A rank that aborts in native code takes torch's Flight Recorder with it. What it wrote here can still be read by
+the supervisor. The writer runs inside workers, whatever their Python (3.8 syntax, standard library only), and
+never blocks; the reader must expect a half-written entry.
+
+Layout of a slot of `SLOT` bytes (little endian):
+
+    0     u32 magic, u32 pid, u64 number of collectives entered
+    16    the line that called os._exit or sys.exit: text, `TEXT` bytes at most
+    1024  a ring of `ENTRIES` entries of `ENTRY` bytes:
+          u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, i64 seq, i64 numel, u32 group size, u8 done, text
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+
+SLOT = 4096
+MAGIC = 0x5AFE1A01
+TEXT = 1000
+RING = 1024
+ENTRIES = 8
+ENTRY = 384
+_HEAD = struct.Struct("<IIQ")
+_BODY = struct.Struct("<QdqqIB")
+_ORDINAL = struct.Struct("<Q")
+_DONE = _BODY.size - 1
+_SEPARATOR = "\0"
+
+
+def create(path: str, slots: int) -> None:
+    """Create the file for `slots` local ranks.
+
+    The space is allocated at once: writing to a mapped file on a full file system would kill the worker (SIGBUS).
+
+    Raises:
+        OSError: when there is no room or no permission.
+    """
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, slots * SLOT)
+    finally:
+        os.close(descriptor)
+
+
+class Writer:
+    """A worker's own slot.
+
+    Args:
+        path: the file that the supervisor created.
+        index: the local rank.
+
+    Raises:
+        OSError, ValueError: when the file is gone or too small.
+    """
+
+    def __init__(self, path: str, index: int) -> None:
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            # All slots are mapped: an offset would have to be a multiple of the page size, which differs.
+            self._memory = mmap.mmap(descriptor, 0)
+        finally:
+            os.close(descriptor)
+        self._base = index * SLOT
+        self._count = 0
+        self._memory[self._base : self._base + SLOT] = bytes(SLOT)
+        _HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0)
+
+    def enter(
+        self,
+        op: str,
+        group: str,
+        group_size: int,
+        seq: int,
+        numel: int,
+        dtype: str,
+        file: str,
+        line: int,
+        function: str,
+    ) -> int:
+        """Record that a collective begins; returns what `leave` takes. About 2 µs."""
+        self._count += 1
+        count = self._count
+        offset = self._base + RING + (count % ENTRIES) * ENTRY
+        text = _SEPARATOR.join((op, group, dtype, file[-200:], str(line), function)).encode("utf-8", "replace")
+        text = text[: ENTRY - _BODY.size - 1] + b"\0"
+        memory = self._memory
+        # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
+        _BODY.pack_into(memory, offset, 0, time.monotonic(), seq, numel, group_size, 0)
+        memory[offset + _BODY.size : offset + _BODY.size + len(text)] = text
+        _ORDINAL.pack_into(memory, offset, count)
+        return offset
+
+    def leave(self, offset: int) -> None:
+        """Record that the collective which `enter` returned has ended."""
+        self._memory[offset + _DONE] = 1
+
+    def exit_call(self, text: str) -> None:
+        """Record who called `os._exit` or `sys.exit`, as `file NUL line NUL function`."""
+        data = text.encode("utf-8", "replace")[: TEXT - 1] + b"\0"
+        start = self._base + 16
+        self._memory[start : start + len(data)] = data
+
+
+class Entry:
+    """One collective as the slot holds it; see `model.Collective` for the meaning of the fields."""
+
+    __slots__ = (
+        "done", "dtype", "file", "function", "group", "group_size", "line", "numel", "op", "ordinal", "seq", "t",
+    )  # fmt: skip
+
+    def __init__(self, ordinal: int, t: float, seq: int, numel: int, group_size: int, done: int, text: str) -> None:
+        self.ordinal, self.t, self.seq, self.numel, self.group_size = ordinal, t, seq, numel, group_size
+        self.done = bool(done)
+        parts = (text.split(_SEPARATOR) + [""] * 6)[:6]
+        self.op, self.group, self.dtype, self.file, line, self.function = parts
+        self.line = int(line) if line.isdigit() else 0
+
+
+def read(path: str, index: int) -> tuple[int, str, list[Entry]] | None:
+    """The slot of a local rank: `(pid, exit_call, entries)`, entries oldest first, or None when nobody wrote it.
+
+    Raises:
+        OSError: when the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        file.seek(index * SLOT)
+        data = file.read(SLOT)
+    if len(data) < SLOT:
+        return None
+    magic, pid, _ = _HEAD.unpack_from(data, 0)
+    if magic != MAGIC:
+        return None
+    exit_call = data[16 : 16 + TEXT].split(b"\0\0", 1)[0].decode("utf-8", "replace").strip(_SEPARATOR)
+    entries = []
+    for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
+        ordinal, t, seq, numel, group_size, done = _BODY.unpack_from(data, offset)
+        if ordinal:
+            text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
+            entries.append(Entry(ordinal, t, seq, numel, group_size, done, text))
+    entries.sort(key=lambda entry: entry.ordinal)
+    return pid, exit_call, entries

@@ -1,0 +1,50 @@
+"""`safelaunch explain CODE`: what a code means, how it is concluded, what to do."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from functools import reduce
+from importlib import import_module
+
+from safelaunch.codes import CATALOGUE, EXIT_USAGE, Code
+from safelaunch.model import SafelaunchError
+
+
+def run(argv: list[str]) -> int:
+    """Print the explanation of one code, or the list of all."""
+    parser = argparse.ArgumentParser(prog="safelaunch explain", description=__doc__)
+    parser.add_argument("code", nargs="?", help="for example SL401; without one, all codes are listed")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args(argv)
+    if args.code is None:
+        entries = list(CATALOGUE.values())
+        listing = [f"{entry.code}  {entry.title}" for entry in entries]
+        print(json.dumps([_document(entry) for entry in entries], indent=1) if args.json else "\n".join(listing))
+        return 0
+    entry = CATALOGUE.get(args.code.upper())
+    if entry is None:
+        raise SafelaunchError(
+            "SL001",
+            f"there is no code {args.code}",
+            "`safelaunch explain` without a code lists all of them",
+            exit_code=EXIT_USAGE,
+        )
+    document = _document(entry)
+    if args.json:
+        print(json.dumps(document, indent=1))
+    else:
+        sys.stdout.write(f"{entry.code} ({entry.slug}): {entry.title}\n\n{document['text']}\n")
+    return 0
+
+
+def text(entry: Code) -> str:
+    """The explanation: the docstring of the check or rule that concludes this code."""
+    module, _, path = entry.text.partition(":")
+    return inspect.getdoc(reduce(getattr, path.split("."), import_module(module))) or ""
+
+
+def _document(entry: Code) -> dict[str, str]:
+    return {"code": entry.code, "slug": entry.slug, "title": entry.title, "text": text(entry)}

@@ -1,0 +1,134 @@
+"""`safelaunch [options] script.py args...`: plan, check, run, report."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from safelaunch import __version__, black_box, files
+from safelaunch.cli.redact import environment_text
+from safelaunch.codes import EXIT_OK
+from safelaunch.launch import plan as planning
+from safelaunch.launch.signals import Signals
+from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings, Verdict, to_json
+from safelaunch.settings import options, resolve
+
+MAX_SLOTS = 256  # black box slots where the number of ranks is for the agent to find out (`gpu`, `auto`)
+
+
+def run(argv: list[str]) -> int:
+    """Run one job; returns the exit code."""
+    # First of all, so that a signal works from the first moment on, also as PID 1 of a container.
+    signals = Signals()
+    command_line = options.parse(argv, os.environ)
+    if command_line.request != "run":
+        return _answer(command_line.request)
+    settings = resolve.settle(command_line, os.environ)
+    if settings["dry_run"]:
+        from safelaunch.cli.dry_run import show
+
+        return show(settings)
+    signals.treat_as_terminating(str(settings["signals_to_handle"]).split(","))
+    plan = planning.build(settings, os.environ)
+    _write_run(settings, plan, argv)
+    return _supervise(settings, plan, signals)
+
+
+def _answer(request: str) -> int:
+    if request == "version":
+        print(f"safelaunch {__version__}")
+    else:
+        from safelaunch.settings.usage import help_text
+
+        sys.stdout.write(help_text())
+    return EXIT_OK
+
+
+def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
+    # The supervisor and what it needs are loaded here: `--help` and bad input have no use for them.
+    from safelaunch.cli.stages import Run
+    from safelaunch.launch.supervisor import Supervisor
+
+    job = Run(settings, plan)
+    for note in settings.notes:
+        job.finding(note)
+    started = time.time()
+    outcome = Supervisor(plan, signals, job.stages(), _black_box(settings, plan, job)).run()
+    _clear(plan)
+    result = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": plan.run_id,
+        "run_dir": plan.run_dir,
+        "exit_code": outcome.exit_code,
+        "interrupted": outcome.interrupted,
+        "started": started,
+        "elapsed_s": round(time.time() - started, 3),
+        "attempts": to_json(outcome.groups),
+        "findings": to_json(outcome.report.findings if outcome.report else ()),
+        "verdicts": to_json(outcome.verdicts),
+        "abandoned_pids": list(outcome.abandoned),
+    }
+    if outcome.abandoned:
+        job.say(f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}")
+    if outcome.verdicts and not outcome.succeeded:
+        _print_verdict(outcome.verdicts[-1], outcome.exit_code, job, len(outcome.verdicts) - 1)
+    _write_result(result, settings, plan, job)
+    return outcome.exit_code
+
+
+def _print_verdict(verdict: Verdict, exit_code: int, job: Any, number: int) -> None:
+    from safelaunch.report import verdict as terminal
+
+    job.print(terminal.lines(verdict, job.bundles.get(number, ""), exit_code=exit_code, palette=job.palette))
+
+
+def _black_box(settings: Settings, plan: LaunchPlan, job: Any) -> str | None:
+    asked = str(settings["nproc_per_node"])
+    path = os.path.join(plan.scratch_dir, "black_box")
+    try:
+        black_box.create(path, int(asked) if asked.isdigit() else MAX_SLOTS)
+    except OSError as error:
+        job.say(f"warning[SL902]: no record of collectives: {path}: {error.strerror}")
+        return None
+    return path
+
+
+def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": plan.run_id,
+        "safelaunch": __version__,
+        "python": sys.version.split()[0],
+        "argv": argv,
+        "cwd": os.getcwd(),
+        "started": time.time(),
+        "settings": to_json(settings),
+        "plan": to_json(plan),
+    }
+    files.write_json(os.path.join(plan.run_dir, "run.json"), document)
+    files.write_text(os.path.join(plan.run_dir, "env.txt"), environment_text(settings, os.environ))
+
+
+def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any) -> None:
+    text = json.dumps(result, indent=1, default=str) + "\n"
+    wanted = settings["json"]
+    try:
+        files.write_text(os.path.join(plan.run_dir, "result.json"), text)
+        if wanted not in (None, "-"):
+            files.write_text(os.path.abspath(wanted), text)
+    except OSError as error:
+        job.say(f"warning[SL902]: the result cannot be written: {error.filename}: {error.strerror}")
+    if wanted == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _clear(plan: LaunchPlan) -> None:
+    import shutil
+
+    shutil.rmtree(plan.scratch_dir, ignore_errors=True)
+
+

@@ -1,0 +1,73 @@
+"""Dispatch: which subcommand, one place for errors, the only place that exits."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from safelaunch.codes import EXIT_OUR_FAULT, EXIT_SIGINT
+from safelaunch.model import Finding, SafelaunchError
+
+SUBCOMMANDS = ("check", "profile", "env", "explain")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line; returns the exit code.
+
+    A first word that is a subcommand selects it. `./check`, or `--` before it, runs a script of that name.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return _dispatch(argv)
+    except SafelaunchError as error:
+        _print(error.diagnostic)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_SIGINT
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`). Python must not complain about it at its own end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("SAFELAUNCH_DEBUG"):
+            raise
+        _print(internal_error(error))
+        return EXIT_OUR_FAULT
+
+
+def _dispatch(argv: list[str]) -> int:
+    if argv and argv[0] in SUBCOMMANDS:
+        from importlib import import_module
+
+        run = import_module(f"safelaunch.cli.{argv[0]}").run
+        code: int = run(argv[1:])
+        return code
+    from safelaunch.cli import launch
+
+    return launch.run(argv)
+
+
+def _print(finding: Finding) -> None:
+    from safelaunch.report import palette, text
+
+    sys.stderr.write("\n".join(text.diagnostic(finding, palette=palette.for_stream(sys.stderr))) + "\n")
+
+
+def internal_error(error: Exception) -> Finding:
+    """safelaunch itself failed. That is our fault, never the job's.
+
+    Nothing of the run is lost: agent.jsonl and the incident folders are written as things happen. Please report
+    it with the traceback that SAFELAUNCH_DEBUG=1 prints. Meanwhile torchrun with the same arguments does what
+    safelaunch would have done.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else "unknown"
+    return Finding(
+        code="SL901",
+        severity="error",
+        summary=f"safelaunch failed: {type(error).__name__}: {error}",
+        because=(where,),
+        remedy="SAFELAUNCH_DEBUG=1 prints the traceback for a report; torchrun takes the same arguments",
+    )

@@ -1,0 +1,301 @@
+"""Crashes: one or more ranks ended, or raised, and nobody had asked them to."""
+
+from __future__ import annotations
+
+from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.failures import (
+    NATIVE_SIGNALS,
+    OUTSIDE_SIGNALS,
+    SIGABRT,
+    SIGKILL,
+    Failure,
+    failures,
+    primary,
+    roots,
+    secondary,
+    user_frame,
+)
+from safelaunch.diagnosis.wording import after_effects, last_collective, names, one_line, waiting
+from safelaunch.model import Case, Confidence, Location, Verdict
+
+IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError"}
+
+
+def _verdict(
+    case: Case,
+    code: str,
+    summary: str,
+    culprits: list[Failure],
+    *,
+    location: Location | None = None,
+    because: tuple[str, ...] = (),
+    remedy: str = "",
+    confidence: Confidence = "high",
+) -> Verdict:
+    ranks = tuple(sorted(failure.rank for failure in culprits))
+    error = culprits[0].facts.error if culprits else None
+    lost = tuple(f"evidence of rank {f.rank} is missing: {gap}" for f in culprits[:1] for gap in f.facts.missing[:1])
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind="crash",
+        summary=summary,
+        culprit_ranks=ranks,
+        host=case.host,
+        pid=culprits[0].facts.pid if culprits else None,
+        location=location,
+        because=(*because, *after_effects(case, ranks), *waiting(case, ranks), *lost),
+        secondary=secondary(case, ranks),
+        confidence=confidence,
+        remedy=remedy,
+        traceback=error.traceback if error is not None else "",
+        exit_code=EXIT_SCRIPT_FAILED,
+    )
+
+
+def exception(case: Case) -> Verdict | None:
+    """A rank raised a Python exception that nothing caught, and the other failures follow from it.
+
+    How it was concluded: every worker records an uncaught exception, with its time, before its interpreter shuts
+    down and before its peers can notice. Exceptions that tell of a lost peer (gloo's `Connection closed by peer`,
+    NCCL's remote error, a store that hung up) are consequences. Of the rest, one that stands alone is the root,
+    else the one that was raised first; if several ranks raised the same at the same line, all of them are named.
+
+    What to do: the traceback printed above the verdict is the root one; no `@record` is needed. For SL409 the
+    program could not be imported or parsed on that rank: compare its environment and its copy of the code with
+    the other ranks'.
+    """
+    culprits = [root for root in roots(case) if root.nature == "exception"]
+    if not culprits or len(culprits) != len(roots(case)):
+        return None
+    error = culprits[0].facts.error
+    assert error is not None
+    code = "SL409" if error.type in IMPORT_ERRORS else "SL401"
+    who = names(failure.rank for failure in culprits)
+    message = one_line(error.message)
+    rivals = [failure for failure in primary(case) if failure not in culprits]
+    because = tuple(
+        f"rank {rival.rank} failed in its own way {rival.t - culprits[0].t:+.3f} s apart: {_shortly(rival)}"
+        for rival in rivals[:2]
+    )
+    return _verdict(
+        case,
+        code,
+        f"{who} raised {error.type}: {message}" if message else f"{who} raised {error.type}",
+        culprits,
+        location=error.location,
+        because=because,
+        remedy="the environment or the code differs on this rank: compare it with a rank that started"
+        if code == "SL409"
+        else "the traceback above is where it started",
+        confidence="medium" if rivals else "high",
+    )
+
+
+def exception_everywhere(case: Case) -> Verdict | None:
+    """Every rank raised the same exception at the same line, so no single rank is to blame.
+
+    How it was concluded: type and line agree on all ranks of this node, no rank has a cause of its own beneath
+    it, and none of them tells of a lost peer. Typical are a wrong argument, a missing file, a bug that all ranks
+    reach. One traceback is printed; the others are the same.
+    """
+    found = roots(case)
+    if len(found) < 2 or len(found) != len(case.ranks) or found[0].nature != "exception":
+        return None
+    error = found[0].facts.error
+    assert error is not None
+    verdict = _verdict(
+        case,
+        "SL402",
+        f"every rank raised {error.type}: {one_line(error.message)}".rstrip(": "),
+        [],
+        location=error.location,
+        because=(f"type and line are the same on {names(failure.rank for failure in found)}",),
+        remedy="it is not one rank's fault: look at the arguments, the files and the code that all ranks share",
+    )
+    return _with_traceback(verdict, error.traceback)
+
+
+def _with_traceback(verdict: Verdict, traceback: str) -> Verdict:
+    import dataclasses
+
+    return dataclasses.replace(verdict, traceback=traceback, secondary=())
+
+
+def out_of_memory(case: Case) -> Verdict | None:
+    """The kernel's OOM killer ended a rank with SIGKILL.
+
+    How it was concluded: the rank died of SIGKILL, which neither safelaunch nor torch had sent, and the `oom_kill`
+    counter of the memory cgroup grew during the run. The counter does not say which process was meant, so the
+    confidence is lower when several were killed.
+
+    What to do: lower the batch size, the number or prefetch of DataLoader workers, or pinned memory; or ask the
+    scheduler for more memory.
+    """
+    culprits = [root for root in roots(case) if _signal(root) == SIGKILL]
+    if not culprits or not case.oom_kills:
+        return None
+    who = names(failure.rank for failure in culprits)
+    return _verdict(
+        case,
+        "SL404",
+        f"{who} ran out of memory: the kernel's OOM killer ended it with SIGKILL",
+        culprits,
+        because=(f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run", *_last(culprits)),
+        remedy="use less host memory (batch, loader workers, prefetch, pinned memory) or ask for more",
+        confidence="high" if case.oom_kills >= len(culprits) else "medium",
+    )
+
+
+def killed(case: Case) -> Verdict | None:
+    """A rank was ended by a signal that came from outside of it.
+
+    How it was concluded: the exit status names a signal such as SIGKILL or SIGTERM that a program does not get
+    from its own fault, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory
+    cgroup's counter would have grown (SL404); where that counter cannot be read, the verdict says so.
+
+    What to do: look for `Out of memory` in the kernel log, for the scheduler's limits, and for a person or a
+    script with `kill`.
+    """
+    culprits = [root for root in roots(case) if _signal(root) in OUTSIDE_SIGNALS]
+    if not culprits:
+        return None
+    number = _signal(culprits[0])
+    who = names(failure.rank for failure in culprits)
+    memory = {None: "the OOM counter of the memory cgroup cannot be read", 0: "no OOM kill was counted during this run"}
+    because = (memory[case.oom_kills],) if number == SIGKILL and case.oom_kills in memory else ()
+    return _verdict(
+        case,
+        "SL403",
+        f"{who} was killed by {OUTSIDE_SIGNALS[number]} from outside",
+        culprits,
+        because=(*because, *_last(culprits)),
+        remedy="look at the kernel log and the scheduler's log for who sent it",
+        confidence="medium" if number == SIGKILL and case.oom_kills is None else "high",
+    )
+
+
+def native_crash(case: Case) -> Verdict | None:
+    """A rank crashed in native code: SIGSEGV, SIGBUS, SIGFPE, SIGILL (SL405) or SIGABRT (SL406).
+
+    How it was concluded: the exit status names the signal; the Python stack is the one that faulthandler wrote
+    at that moment, and the location is its innermost line of the user's program. An abort inside a collective
+    after another rank had already left is a consequence, not a cause.
+
+    What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
+    is full; an abort often prints its reason to stderr just before.
+    """
+    culprits = [root for root in roots(case) if _signal(root) in NATIVE_SIGNALS]
+    if not culprits:
+        return None
+    first = culprits[0]
+    number = _signal(first)
+    stack = first.facts.fault
+    inner = stack.frames[0] if stack is not None and stack.frames else None
+    because = (f"innermost Python frame: {inner.function} ({inner.file}:{inner.line})",) if inner else ()
+    who = names(failure.rank for failure in culprits)
+    verb = "aborted" if number == SIGABRT else "crashed in native code"
+    return _verdict(
+        case,
+        "SL406" if number == SIGABRT else "SL405",
+        f"{who} {verb} ({NATIVE_SIGNALS[number]})",
+        culprits,
+        location=user_frame(stack),
+        because=because or _last(culprits),
+        remedy="its last words on stderr say why" if number == SIGABRT else "the native library named there is at fault",
+    )
+
+
+def silent_exit(case: Case) -> Verdict | None:
+    """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
+
+    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception.
+    Where the program called `sys.exit` or `os._exit` from Python, the verdict names that line.
+
+    What to do: look at the named line; without one, at the rank's last output, and whether a library calls
+    `exit` from native code.
+    """
+    culprits = [root for root in roots(case) if root.nature == "exit_code"]
+    if not culprits:
+        return None
+    first = culprits[0]
+    assert first.facts.exit is not None
+    who = names(failure.rank for failure in culprits)
+    called = first.facts.exit_call
+    code = first.facts.exit.code
+    how = f"exit code {code}" if code > 0 else f"a call of exit, then signal {-code} while it shut down"
+    return _verdict(
+        case,
+        "SL407",
+        f"{who} left with {how} and no exception",
+        culprits,
+        location=called,
+        because=() if called else ("no Python line called sys.exit or os._exit", *_last(culprits)),
+        remedy="the line above ended the process" if called else "look at its last output; native code can call exit()",
+        confidence="high" if called else "medium",
+    )
+
+
+def connection_lost(case: Case) -> Verdict | None:
+    """Ranks lost their connections, and no rank of this node had failed or left before: no rank to blame.
+
+    How it was concluded: every failure tells of a lost peer, and nobody on this node was lost. Either a rank of
+    another node was first (its own node's verdict names it), or the network between nodes broke.
+
+    What to do: read the verdicts of the other nodes; without one, check links, interfaces and firewalls.
+    """
+    found = failures(case)
+    if not found or any(not failure.consequence for failure in found):
+        return None
+    here = len(case.ranks) == case.world_size
+    error = found[0].facts.error
+    verdict = _verdict(
+        case,
+        "SL412",
+        f"{names(failure.rank for failure in found)} lost the connection to a peer, and no rank here failed first",
+        [],
+        because=(f"rank {found[0].rank} said first: {one_line(error.message)}",) if error else (),
+        remedy="look at the network interface that the ranks use" if here else "read the verdicts of the other nodes",
+        confidence="medium",
+    )
+    return _with_traceback(verdict, error.traceback) if error else verdict
+
+
+def cannot_tell(case: Case) -> Verdict:
+    """Ranks failed, and the evidence does not say who was first.
+
+    It is better to say so than to name a victim. The verdict lists who failed and how; stacks, exceptions and
+    exit codes of every rank are in the evidence folder.
+    """
+    found = failures(case)
+    said = tuple(f"rank {failure.rank}: {_shortly(failure)}" for failure in found[:4])
+    return _verdict(
+        case,
+        "SL499",
+        "ranks failed and the evidence does not say who was first",
+        [],
+        because=said or ("no rank left a trace",),
+        remedy="read the evidence folder; the earliest line in the ranks' own output may tell",
+        confidence="low",
+    )
+
+
+def _signal(failure: Failure) -> int:
+    """The signal that ended the rank, or 0."""
+    ended = failure.facts.exit
+    ours = failure.nature in ("signal", "abort") and ended is not None and ended.code < 0
+    return -ended.code if ours and ended is not None else 0
+
+
+def _last(culprits: list[Failure]) -> tuple[str, ...]:
+    text = last_collective(culprits[0].facts)
+    return (text,) if text else ()
+
+
+def _shortly(failure: Failure) -> str:
+    if failure.facts.error is not None:
+        return f"{failure.facts.error.type}: {one_line(failure.facts.error.message, 80)}"
+    number = _signal(failure)
+    if number:
+        return {**OUTSIDE_SIGNALS, **NATIVE_SIGNALS}.get(number, f"signal {number}")
+    return f"exit code {failure.facts.exit.code}" if failure.facts.exit else "alive"

@@ -1,0 +1,52 @@
+"""A rank that left in good order while its peers still needed it."""
+
+from __future__ import annotations
+
+from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.failures import failures, primary, secondary
+from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
+from safelaunch.model import Case, Verdict
+
+
+def early_exit(case: Case) -> Verdict | None:
+    """A rank ended with exit code 0 while its peers still waited for it in a collective.
+
+    How it was concluded: the rank left without an error; then its peers lost the connection to it, or stayed
+    inside the same collective of a group that it belongs to, with nothing else wrong on any rank. Nothing can
+    release them: a process that has exited cannot enter a collective any more. torch elastic waits on, because
+    an exit of 0 is a success to it.
+
+    What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
+    `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
+    """
+    left = sorted(
+        (facts for facts in case.ranks if facts.exit is not None and facts.exit.code == 0 and facts.error is None),
+        key=lambda facts: facts.exit.t if facts.exit else 0.0,
+    )
+    found = failures(case)
+    if not left or primary(case):
+        return None
+    first = left[0]
+    assert first.exit is not None
+    if found and found[0].t < first.exit.t:
+        return None  # the peers were in trouble before it left
+    if not found and case.incident.kind != "early_exit":
+        return None
+    ranks = tuple(facts.rank for facts in left)
+    last = last_collective(first)
+    where = first.exit_call
+    return Verdict(
+        code="SL408",
+        slug=CATALOGUE["SL408"].slug,
+        kind="crash",
+        summary=f"{names(ranks)} exited with 0 while {'a peer' if len(case.ranks) == 2 else 'peers'} still waited",
+        culprit_ranks=tuple(sorted(ranks)),
+        host=case.host,
+        pid=first.pid,
+        location=where,
+        because=(*((last,) if last else ()), *after_effects(case, ranks), *waiting(case, ranks)),
+        secondary=secondary(case, ranks),
+        confidence="high" if len(ranks) == 1 else "medium",
+        remedy="all ranks must make the same collectives: look for uneven data or an early return",
+        exit_code=EXIT_SCRIPT_FAILED,
+    )

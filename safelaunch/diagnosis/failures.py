@@ -1,0 +1,162 @@
+"""What failed, in which order, and which failures explain themselves: the ground on which the crash rules stand.
+
+Order comes from when an exception was *raised*, not from when its process had ended: a victim often leaves
+before the culprit has finished its interpreter shutdown.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from safelaunch.model import Case, Location, RankFacts, Stack
+
+Nature = Literal["exception", "signal", "abort", "exit_code"]
+
+SIGABRT, SIGKILL = 6, 9
+NATIVE_SIGNALS = {4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV", 31: "SIGSYS"}
+OUTSIDE_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 9: "SIGKILL", 10: "SIGUSR1", 12: "SIGUSR2", 13: "SIGPIPE",
+                   14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}  # fmt: skip
+
+# How the loss of a peer reads on those who notice it. Each phrase names a connection or a peer, not a program.
+PEER_LOSS = re.compile(
+    r"Connection (?:closed|reset) by peer"  # gloo tcp pair.cc; ECONNRESET anywhere
+    r"|Broken pipe"
+    r"|Socket closed|Connection was likely closed|failed to recv, got 0 bytes"  # c10d TCPStore, TCPStoreLibUvBackend
+    r"|Connection refused"  # the store's host is gone
+    r"|remote process exit|remote process has terminated"  # NCCL: ncclRemoteError
+    r"|Application timeout caused pair closure|Timed out waiting \d+ms for (?:recv|send) operation"  # gloo timeouts
+    r"|another rank.*(?:abort|fail)|NCCL communicator was aborted on rank"  # ProcessGroupNCCL
+    r"|Detected (?:mismatch|that rank) .* did not|Rank \d+ failed to pass monitoredBarrier"  # c10d: names a peer
+    r"|peer.{0,40}(?:disconnect|unreachable|is dead)",
+    re.IGNORECASE,
+)
+
+# gloo's word for tensors that do not fit (transport/tcp/pair.cc); raised on whoever receives, culprit or victim.
+SIZE_COMPLAINT = "doesn't match expected size"
+
+LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
+TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One rank's failure. `t` is CLOCK_MONOTONIC of the first sign of it; `consequence` is true where the failure
+    says itself that another process was lost first."""
+
+    facts: RankFacts
+    nature: Nature
+    t: float
+    consequence: bool
+
+    @property
+    def rank(self) -> int:
+        return self.facts.rank
+
+
+def failures(case: Case) -> list[Failure]:
+    """All failures of a case, earliest first. A living rank counts once it has recorded an exception."""
+    found = [failure for facts in case.ranks if (failure := _failure(facts)) is not None]
+    others_first = _first_departure(case)
+    found = [
+        Failure(f.facts, f.nature, f.t, True) if f.nature == "abort" and _aborted_by_loss(f, others_first) else f
+        for f in found
+    ]
+    return sorted(found, key=lambda failure: failure.t)
+
+
+def _failure(facts: RankFacts) -> Failure | None:
+    if facts.error is not None:
+        return Failure(facts, "exception", facts.error.t, is_peer_loss(facts))
+    if facts.exit is None or facts.exit.code == 0:
+        return None
+    if facts.exit_call is not None and facts.exit.code != -SIGKILL:
+        # What comes after a call of exit (an abort while libraries shut down) is not how the program ended.
+        return Failure(facts, "exit_code", facts.exit.t, False)
+    if facts.exit.code == -SIGABRT:
+        return Failure(facts, "abort", facts.exit.t, False)
+    return Failure(facts, "signal" if facts.exit.code < 0 else "exit_code", facts.exit.t, False)
+
+
+def is_peer_loss(facts: RankFacts) -> bool:
+    """Whether the exception, or the one at the bottom of its chain, tells of a lost peer."""
+    if facts.error is None:
+        return False
+    said = [facts.error.message, *facts.error.chain]
+    return any(PEER_LOSS.search(text) or SIZE_COMPLAINT in text for text in said)
+
+
+def _first_departure(case: Case) -> dict[int, float]:
+    """For each rank, when the first of the *other* ranks left or failed."""
+    left = {facts.rank: _departure(facts) for facts in case.ranks}
+    return {
+        rank: min((t for other, t in left.items() if other != rank), default=float("inf")) for rank in left
+    }
+
+
+def _departure(facts: RankFacts) -> float:
+    moments = [facts.error.t] if facts.error else []
+    moments += [facts.exit.t] if facts.exit else []
+    return min(moments, default=float("inf"))
+
+
+def _aborted_by_loss(failure: Failure, others_first: dict[int, float]) -> bool:
+    """An abort inside a collective after another rank had left: a communication library that lost a peer."""
+    stack = failure.facts.fault
+    inside = stack is not None and bool(stack.frames) and bool(TORCH_DISTRIBUTED.search(stack.frames[0].file))
+    return inside and others_first[failure.rank] < failure.t
+
+
+def primary(case: Case) -> list[Failure]:
+    """Failures that no lost peer explains, earliest first."""
+    return [failure for failure in failures(case) if not failure.consequence]
+
+
+def roots(case: Case) -> list[Failure]:
+    """The failures to blame: one, or several that are alike and of which none explains the other.
+
+    Among primary failures the one that stands alone comes before a group that fails alike, because an error
+    shared by many ranks has a cause outside of each of them; an exception with a cause of its own comes before
+    the same exception without one; otherwise the earliest is the root.
+    """
+    candidates = primary(case)
+    if not candidates:
+        return []
+    groups: dict[object, list[Failure]] = {}
+    for failure in candidates:
+        groups.setdefault(_signature(failure), []).append(failure)
+    first = candidates[0]
+    if len(groups) == 1:
+        chained = [f for f in candidates if f.facts.error is not None and f.facts.error.chain]
+        return chained if len(chained) == 1 else candidates
+    alone = [group[0] for group in groups.values() if len(group) == 1]
+    crowd = any(len(group) > 1 for group in groups.values())
+    if crowd and len(alone) == 1 and alone[0].t <= first.t + SIMULTANEOUS_S:
+        return alone
+    return groups[_signature(first)]
+
+
+SIMULTANEOUS_S = 0.5  # within this time the order of two ranks says nothing about cause: [E], no source
+
+
+def _signature(failure: Failure) -> object:
+    error = failure.facts.error
+    if error is not None:
+        place = (error.location.file, error.location.line) if error.location else None
+        return (error.type, place)
+    code = failure.facts.exit.code if failure.facts.exit else None
+    return (failure.nature, code, failure.facts.exit_call)
+
+
+def user_frame(stack: Stack | None) -> Location | None:
+    """The innermost line of a stack that belongs to the user's program."""
+    for frame in stack.frames if stack else ():
+        if not LIBRARY.search(frame.file) and not TORCH_DISTRIBUTED.search(frame.file):
+            return frame
+    return None
+
+
+def secondary(case: Case, culprits: tuple[int, ...]) -> tuple[int, ...]:
+    """Ranks that failed, and are not to blame."""
+    return tuple(sorted(failure.rank for failure in failures(case) if failure.rank not in culprits))

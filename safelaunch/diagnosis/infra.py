@@ -1,0 +1,52 @@
+"""What is wrong when not a rank but the machinery around the ranks has ended."""
+
+from __future__ import annotations
+
+import signal
+
+from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_OUR_FAULT, EXIT_USAGE
+from safelaunch.diagnosis.wording import one_line
+from safelaunch.model import AgentEnd, Verdict
+
+
+def judge(end: AgentEnd) -> Verdict:
+    """The verdict on an agent that ended without success and without a failed rank."""
+    if end.phase == "config":
+        return _verdict("SL001", f"torchrun's options: {one_line(end.message)}", "see safelaunch --help", EXIT_USAGE)
+    if end.phase == "launch" and not end.workers_started:
+        return rendezvous_failed(end)
+    return agent_lost(end)
+
+
+def agent_lost(end: AgentEnd) -> Verdict:
+    """The agent, torch elastic's process on this node, ended although no rank of this node had failed.
+
+    With a message: torch could not be imported, or the agent failed while the workers ran (a node of the job was
+    lost, the store's host went away). Without one: something killed the process; its status names the signal.
+    Workers never outlive their agent. The full text is in `agent.log` of the run directory.
+    """
+    if end.phase == "import":
+        return _verdict("SL601", f"torch cannot be imported: {one_line(end.message)}",
+                        "check the installation of torch: python -c 'import torch'", EXIT_OUR_FAULT)  # fmt: skip
+    if end.type:
+        return _verdict("SL601", f"the agent failed: {end.type}: {one_line(end.message)}",
+                        "agent.log in the run directory has the whole text", EXIT_INFRASTRUCTURE)  # fmt: skip
+    code = end.exit.code if end.exit is not None else 0
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"gone with exit code {code}"
+    return _verdict("SL601", f"the agent was {how}; its ranks ended with it",
+                    "look for who killed it: the kernel log (memory), the scheduler, a person", EXIT_INFRASTRUCTURE)  # fmt: skip
+
+
+def rendezvous_failed(end: AgentEnd) -> Verdict:
+    """The nodes did not come together, so no rank was started.
+
+    torch elastic's rendezvous raised the error that is quoted. Usual reasons: the endpoint's host cannot be
+    reached, another job uses the same endpoint and id, a node is missing, the port is taken.
+    """
+    return _verdict("SL602", f"the rendezvous failed: {end.type}: {one_line(end.message)}",
+                    "check that every node reaches the endpoint and uses the same --rdzv-id", EXIT_INFRASTRUCTURE)  # fmt: skip
+
+
+def _verdict(code: str, summary: str, remedy: str, exit_code: int) -> Verdict:
+    slug = CATALOGUE[code].slug
+    return Verdict(code=code, slug=slug, kind="infra", summary=summary, remedy=remedy, exit_code=exit_code)

@@ -1,0 +1,114 @@
+"""Ranks that met in one collective with different operations or tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.failures import SIGABRT, primary, secondary
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Case, Collective, RankFacts, Verdict
+
+# Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
+SAME_SIZE = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "reduce_scatter"}
+
+Meeting = list[tuple[RankFacts, Collective]]
+
+
+def size_mismatch(case: Case) -> Verdict | None:
+    """Ranks brought tensors of different size or type to the same collective.
+
+    How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
+    with different numbers of elements or types, and no rank failed for a reason of its own. With three votes or
+    more the rank that differs from all the others is named; with two ranks nobody can say who is right, and both
+    lines are shown. gloo aborts whichever rank receives the unexpected bytes (`Received data size doesn't match
+    expected size`), NCCL hangs or corrupts: the rank that dies is not the rank at fault.
+
+    What to do: compare the shapes at the named line on all ranks (uneven last batch, data-dependent shapes).
+    """
+    for meeting in _meetings(case):
+        operations = {call.op for _, call in meeting}
+        if len(operations) == 1 and operations <= SAME_SIZE:
+            brought = {facts.rank: (call.numel, call.dtype) for facts, call in meeting}
+            if len(set(brought.values())) > 1:
+                return _verdict(case, "SL410", meeting, {r: f"{n} x {d}" for r, (n, d) in brought.items()})
+    return None
+
+
+def operation_mismatch(case: Case) -> Verdict | None:
+    """Ranks called different collectives at the same sequence number of the same group.
+
+    How it was concluded: the black boxes show different operations at the same number, and no rank failed for a
+    reason of its own. A collective that one rank skipped, or made once too often, shows in this way at the next
+    one. With three votes or more the rank that differs from all the others is named, else both lines are shown.
+
+    What to do: look for a collective under a condition that differs between ranks (`if rank == 0`).
+    """
+    for meeting in _meetings(case):
+        brought = {facts.rank: call.op for facts, call in meeting}
+        if len(set(brought.values())) > 1:
+            return _verdict(case, "SL411", meeting, brought)
+    return None
+
+
+def _meetings(case: Case) -> list[Meeting]:
+    """Ranks' calls that share group and number, latest last, where nothing else explains the failure."""
+    if any(failure.nature != "abort" for failure in primary(case)):
+        return []
+    aborts = [failure for failure in primary(case) if failure.nature == "abort"]
+    if any(failure.facts.exit is None or failure.facts.exit.code != -SIGABRT for failure in aborts):
+        return []
+    meetings: dict[tuple[str, int], Meeting] = {}
+    for facts in case.ranks:
+        for call in facts.collectives:
+            if call.seq > 0:
+                meetings.setdefault((call.group, call.seq), []).append((facts, call))
+    # A rank that called twice under one number read the number from two threads: it proves nothing.
+    sound = [m for m in meetings.values() if len({facts.rank for facts, _ in m}) == len(m) > 1]
+    return sorted(sound, key=lambda meeting: meeting[0][1].seq)
+
+
+def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -> Verdict:
+    votes = Counter(brought.values())
+    usual, count = votes.most_common(1)[0]
+    odd = tuple(rank for rank, what in brought.items() if what != usual)
+    # A majority is trusted only when it leaves a single rank against at least two that agree.
+    named = odd if len(odd) == 1 and count >= 2 else ()
+    shown = next(((f, c) for f, c in meeting if f.rank in named), meeting[0])
+    other = next((c for f, c in meeting if brought[f.rank] == usual), meeting[-1][1])
+    facts, call = shown
+    lines = {
+        what: f"{names(rank for rank, thing in brought.items() if thing == what)} brought {what}{_at(meeting, brought, what)}"
+        for what in votes
+    }
+    operation = call.op if code == "SL410" else "collective"
+    summary = (
+        f"{names(named)} brought {brought[named[0]]} to {operation} #{call.seq}, its peers {usual}"
+        if named
+        else f"ranks disagree about {operation} #{call.seq}, and the votes do not say who is wrong"
+    )
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind="crash",
+        summary=summary,
+        culprit_ranks=named,
+        host=case.host,
+        pid=facts.pid if named else None,
+        location=call.location if named else other.location,
+        operation=call.op,
+        seq=call.seq,
+        process_group=call.group,
+        because=tuple(lines.values()),
+        secondary=secondary(case, named),
+        confidence="high" if named else "medium",
+        remedy="compare the shapes at this line on all ranks"
+        if code == "SL410"
+        else "look for a collective under a condition that differs between ranks",
+        exit_code=EXIT_SCRIPT_FAILED,
+    )
+
+
+def _at(meeting: Meeting, brought: dict[int, str], what: str) -> str:
+    call = next(call for facts, call in meeting if brought[facts.rank] == what)
+    return f" at {call.location.file}:{call.location.line}" if call.location else ""

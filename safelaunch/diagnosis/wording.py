@@ -1,0 +1,64 @@
+"""Small pieces of sentences that all rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from safelaunch.diagnosis.failures import secondary
+from safelaunch.model import Case, RankFacts
+
+
+def names(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 1 and 3`, `ranks 0-2 and 7`."""
+    numbers = sorted(ranks)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts: list[str] = []
+    for run in runs:
+        parts += [str(number) for number in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"]
+    text = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {text}"
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The first line of a message, shortened."""
+    lines = text.strip().splitlines()
+    first = lines[0] if lines else ""
+    return first if len(first) <= limit else first[: limit - 3] + "..."
+
+
+def last_collective(facts: RankFacts) -> str:
+    """`its last collective was all_reduce #12 at train.py:88`, or nothing."""
+    if not facts.collectives:
+        return ""
+    last = facts.collectives[-1]
+    where = f" at {last.location.file}:{last.location.line}" if last.location else ""
+    verb = "it had finished" if last.done else "it was inside"
+    return f"{verb} {last.op} #{last.seq}{where}, its last collective"
+
+
+def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
+    """What became of the others, as one `because` line."""
+    later = secondary(case, culprits)
+    if not later:
+        return ()
+    return (f"{names(later)} failed only as a consequence: the connection to a lost peer",)
+
+
+def waiting(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
+    """Who of the living was inside a collective, as one `because` line."""
+    inside = [
+        facts
+        for facts in case.ranks
+        if facts.exit is None and facts.error is None and facts.rank not in culprits
+        if facts.collectives and not facts.collectives[-1].done
+    ]
+    if not inside:
+        return ()
+    last = inside[0].collectives[-1]
+    where = f" at {last.location.file}:{last.location.line}" if last.location else ""
+    return (f"{names(facts.rank for facts in inside)} waited in {last.op} #{last.seq}{where}",)

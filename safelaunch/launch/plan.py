@@ -1,0 +1,91 @@
+"""From settings to the plan of one launch."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Mapping
+
+from safelaunch.codes import EXIT_USAGE
+from safelaunch.launch import run_dir
+from safelaunch.model import LaunchMode, LaunchPlan, SafelaunchError, Settings
+
+OWN_OPTIONS = {
+    "profile", "preflight", "on_hang", "hang_abort_after", "run_dir", "warm_start", "dry_run", "color", "json",
+    "verbose", "quiet", "training_script", "training_script_args",
+}  # fmt: skip
+
+
+def mode(settings: Settings) -> LaunchMode:
+    """How the script is to be run; `--run-path` takes precedence, as in torchrun."""
+    if settings["run_path"]:
+        return "run_path"
+    if settings["no_python"]:
+        return "no_python"
+    return "module" if settings["module"] else "script"
+
+
+def check_script(settings: Settings) -> str:
+    """The training script must be something that can be run, before anything starts.
+
+    A script must be a readable file; with `--no-python` a command must be found on PATH and be executable. A
+    module (`-m`) is looked up by each rank's own Python. Check the path and the current directory; a script
+    that has the name of a subcommand is run with `./NAME` or after `--`.
+    """
+    script: str = settings["training_script"]
+    how = mode(settings)
+    if how == "module":
+        return script
+    if how == "no_python":
+        if shutil.which(script) is None:
+            raise _no_script(f"there is no executable command {script}", "check the spelling and PATH")
+        return script
+    if os.path.isdir(script):
+        # `python FOLDER` runs its __main__.py.
+        if how == "run_path" or os.path.isfile(os.path.join(script, "__main__.py")):
+            return script
+        raise _no_script(f"{script} is a directory without __main__.py", "name the script inside it")
+    if not os.path.exists(script):
+        raise _no_script(f"there is no file {script}", f"check the path; the current directory is {os.getcwd()}")
+    if not os.access(script, os.R_OK):
+        raise _no_script(f"{script} cannot be read", "check its permissions")
+    return script
+
+
+def _no_script(summary: str, remedy: str) -> SafelaunchError:
+    return SafelaunchError("SL002", summary, remedy, exit_code=EXIT_USAGE)
+
+
+def several_nodes(settings: Settings) -> bool:
+    return str(settings["nnodes"]).rpartition(":")[2] != "1"
+
+
+def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
+    """The plan; creates the run directory and the scratch directory, and nothing else.
+
+    Raises:
+        SafelaunchError: when the script cannot be run or the run directory cannot be created.
+    """
+    script = check_script(settings)
+    host = socket.gethostname() or "localhost"
+    chosen = settings["rdzv_id"]
+    run_id = run_dir.check_run_id(chosen if chosen != "none" else run_dir.default_run_id(environ, host))
+    base = run_dir.base_dir(settings["run_dir"], environ)
+    folder = run_dir.create(base, run_id, host, several_nodes=several_nodes(settings))
+    token = secrets.token_hex(8)
+    timeout = settings.timeouts.get("process_group")
+    return LaunchPlan(
+        run_id=run_id,
+        token=token,
+        run_dir=folder,
+        scratch_dir=run_dir.create_scratch(token),
+        mode=mode(settings),
+        script=script,
+        script_args=tuple(settings["training_script_args"]),
+        torchrun={name: value.value for name, value in settings.options.items() if name not in OWN_OPTIONS},
+        env={name: str(value.value) for name, value in settings.env.items() if value.origin.source != "shell"},
+        shutdown_timeout=float(settings["shutdown_timeout"]),
+        process_group_timeout=float(timeout.value) if timeout is not None and timeout.value is not None else None,
+    )

@@ -1,0 +1,367 @@
+"""The supervisor's loop: it owns every deadline of a run, because the agent can be blocked for minutes.
+
+Signals, the agent's events and timers come together in one `select`; every decision is made here, in one thread.
+What to check, what evidence to take and what it means is wired in by the command line as `Stages`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from safelaunch import procfs
+from safelaunch.codes import EXIT_OK, EXIT_REFUSED
+from safelaunch.launch.journal import Journal
+from safelaunch.launch.signals import FORWARDED, Signals
+from safelaunch.launch.tree import Tree
+from safelaunch.model import AgentEnd, Exit, Incident, LaunchPlan, PreflightReport, Verdict, WorkerGroup, WorkerProcess
+
+SETTLE_S = 0.15  # lets the consequences of a death reach the other ranks before the case is closed
+WATCH_S = 0.5  # how often ranks are looked at that go on after another has left
+NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
+TERM_S = 0.5  # what processes left behind by a failed run get between SIGTERM and SIGKILL
+AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What the command line wires into a run.
+
+    `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
+    wait (stacks of the living), `conclude` the rest, and judges. `watch` looks at a group in which a rank has
+    left with 0 and others go on. `infra` judges the end of an agent. `say` prints one line.
+    """
+
+    preflight: Callable[[], PreflightReport]
+    suspect: Callable[[Incident, WorkerGroup], Any]
+    conclude: Callable[[Incident, WorkerGroup, Any], Verdict]
+    watch: Callable[[WorkerGroup], Incident | None]
+    infra: Callable[[AgentEnd], Verdict]
+    say: Callable[[str], None]
+    notice: Callable[[Verdict], None]
+
+
+@dataclass
+class Outcome:
+    """What a run came to. `groups` holds one worker group an attempt, with each worker's exit."""
+
+    report: PreflightReport | None = None
+    groups: list[WorkerGroup] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    interrupted: int | None = None
+    succeeded: bool = False
+    abandoned: tuple[int, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted is not None:
+            return 128 + self.interrupted
+        if self.report is not None and self.report.refused:
+            return EXIT_REFUSED
+        if self.succeeded:
+            return EXIT_OK
+        return self.verdicts[-1].exit_code
+
+
+class Supervisor:
+    """One run, from `go` to the last process."""
+
+    def __init__(self, plan: LaunchPlan, signals: Signals, stages: Stages, black_box: str | None) -> None:
+        self._plan = plan
+        self._signals = signals
+        self._stages = stages
+        self._black_box = black_box
+        self._journal = Journal(os.path.join(plan.run_dir, "agent.jsonl"))
+        self._tree = Tree(plan)
+        self._outcome = Outcome()
+        self._group: WorkerGroup | None = None
+        self._incident: Incident | None = None
+        self._evidence: Any = None
+        self._concluded = False
+        self._agent_said: AgentEnd | None = None
+        self._timers: dict[str, float] = {}
+        self._received = b""
+        self._killed = False
+        self._stage: threading.Thread | None = None
+        self._stage_done, self._stage_pipe = os.pipe()
+
+    # ------------------------------------------------------------------------------------------- the loop
+
+    def run(self) -> Outcome:
+        """Run to the end; never raises for anything that the job does."""
+        self._tree.start_agent(self._black_box)
+        self._stage = threading.Thread(target=self._preflight, daemon=True)
+        self._stage.start()
+        with selectors.DefaultSelector() as selector:
+            self._selector = selector
+            selector.register(self._signals.fd, selectors.EVENT_READ, self._on_signals)
+            selector.register(self._tree.events, selectors.EVENT_READ, self._on_agent_events)
+            selector.register(self._stage_done, selectors.EVENT_READ, self._on_preflight)
+            while self._tree.agent_exit is None and not self._killed:
+                self._step()
+            self._on_agent_exit()
+            self._end_members()
+        self._tree.guard.dismiss()
+        return self._outcome
+
+    def _step(self, limit: float | None = None) -> None:
+        waits = [due - time.monotonic() for due in self._timers.values()]
+        if limit is not None:
+            waits.append(limit)
+        for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
+            key.data()
+        now = time.monotonic()
+        for name in [name for name, due in self._timers.items() if due <= now]:
+            del self._timers[name]
+            getattr(self, f"_at_{name}")()
+
+    def _after(self, seconds: float, name: str) -> None:
+        self._timers[name] = time.monotonic() + seconds
+
+    # ------------------------------------------------------------------------------------------ preflight
+
+    def _preflight(self) -> None:
+        self._outcome.report = self._stages.preflight()
+        os.write(self._stage_pipe, b"\n")
+
+    def _on_preflight(self) -> None:
+        os.read(self._stage_done, 1)
+        self._stage = None
+        report = self._outcome.report
+        assert report is not None
+        self._journal.write("preflight", refused=report.refused, elapsed_s=report.elapsed_s)
+        if self._outcome.interrupted is not None:
+            return
+        if report.refused:
+            self._tree.signal_agent(signal.SIGKILL)
+        else:
+            self._tree.tell("go")
+
+    # -------------------------------------------------------------------------------------- agent's events
+
+    def _on_agent_events(self) -> None:
+        chunk = os.read(self._tree.events, 1 << 16)
+        if not chunk:
+            self._selector.unregister(self._tree.events)
+            return
+        *lines, self._received = (self._received + chunk).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            name = event.pop("event")
+            self._journal.write(name, **event)
+            handle = getattr(self, f"on_{name}", None)
+            if handle is not None:
+                handle(**event)
+
+    def on_worker(self, **event: Any) -> None:
+        """A worker was started; the first one of an attempt opens a new group."""
+        if self._group is None or self._group.started:
+            if self._group is not None:
+                self._outcome.groups.append(self._group)
+                self._stages.say(f"restarting: attempt {event['attempt']} of {self._plan.torchrun['max_restarts']}")
+            self._group = WorkerGroup(event["attempt"], event["world_size"], event["local_world_size"])
+            self._incident, self._concluded = None, False
+            self._timers.clear()
+        fields = ("rank", "local_rank", "pid", "start", "rank_dir", "black_box")
+        worker = WorkerProcess(**{name: event[name] for name in fields})
+        self._group = dataclasses.replace(self._group, workers=(*self._group.workers, worker))
+        self._tree.watch_session(worker.pid)
+        if self._outcome.interrupted is not None:
+            self._signal_workers((worker,), self._outcome.interrupted)
+
+    def on_exit(self, pid: int, code: int, t: float) -> None:
+        """A worker has ended; the agent does not act on a failure before `release`."""
+        assert self._group is not None
+        workers = tuple(dataclasses.replace(w, exit=Exit(code, t)) if w.pid == pid else w for w in self._group.workers)
+        self._group = dataclasses.replace(self._group, workers=workers)
+        if self._outcome.interrupted is not None:
+            if not self._group.alive:
+                self._end_agent()
+        elif code != 0 and self._incident is None:
+            rank = next(worker.rank for worker in workers if worker.pid == pid)
+            self._open(Incident("exit", self._group.attempt, (rank,), t))
+        elif code == 0 and self._group.alive and self._incident is None:
+            self._after(WATCH_S, "watch")
+
+    def on_failed(self, **event: Any) -> None:
+        """The agent gave up; its process ends by itself."""
+        started = self._group is not None
+        self._agent_said = AgentEnd(event["phase"], event["type"], event["message"], workers_started=started)
+        self._after(AGENT_END_S, "abandon_agent")
+
+    def on_succeeded(self) -> None:
+        """All workers of all nodes ended with 0."""
+        self._outcome.succeeded = True
+        self._after(AGENT_END_S, "abandon_agent")
+
+    def on_degraded(self, missing: str) -> None:
+        """Part of the watching is not possible with this torch, this Python or this kernel; the run goes on as it
+        would under torchrun. The message names what is missing: verdicts may then lack a stack, a traceback or
+        the tensor sizes of the last collective."""
+        self._stages.say(f"warning[SL902]: {missing}")
+
+    # ---------------------------------------------------------------------------------------- an incident
+
+    def _open(self, incident: Incident) -> None:
+        assert self._group is not None
+        self._incident = incident
+        self._journal.write("incident", kind=incident.kind, ranks=incident.ranks)
+        self._evidence = self._stages.suspect(incident, self._group)
+        self._after(max(0.0, incident.t + SETTLE_S - time.monotonic()), "conclude")
+
+    def _at_conclude(self) -> None:
+        assert self._incident is not None
+        assert self._group is not None
+        verdict = self._stages.conclude(self._incident, self._group, self._evidence)
+        self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
+        self._outcome.verdicts.append(verdict)
+        self._concluded = True
+        if self._incident.kind == "early_exit":
+            # Nobody has failed, so torch elastic sees no reason to act: give it one.
+            self._signal_workers(self._group.alive, signal.SIGTERM)
+        self._tree.tell("release")
+        self._after(NOTICE_S, "notice")
+        self._after(self._plan.shutdown_timeout, "kill_group")
+        if self._group.attempt >= self._plan.torchrun["max_restarts"]:
+            self._after(self._plan.shutdown_timeout + AGENT_END_S, "abandon_agent")
+
+    def _at_watch(self) -> None:
+        if self._group is None or self._incident is not None or not self._group.alive:
+            return
+        incident = self._stages.watch(self._group)
+        if incident is not None:
+            self._open(incident)
+        else:
+            self._after(WATCH_S, "watch")
+
+    def _at_notice(self) -> None:
+        if self._group is not None and self._group.alive:
+            self._stages.notice(self._outcome.verdicts[-1])
+
+    def _at_kill_group(self) -> None:
+        # torch elastic waits 30 s after a failure whatever --shutdown-timeout says (pytorch PR 192815).
+        if self._group is not None:
+            self._signal_workers(self._group.alive, signal.SIGKILL)
+
+    def _at_abandon_agent(self) -> None:
+        self._tree.signal_agent(signal.SIGKILL)
+
+    # -------------------------------------------------------------------------------------------- signals
+
+    def _on_signals(self) -> None:
+        for signum in self._signals.pending():
+            if signum == signal.SIGCHLD:
+                # While a stage runs, its own children are its own to wait for.
+                if self._stage is None:
+                    self._tree.reap()
+                elif self._agent_is_gone():
+                    self._tree.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
+            elif signum in self._signals.terminating:
+                self._interrupt(signum)
+            elif signum in FORWARDED:
+                self._forward(signum)
+
+    def _agent_is_gone(self) -> bool:
+        agent = self._tree.agent
+        current = procfs.read(agent.pid) if agent is not None else None
+        return current is None or current.state in "ZX"
+
+    def _interrupt(self, signum: int) -> None:
+        self._journal.write("signal", signal=signal.Signals(signum).name)
+        again = self._outcome.interrupted is not None
+        if again and signum not in (signal.SIGINT, signal.SIGQUIT):
+            return  # schedulers repeat themselves; only a person at a keyboard means "now"
+        if again:
+            self._kill_all()
+            return
+        self._outcome.interrupted = signum
+        self._timers.clear()
+        alive = self._group.alive if self._group is not None else ()
+        if not alive or self._concluded:
+            self._end_agent()
+            return
+        grace = self._plan.shutdown_timeout
+        name = signal.Signals(signum).name
+        self._stages.say(f"{name}: passed on to {len(alive)} ranks, which have {grace:g} s (Ctrl-C again ends them now)")
+        # The agent must neither forward the signal a second time nor restart anything.
+        self._tree.tell("hold")
+        self._signal_workers(alive, signum)
+        self._after(grace, "kill_all")
+
+    def _end_agent(self) -> None:
+        # Before it has started workers the agent has no handler: this ends it at once, wherever it is blocked.
+        self._tree.signal_agent(signal.SIGTERM if self._group is not None else signal.SIGKILL)
+        self._after(AGENT_END_S, "abandon_agent")
+
+    def _forward(self, signum: int) -> None:
+        """SIGUSR1 and SIGUSR2 belong to the script: they go to ranks that catch them, and would kill others."""
+        alive = self._group.alive if self._group is not None else ()
+        for worker in alive:
+            if procfs.catches(worker.pid, signum):
+                self._signal_one(worker, signum)
+
+    def _signal_one(self, worker: WorkerProcess, signum: int) -> None:
+        process = procfs.read(worker.pid)
+        if process is not None and process.start == worker.start:
+            procfs.send(process, signum)
+
+    def _signal_workers(self, workers: tuple[WorkerProcess, ...], signum: int) -> None:
+        """Signal the process group of each worker, as torch elastic does, and wake those that are stopped."""
+        for worker in workers:
+            process = procfs.read(worker.pid)
+            if process is None or process.start != worker.start:
+                continue
+            for number in (signum, signal.SIGCONT):
+                try:
+                    os.killpg(worker.pid, number)
+                except (ProcessLookupError, PermissionError):
+                    pass
+
+    def _kill_all(self) -> None:
+        left = self._tree.kill_members()
+        self._outcome.abandoned = tuple(process.pid for process in left)
+        self._killed = True
+
+    _at_kill_all = _kill_all
+
+    # ------------------------------------------------------------------------------------------------ end
+
+    def _on_agent_exit(self) -> None:
+        while not self._killed and self._tree.events in self._selector.get_map():
+            self._on_agent_events()  # what it had written before it ended
+        if self._group is not None:
+            self._outcome.groups.append(self._group)
+        outcome = self._outcome
+        decided = outcome.interrupted is not None or outcome.succeeded or (outcome.report and outcome.report.refused)
+        if not decided and not (outcome.verdicts and self._concluded):
+            end = self._agent_said or AgentEnd(exit=self._tree.agent_exit, workers_started=self._group is not None)
+            outcome.verdicts.append(self._stages.infra(end))
+
+    def _end_members(self) -> None:
+        """End what is left: after the shutdown timeout where the ranks succeeded (they may have left an upload to
+        finish), at once otherwise."""
+        self._timers.clear()
+        if self._outcome.succeeded:
+            self._wait_for_members(self._plan.shutdown_timeout)
+        procfs.end(self._tree.members(), signal.SIGTERM)
+        self._wait_for_members(TERM_S)
+        self._kill_all()
+
+    def _wait_for_members(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        tell_at = time.monotonic() + NOTICE_S
+        while not self._killed and (left := self._tree.members()) and (now := time.monotonic()) < deadline:
+            if now > tell_at:
+                tell_at = deadline
+                pids = ", ".join(str(process.pid) for process in left[:5])
+                self._stages.say(f"waiting up to {seconds:g} s for processes that the ranks left behind: {pids}")
+            self._step(0.02)
+            self._tree.reap()

@@ -1,0 +1,94 @@
+"""What /proc says about processes: identity, descent and membership of a run. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process as /proc/PID/stat describes it. `start` is in clock ticks since boot: with `pid` it names a
+    process for good, where a pid alone may be used again."""
+
+    pid: int
+    ppid: int
+    pgid: int
+    sid: int
+    state: str
+    start: int
+
+
+def read(pid: int) -> Process | None:
+    """The process with this pid, or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+    # The command name stands in parentheses and may hold spaces and parentheses itself.
+    fields = text[text.rfind(")") + 2 :].split()
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), fields[0], int(fields[19]))
+
+
+def scan() -> Iterator[Process]:
+    """All processes that are visible now."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (process := read(int(name))) is not None:
+            yield process
+
+
+def descendants(root: int, processes: Iterable[Process]) -> list[Process]:
+    """The processes below `root`, without it."""
+    children: dict[int, list[Process]] = {}
+    for process in processes:
+        children.setdefault(process.ppid, []).append(process)
+    found: list[Process] = []
+    queue = [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += [process.pid for process in below]
+    return found
+
+
+def in_environ(pid: int, entry: bytes) -> bool:
+    """Whether the process was started with `NAME=value` in its environment (false where it cannot be read)."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return entry in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Whether the process has a handler of its own for a signal (SigCgt in /proc/PID/status)."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+    except OSError:
+        pass
+    return False
+
+
+def send(process: Process, signum: int) -> bool:
+    """Send a signal to exactly this process, not to a later one with its pid. True if it was sent."""
+    current = read(process.pid)
+    if current is None or current.start != process.start or current.state in "ZX":
+        return False
+    try:
+        os.kill(process.pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def end(processes: Iterable[Process], signum: int) -> None:
+    """Send `signum`, and SIGCONT after it, so that a stopped process can act on it."""
+    for process in processes:
+        if send(process, signum) and signum != signal.SIGKILL:
+            send(process, signal.SIGCONT)

@@ -1,0 +1,66 @@
+"""The verdict on the terminal: the root traceback, then at most ten lines, and nothing after them."""
+
+from __future__ import annotations
+
+import os
+
+from safelaunch.model import Verdict
+from safelaunch.report.palette import PLAIN, Palette
+from safelaunch.report.text import diagnostic
+
+SCREEN = 25  # lines that a verdict with its traceback may take
+BECAUSE = 3  # lines; the rest is in verdict.json
+
+
+def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palette: Palette = PLAIN) -> list[str]:
+    """The verdict for a person.
+
+    Args:
+        verdict: what to print.
+        bundle: folder of the incident, empty where there is none.
+        exit_code: what safelaunch will exit with, where that is decided.
+        palette: colours.
+    """
+    end = [f"bundle: {_relative(bundle)}" if bundle else "", f"exit {exit_code}" if exit_code is not None else ""]
+    fields = [("confidence", verdict.confidence)] if verdict.kind != "infra" else []
+    shown = Verdict(**{**vars(verdict), "because": verdict.because[:BECAUSE], "remedy": ""})
+    remedy = f"{verdict.remedy}; `safelaunch explain {verdict.code}`" if verdict.remedy else ""
+    text = diagnostic(shown, location=_location(verdict), fields=[*fields, *([("help", remedy)] if remedy else [])], palette=palette)
+    if any(end):
+        text.append("   " + palette.paint("dim", "=") + " " + "   ".join(part for part in end if part))
+    return [*traceback_lines(verdict, SCREEN - len(text) - 1, palette), *text]
+
+
+def headline(verdict: Verdict) -> str:
+    """One line, for a notice before the run has ended."""
+    where = f" ({verdict.location.file}:{verdict.location.line})" if verdict.location else ""
+    return f"{verdict.code}: {verdict.summary}{where}"
+
+
+def _location(verdict: Verdict) -> str:
+    who = [f"host {verdict.host}" if verdict.host else "", f"pid {verdict.pid}" if verdict.pid else ""]
+    aside = ", ".join(part for part in who if part)
+    if verdict.location is None:
+        return aside
+    place = f"{_relative(verdict.location.file)}:{verdict.location.line}"
+    function = f" in {verdict.location.function}" if verdict.location.function else ""
+    return f"{place}{function}" + (f"   ({aside})" if aside else "")
+
+
+def traceback_lines(verdict: Verdict, room: int, palette: Palette = PLAIN) -> list[str]:
+    """The root traceback under a title, shortened in its middle to `room` lines with the title."""
+    if not verdict.traceback:
+        return []
+    text = verdict.traceback.rstrip().splitlines()
+    if len(text) > room - 1:
+        # The end tells most: where it was raised, and the message.
+        kept = room - 3
+        text = [text[0], f"  ... {len(text) - kept - 1} lines, all in the bundle ...", *text[-kept:]]
+    who = f"rank {verdict.culprit_ranks[0]}" if verdict.culprit_ranks else "the first rank"
+    return [palette.paint("dim", f"---- traceback of {who} ----"), *text]
+
+
+def _relative(path: str) -> str:
+    """Relative to here where that is shorter to read."""
+    relative = os.path.relpath(path) if os.path.isabs(path) else path
+    return relative if not relative.startswith("..") else path

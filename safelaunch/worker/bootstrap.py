@@ -1,0 +1,71 @@
+"""Runs in: every Python process of a rank, before the script. Each step may fail alone; none may raise."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Callable
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+PR_SET_PTRACER = 0x59616D61  # prctl(2), yama: who may attach without being our ancestor
+
+
+def arm() -> None:
+    """Arm everything that the environment of this worker asks for."""
+    environ = os.environ
+    rank_dir = environ["SAFELAUNCH_RANK_DIR"]
+    agent = int(environ.get("SAFELAUNCH_AGENT", "0"))
+    is_rank = os.getppid() == agent
+    _step(_bind_life, agent, is_rank)
+    _step(_arm_faulthandler, rank_dir)
+    box = _step(_open_black_box) if is_rank else None
+
+    from safelaunch.worker import errors, torch_hooks
+
+    _step(errors.install, rank_dir, box)
+    _step(torch_hooks.install, box, environ.get("SAFELAUNCH_PG_TIMEOUT"))
+
+
+def _step(function: Callable, *args):  # type: ignore[no-untyped-def,type-arg]
+    try:
+        return function(*args)
+    except Exception as error:
+        if os.environ.get("SAFELAUNCH_DEBUG"):
+            sys.stderr.write("safelaunch: %s is off in this worker: %r\n" % (function.__name__, error))
+        return None
+
+
+def _bind_life(agent: int, is_rank: bool) -> None:
+    """Die with the agent, and let the supervisor's tools read our stack."""
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    supervisor = int(os.environ.get("SAFELAUNCH_SUPERVISOR", "0:0").split(":")[0])
+    prctl(PR_SET_PTRACER, ctypes.c_ulong(supervisor), 0, 0, 0)
+    if not is_rank:
+        # Below a shell script: the shell dies with the agent, and the guard ends what it leaves.
+        return
+    prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != agent:  # it died between our fork and the line above
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _arm_faulthandler(rank_dir: str) -> None:
+    """Have the stack of a fatal signal written to `fault-PID.txt` (SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL)."""
+    import faulthandler
+
+    # The file object must outlive this function: faulthandler keeps only the descriptor.
+    _arm_faulthandler.file = open(  # type: ignore[attr-defined]
+        os.path.join(rank_dir, "fault-%d.txt" % os.getpid()), "w"
+    )
+    faulthandler.enable(_arm_faulthandler.file, all_threads=True)  # type: ignore[attr-defined]
+
+
+def _open_black_box():  # type: ignore[no-untyped-def]
+    path = os.environ.get("SAFELAUNCH_BLACK_BOX")
+    if not path:
+        return None
+    from safelaunch import black_box
+
+    return black_box.Writer(path, int(os.environ["SAFELAUNCH_SLOT"]))

@@ -1,0 +1,48 @@
+"""Python imports this module at start-up because the agent puts this folder on PYTHONPATH of every worker.
+
+The command line of a worker stays the user's own (`python -u train.py`), so `__main__`, `sys.argv`, `sys.path`,
+pickling and `ps` are exactly as under torchrun. This folder leaves PYTHONPATH and `sys.path` again before the
+script runs, and a sitecustomize of the environment that it hides is run in its place.
+"""
+
+import os
+import sys
+
+
+def _arm():
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    kept = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != here]
+    if kept:
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    if "SAFELAUNCH_RANK_DIR" in os.environ:
+        sys.path.insert(0, root)
+        try:
+            from safelaunch.worker import bootstrap
+        finally:
+            sys.path.remove(root)
+        bootstrap.arm()
+
+
+def _chain():
+    """Run the sitecustomize that the environment would have had without us."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+try:
+    _arm()
+except Exception as error:  # a worker must start whatever happens to us
+    if os.environ.get("SAFELAUNCH_DEBUG"):
+        sys.stderr.write("safelaunch: this worker runs unwatched: %r\n" % (error,))
+_chain()
