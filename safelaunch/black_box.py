@@ -6,8 +6,8 @@ never blocks; the reader must expect a half-written entry.
 
 Layout of a slot of `SLOT` bytes (little endian):
 
-    0     u32 magic, u32 pid, u64 number of collectives entered
-    16    the line that called os._exit or sys.exit: text, `TEXT` bytes at most
+    0     u32 magic, u32 pid, f64 CLOCK_MONOTONIC at which the interpreter began to shut down (0: it has not)
+    16    the line that called os._exit or sys.exit, and with which code: text, `TEXT` bytes at most
     1024  a ring of `ENTRIES` entries of `ENTRY` bytes:
           u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, i64 seq, i64 numel, u32 group size, u8 done, text
 """
@@ -25,7 +25,8 @@ TEXT = 1000
 RING = 1024
 ENTRIES = 8
 ENTRY = 384
-_HEAD = struct.Struct("<IIQ")
+_HEAD = struct.Struct("<IId")
+_LEFT = struct.Struct("<d")
 _BODY = struct.Struct("<QdqqIB")
 _ORDINAL = struct.Struct("<Q")
 _DONE = _BODY.size - 1
@@ -68,7 +69,7 @@ class Writer:
         self._base = index * SLOT
         self._count = 0
         self._memory[self._base : self._base + SLOT] = bytes(SLOT)
-        _HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0)
+        _HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0.0)
 
     def enter(
         self,
@@ -99,8 +100,13 @@ class Writer:
         """Record that the collective which `enter` returned has ended."""
         self._memory[offset + _DONE] = 1
 
-    def exit_call(self, text: str) -> None:
-        """Record who called `os._exit` or `sys.exit`, as `file NUL line NUL function`."""
+    def shutting_down(self) -> None:
+        """Record that the interpreter has begun to shut down: the rank enters no collective any more."""
+        _LEFT.pack_into(self._memory, self._base + 8, time.monotonic())
+
+    def exit_call(self, file: str, line: int, function: str, code: object) -> None:
+        """Record who called `os._exit` or `sys.exit`, and with what."""
+        text = _SEPARATOR.join((file, str(line), function, "0" if code is None else str(code)))
         data = text.encode("utf-8", "replace")[: TEXT - 1] + b"\0"
         start = self._base + 16
         self._memory[start : start + len(data)] = data
@@ -121,8 +127,28 @@ class Entry:
         self.line = int(line) if line.isdigit() else 0
 
 
-def read(path: str, index: int) -> tuple[int, str, list[Entry]] | None:
-    """The slot of a local rank: `(pid, exit_call, entries)`, entries oldest first, or None when nobody wrote it.
+class Slot:
+    """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None; `exit_call` is (file, line, function, code);
+    `entries` are oldest first."""
+
+    __slots__ = ("entries", "exit_call", "pid", "shut_down")
+
+    def __init__(self, data: bytes) -> None:
+        _, self.pid, left = _HEAD.unpack_from(data, 0)
+        self.shut_down = left or None
+        parts = data[16 : 16 + TEXT].decode("utf-8", "replace").split(_SEPARATOR)
+        self.exit_call = (parts[0], int(parts[1] or 0), parts[2], parts[3]) if parts[0] else None
+        self.entries = []
+        for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
+            ordinal, t, seq, numel, group_size, done = _BODY.unpack_from(data, offset)
+            if ordinal:
+                text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
+                self.entries.append(Entry(ordinal, t, seq, numel, group_size, done, text))
+        self.entries.sort(key=lambda entry: entry.ordinal)
+
+
+def read(path: str, index: int) -> Slot | None:
+    """The slot of a local rank, or None when no rank has written it.
 
     Raises:
         OSError: when the file cannot be read.
@@ -130,17 +156,4 @@ def read(path: str, index: int) -> tuple[int, str, list[Entry]] | None:
     with open(path, "rb") as file:
         file.seek(index * SLOT)
         data = file.read(SLOT)
-    if len(data) < SLOT:
-        return None
-    magic, pid, _ = _HEAD.unpack_from(data, 0)
-    if magic != MAGIC:
-        return None
-    exit_call = data[16 : 16 + TEXT].split(b"\0\0", 1)[0].decode("utf-8", "replace").strip(_SEPARATOR)
-    entries = []
-    for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
-        ordinal, t, seq, numel, group_size, done = _BODY.unpack_from(data, offset)
-        if ordinal:
-            text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
-            entries.append(Entry(ordinal, t, seq, numel, group_size, done, text))
-    entries.sort(key=lambda entry: entry.ordinal)
-    return pid, exit_call, entries
+    return Slot(data) if len(data) == SLOT and _HEAD.unpack_from(data, 0)[0] == MAGIC else None

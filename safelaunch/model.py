@@ -275,6 +275,14 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class ExitCall:
+    """The line that called `os._exit` or `sys.exit`. `code` is its argument as text (`sys.exit` takes anything)."""
+
+    location: Location
+    code: str
+
+
+@dataclass(frozen=True)
 class Stack:
     """A Python stack of a rank's main thread, innermost frame first. `source` names the tool that took it."""
 
@@ -287,7 +295,7 @@ class Stack:
 class RankFacts:
     """All that is known of one rank at an incident.
 
-    `exit_call` is the line that called `os._exit` or `sys.exit`, where one did. `state` is /proc's letter of a
+    `shut_down` is CLOCK_MONOTONIC at which its interpreter began to shut down, None if it has not. `state` is /proc's letter of a
     living rank. `watched` is false where the bootstrap did not run in the rank's process (not Python, or a Python
     that ignores its environment). `missing` lists evidence that could not be had, each with its reason.
     """
@@ -299,7 +307,8 @@ class RankFacts:
     error: PyError | None = None
     fault: Stack | None = None
     stack: Stack | None = None
-    exit_call: Location | None = None
+    exit_call: ExitCall | None = None
+    shut_down: float | None = None
     collectives: tuple[Collective, ...] = ()
     state: str = ""
     watched: bool = True

@@ -11,6 +11,7 @@ from typing import Any
 
 from safelaunch.diagnosis import diagnose, infra
 from safelaunch.evidence import LASTING, URGENT, case, memory
+from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
 from safelaunch.launch.supervisor import Stages
 from safelaunch.model import Evidence, Finding, Incident, LaunchPlan, PreflightReport, Settings, Verdict, WorkerGroup
@@ -41,6 +42,7 @@ class Run:
         return Stages(
             preflight=self.preflight,
             suspect=self.suspect,
+            settled=lambda group: not any(leaving(worker) for worker in group.alive),
             conclude=self.conclude,
             watch=self.watch,
             infra=infra.judge,

@@ -74,10 +74,7 @@ def exception(case: Case) -> Verdict | None:
     who = names(failure.rank for failure in culprits)
     message = one_line(error.message)
     rivals = [failure for failure in primary(case) if failure not in culprits]
-    because = tuple(
-        f"rank {rival.rank} failed in its own way {rival.t - culprits[0].t:+.3f} s apart: {_shortly(rival)}"
-        for rival in rivals[:2]
-    )
+    because = (f"{names(rival.rank for rival in rivals)} failed too: {_shortly(rivals[0])}",) if rivals else ()
     return _verdict(
         case,
         code,
@@ -222,14 +219,13 @@ def silent_exit(case: Case) -> Verdict | None:
     assert first.facts.exit is not None
     who = names(failure.rank for failure in culprits)
     called = first.facts.exit_call
-    code = first.facts.exit.code
-    how = f"exit code {code}" if code > 0 else f"a call of exit, then signal {-code} while it shut down"
+    code = called.code if called else str(first.facts.exit.code)
     return _verdict(
         case,
         "SL407",
-        f"{who} left with {how} and no exception",
+        f"{who} left with exit code {one_line(code, 40)} and no exception",
         culprits,
-        location=called,
+        location=called.location if called else None,
         because=() if called else ("no Python line called sys.exit or os._exit", *_last(culprits)),
         remedy="the line above ended the process" if called else "look at its last output; native code can call exit()",
         confidence="high" if called else "medium",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis.failures import failures, primary, secondary
+from safelaunch.diagnosis.failures import SIMULTANEOUS_S, departure, failures, left_cleanly, primary, secondary
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
 from safelaunch.model import Case, Verdict
 
@@ -19,22 +19,17 @@ def early_exit(case: Case) -> Verdict | None:
     What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
     `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
     """
-    left = sorted(
-        (facts for facts in case.ranks if facts.exit is not None and facts.exit.code == 0 and facts.error is None),
-        key=lambda facts: facts.exit.t if facts.exit else 0.0,
-    )
+    left = sorted((facts for facts in case.ranks if left_cleanly(facts)), key=departure)
     found = failures(case)
     if not left or primary(case):
         return None
     first = left[0]
-    assert first.exit is not None
-    if found and found[0].t < first.exit.t:
+    if found and found[0].t + SIMULTANEOUS_S < departure(first):
         return None  # the peers were in trouble before it left
     if not found and case.incident.kind != "early_exit":
         return None
     ranks = tuple(facts.rank for facts in left)
     last = last_collective(first)
-    where = first.exit_call
     return Verdict(
         code="SL408",
         slug=CATALOGUE["SL408"].slug,
@@ -43,7 +38,7 @@ def early_exit(case: Case) -> Verdict | None:
         culprit_ranks=tuple(sorted(ranks)),
         host=case.host,
         pid=first.pid,
-        location=where,
+        location=first.exit_call.location if first.exit_call else None,
         because=(*((last,) if last else ()), *after_effects(case, ranks), *waiting(case, ranks)),
         secondary=secondary(case, ranks),
         confidence="high" if len(ranks) == 1 else "medium",

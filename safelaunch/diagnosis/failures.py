@@ -36,6 +36,10 @@ PEER_LOSS = re.compile(
 # gloo's word for tensors that do not fit (transport/tcp/pair.cc); raised on whoever receives, culprit or victim.
 SIZE_COMPLAINT = "doesn't match expected size"
 
+# Within this time the order of two ends says nothing: an exit is stamped by the agent, which may be scheduled late
+# on a busy machine. An estimate; a raised exception is stamped by the rank itself.
+SIMULTANEOUS_S = 0.5
+
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
 TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
 
@@ -58,7 +62,7 @@ class Failure:
 def failures(case: Case) -> list[Failure]:
     """All failures of a case, earliest first. A living rank counts once it has recorded an exception."""
     found = [failure for facts in case.ranks if (failure := _failure(facts)) is not None]
-    others_first = _first_departure(case)
+    others_first = _first_departure(case, found)
     found = [
         Failure(f.facts, f.nature, f.t, True) if f.nature == "abort" and _aborted_by_loss(f, others_first) else f
         for f in found
@@ -69,7 +73,7 @@ def failures(case: Case) -> list[Failure]:
 def _failure(facts: RankFacts) -> Failure | None:
     if facts.error is not None:
         return Failure(facts, "exception", facts.error.t, is_peer_loss(facts))
-    if facts.exit is None or facts.exit.code == 0:
+    if facts.exit is None or left_cleanly(facts):
         return None
     if facts.exit_call is not None and facts.exit.code != -SIGKILL:
         # What comes after a call of exit (an abort while libraries shut down) is not how the program ended.
@@ -87,17 +91,37 @@ def is_peer_loss(facts: RankFacts) -> bool:
     return any(PEER_LOSS.search(text) or SIZE_COMPLAINT in text for text in said)
 
 
-def _first_departure(case: Case) -> dict[int, float]:
-    """For each rank, when the first of the *other* ranks left or failed."""
-    left = {facts.rank: _departure(facts) for facts in case.ranks}
+def _first_departure(case: Case, found: list[Failure]) -> dict[int, float]:
+    """For each rank, when the first *other* rank left, or failed in a way that is not such an abort itself."""
+    aborted = {failure.rank for failure in found if failure.nature == "abort"}
+    left = {facts.rank: departure(facts) for facts in case.ranks if facts.rank not in aborted}
     return {
-        rank: min((t for other, t in left.items() if other != rank), default=float("inf")) for rank in left
+        facts.rank: min((t for other, t in left.items() if other != facts.rank), default=float("inf"))
+        for facts in case.ranks
     }
 
 
-def _departure(facts: RankFacts) -> float:
+def left_cleanly(facts: RankFacts) -> bool:
+    """Whether the rank ended in good order: exit code 0, or a shutdown that meant 0.
+
+    A rank that leaves without `destroy_process_group` may abort while libraries are torn down, and its code is
+    then -6, whatever the program meant.
+    """
+    if facts.error is not None:
+        return False
+    if facts.exit is not None and facts.exit.code == 0:
+        return True
+    meant = facts.exit_call is None or facts.exit_call.code == "0"
+    torn_down = facts.exit is None or facts.exit.code == -SIGABRT
+    return facts.shut_down is not None and meant and torn_down
+
+
+def departure(facts: RankFacts) -> float:
+    """CLOCK_MONOTONIC at which the rank stopped to be of use to its peers; infinity while it is."""
     moments = [facts.error.t] if facts.error else []
     moments += [facts.exit.t] if facts.exit else []
+    moments += [facts.shut_down] if facts.shut_down is not None else []
+    moments += [call.t for call in facts.collectives[-1:] if call.op == "destroy_process_group"]
     return min(moments, default=float("inf"))
 
 
@@ -105,7 +129,7 @@ def _aborted_by_loss(failure: Failure, others_first: dict[int, float]) -> bool:
     """An abort inside a collective after another rank had left: a communication library that lost a peer."""
     stack = failure.facts.fault
     inside = stack is not None and bool(stack.frames) and bool(TORCH_DISTRIBUTED.search(stack.frames[0].file))
-    return inside and others_first[failure.rank] < failure.t
+    return inside and others_first[failure.rank] <= failure.t + SIMULTANEOUS_S
 
 
 def primary(case: Case) -> list[Failure]:
@@ -137,16 +161,14 @@ def roots(case: Case) -> list[Failure]:
     return groups[_signature(first)]
 
 
-SIMULTANEOUS_S = 0.5  # within this time the order of two ranks says nothing about cause: [E], no source
-
-
 def _signature(failure: Failure) -> object:
     error = failure.facts.error
     if error is not None:
         place = (error.location.file, error.location.line) if error.location else None
         return (error.type, place)
     code = failure.facts.exit.code if failure.facts.exit else None
-    return (failure.nature, code, failure.facts.exit_call)
+    called = failure.facts.exit_call
+    return (failure.nature, code, called.location if called else None)
 
 
 def user_frame(stack: Stack | None) -> Location | None:

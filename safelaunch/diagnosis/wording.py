@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.failures import secondary
+from safelaunch.diagnosis.failures import failures
 from safelaunch.model import Case, RankFacts
 
 
@@ -42,11 +42,9 @@ def last_collective(facts: RankFacts) -> str:
 
 
 def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
-    """What became of the others, as one `because` line."""
-    later = secondary(case, culprits)
-    if not later:
-        return ()
-    return (f"{names(later)} failed only as a consequence: the connection to a lost peer",)
+    """Who failed because of a lost peer, as one `because` line."""
+    later = [f.rank for f in failures(case) if f.consequence and f.rank not in culprits]
+    return (f"{names(later)} failed only because the connection to a peer was lost",) if later and culprits else ()
 
 
 def waiting(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from safelaunch import black_box
-from safelaunch.model import Collective, Evidence, Incident, Location, WorkerProcess, to_json
+from safelaunch.model import Collective, Evidence, ExitCall, Incident, Location, WorkerProcess, to_json
 
 SOURCE = "collectives"
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`collectives`, oldest first, and `exit_call`, the line that called `sys.exit` or `os._exit`."""
+    """`collectives`, oldest first, and `exit_call`, the line that called `sys.exit` or `os._exit`, and `shut_down`."""
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
     slot = black_box.read(worker.black_box, worker.local_rank)
-    if slot is None or slot[0] != worker.pid:
+    if slot is None or slot.pid != worker.pid:
         return Evidence(SOURCE, worker.rank, unavailable="the rank did not open its black box")
-    _, exit_call, entries = slot
-    file, _, rest = exit_call.partition("\0")
-    line, _, function = rest.partition("\0")
     collectives = [
         Collective(
             op=entry.op,
@@ -30,10 +27,17 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
             group_size=entry.group_size,
             location=Location(entry.file, entry.line, entry.function),
         )
-        for entry in entries
+        for entry in slot.entries
     ]
-    data = {
-        "collectives": to_json(collectives),
-        "exit_call": to_json(Location(file, int(line or 0), function)) if file else None,
-    }
+    called = ExitCall(Location(*slot.exit_call[:3]), slot.exit_call[3]) if slot.exit_call else None
+    data = {"collectives": to_json(collectives), "exit_call": to_json(called), "shut_down": slot.shut_down}
     return Evidence(SOURCE, worker.rank, data)
+
+
+def leaving(worker: WorkerProcess) -> bool:
+    """Whether a rank that still lives has begun to shut down its interpreter, so that its exit is near."""
+    try:
+        slot = black_box.read(worker.black_box, worker.local_rank) if worker.black_box else None
+    except OSError:
+        return False
+    return slot is not None and slot.pid == worker.pid and slot.shut_down is not None

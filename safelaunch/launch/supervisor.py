@@ -25,6 +25,7 @@ from safelaunch.launch.tree import Tree
 from safelaunch.model import AgentEnd, Exit, Incident, LaunchPlan, PreflightReport, Verdict, WorkerGroup, WorkerProcess
 
 SETTLE_S = 0.15  # lets the consequences of a death reach the other ranks before the case is closed
+SETTLE_LIMIT_S = 0.9  # ... and waits until then for the exit code of a rank that is shutting down
 WATCH_S = 0.5  # how often ranks are looked at that go on after another has left
 NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
 TERM_S = 0.5  # what processes left behind by a failed run get between SIGTERM and SIGKILL
@@ -36,12 +37,14 @@ class Stages:
     """What the command line wires into a run.
 
     `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
-    wait (stacks of the living), `conclude` the rest, and judges. `watch` looks at a group in which a rank has
+    wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
+    is worth waiting for. `watch` looks at a group in which a rank has
     left with 0 and others go on. `infra` judges the end of an agent. `say` prints one line.
     """
 
     preflight: Callable[[], PreflightReport]
     suspect: Callable[[Incident, WorkerGroup], Any]
+    settled: Callable[[WorkerGroup], bool]
     conclude: Callable[[Incident, WorkerGroup, Any], Verdict]
     watch: Callable[[WorkerGroup], Incident | None]
     infra: Callable[[AgentEnd], Verdict]
@@ -220,6 +223,9 @@ class Supervisor:
     def _at_conclude(self) -> None:
         assert self._incident is not None
         assert self._group is not None
+        if time.monotonic() < self._incident.t + SETTLE_LIMIT_S and not self._stages.settled(self._group):
+            self._after(0.02, "conclude")
+            return
         verdict = self._stages.conclude(self._incident, self._group, self._evidence)
         self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
         self._outcome.verdicts.append(verdict)

@@ -56,7 +56,7 @@ def _wait(worker: WorkerProcess, world_size: int) -> tuple[int, int] | None:
         slot = black_box.read(worker.black_box, worker.local_rank)
     except OSError:
         return None
-    if slot is None or slot[0] != worker.pid or not slot[2]:
+    if slot is None or slot.pid != worker.pid or not slot.entries:
         return None
-    last = slot[2][-1]
+    last = slot.entries[-1]
     return (worker.rank, last.ordinal) if not last.done and last.group_size == world_size else None

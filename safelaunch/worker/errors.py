@@ -30,8 +30,12 @@ def install(rank_dir: str, box: Any) -> None:
     def at_exit() -> None:
         # A script may replace sys.excepthook without calling the former one. CPython keeps the exception here.
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        if error is not None and os.getpid() == owner and not os.path.exists(path):
+        if os.getpid() != owner:
+            return
+        if error is not None and not os.path.exists(path):
             _try_record(path, error)
+        if box is not None:
+            box.shutting_down()
 
     sys.excepthook = excepthook
     atexit.register(at_exit)
@@ -51,9 +55,12 @@ def _note_caller(module: Any, name: str, box: Any, owner: int, path: str) -> Non
             if os.getpid() == owner:
                 frame = sys._getframe(1)
                 code = frame.f_code
-                box.exit_call("\0".join((code.co_filename, str(frame.f_lineno), code.co_name)))
+                status = args[0] if args else None
+                box.exit_call(code.co_filename, frame.f_lineno, code.co_name, status)
+                if name == "_exit":  # nothing comes after it; sys.exit may still be caught
+                    box.shutting_down()
                 handled = sys.exc_info()[1]
-                if isinstance(handled, Exception) and args and args[0] not in (0, None):
+                if isinstance(handled, Exception) and status not in (0, None):
                     record(path, handled)  # `except ...: sys.exit(1)` hides why, from everyone but us
         except Exception:
             pass
@@ -74,7 +81,7 @@ def record(path: str, error: BaseException) -> None:
     now = time.monotonic()
     import traceback
 
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = "".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format())
     location = _location(error)
     data = {
         "type": _name(error),
@@ -91,6 +98,14 @@ def record(path: str, error: BaseException) -> None:
         extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
         message = {"message": "%s: %s" % (_name(error), _message(error)), "extraInfo": extra}
         _write(elastic, json.dumps({"message": message}))
+
+
+def _without_our_frames(report):  # type: ignore[no-untyped-def]
+    following = report
+    while following is not None:
+        following.stack[:] = [frame for frame in following.stack if not frame.filename.startswith(_OURS)]
+        following = following.__cause__ or following.__context__
+    return report
 
 
 def _write(path: str, text: str) -> None:

@@ -14,7 +14,7 @@ from safelaunch.worker.errors import is_user_code
 TARGET = "torch.distributed.distributed_c10d"
 
 # Name -> (position of the input tensor, its keyword, position of the group). Not here: point-to-point calls, and
-# the object collectives, which are made of these.
+# the object collectives, which are made of these. Leaving a group is no collective, but it is the last word.
 COLLECTIVES = {
     "all_reduce": (0, "tensor", 2),
     "broadcast": (0, "tensor", 2),
@@ -28,6 +28,7 @@ COLLECTIVES = {
     "all_to_all_single": (1, "input", 4),
     "all_to_all": (-1, "", 2),
     "barrier": (-1, "", 0),
+    "destroy_process_group": (-1, "", 0),
 }
 
 

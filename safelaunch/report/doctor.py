@@ -1,0 +1,65 @@
+"""The answer of `safelaunch check`: one happy line, or what is wrong, and what could not be checked.
+
+```
+error[SL102]: port 29500 is in use on this node
+   = because: pid 4121 (alice, 2 h old): python train.py (listens on it)
+   = help: end the holder (kill 4121), or choose another port
+refused: node-b cannot run this job: 1 error, 1 warning; 8 of 10 checks passed in 0.12 s
+```
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from safelaunch.model import Finding, PreflightReport
+from safelaunch.report import text
+from safelaunch.report.palette import PLAIN, Palette
+
+
+def render(report: PreflightReport, *, job: str, verbose: bool = False, palette: Palette = PLAIN) -> list[str]:
+    """Lines for a terminal.
+
+    Args:
+        report: what the checks found.
+        job: what the node was checked for, such as `8 ranks on GPUs`.
+        verbose: also list the checks that passed, and explain notes.
+        palette: colours.
+    """
+    lines = _passed(report, palette) if verbose else []
+    for finding in report.findings:
+        if finding.severity == "note" and not verbose:
+            lines.append(text.diagnostic(finding, palette=palette)[0])
+        elif finding.severity != "ok":
+            lines += text.diagnostic(finding, palette=palette)
+    return [*lines, _conclusion(report, job, palette)]
+
+
+def _passed(report: PreflightReport, palette: Palette) -> list[str]:
+    passed = [finding for finding in report.findings if finding.severity == "ok"]
+    width = max((len(finding.check) for finding in passed), default=0)
+    return [f"{palette.paint('good', 'ok')}  {finding.check:<{width}}  {finding.summary}" for finding in passed]
+
+
+def _conclusion(report: PreflightReport, job: str, palette: Palette) -> str:
+    count: Counter[str] = Counter(finding.severity for finding in report.findings)
+    faults = [
+        f"{count[severity]} {severity if count[severity] == 1 else plural}"
+        for severity, plural in (("error", "errors"), ("warning", "warnings"), ("unchecked", "unchecked"))
+        if count[severity]
+    ]
+    if report.refused:
+        head = palette.paint("error", "refused") + f": {report.host} cannot run {job}"
+    elif faults:
+        head = palette.paint("warning", "ready, with doubts") + f": {report.host} can run {job}"
+    else:
+        head = palette.paint("good", "ready") + f": {report.host} can run {job}"
+    passed, checks = _checks(report.findings)
+    score = f"all {checks} checks passed" if passed == checks else f"{passed} of {checks} checks passed"
+    return f"{head}: {', '.join(faults)}{'; ' if faults else ''}{score} in {report.elapsed_s:.2f} s"
+
+
+def _checks(findings: tuple[Finding, ...]) -> tuple[int, int]:
+    """How many checks found nothing wrong, and how many ran. A note is nothing wrong."""
+    names = {finding.check for finding in findings}
+    return len(names - {finding.check for finding in findings if finding.severity not in ("ok", "note")}), len(names)
