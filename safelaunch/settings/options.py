@@ -1,0 +1,170 @@
+"""The whole command line: torchrun's options and ours, from flags and from the environment."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from safelaunch.model import Origin, Value
+from safelaunch.settings import own, torchrun
+from safelaunch.settings.commandline import Parser, misuse
+from safelaunch.settings.option import Option, with_underscores
+from safelaunch.settings.spelling import did_you_mean
+
+OPTIONS: tuple[Option, ...] = torchrun.OPTIONS + own.OPTIONS
+
+Request = Literal["run", "help", "version"]
+_REQUESTS: dict[tuple[str, ...], Request] = {("-h", "--help"): "help", ("--version",): "version"}
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What the user asked for on the command line and in the environment.
+
+    `values` holds every option by destination, and `training_script` and `training_script_args`; it is empty for
+    `--help` and `--version`, which end the reading at once as they do in argparse.
+    """
+
+    request: Request
+    values: dict[str, Value]
+
+    def __getitem__(self, dest: str) -> Any:
+        """The bare value of an option."""
+        return self.values[dest].value
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
+    """The command line, or a variable that stands for an option, cannot be understood.
+
+    Options come before the script; what follows the script belongs to the script. All options of torchrun are
+    accepted with their spellings, their abbreviations and their PET_<OPTION> variables; safelaunch's own can be
+    set by SAFELAUNCH_<OPTION>. A flag beats a variable. An empty SAFELAUNCH_<OPTION> counts as unset; an empty
+    PET_<OPTION> is a value, as it is under torchrun.
+
+    How it is concluded: an option is not known, lacks its value or abbreviates several; a value is not what the
+    option accepts; or there is no script. Nothing has been started.
+
+    What to do: the message names the flag or the variable and what it accepts; `safelaunch --help` lists all.
+    A script whose name is that of a subcommand is run by `safelaunch -- NAME`.
+    """
+    try:
+        namespace, unknown = _parser().parse_known_args(list(argv))
+    except _Asked as asked:
+        return CommandLine(asked.request, {})
+    if unknown and unknown != ["--"]:
+        raise _unknown_option(unknown[0])
+    if namespace.training_script is None:
+        raise misuse("no training script was given", "safelaunch --nproc-per-node 2 train.py --its-own-options")
+    values = {option.dest: _value(option, namespace.given.get(option.dest, []), environ) for option in OPTIONS}
+    for dest in ("training_script", "training_script_args"):
+        values[dest] = Value(getattr(namespace, dest), Origin("flag"))
+    return CommandLine("run", values)
+
+
+# ---------------------------------------------------------------------------------------- flags to values
+
+
+def _value(option: Option, given: Sequence[tuple[str, Any]], environ: Mapping[str, str]) -> Value:
+    if given:
+        return Value(_from_flags(option, given), Origin("flag", given[-1][0]))
+    for variable in option.variables:
+        text = environ.get(variable)
+        if text is None or (text == "" and variable.startswith("SAFELAUNCH_")):
+            continue
+        value = _read(option, text, f"{variable}={text}")
+        return Value(tuple(value) if option.takes == "list" else value, Origin("shell", variable))
+    return Value(option.default, Origin("default"))
+
+
+def _from_flags(option: Option, given: Sequence[tuple[str, Any]]) -> Any:
+    spelling, last = given[-1]
+    if option.takes == "flag":
+        return last
+    if option.takes == "count":
+        return len(given)
+    if option.takes == "list":
+        return tuple(text for _, text in given)
+    return _read(option, last, f"{spelling} {last}")
+
+
+def _read(option: Option, text: str, shown: str) -> Any:
+    try:
+        return option.kind.read(text)
+    except ValueError:
+        raise misuse(
+            f"{shown}: expected {option.kind.expects}",
+            did_you_mean(text, option.kind.choices),
+        ) from None
+
+
+def _unknown_option(word: str) -> Exception:
+    name = word.split("=")[0]
+    known = [spelling for option in OPTIONS for spelling in option.names + option.off]
+    guess = did_you_mean(name, [*known, "--help", "--version"])
+    return misuse(f"unknown option {name}", guess or "see `safelaunch --help`; the script's own options follow it")
+
+
+# --------------------------------------------------------------------------------------- argparse's share
+
+
+class _Asked(Exception):
+    """Ends the reading at `--help` or `--version`."""
+
+    def __init__(self, request: Request):
+        self.request = request
+
+
+class _Ask(argparse.Action):
+    def __call__(self, *_args: Any, **_kwargs: Any) -> None:
+        raise _Asked(self.const)
+
+
+class _Note(argparse.Action):
+    """Keep each occurrence of an option with the spelling that brought it."""
+
+    def __call__(self, _parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        value = self.const if self.nargs == 0 else values
+        namespace.given.setdefault(self.dest, []).append((option_string, value))
+
+
+class _LaunchParser(Parser):
+    """torchrun's abbreviations first.
+
+    A prefix that torchrun accepts must keep its meaning, although an option of ours starts alike (`--run-`,
+    `--no-`, `--h`). Two spellings of one option do not compete with each other.
+    """
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        # A private method of argparse, with this name and with the action first in each match since Python 2.7.
+        matches: list[Any] = super()._get_option_tuples(option_string)
+        if len({match[0].dest for match in matches}) == 1:
+            return matches[:1]
+        of_torchrun = [match for match in matches if match[0].dest in _TORCHRUN_DESTS]
+        return of_torchrun if len(of_torchrun) == 1 else matches
+
+
+_TORCHRUN_DESTS = {"help", *(option.dest for option in torchrun.OPTIONS)}
+
+
+def _parser() -> _LaunchParser:
+    parser = _LaunchParser()
+    parser.set_defaults(given={})
+    for names, request in _REQUESTS.items():
+        parser.add_argument(*names, dest=request, action=_Ask, nargs=0, const=request, default=argparse.SUPPRESS)
+    for option in OPTIONS:
+        _add(parser, option)
+    # Not required, so that `parse` can name an unknown option before it misses the script.
+    parser.add_argument("training_script").required = False
+    parser.add_argument("training_script_args", nargs=argparse.REMAINDER).required = False
+    return parser
+
+
+def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+    nargs = 0 if option.takes in ("flag", "count") else None
+    for names, const in ((option.spellings, True), (with_underscores(option.off), False)):
+        if names:
+            parser.add_argument(
+                *names, dest=option.dest, action=_Note, nargs=nargs, const=const, default=argparse.SUPPRESS
+            )

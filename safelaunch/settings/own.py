@@ -1,0 +1,78 @@
+"""safelaunch's own options."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from safelaunch.settings import kinds
+from safelaunch.settings.option import Option
+
+OWN = "safelaunch options"
+PREFLIGHT_MODE = kinds.choice("auto", "full", "off")
+ON_HANG = kinds.choice("auto", "report", "abort", "restart")
+
+
+def _with_variable(option: Option) -> Option:
+    return dataclasses.replace(option, variables=(f"SAFELAUNCH_{option.dest.upper()}",))
+
+
+OPTIONS: tuple[Option, ...] = tuple(
+    _with_variable(option)
+    for option in (
+        Option(
+            ("--profile",),
+            kinds.NAMES,
+            (),
+            OWN,
+            "settings to start from; repeatable, a later one wins",
+            "NAME|PATH",
+            takes="list",
+        ),
+        Option(
+            ("--preflight",),
+            PREFLIGHT_MODE,
+            "auto",
+            OWN,
+            "how much of the node to check before the start",
+            "auto|full|off",
+        ),
+        Option(
+            ("--on-hang",),
+            ON_HANG,
+            "auto",
+            OWN,
+            "what to do about ranks that hang",
+            "auto|report|abort|restart",
+        ),
+        Option(
+            ("--hang-abort-after",),
+            kinds.LIMIT,
+            None,
+            OWN,
+            "abort after so long without progress (90, 10m), or never",
+            "DURATION|never",
+        ),
+        Option(("--run-dir",), kinds.PATH, None, OWN, "where run directories are made", "DIR"),
+        Option(
+            ("--warm-start",),
+            kinds.SWITCH,
+            True,
+            OWN,
+            "fork ranks from a process that has imported torch, where it can be done unnoticed",
+            takes="flag",
+            off=("--no-warm-start",),
+        ),
+        Option(("--dry-run",), kinds.SWITCH, False, OWN, "show what would run, and run nothing", takes="flag"),
+        Option(
+            ("--color",),
+            kinds.choice("auto", "always", "never"),
+            "auto",
+            OWN,
+            "when to colour what safelaunch says",
+            "auto|always|never",
+        ),
+        Option(("--json",), kinds.PATH, None, OWN, "write the result to a file, or to stdout (-)", "FILE|-"),
+        Option(("-v", "--verbose"), kinds.integer(0), 0, OWN, "say more; repeatable", takes="count"),
+        Option(("-q", "--quiet"), kinds.integer(0), 0, OWN, "say less; repeatable", takes="count"),
+    )
+)

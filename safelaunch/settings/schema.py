@@ -1,0 +1,180 @@
+"""What a profile may say: its tables, their keys and the kinds of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from safelaunch import codes
+from safelaunch.model import SafelaunchError
+from safelaunch.settings import kinds, own, torchrun
+from safelaunch.settings.kinds import Kind
+from safelaunch.settings.spelling import did_you_mean
+from safelaunch.settings.toml_lines import KeyPath
+
+Where = Callable[[KeyPath], str]  # "file:line" of a key
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a profile: its keys, and the kind of the values under any other name, where names are free."""
+
+    keys: dict[str, Kind | Table] = field(default_factory=dict)
+    free: Kind | None = None
+
+
+# shutdown_timeout lies in [timeouts], where it may be a duration.
+_LAUNCH = {option.dest: option.kind for option in torchrun.OPTIONS if option.dest != "shutdown_timeout"}
+
+PROFILE = Table(
+    {
+        "description": Kind("a string"),
+        "extends": kinds.STRINGS,
+        "env": Table(free=kinds.ENV_TEXT),
+        "timeouts": Table({"process_group": kinds.DURATION, "shutdown": kinds.GRACE}),
+        "hang": Table(
+            {
+                "on_hang": own.ON_HANG,
+                "abort_after": kinds.LIMIT,
+            }
+        ),
+        "preflight": Table(
+            {
+                "mode": own.PREFLIGHT_MODE,
+                "deadline": kinds.DURATION,
+                "min_free_disk": kinds.SIZE,
+                "min_shm": kinds.SIZE,
+                "severity": Table(
+                    {
+                        code: kinds.choice("off", "note", "warning", "error")
+                        for code in codes.CATALOGUE
+                        if code.startswith("SL1")
+                    }
+                ),
+            }
+        ),
+        "launch": Table({**_LAUNCH}),
+        "limits": Table({"nofile": kinds.OPEN_FILES}),
+    }
+)
+
+# Keys that say the same as an option of the command line, with the destination of that option.
+OPTION_OF: dict[KeyPath, str] = {
+    **{("launch", dest): dest for dest in _LAUNCH},
+    ("preflight", "mode"): "preflight",
+    ("hang", "on_hang"): "on_hang",
+    ("hang", "abort_after"): "hang_abort_after",
+    ("timeouts", "shutdown"): "shutdown_timeout",
+}
+
+# Keys that have a better place; setting them here would do nothing, silently.
+_ELSEWHERE: dict[KeyPath, str] = {
+    ("launch", "shutdown_timeout"): "write it as `shutdown` in [timeouts]",
+    ("env", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"): "write it as `shutdown` in [timeouts]",
+    ("launch", "on_hang"): "write it in [hang]",
+    ("launch", "hang_abort_after"): "write it as `abort_after` in [hang]",
+    ("launch", "preflight"): "write it as `mode` in [preflight]",
+}
+
+# Source: torch/distributed/elastic/agent/server/local_elastic_agent.py, _start_workers.
+_SET_BY_AGENT = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT"),
+        *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID"),
+        *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"),
+    }
+)
+
+
+def entries(
+    data: Mapping[str, Any], where: Where, table: Table = PROFILE, path: KeyPath = ()
+) -> Iterator[tuple[KeyPath, Any]]:
+    """Each setting of a parsed profile, checked and converted, with its path; tables are walked through.
+
+    Raises SafelaunchError SL203 for an unknown key and SL204 for a value that does not fit.
+    """
+    for name, raw in data.items():
+        here = (*path, name)
+        kind = check_key(here, table, where)
+        if isinstance(kind, Kind):
+            yield here, check_value(here, kind, raw, where)
+        elif isinstance(raw, dict):
+            yield from entries(raw, where, kind, here)
+        else:
+            raise _wrong_value(here, "a table", raw, where, f"write it as [{'.'.join(here)}]")
+
+
+def check_key(path: KeyPath, table: Table, where: Where) -> Kind | Table:
+    """The profile has an unknown key.
+
+    A profile is read strictly: a key that nothing would read is a mistake, most often in its spelling, and a
+    setting that is silently ignored is worse than a launch that does not start.
+
+    How it is concluded: the table has no such key, or, in [env], the variable is one that the launcher itself
+    sets for every rank or reads before any profile.
+
+    What to do: the message names the file, the line and the closest valid key. Environment variables belong into
+    [env], options of torchrun into [launch], with underscores.
+    """
+    name = path[-1]
+    kind = table.keys.get(name) or table.free
+    remedy = _ELSEWHERE.get(path, "")
+    if path[0] == "env" and len(path) == 2:
+        remedy = remedy or _unsettable(name)
+    if kind is not None and not remedy:
+        return kind
+    place = f" in [{'.'.join(path[:-1])}]" if path[:-1] else ""
+    raise SafelaunchError(
+        "SL203",
+        f"{where(path)}: unknown key {name}{place}",
+        remedy or did_you_mean(name, table.keys) or f"the keys{place} are: {', '.join(table.keys)}",
+        exit_code=codes.EXIT_PROFILE,
+    )
+
+
+def check_value(path: KeyPath, kind: Kind, raw: Any, where: Where) -> Any:
+    """The profile has a value of the wrong type, or one that is out of range.
+
+    How it is concluded: the value was read as TOML and is not what the key accepts. Durations are seconds or
+    text such as "10m" and "1h30m"; sizes are bytes or text such as "1GiB". In [env] numbers are accepted as they
+    are written, but true and false are not: programs tell "1", "true" and "True" apart, so the text must be
+    chosen.
+
+    What to do: the message names the file, the line and what is accepted.
+    """
+    try:
+        return kind.from_toml(raw)
+    except ValueError:
+        remedy = did_you_mean(raw, kind.choices) if isinstance(raw, str) else ""
+        if kind is kinds.ENV_TEXT and isinstance(raw, bool):
+            remedy = 'write the text that the program expects, in quotes: "1", "true" or "True" are not the same to it'
+        expects = "true or false" if kind.toml == (bool,) else kind.expects
+        raise _wrong_value(path, expects, raw, where, remedy) from None
+
+
+def _unsettable(variable: str) -> str:
+    if variable in _SET_BY_AGENT:
+        return "the launcher sets this variable for each rank itself"
+    if variable.startswith("PET_"):
+        return "write options of torchrun in [launch], such as `nproc_per_node = 4`"
+    if variable.startswith("SAFELAUNCH_"):
+        return "safelaunch reads this variable from the shell only"
+    if not re.fullmatch(r"[^=\0]+", variable):
+        return "a variable has a name without `=`"
+    return ""
+
+
+def _wrong_value(path: KeyPath, expects: str, raw: Any, where: Where, remedy: str) -> SafelaunchError:
+    *tables, name = path
+    place = f"[{'.'.join(tables)}] {name}" if tables else name
+    shown = str(raw).lower() if isinstance(raw, bool) else repr(raw)
+    return SafelaunchError(
+        "SL204",
+        f"{where(path)}: {place} = {shown}: expected {expects}",
+        remedy,
+        exit_code=codes.EXIT_PROFILE,
+    )

@@ -1,0 +1,76 @@
+"""`safelaunch env` shows what a launch adds to the environment, in a form that a shell can read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from safelaunch.cli import env
+from safelaunch.model import SafelaunchError
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "A", "B", "SAFELAUNCH_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "mine.toml"
+    path.write_text('[env]\nA = "it\'s $HOME"\nB = 2\n')
+    return str(path)
+
+
+def test_added_variables_and_their_origin(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert env.run(["--profile", mine]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("B=2 ") and line.endswith(f"# profile {mine}:3") for line in lines)
+    assert any(line.startswith("TORCH_FR_BUFFER_SIZE=2000 ") and "default.toml:" in line for line in lines)
+
+
+def test_variables_of_the_shell_are_named(
+    mine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("B", "one\ntwo")
+    assert env.run(["--profile", mine]) == 0
+    assert (
+        f"# B=one\\ntwo stays as in the shell; B=2 is set by profile {mine}:3" in capsys.readouterr().out.splitlines()
+    )
+
+
+def test_a_shell_can_source_it(mine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("B", "one\ntwo")
+    env.run(["--profile", mine])
+    script = capsys.readouterr().out + 'printf "%s|%s" "$A" "$TORCH_FR_BUFFER_SIZE"'
+    done = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "it's $HOME|2000"
+
+
+def test_the_profile_variable_counts(
+    mine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAFELAUNCH_PROFILE", mine)
+    env.run([])
+    assert "B=2" in capsys.readouterr().out
+
+
+def test_json(mine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("B", "shell")
+    assert env.run(["--profile", mine, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["added"]["A"] == {"value": "it's $HOME", "origin": {"source": "profile", "where": f"{mine}:2"}}
+    assert shown["overridden"]["B"]["shell"] == {"variable": "B", "value": "shell"}
+    assert shown["overridden"]["B"]["profile"]["value"] == "2"
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert env.run(["--help"]) == 0
+    assert capsys.readouterr().out == env.USAGE
+
+
+@pytest.mark.parametrize("argv", [["debug"], ["--profile"], ["--xml"]])
+def test_misuse(argv: list[str]) -> None:
+    with pytest.raises(SafelaunchError) as caught:
+        env.run(argv)
+    assert caught.value.exit_code == 2

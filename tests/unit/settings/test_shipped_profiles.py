@@ -1,0 +1,68 @@
+"""The shipped profiles load, stay quiet by default, and explain themselves."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+import pytest
+
+from safelaunch.codes import CATALOGUE
+from safelaunch.settings import profile
+from safelaunch.settings.resolve import resolve
+
+NAMES = ("default", "debug", "production")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_loads_and_describes_itself(name: str, environ: dict[str, str]) -> None:
+    (shipped,) = profile.load(name, environ)
+    assert shipped.description
+    resolve(["--profile", name, "train.py"], environ)
+
+
+def test_these_are_all_that_ship(environ: dict[str, str]) -> None:
+    assert sorted(profile.available(environ)) == sorted(NAMES)
+
+
+def test_the_base_extends_nothing() -> None:
+    assert profile.load_shipped("default").extends == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_variable_says_what_it_costs_and_where_that_is_written(name: str) -> None:
+    path = os.path.join(profile.shipped_folder(), f"{name}.toml")
+    with open(path) as file:
+        lines = file.read().splitlines()
+    for (table, *_), value in profile.parse_file(path).values.items():
+        if table == "env":
+            above = lines[: int(value.origin.where.rpartition(":")[2]) - 1]
+            comment = "\n".join(above[len(above) - above[::-1].index("") if "" in above else 0 :])
+            assert all(f"# {word}:" in comment for word in ("What", "Cost", "Source")), value.origin.where
+
+
+def test_no_shipped_profile_sets_what_is_known_to_hurt(environ: dict[str, str]) -> None:
+    for name in NAMES:
+        env = resolve(["--profile", name, "train.py"], environ).env
+        # Segmentation fault in every DDP rank with gloo; a deprecation warning in every rank.
+        assert "TORCH_DISTRIBUTED_DEBUG" not in env or env["TORCH_DISTRIBUTED_DEBUG"].value != "DETAIL"
+        assert not {"TORCH_NCCL_TRACE_BUFFER_SIZE", "PYTORCH_CUDA_ALLOC_CONF"} & set(env)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "abort_after"),
+    [("default", "auto", None), ("debug", "full", 120.0), ("production", "auto", 600.0)],
+)
+def test_what_each_profile_promises(name: str, mode: str, abort_after: float | None, environ: dict[str, str]) -> None:
+    settings = resolve(["--profile", name, "train.py"], environ)
+    assert (settings["preflight"], settings["hang_abort_after"]) == (mode, abort_after)
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in CATALOGUE.values() if ".settings." in code.text], ids=lambda c: c.code
+)
+def test_each_code_of_this_package_is_explained(code: object) -> None:
+    module, _, function = code.text.partition(":")  # type: ignore[attr-defined]
+    text = getattr(importlib.import_module(module), function).__doc__
+    assert "How it is concluded:" in text
+    assert "What to do:" in text
