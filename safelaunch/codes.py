@@ -70,6 +70,7 @@ CATALOGUE: dict[str, Code] = {
         Code("SL410", "size-mismatch", "ranks brought different tensors to one collective", "safelaunch.diagnosis.mismatch:size_mismatch"),
         Code("SL411", "operation-mismatch", "ranks called different collectives at the same point", "safelaunch.diagnosis.mismatch:operation_mismatch"),
         Code("SL412", "connection-lost", "ranks lost their connections and no rank failed first", "safelaunch.diagnosis.crash:connection_lost"),
+        Code("SL413", "torn-down", "a rank aborted while shutting down, after its program had ended", "safelaunch.diagnosis.crash:torn_down"),
         Code("SL499", "cannot-tell", "ranks failed and the evidence does not say who was first", "safelaunch.diagnosis.crash:cannot_tell"),
         # SL6xx: infrastructure
         Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "safelaunch.diagnosis.infra:agent_lost"),

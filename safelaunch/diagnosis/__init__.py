@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     crash.native_crash,
     crash.silent_exit,
     crash.connection_lost,
+    crash.torn_down,
     crash.cannot_tell,
 )
 

@@ -10,6 +10,7 @@ from safelaunch.diagnosis.failures import (
     SIGKILL,
     Failure,
     failures,
+    left_cleanly,
     primary,
     roots,
     secondary,
@@ -255,6 +256,33 @@ def connection_lost(case: Case) -> Verdict | None:
         confidence="medium",
     )
     return _with_traceback(verdict, error.traceback) if error else verdict
+
+
+def torn_down(case: Case) -> Verdict | None:
+    """A rank's program had ended in good order; the process then aborted while its libraries were torn down.
+
+    How it was concluded: the rank's interpreter had begun to shut down without an exception, and the exit status
+    is SIGABRT; no other rank failed. Known with gloo when ranks leave at slightly different moments (`terminate
+    called without an active exception`), with torchrun as well. The training had finished its own code.
+
+    What to do: end the script with a `dist.barrier()` before `dist.destroy_process_group()`.
+    """
+    culprits = [
+        Failure(facts, "abort", facts.exit.t, False)
+        for facts in case.ranks
+        if facts.exit is not None and facts.exit.code == -SIGABRT and left_cleanly(facts)
+    ]
+    if not culprits or failures(case):
+        return None
+    who = names(failure.rank for failure in culprits)
+    return _verdict(
+        case,
+        "SL413",
+        f"{who} aborted while shutting down, after the program had ended",
+        culprits,
+        because=_last(culprits),
+        remedy="end the script with dist.barrier() and dist.destroy_process_group()",
+    )
 
 
 def cannot_tell(case: Case) -> Verdict:
