@@ -6,52 +6,56 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 from safelaunch import codes
-from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, to_json
+from safelaunch.cli.node import DEADLINE_S, FULL_DEADLINE_S, wanted_by
+from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError, to_json
 from safelaunch.preflight import runner
-from safelaunch.preflight.host import Host, Wanted
+from safelaunch.preflight.host import Host
 from safelaunch.preflight.shape import ranks_here, uses_gpu
 from safelaunch.preflight.sizes import plural
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
 from safelaunch.settings.resolve import resolve_profiles
 
-# Seconds for all checks; enough for those that are slow because something is wrong.
-DEADLINE_S = 60.0
-FULL_DEADLINE_S = 240.0
-
 
 def run(argv: list[str]) -> int:
     """Check the node and print what was found. Returns the exit code: 0, or 69 for a node that cannot run the job.
 
-    Raises SafelaunchError for a bad profile, or where the number of GPUs has to be known and cannot be.
+    Raises SafelaunchError for a bad profile or a bad option.
     """
     options = _parser().parse_args(argv)
     layers = resolve_profiles(options.profile, os.environ)
     preflight = {path[1:]: value.value for path, value in layers.values.items() if path[0] == "preflight"}
-    wanted = Wanted(
-        nofile=_number(layers.table("limits"), "nofile"),
-        free_disk=preflight.get(("min_free_disk",)),
-        shm=preflight.get(("min_shm",)),
-    )
+    wanted = wanted_by(layers.table("limits"), layers.table("preflight"))
     full = options.full or preflight.get(("mode",)) == "full"
     host = Host(Job(nproc=1), wanted=wanted)
-    host = host.for_job(_job(options, host))
+    begin = host.monotonic()
+    try:
+        host = host.for_job(_job(options, host))
+    except SafelaunchError as error:
+        if error.exit_code != codes.EXIT_REFUSED:
+            raise
+        # The node cannot even say how many ranks it would run: that is the answer.
+        refusal = PreflightReport((error.diagnostic,), host.name(), host.monotonic() - begin, full)
+        return _print(refusal, options, "this job")
     report = runner.run(
         host,
         full=full,
         deadline_s=preflight.get(("deadline",)) or (FULL_DEADLINE_S if full else DEADLINE_S),
         severity={path[1]: level for path, level in preflight.items() if path[0] == "severity"},
     )
+    device = "GPUs" if host.job.uses_gpu else "CPU"
+    return _print(report, options, f"{plural(host.job.nproc, 'rank')} on {device}")
+
+
+def _print(report: PreflightReport, options: argparse.Namespace, job: str) -> int:
     if options.json:
-        print(json.dumps(_document(report), indent=2))
+        document = {"schema_version": SCHEMA_VERSION, "refused": report.refused, **to_json(report)}
+        print(json.dumps(document, indent=2))
     else:
-        ranks = f"{plural(host.job.nproc, 'rank')} on {'GPUs' if host.job.uses_gpu else 'CPU'}"
         palette = for_stream(sys.stdout, options.color)
-        print(*doctor.render(report, job=ranks, verbose=options.verbose, palette=palette), sep="\n")
+        print(*doctor.render(report, job=job, verbose=options.verbose, palette=palette), sep="\n")
     return codes.EXIT_REFUSED if report.refused else codes.EXIT_OK
 
 
@@ -59,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="safelaunch check",
         description="Check this node as a launch would, and start nothing.",
-        epilog="Exit code 0: the node can run the job; 69: it cannot. `safelaunch explain CODE` tells more of a finding. "
-        "Hide the GPUs (CUDA_VISIBLE_DEVICES=) to check a node that has some for a job that uses none.",
+        epilog="Exit code 0: the node can run the job; 69: it cannot. `safelaunch explain CODE` tells more. Hide "
+        "the GPUs (CUDA_VISIBLE_DEVICES=) to check a node that has some for a job that uses none.",
     )
     add = parser.add_argument
     add("--full", action="store_true", help="also run real collectives between one process per rank (seconds)")
@@ -95,12 +99,3 @@ def _job(options: argparse.Namespace, host: Host) -> Job:
         run_dir=options.run_dir,
     )
 
-
-def _number(table: Mapping[str, Any], key: str) -> int | None:
-    """A number of a profile; None where there is none, or where it says `auto`."""
-    value = table[key].value if key in table else None
-    return value if isinstance(value, int) else None
-
-
-def _document(report: PreflightReport) -> dict[str, Any]:
-    return {"schema_version": SCHEMA_VERSION, "refused": report.refused, **to_json(report)}

@@ -146,7 +146,7 @@ class Supervisor:
         if report.refused:
             self._tree.signal_agent(signal.SIGKILL)
         else:
-            self._tree.tell("go")
+            self._tree.let_go()
 
     # -------------------------------------------------------------------------------------- agent's events
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -73,6 +74,16 @@ class Tree:
         """Count a session's processes as members of the run."""
         self._sessions.add(session)
         self.guard.watch(session)
+
+    def let_go(self) -> None:
+        """Let the agent start the workers, with the limit of open files that the preflight has raised for us: it was
+        started before."""
+        if self.agent is not None:
+            try:
+                resource.prlimit(self.agent.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+            except (OSError, ValueError):
+                pass  # the agent is gone, or the limit stays what it was
+        self.tell("go")
 
     def tell(self, word: str) -> None:
         """Send the agent one word: `go`, `release` or `hold`."""

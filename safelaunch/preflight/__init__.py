@@ -1,1 +1,25 @@
+"""Checks of a node before a launch, one file per group; the runner gives each its deadline."""
 
+from __future__ import annotations
+
+from safelaunch.preflight.check import Check
+from safelaunch.preflight.collective import collective
+from safelaunch.preflight.gpu import count, driver
+from safelaunch.preflight.gpu import leftovers as gpu_leftovers
+from safelaunch.preflight.leftovers import earlier_runs
+from safelaunch.preflight.limits import disk, memory, open_files, shared_memory
+from safelaunch.preflight.network import names, port
+
+CHECKS: tuple[Check, ...] = (
+    Check("SL108", "gpu-driver", "gpu", driver, late="error"),
+    Check("SL107", "gpu-count", "gpu", count),
+    Check("SL109", "gpu-busy", "gpu", gpu_leftovers),
+    Check("SL110", "leftover-run", "processes", earlier_runs),
+    Check("SL102", "port-in-use", "network", port),
+    Check("SL103", "name-resolution", "network", names, deadline_s=40.0),
+    Check("SL101", "nofile", "limits", open_files),
+    Check("SL104", "shm", "limits", shared_memory),
+    Check("SL105", "disk", "limits", disk),
+    Check("SL106", "memory-limit", "limits", memory),
+    Check("SL111", "collective", "collective", collective, full_only=True, deadline_s=140.0),
+)

@@ -58,7 +58,7 @@ OPTIONS: tuple[Option, ...] = tuple(
             kinds.SWITCH,
             True,
             OWN,
-            "fork ranks from a process that has imported torch, where it can be done unnoticed",
+            "accepted for later versions: every start is cold in this one",
             takes="flag",
             off=("--no-warm-start",),
         ),

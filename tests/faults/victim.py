@@ -37,6 +37,13 @@ def compute(step: int) -> None:
         sys.exit(0)
     if KIND == "leave_quietly":
         os._exit(0)
+    if KIND == "leave_open":
+        # A child that outlives us keeps our sockets open: no peer is told that we are gone.
+        if os.fork() == 0:
+            time.sleep(60)
+        os._exit(0)
+    if KIND == "exception_once" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise ValueError("only the first time")
     if KIND == "import":
         import a_module_that_does_not_exist  # noqa: F401
 
@@ -45,6 +52,8 @@ def main() -> None:
     rank = int(os.environ["RANK"])
     if KIND == "early_import" and rank == CULPRIT:
         import another_missing_module  # noqa: F401
+    if KIND == "syntax" and rank == CULPRIT:
+        import broken  # noqa: F401
     if KIND == "ignore_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     dist.init_process_group("gloo")

@@ -1,0 +1,55 @@
+"""`--dry-run`: what would run, under which environment and checks, and the same as a torchrun line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+from safelaunch.cli.redact import redact
+from safelaunch.launch import plan as planning
+from safelaunch.launch import run_dir
+from safelaunch.model import Settings
+from safelaunch.preflight import CHECKS
+from safelaunch.settings import torchrun
+
+
+def show(settings: Settings) -> int:
+    """Print the plan on stdout; starts and writes nothing."""
+    planning.check_script(settings)
+    mode = settings["preflight"]
+    checks = [check.name for check in CHECKS if mode == "full" or (mode == "auto" and not check.full_only)]
+    lines = [
+        f"script        {shlex.join([settings['training_script'], *settings['training_script_args']])}",
+        f"mode          {planning.mode(settings)}",
+        f"nodes         {settings['nnodes']}, {settings['nproc_per_node']} ranks here",
+        f"profiles      {', '.join(settings.profiles)}",
+        f"run directory {run_dir.base_dir(settings['run_dir'], os.environ)}/<run id>",
+        f"preflight     {mode}: {', '.join(checks) or 'nothing is checked'}",
+        f"torchrun      {equivalent(settings)}",
+        "",
+        "options that are not torchrun's default:",
+        *[f"  {name} = {value.value}  # {value.origin}" for name, value in _changed(settings)],
+        "environment that is added:",
+        *[f"  {name}={redact(name, str(value.value))}  # {value.origin}" for name, value in sorted(settings.env.items())],
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def equivalent(settings: Settings) -> str:
+    """The torchrun command line that starts the same ranks."""
+    words = [f"{name}={value.value}" for name, value in sorted(settings.env.items())]
+    words.append("torchrun")
+    for option in torchrun.OPTIONS:
+        value = settings.options[option.dest]
+        if value.origin.source == "default" or value.value == option.default:
+            continue
+        words.append(option.spellings[0])
+        if value.value is not True:
+            words.append(",".join(value.value) if isinstance(value.value, (list, tuple)) else str(value.value))
+    return shlex.join([*words, settings["training_script"], *settings["training_script_args"]])
+
+
+def _changed(settings: Settings) -> list[tuple[str, object]]:
+    return [(name, value) for name, value in settings.options.items() if value.origin.source != "default"]

@@ -1,0 +1,37 @@
+"""What a check is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from safelaunch.model import Finding, Severity
+from safelaunch.preflight.host import Host
+
+
+@dataclass(frozen=True)
+class Check:
+    """One entry of `preflight.CHECKS`.
+
+    `function` yields one `ok` Finding when all is well, else what is wrong, or `unchecked` with the reason. Its
+    docstring is what `safelaunch explain CODE` prints. `full_only` checks cost seconds and run when asked for.
+    A check that has not come back after `deadline_s` seconds becomes a Finding of severity `late`.
+    """
+
+    code: str
+    name: str
+    group: str
+    function: Callable[[Host], Iterator[Finding]]
+    full_only: bool = False
+    deadline_s: float = 15.0
+    late: Severity = "unchecked"
+
+
+def ok(code: str, summary: str) -> Finding:
+    """What a check yields when all is well."""
+    return Finding(code=code, severity="ok", summary=summary)
+
+
+def unchecked(code: str, summary: str, *reasons: str) -> Finding:
+    """What a check yields when it could not look: never a pass, never a refusal."""
+    return Finding(code=code, severity="unchecked", summary=summary, because=reasons)

@@ -1,0 +1,80 @@
+"""Check for processes that an earlier run of safelaunch left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from safelaunch.model import Finding
+from safelaunch.preflight import processes
+from safelaunch.preflight.check import ok
+from safelaunch.preflight.host import Host
+from safelaunch.preflight.processes import Process
+
+# Set in every process of a run: what run it belongs to, and `PID:START` of its supervisor, the start in clock ticks
+# since boot as field 22 of /proc/PID/stat has it.
+TOKEN = "SAFELAUNCH_RUN_TOKEN"
+SUPERVISOR = "SAFELAUNCH_SUPERVISOR"
+
+
+def earlier_runs(host: Host) -> Iterator[Finding]:
+    """Processes of an earlier run of safelaunch are alive, and its supervisor is not.
+
+    safelaunch ends everything it started; only its own death by SIGKILL together with its guard's, or a process that
+    the kernel holds, leaves something behind. What is left keeps memory, ports, and GPUs, and may write into the same
+    checkpoints.
+
+    How it is concluded: every process of a run has SAFELAUNCH_RUN_TOKEN in its environment, and in
+    SAFELAUNCH_SUPERVISOR the pid and start time of its supervisor. No process with both is alive. Only your own
+    processes are looked at, and only those of this container. It is a warning, and an error where one of them holds a
+    GPU or the port that this job asked for.
+
+    What to do: the message has a `kill` line to paste. Processes that ignore it and are in state D (`ps -o stat`) are
+    held by the kernel, usually by a driver or a network file system, and only a reboot ends them.
+    """
+    found = list(_orphans(host))
+    if not found:
+        yield ok("SL110", "no process of an earlier run is alive")
+        return
+    in_the_way = list(_in_the_way(host, {process.pid for process in found}))
+    count = "a process" if len(found) == 1 else f"{len(found)} processes"
+    yield Finding(
+        code="SL110",
+        severity="error" if in_the_way else "warning",
+        summary=f"{count} of an earlier safelaunch run left alive: its supervisor is gone",
+        because=(*map(str, found), *in_the_way),
+        remedy=f"`{processes.kill_line(found)}`",
+    )
+
+
+def _orphans(host: Host) -> Iterator[Process]:
+    namespace = host.pid_namespace()
+    for pid in host.pids():
+        environ = host.process_environ(pid)
+        if TOKEN not in environ or SUPERVISOR not in environ:
+            continue
+        # The pid of a supervisor in another container means nothing here.
+        if host.pid_namespace(pid) != namespace or _alive(host, environ[SUPERVISOR]):
+            continue
+        process = host.process(pid)
+        if process and process.uid == host.uid:
+            yield process
+
+
+def _alive(host: Host, supervisor: str) -> bool:
+    pid, _, start = supervisor.partition(":")
+    if not (pid.isdigit() and start.isdigit()):
+        return True  # not ours to judge
+    process = host.process(int(pid))
+    return process is not None and process.start == int(start)
+
+
+def _in_the_way(host: Host, pids: set[int]) -> Iterator[str]:
+    if host.job.uses_gpu:
+        for gpu in host.nvml().gpus:
+            holders = [host.gpu_process(entry.pid) for entry in gpu.processes]
+            if any(holder and holder.pid in pids for holder in holders):
+                yield f"GPU {gpu.index} is held by one of them"
+    if host.job.master_port:
+        sockets = host.port_holders(host.job.master_port)
+        if any(socket.process and socket.process.pid in pids for socket in sockets):
+            yield f"port {host.job.master_port} is held by one of them"

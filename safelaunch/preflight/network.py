@@ -1,0 +1,165 @@
+"""Checks of names and of the rendezvous port."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+
+from safelaunch.model import Finding
+from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.host import Address, Host
+
+# resolv.conf(5): a name server gets 5 s and two attempts. A resolver that is not back after that is not coming.
+RESOLVE_DEADLINE_S = 12.0
+# A healthy resolver answers within milliseconds; each rank pays this delay again at its start.
+RESOLVE_SLOW_S = 3.0
+
+WILDCARDS = (Address(socket.AF_INET, "0.0.0.0"), Address(socket.AF_INET6, "::"))
+
+
+def port(host: Host) -> Iterator[Finding]:
+    """The rendezvous port (MASTER_PORT) on this node is held by another process.
+
+    The ranks' store, or the rendezvous, listens there. When the port is taken the launch fails with "Address already
+    in use", or worse, the ranks join the store of the other process and wait for each other without end.
+
+    How it is concluded: a socket is bound to the port as torch's store does it, with SO_REUSEADDR, on all addresses
+    and on the one that the master address names, IPv4 and IPv6. Connections in TIME_WAIT are no fault: such a bind
+    passes over them. The holder comes from /proc/net/tcp; of other users' processes only the user can be told. Only a
+    port that was asked for is checked, and only on the node that has to listen.
+
+    What to do: end the holder, if it is left over from an earlier run; else choose another port, or none with
+    --standalone, so that a free one is taken.
+    """
+    job = host.job
+    if not job.master_port:
+        yield ok("SL102", "no port was asked for: a free one will be taken")
+        return
+    try:
+        named = host.resolve(job.master_addr, RESOLVE_DEADLINE_S) if job.master_addr else ()
+    except (OSError, UnicodeError) as error:
+        yield unchecked(
+            "SL102", f"port {job.master_port} was not tried", f"{job.master_addr} does not resolve: {error}"
+        )
+        return
+    ours = tuple(address for address in named if host.has_address(address))
+    if not (ours or job.max_nodes == 1 or (not job.master_addr and job.node_rank == 0)):
+        yield ok("SL102", f"port {job.master_port} belongs to {job.master_addr or 'the first node'}, not to this node")
+        return
+    for address in (*WILDCARDS, *ours):
+        try:
+            host.bind(address.family, address.ip, job.master_port)
+        except OSError as error:
+            # A machine without IPv6 has none of its addresses and nothing that could hold the port there.
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                yield _taken(host, job.master_port, address, error)
+                return
+    yield ok("SL102", f"port {job.master_port} is free")
+
+
+def _taken(host: Host, port: int, address: Address, error: OSError) -> Finding:
+    if error.errno != errno.EADDRINUSE:
+        remedy = "choose a port above 1023" if error.errno == errno.EACCES else "choose another port"
+        reason = f"binding {address} failed: {error.strerror}"
+        return Finding(
+            code="SL102", severity="error", summary=f"port {port} cannot be used", because=(reason,), remedy=remedy
+        )
+    holders = host.port_holders(port)
+    mine = [holder.process.pid for holder in holders if holder.process]
+    remedy = "choose another port (--master-port; --standalone takes a free one)"
+    return Finding(
+        code="SL102",
+        severity="error",
+        summary=f"port {port} is in use on this node",
+        because=tuple(map(str, holders)) or (f"binding {address} failed, and no process to be seen holds it",),
+        remedy=f"end the holder (kill {mine[0]}), or {remedy}" if mine else remedy,
+    )
+
+
+def names(host: Host) -> Iterator[Finding]:
+    """A host name does not resolve: this node's own, or the master address.
+
+    Ranks look up the master address to find each other, and torch looks up this node's own name to tell others where
+    it is (gloo, and the c10d rendezvous by `socket.getfqdn`). A name that does not resolve shows as a connection
+    that never comes about; one that the resolver is slow about blocks each rank at its start (pytorch issues 150532,
+    73656 and 73380).
+
+    How it is concluded: both names are looked up as a rank would do it, with a deadline of 12 s, past which the
+    usual resolver has given up too (resolv.conf(5): 5 s, two attempts). A master address that does not resolve is an
+    error. This node's own name is an error where there are several nodes, and a warning on one alone, where torch
+    falls back to the loopback address. A lookup of over 3 s is a warning, and so is a master address that means
+    "this very machine" (127.x) in a job of several nodes: it means another machine on each.
+
+    What to do: correct --master-addr, DNS, or /etc/hosts. For the own name, a line `ADDRESS NAME` in /etc/hosts is
+    enough; --local-addr tells torch elastic what to use instead.
+    """
+    several = host.job.max_nodes > 1
+    faults = [*_own_name(host, severe=several)]
+    if host.job.master_addr:
+        faults += _master_address(host, several)
+    yield from faults
+    if not faults:
+        known = [host.name(), *filter(None, [host.job.master_addr])]
+        yield ok("SL103", " and ".join(dict.fromkeys(known)) + (" resolves" if len(set(known)) == 1 else " resolve"))
+
+
+def _own_name(host: Host, *, severe: bool) -> Iterator[Finding]:
+    name = host.name()
+    begin = host.monotonic()
+    try:
+        host.resolve(name, RESOLVE_DEADLINE_S)
+        host.canonical_name(RESOLVE_DEADLINE_S)
+    except (OSError, UnicodeError) as error:
+        yield Finding(
+            code="SL103",
+            severity="error" if severe else "warning",
+            summary=f"this node's own name, {name}, does not resolve",
+            because=(_reason(error),),
+            remedy=f"add `ADDRESS {name}` to /etc/hosts, or give --local-addr ADDRESS",
+        )
+        return
+    yield from _slow(host, name, begin)
+
+
+def _master_address(host: Host, several: bool) -> Iterator[Finding]:
+    name = host.job.master_addr
+    begin = host.monotonic()
+    try:
+        addresses = host.resolve(name, RESOLVE_DEADLINE_S)
+    except (OSError, UnicodeError) as error:
+        yield Finding(
+            code="SL103",
+            severity="error",
+            summary=f"the master address {name} does not resolve on this node",
+            because=(_reason(error),),
+            remedy="correct --master-addr (or the rendezvous endpoint), DNS or /etc/hosts",
+        )
+        return
+    yield from _slow(host, name, begin)
+    if several and all(address.is_loopback for address in addresses):
+        yield Finding(
+            code="SL103",
+            severity="warning",
+            summary=f"the master address {name} is {addresses[0]}, which means another machine on each node",
+            because=("the job spans several nodes, and a loopback address reaches only the node itself",),
+            remedy="give an address of the first node that the others can reach, or correct /etc/hosts",
+        )
+
+
+def _slow(host: Host, name: str, begin: float) -> Iterator[Finding]:
+    elapsed_s = host.monotonic() - begin
+    if elapsed_s > RESOLVE_SLOW_S:
+        yield Finding(
+            code="SL103",
+            severity="warning",
+            summary=f"looking up {name} took {elapsed_s:.1f} s",
+            because=("each rank does it again at its start",),
+            remedy="look for a dead name server in /etc/resolv.conf, or put the name into /etc/hosts",
+        )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"the resolver says: {error.strerror}"
+    return f"the resolver gave {error}"

@@ -1,0 +1,85 @@
+"""Runs the checks side by side, each with its own deadline. A check can neither hang nor break a launch."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from safelaunch.model import Finding, PreflightReport, Severity
+from safelaunch.preflight import CHECKS
+from safelaunch.preflight.check import Check
+from safelaunch.preflight.host import Host
+
+# Severities that a profile may change, and to what. A pass, a note and "could not look" stay what they are.
+FAULTS = ("warning", "error")
+LEVELS: Mapping[str, Severity] = {"note": "note", "warning": "warning", "error": "error"}
+
+
+def run(
+    host: Host, *, full: bool, deadline_s: float, severity: Mapping[str, str], checks: Sequence[Check] = CHECKS
+) -> PreflightReport:
+    """Check a node.
+
+    Args:
+        host: the machine, and the job it is checked for.
+        full: run the slow checks as well, after the others: they start processes of their own, which a search for
+            leftovers would find.
+        deadline_s: seconds for everything together.
+        severity: code -> `off` (the check does not run), `note`, `warning` or `error`, from a profile: what a fault
+            with this code counts as.
+        checks: in the order in which their findings are reported.
+    """
+    begin = time.monotonic()
+    wanted = [check for check in checks if severity.get(check.code) != "off"]
+    findings = []
+    for slow in (False, True) if full else (False,):
+        running = [_Running(check, host) for check in wanted if check.full_only == slow]
+        for one in running:
+            findings += one.findings(begin + deadline_s)
+    host.end_children()
+    return PreflightReport(
+        tuple(_weigh(finding, severity) for finding in findings), host.name(), time.monotonic() - begin, full
+    )
+
+
+class _Running:
+    """A check at work in its thread. A thread that is stuck in the kernel is left behind."""
+
+    def __init__(self, check: Check, host: Host) -> None:
+        self._check = check
+        self._found: list[Finding] = []
+        self._begin = time.monotonic()
+        self._thread = threading.Thread(target=self._work, args=(host,), name=f"check-{check.name}", daemon=True)
+        self._thread.start()
+
+    def _work(self, host: Host) -> None:
+        try:
+            for finding in self._check.function(host):
+                self._found.append(finding)
+        except BaseException as error:  # SystemExit too would end the thread in silence, and silence looks like a pass
+            self._found.append(
+                self._finding("unchecked", "the check itself failed", f"{type(error).__name__}: {error}")
+            )
+
+    def findings(self, until: float) -> list[Finding]:
+        """Wait for the check, to its own deadline or to `until`, whichever is first."""
+        deadline = min(self._begin + self._check.deadline_s, until)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        late = self._thread.is_alive()
+        found = list(self._found)
+        if late:
+            seconds = deadline - self._begin
+            found.append(self._finding(self._check.late, f"the check had no answer after {seconds:.3g} s"))
+        elif not found:
+            found.append(self._finding("unchecked", "the check said nothing"))
+        return [dataclasses.replace(finding, check=self._check.name) for finding in found]
+
+    def _finding(self, severity: Severity, what: str, *because: str) -> Finding:
+        return Finding(code=self._check.code, severity=severity, summary=f"{self._check.name}: {what}", because=because)
+
+
+def _weigh(finding: Finding, severity: Mapping[str, str]) -> Finding:
+    level = LEVELS.get(severity.get(finding.code, ""))
+    return dataclasses.replace(finding, severity=level) if level and finding.severity in FAULTS else finding

@@ -1,0 +1,69 @@
+"""Who holds a TCP port, from /proc/net/tcp: the user always, the process where we may look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from safelaunch.preflight import processes
+from safelaunch.preflight.processes import Process
+from safelaunch.preflight.root import Root
+
+# States of include/net/tcp_states.h in the Linux source.
+LISTEN = "0A"
+TIME_WAIT = "06"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A socket on the port. `process` is None where its owner may not be looked into."""
+
+    uid: int
+    listening: bool
+    process: Process | None
+
+    def __str__(self) -> str:
+        doing = "listens on it" if self.listening else "has a connection on it"
+        who = str(self.process) if self.process else f"a process of {processes.user_name(self.uid)}"
+        return f"{who} {doing}" if self.process is None else f"{who} ({doing})"
+
+
+def holders(root: Root, port: int) -> tuple[Holder, ...]:
+    """The sockets on a local port, listeners alone where there are any. TIME_WAIT holds nothing: a bind with
+    SO_REUSEADDR, as torch's store does it, passes over it."""
+    sockets = list(_sockets(root, port))
+    listeners = [entry for entry in sockets if entry[1]]
+    sockets = listeners or sockets
+    owners = _owners(root, {inode for _, _, inode in sockets})
+    # A server that listens on IPv4 and IPv6 has two sockets and is one holder.
+    return tuple(dict.fromkeys(Holder(uid, listening, owners.get(inode)) for uid, listening, inode in sockets))
+
+
+def _sockets(root: Root, port: int) -> Iterator[tuple[int, bool, str]]:
+    """(uid, listening, inode) of each socket on the port."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = root.read(table).splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if int(fields[1].rpartition(":")[2], 16) == port and fields[3] != TIME_WAIT:
+                yield int(fields[7]), fields[3] == LISTEN, fields[9]
+
+
+def _owners(root: Root, inodes: set[str]) -> dict[str, Process]:
+    """The process of each socket, by inode. A socket that several share belongs to the oldest."""
+    links = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[str, Process] = {}
+    for pid in processes.pids(root):
+        if len(found) == len(links):
+            break
+        folder = f"/proc/{pid}/fd"
+        try:
+            for descriptor in root.names(folder):
+                inode = links.get(root.readlink(f"{folder}/{descriptor}"))
+                if inode and inode not in found and (process := processes.read(root, pid)):
+                    found[inode] = process
+        except OSError:
+            continue  # gone meanwhile, or not ours to look into
+    return found

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from fake_host import only
+from victims import LISTEN, WAIT, python
+
+from safelaunch.model import Finding, Job
+from safelaunch.preflight.host import Host
+from safelaunch.preflight.leftovers import SUPERVISOR, TOKEN, earlier_runs
+
+
+def marked(supervisor: str) -> dict[str, str]:
+    return {**os.environ, TOKEN: "t0ken", SUPERVISOR: supervisor}
+
+
+def dead_supervisor() -> str:
+    """A pid that was used a moment ago, with the start time of nobody."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return f"{child.pid}:1"
+
+
+def about(pid: int, job: Job) -> Finding | None:
+    """The finding, if it accuses this process; the machine may have other leftovers."""
+    finding = only(earlier_runs(Host(job)))
+    return finding if any(f"pid {pid} (" in line for line in finding.because) else None
+
+
+def test_a_process_whose_supervisor_is_dead_is_found() -> None:
+    with python(WAIT, marked(dead_supervisor())) as (child, _):
+        finding = about(child.pid, Job(nproc=1))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert str(child.pid) in finding.remedy.strip("`").split()
+
+
+def test_a_pid_that_was_used_again_is_not_the_supervisor() -> None:
+    with python(WAIT, marked(f"{os.getpid()}:1")) as (child, _):
+        assert about(child.pid, Job(nproc=1)) is not None
+
+
+def test_a_run_that_is_alive_is_left_in_peace() -> None:
+    me = Host(Job(nproc=1)).process(os.getpid())
+    assert me is not None
+    with python(WAIT, marked(f"{me.pid}:{me.start}")) as (child, _):
+        assert about(child.pid, Job(nproc=1)) is None
+
+
+def test_a_leftover_that_holds_the_wanted_port_is_an_error() -> None:
+    with python(LISTEN.format(address="127.0.0.1"), marked(dead_supervisor())) as (child, taken):
+        finding = about(child.pid, Job(nproc=1, master_port=int(taken)))
+    assert finding is not None
+    assert finding.severity == "error"
+    assert f"port {taken} is held by one of them" in finding.because
