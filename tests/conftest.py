@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import socket
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+
+
+@pytest.fixture()
+def free_port() -> int:
+    """A TCP port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

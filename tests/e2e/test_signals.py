@@ -1,0 +1,234 @@
+"""Signals end a run promptly, and nothing of it stays: no worker, no loader child, no grandchild."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from harness import FAULTS, SAFELAUNCH, environment, launch, newest_run, start, survivors, wait_for_lines
+
+FAMILY = FAULTS / "family.py"
+
+
+def running_family(folder: Path, *words: str, shutdown_timeout: int = 2) -> subprocess.Popen[str]:
+    """Two ranks with loader workers and a grandchild in its own session, in the middle of their training."""
+    process = start("--nproc-per-node", 2, "--shutdown-timeout", shutdown_timeout, FAMILY, *words, cwd=folder)
+    wait_for_lines(process, "ready", 2)
+    return process
+
+
+def nothing_is_left(folder: Path) -> bool:
+    run_dir = newest_run(folder)
+    assert run_dir is not None
+    return survivors(run_dir, within_s=5) == []
+
+
+@pytest.mark.parametrize("words", [(), ("ignore",), ("stop",), ("ignore", "stop")], ids="-".join)
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=str)
+def test_a_signal_ends_everything(words: tuple[str, ...], signum: int, code: int, tmp_path: Path) -> None:
+    process = running_family(tmp_path, *words)
+
+    process.send_signal(signum)
+
+    assert process.wait(30) == code
+    assert nothing_is_left(tmp_path)
+
+
+def test_a_second_interrupt_ends_everything_at_once(tmp_path: Path) -> None:
+    process = running_family(tmp_path, "ignore", shutdown_timeout=600)
+
+    process.send_signal(signal.SIGINT)
+    wait_until_said(process, "passed on to 2 ranks")
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(30) == 130  # far less than the shutdown timeout
+    assert nothing_is_left(tmp_path)
+
+
+def wait_until_said(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"it never said: {text}")
+
+
+def test_the_scheduler_may_repeat_sigterm(tmp_path: Path) -> None:
+    process = start("--nproc-per-node", 1, "--shutdown-timeout", 60, FAULTS / "farewell.py", cwd=tmp_path)
+    wait_for_lines(process, "ready", 1)
+
+    process.send_signal(signal.SIGTERM)
+    wait_for_lines(process, "saving", 1)
+    process.send_signal(signal.SIGTERM)
+
+    out, _ = process.communicate(timeout=30)
+    assert "saved" in out
+    assert process.returncode == 143
+
+
+@pytest.mark.parametrize("words", [(), ("ignore",), ("stop",)], ids="-".join)
+def test_death_of_the_supervisor_ends_everything(words: tuple[str, ...], tmp_path: Path) -> None:
+    process = running_family(tmp_path, *words)
+
+    process.kill()
+    process.wait()
+
+    assert nothing_is_left(tmp_path)
+
+
+def test_scratch_files_are_gone_after_a_killed_supervisor(tmp_path: Path) -> None:
+    process = running_family(tmp_path)
+    run_dir = newest_run(tmp_path)
+    assert run_dir is not None
+    scratch = Path(json.loads((run_dir / "run.json").read_text())["plan"]["scratch_dir"])
+    assert scratch.exists()
+
+    process.kill()
+    process.wait()
+
+    assert nothing_is_left(tmp_path)
+    deadline = time.monotonic() + 10
+    while scratch.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not scratch.exists()
+
+
+def test_death_of_the_agent_is_an_infrastructure_error(tmp_path: Path) -> None:
+    process = running_family(tmp_path)
+
+    os.kill(agent_of(process.pid), signal.SIGKILL)
+
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert "error[SL601]: the agent was killed by SIGKILL" in err
+    assert nothing_is_left(tmp_path)
+
+
+def test_a_killed_guard_is_replaced(tmp_path: Path) -> None:
+    process = running_family(tmp_path)
+    first = guard_of(process.pid)
+    os.kill(first, signal.SIGKILL)
+    while (second := guard_of(process.pid)) in (first, None):
+        time.sleep(0.01)
+
+    process.kill()
+    process.wait()
+
+    assert nothing_is_left(tmp_path)
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] not in "ZX":
+            found.append(int(name))
+    return found
+
+
+def is_agent(pid: int) -> bool:
+    try:
+        return "safelaunch.agent" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+
+
+def agent_of(supervisor: int) -> int:
+    return next(pid for pid in children(supervisor) if is_agent(pid))
+
+
+def guard_of(supervisor: int) -> int | None:
+    return next((pid for pid in children(supervisor) if not is_agent(pid)), None)
+
+
+def test_usr_signals_reach_only_ranks_that_catch_them(tmp_path: Path) -> None:
+    process = start("--nproc-per-node", 2, FAULTS / "catcher.py", cwd=tmp_path)
+    wait_for_lines(process, "ready", 2)
+
+    process.send_signal(signal.SIGUSR1)
+    assert wait_for_lines(process, "caught", 1) == ["caught SIGUSR1 on rank 0"]
+    process.send_signal(signal.SIGUSR2)
+    assert wait_for_lines(process, "caught", 1) == ["caught SIGUSR2 on rank 0"]
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(30) == 143
+
+
+def test_a_usr_signal_that_is_listed_ends_the_run_as_under_torchrun(tmp_path: Path) -> None:
+    process = start(
+        "--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1", "--nproc-per-node", 1, FAULTS / "farewell.py", cwd=tmp_path
+    )
+    wait_for_lines(process, "ready", 1)
+
+    process.send_signal(signal.SIGUSR1)
+
+    assert process.wait(30) == 128 + signal.SIGUSR1
+
+
+def test_nohup_is_respected(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        ["nohup", *SAFELAUNCH, str(FAULTS / "farewell.py")],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    wait_for_lines(process, "ready", 1)
+
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(30) == 143
+
+
+def test_a_signal_before_the_workers_start_ends_the_run(tmp_path: Path) -> None:
+    # A rendezvous for a node that never comes: torchrun ignores Ctrl-C here.
+    process = start(
+        "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", FAULTS / "hello.py", cwd=tmp_path
+    )
+    while not list(tmp_path.glob("runs/*/*/agent.jsonl")):
+        time.sleep(0.02)
+    journal = next(tmp_path.glob("runs/*/*/agent.jsonl"))
+    while '"config"' not in journal.read_text():
+        time.sleep(0.02)
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(30) == 130
+
+
+def test_children_that_a_successful_rank_leaves_may_finish(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 1, "--shutdown-timeout", 60, FAULTS / "uploader.py", cwd=tmp_path)
+
+    assert ended.code == 0
+    assert (tmp_path / "uploaded").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a new pid namespace needs root")
+def test_as_pid_1_of_a_container_signals_work_and_zombies_are_reaped(tmp_path: Path) -> None:
+    command = ["unshare", "--pid", "--fork", "--mount-proc", *SAFELAUNCH, "--nproc-per-node", "1", "--shutdown-timeout"]
+    process = subprocess.Popen(
+        [*command, "2", str(FAULTS / "orphans.py")],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert wait_for_lines(process, "zombies", 1) == ["zombies 0"]
+    inside = children(process.pid)[0]
+
+    os.kill(inside, signal.SIGTERM)
+
+    assert process.wait(30) == 143
