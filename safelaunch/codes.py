@@ -48,35 +48,101 @@ CATALOGUE: dict[str, Code] = {
         Code("SL107", "gpu-count", "fewer GPUs are visible than ranks need", "safelaunch.preflight.gpu:count"),
         Code("SL108", "gpu-driver", "the GPU driver does not answer", "safelaunch.preflight.gpu:driver"),
         Code("SL109", "gpu-busy", "another process holds a GPU", "safelaunch.preflight.gpu:leftovers"),
-        Code("SL110", "leftover-run", "processes of an earlier run are alive", "safelaunch.preflight.leftovers:earlier_runs"),
-        Code("SL111", "collective", "a real collective failed on this node", "safelaunch.preflight.collective:collective"),
+        Code(
+            "SL110",
+            "leftover-run",
+            "processes of an earlier run are alive",
+            "safelaunch.preflight.leftovers:earlier_runs",
+        ),
+        Code(
+            "SL111", "collective", "a real collective failed on this node", "safelaunch.preflight.collective:collective"
+        ),
         # SL2xx: profiles and environment
         Code("SL201", "profile-missing", "the profile cannot be found or read", "safelaunch.settings.profile:find"),
         Code("SL202", "profile-syntax", "the profile is not valid TOML", "safelaunch.settings.profile:parse_file"),
         Code("SL203", "profile-key", "the profile has an unknown key", "safelaunch.settings.schema:check_key"),
-        Code("SL204", "profile-value", "the profile has a value of the wrong type", "safelaunch.settings.schema:check_value"),
+        Code(
+            "SL204",
+            "profile-value",
+            "the profile has a value of the wrong type",
+            "safelaunch.settings.schema:check_value",
+        ),
         Code("SL205", "profile-cycle", "the profile extends itself", "safelaunch.settings.profile:load"),
         Code("SL206", "shell-wins", "a shell variable beats a profile", "safelaunch.settings.resolve:apply_shell"),
         # SL4xx: crashes
         Code("SL401", "exception", "one rank raised an exception", "safelaunch.diagnosis.crash:exception"),
-        Code("SL402", "exception-everywhere", "every rank raised the same exception", "safelaunch.diagnosis.crash:exception_everywhere"),
+        Code(
+            "SL402",
+            "exception-everywhere",
+            "every rank raised the same exception",
+            "safelaunch.diagnosis.crash:exception_everywhere",
+        ),
         Code("SL403", "killed", "a rank was killed by a signal from outside", "safelaunch.diagnosis.crash:killed"),
-        Code("SL404", "out-of-memory", "the kernel killed a rank for memory", "safelaunch.diagnosis.crash:out_of_memory"),
+        Code(
+            "SL404", "out-of-memory", "the kernel killed a rank for memory", "safelaunch.diagnosis.crash:out_of_memory"
+        ),
         Code("SL405", "segfault", "a rank crashed in native code", "safelaunch.diagnosis.crash:native_crash"),
         Code("SL406", "abort", "a rank aborted", "safelaunch.diagnosis.crash:native_crash"),
-        Code("SL407", "silent-exit", "a rank exited with an error code and no exception", "safelaunch.diagnosis.crash:silent_exit"),
-        Code("SL408", "early-exit", "a rank exited with 0 while its peers waited", "safelaunch.diagnosis.early:early_exit"),
-        Code("SL409", "import-error", "a rank could not import or parse the program", "safelaunch.diagnosis.crash:exception"),
-        Code("SL410", "size-mismatch", "ranks brought different tensors to one collective", "safelaunch.diagnosis.mismatch:size_mismatch"),
-        Code("SL411", "operation-mismatch", "ranks called different collectives at the same point", "safelaunch.diagnosis.mismatch:operation_mismatch"),
-        Code("SL412", "connection-lost", "ranks lost their connections and no rank failed first", "safelaunch.diagnosis.crash:connection_lost"),
-        Code("SL413", "torn-down", "a rank aborted while shutting down, after its program had ended", "safelaunch.diagnosis.crash:torn_down"),
-        Code("SL499", "cannot-tell", "ranks failed and the evidence does not say who was first", "safelaunch.diagnosis.crash:cannot_tell"),
+        Code(
+            "SL407",
+            "silent-exit",
+            "a rank exited with an error code and no exception",
+            "safelaunch.diagnosis.crash:silent_exit",
+        ),
+        Code(
+            "SL408",
+            "early-exit",
+            "a rank exited with 0 while its peers waited",
+            "safelaunch.diagnosis.early:early_exit",
+        ),
+        Code(
+            "SL409",
+            "import-error",
+            "a rank could not import or parse the program",
+            "safelaunch.diagnosis.crash:exception",
+        ),
+        Code(
+            "SL410",
+            "size-mismatch",
+            "ranks brought different tensors to one collective",
+            "safelaunch.diagnosis.mismatch:size_mismatch",
+        ),
+        Code(
+            "SL411",
+            "operation-mismatch",
+            "ranks called different collectives at the same point",
+            "safelaunch.diagnosis.mismatch:operation_mismatch",
+        ),
+        Code(
+            "SL412",
+            "connection-lost",
+            "ranks lost their connections and no rank failed first",
+            "safelaunch.diagnosis.crash:connection_lost",
+        ),
+        Code(
+            "SL413",
+            "torn-down",
+            "a rank aborted while shutting down, after its program had ended",
+            "safelaunch.diagnosis.crash:torn_down",
+        ),
+        Code(
+            "SL499",
+            "cannot-tell",
+            "ranks failed and the evidence does not say who was first",
+            "safelaunch.diagnosis.crash:cannot_tell",
+        ),
         # SL6xx: infrastructure
-        Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "safelaunch.diagnosis.infra:agent_lost"),
+        Code(
+            "SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "safelaunch.diagnosis.infra:agent_lost"
+        ),
         Code("SL602", "rendezvous", "the rendezvous failed", "safelaunch.diagnosis.infra:rendezvous_failed"),
         # SL9xx: our own
         Code("SL901", "internal", "safelaunch itself failed", "safelaunch.cli.main:internal_error"),
-        Code("SL902", "degraded", "a part of the watching is missing", "safelaunch.launch.supervisor:Supervisor.on_degraded"),
+        Code(
+            "SL902",
+            "degraded",
+            "a part of the watching is missing",
+            "safelaunch.launch.supervisor:Supervisor.on_degraded",
+        ),
     )
 }

@@ -295,9 +295,10 @@ class Stack:
 class RankFacts:
     """All that is known of one rank at an incident.
 
-    `shut_down` is CLOCK_MONOTONIC at which its interpreter began to shut down, None if it has not. `state` is /proc's letter of a
-    living rank. `watched` is false where the bootstrap did not run in the rank's process (not Python, or a Python
-    that ignores its environment). `missing` lists evidence that could not be had, each with its reason.
+    `shut_down` is CLOCK_MONOTONIC at which its interpreter began to shut down, None if it has not. `state` is
+    /proc's letter of a living rank. `watched` is false where the bootstrap did not run in the rank's process (not
+    Python, or a Python that ignores its environment). `missing` lists evidence that could not be had, each with its
+    reason.
     """
 
     rank: int

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 
-@pytest.fixture()
+@pytest.fixture
 def free_port() -> int:
     """A TCP port that nobody uses now."""
     with socket.socket() as probe:

@@ -16,7 +16,7 @@ import traceback
 PR_SET_PDEATHSIG = 1
 
 
-def main(plan_file: str, events: int, commands: int, supervisor: int) -> int:
+def main(plan_file: str, events: int, commands: int) -> int:
     """Run one plan; returns the exit status for the supervisor."""
     from safelaunch.agent.channel import Channel
 
@@ -66,7 +66,7 @@ def _bind_life(supervisor: int) -> None:
 
 if __name__ == "__main__":
     _bind_life(int(sys.argv[4]))
-    status = main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    status = main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

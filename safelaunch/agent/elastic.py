@@ -22,7 +22,7 @@ from safelaunch.model import LaunchPlan
 RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
-class RunDirLogs(DefaultLogsSpecs):
+class RunDirLogs(DefaultLogsSpecs):  # type: ignore[misc]
     """Torch's logs in our run directory: `attempt_0/rank_003/{stdout,stderr}.log`."""
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
@@ -45,7 +45,7 @@ class RunDirLogs(DefaultLogsSpecs):
 
 def torchrun_args(plan: LaunchPlan) -> Namespace:
     """The plan as torchrun's own parser would have returned it, with the free port of torch >= 2.12 for all."""
-    args = torchrun.get_args_parser().parse_args(["--nnodes", "1", plan.script])
+    args: Namespace = torchrun.get_args_parser().parse_args(["--nnodes", "1", plan.script])
     for name, value in plan.torchrun.items():
         setattr(args, name, value)
     args.training_script_args = list(plan.script_args)
@@ -112,4 +112,4 @@ class _EventsToChannel(logging.Handler):
             event: dict[str, Any] = json.loads(record.getMessage())
         except ValueError:
             event = {"text": record.getMessage()}
-        self._channel.post("elastic", **{"elastic": event})
+        self._channel.post("elastic", elastic=event)

@@ -134,7 +134,7 @@ class WorkerGroups:
         return worker
 
 
-class _Handler(SubprocessHandler):
+class _Handler(SubprocessHandler):  # type: ignore[misc]
     """Torch's handler with our process behind it. `_popen` is the one seam that all of torch 2.8 to 2.13 have."""
 
     def __init__(self, groups: WorkerGroups, *args: Any, **kwargs: Any) -> None:

@@ -98,4 +98,3 @@ def _job(options: argparse.Namespace, host: Host) -> Job:
         nproc_asked=asked,
         run_dir=options.run_dir,
     )
-

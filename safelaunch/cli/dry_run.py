@@ -9,7 +9,7 @@ import sys
 from safelaunch.cli.redact import redact
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
-from safelaunch.model import Settings
+from safelaunch.model import Settings, Value
 from safelaunch.preflight import CHECKS
 from safelaunch.settings import torchrun
 
@@ -31,7 +31,10 @@ def show(settings: Settings) -> int:
         "options that are not torchrun's default:",
         *[f"  {name} = {value.value}  # {value.origin}" for name, value in _changed(settings)],
         "environment that is added:",
-        *[f"  {name}={redact(name, str(value.value))}  # {value.origin}" for name, value in sorted(settings.env.items())],
+        *[
+            f"  {name}={redact(name, str(value.value))}  # {value.origin}"
+            for name, value in sorted(settings.env.items())
+        ],
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -51,5 +54,5 @@ def equivalent(settings: Settings) -> str:
     return shlex.join([*words, settings["training_script"], *settings["training_script_args"]])
 
 
-def _changed(settings: Settings) -> list[tuple[str, object]]:
+def _changed(settings: Settings) -> list[tuple[str, Value]]:
     return [(name, value) for name, value in settings.options.items() if value.origin.source != "default"]

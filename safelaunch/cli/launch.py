@@ -130,5 +130,3 @@ def _clear(plan: LaunchPlan) -> None:
     import shutil
 
     shutil.rmtree(plan.scratch_dir, ignore_errors=True)
-
-

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 from safelaunch.model import Settings
 
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH|_KEY$|_PWD$", re.IGNORECASE)
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH|_KEY$|_PWD$", re.IGNORECASE
+)
 URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 

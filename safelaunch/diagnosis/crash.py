@@ -200,7 +200,9 @@ def native_crash(case: Case) -> Verdict | None:
         culprits,
         location=user_frame(stack),
         because=because or _last(culprits),
-        remedy="its last words on stderr say why" if number == SIGABRT else "the native library named there is at fault",
+        remedy="its last words on stderr say why"
+        if number == SIGABRT
+        else "the native library named there is at fault",
     )
 
 

@@ -26,15 +26,16 @@ def agent_lost(end: AgentEnd) -> Verdict:
     Workers never outlive their agent. The full text is in `agent.log` of the run directory.
     """
     if end.phase == "import":
-        return _verdict("SL601", f"torch cannot be imported: {one_line(end.message)}",
-                        "check the installation of torch: python -c 'import torch'", EXIT_OUR_FAULT)  # fmt: skip
+        remedy = "check the installation of torch: python -c 'import torch'"
+        return _verdict("SL601", f"torch cannot be imported: {one_line(end.message)}", remedy, EXIT_OUR_FAULT)
     if end.type:
-        return _verdict("SL601", f"the agent failed: {end.type}: {one_line(end.message)}",
-                        "agent.log in the run directory has the whole text", EXIT_INFRASTRUCTURE)  # fmt: skip
+        remedy = "agent.log in the run directory has the whole text"
+        summary = f"the agent failed: {end.type}: {one_line(end.message)}"
+        return _verdict("SL601", summary, remedy, EXIT_INFRASTRUCTURE)
     code = end.exit.code if end.exit is not None else 0
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"gone with exit code {code}"
-    return _verdict("SL601", f"the agent was {how}; its ranks ended with it",
-                    "look for who killed it: the kernel log (memory), the scheduler, a person", EXIT_INFRASTRUCTURE)  # fmt: skip
+    remedy = "look for who killed it: the kernel log (memory), the scheduler, a person"
+    return _verdict("SL601", f"the agent was {how}; its ranks ended with it", remedy, EXIT_INFRASTRUCTURE)
 
 
 def rendezvous_failed(end: AgentEnd) -> Verdict:
@@ -43,8 +44,9 @@ def rendezvous_failed(end: AgentEnd) -> Verdict:
     torch elastic's rendezvous raised the error that is quoted. Usual reasons: the endpoint's host cannot be
     reached, another job uses the same endpoint and id, a node is missing, the port is taken.
     """
-    return _verdict("SL602", f"the rendezvous failed: {end.type}: {one_line(end.message)}",
-                    "check that every node reaches the endpoint and uses the same --rdzv-id", EXIT_INFRASTRUCTURE)  # fmt: skip
+    summary = f"the rendezvous failed: {end.type}: {one_line(end.message)}"
+    remedy = "check that every node reaches the endpoint and uses the same --rdzv-id"
+    return _verdict("SL602", summary, remedy, EXIT_INFRASTRUCTURE)
 
 
 def _verdict(code: str, summary: str, remedy: str, exit_code: int) -> Verdict:

@@ -77,10 +77,10 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
     shown = next(((f, c) for f, c in meeting if f.rank in named), meeting[0])
     other = next((c for f, c in meeting if brought[f.rank] == usual), meeting[-1][1])
     facts, call = shown
-    lines = {
-        what: f"{names(rank for rank, thing in brought.items() if thing == what)} brought {what}{_at(meeting, brought, what)}"
+    lines = tuple(
+        f"{names(rank for rank, thing in brought.items() if thing == what)} brought {what}{_at(meeting, brought, what)}"
         for what in votes
-    }
+    )
     operation = call.op if code == "SL410" else "collective"
     summary = (
         f"{names(named)} brought {brought[named[0]]} to {operation} #{call.seq}, its peers {usual}"
@@ -99,7 +99,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         operation=call.op,
         seq=call.seq,
         process_group=call.group,
-        because=tuple(lines.values()),
+        because=lines,
         secondary=secondary(case, named),
         confidence="high" if named else "medium",
         remedy="compare the shapes at this line on all ranks"

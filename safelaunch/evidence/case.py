@@ -105,4 +105,3 @@ def stack_text(facts: RankFacts) -> str:
     if not parts:
         parts.append("# no stack: " + ("; ".join(facts.missing) or "the rank ended without leaving one") + "\n")
     return "\n".join(parts)
-

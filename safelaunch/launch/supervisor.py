@@ -296,7 +296,9 @@ class Supervisor:
             return
         grace = self._plan.shutdown_timeout
         name = signal.Signals(signum).name
-        self._stages.say(f"{name}: passed on to {len(alive)} ranks, which have {grace:g} s (Ctrl-C again ends them now)")
+        self._stages.say(
+            f"{name}: passed on to {len(alive)} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
+        )
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
         self._signal_workers(alive, signum)

@@ -25,7 +25,9 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
     fields = [("confidence", verdict.confidence)] if verdict.kind != "infra" else []
     shown = Verdict(**{**vars(verdict), "because": verdict.because[:BECAUSE], "remedy": ""})
     remedy = f"{verdict.remedy}; `safelaunch explain {verdict.code}`" if verdict.remedy else ""
-    text = diagnostic(shown, location=_location(verdict), fields=[*fields, *([("help", remedy)] if remedy else [])], palette=palette)
+    text = diagnostic(
+        shown, location=_location(verdict), fields=[*fields, *([("help", remedy)] if remedy else [])], palette=palette
+    )
     if any(end):
         text.append("   " + palette.paint("dim", "=") + " " + "   ".join(part for part in end if part))
     return [*traceback_lines(verdict, SCREEN - len(text) - 1, palette), *text]

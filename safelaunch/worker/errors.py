@@ -100,7 +100,7 @@ def record(path: str, error: BaseException) -> None:
         _write(elastic, json.dumps({"message": message}))
 
 
-def _without_our_frames(report):  # type: ignore[no-untyped-def]
+def _without_our_frames(report: Any) -> Any:
     following = report
     while following is not None:
         following.stack[:] = [frame for frame in following.stack if not frame.filename.startswith(_OURS)]
@@ -118,7 +118,9 @@ def _write(path: str, text: str) -> None:
 
 def _name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "." + kind.__qualname__
+    return (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "." + kind.__qualname__
+    )
 
 
 def _message(error: BaseException) -> str:
@@ -128,8 +130,8 @@ def _message(error: BaseException) -> str:
         return "<no message: %r>" % (second,)
 
 
-def _chain(error: BaseException) -> list:  # type: ignore[type-arg]
-    chain = []
+def _chain(error: BaseException) -> list[str]:
+    chain: list[str] = []
     seen = {id(error)}
     current = error
     while len(chain) < 10:

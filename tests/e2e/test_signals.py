@@ -113,7 +113,7 @@ def test_a_killed_guard_is_replaced(tmp_path: Path) -> None:
     process = running_family(tmp_path)
     first = guard_of(process.pid)
     os.kill(first, signal.SIGKILL)
-    while (second := guard_of(process.pid)) in (first, None):
+    while guard_of(process.pid) in (first, None):
         time.sleep(0.01)
 
     process.kill()

@@ -9,7 +9,7 @@ import os
 import sys
 
 
-def _arm():
+def _arm() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
@@ -27,7 +27,7 @@ def _arm():
         bootstrap.arm()
 
 
-def _chain():
+def _chain() -> None:
     """Run the sitecustomize that the environment would have had without us."""
     from importlib.machinery import PathFinder
 
