@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from typing import Any
 
-from safelaunch import __version__, black_box, files
-from safelaunch.cli.redact import environment_text
-from safelaunch.codes import EXIT_OK
-from safelaunch.launch import plan as planning
+from safelaunch import __version__
 from safelaunch.launch.signals import Signals
 from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings, Verdict, to_json
-from safelaunch.settings import options, resolve
+from safelaunch.settings import options
 
 MAX_SLOTS = 256  # black box slots where the number of ranks is for the agent to find out (`gpu`, `auto`)
 
@@ -26,6 +24,10 @@ def run(argv: list[str]) -> int:
     command_line = options.parse(argv, os.environ)
     if command_line.request != "run":
         return _answer(command_line.request)
+    # What `--help` has no use for is loaded from here on.
+    from safelaunch.launch import plan as planning
+    from safelaunch.settings import resolve
+
     settings = resolve.settle(command_line, os.environ)
     if settings["dry_run"]:
         from safelaunch.cli.dry_run import show
@@ -44,11 +46,10 @@ def _answer(request: str) -> int:
         from safelaunch.settings.usage import help_text
 
         sys.stdout.write(help_text())
-    return EXIT_OK
+    return 0
 
 
 def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
-    # The supervisor and what it needs are loaded here: `--help` and bad input have no use for them.
     from safelaunch.cli.stages import Run
     from safelaunch.launch.supervisor import Supervisor
 
@@ -86,6 +87,8 @@ def _print_verdict(verdict: Verdict, exit_code: int, job: Any, number: int) -> N
 
 
 def _black_box(settings: Settings, plan: LaunchPlan, job: Any) -> str | None:
+    from safelaunch import black_box
+
     asked = str(settings["nproc_per_node"])
     path = os.path.join(plan.scratch_dir, "black_box")
     try:
@@ -97,6 +100,9 @@ def _black_box(settings: Settings, plan: LaunchPlan, job: Any) -> str | None:
 
 
 def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
+    from safelaunch import files
+    from safelaunch.cli.redact import environment_text
+
     document = {
         "schema_version": SCHEMA_VERSION,
         "run_id": plan.run_id,
@@ -113,6 +119,8 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
 
 
 def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any) -> None:
+    from safelaunch import files
+
     text = json.dumps(result, indent=1, default=str) + "\n"
     wanted = settings["json"]
     try:
@@ -127,6 +135,4 @@ def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, 
 
 
 def _clear(plan: LaunchPlan) -> None:
-    import shutil
-
     shutil.rmtree(plan.scratch_dir, ignore_errors=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from safelaunch.codes import EXIT_OUR_FAULT, EXIT_SIGINT
 from safelaunch.model import Finding, SafelaunchError
+
+# As in codes.py, which the way to `--help` does not load.
+EXIT_SIGINT, EXIT_OUR_FAULT = 130, 70
 
 SUBCOMMANDS = ("check", "profile", "env", "explain")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import glob
+import os
+
 from safelaunch import black_box
 from safelaunch.model import Collective, Evidence, ExitCall, Incident, Location, WorkerProcess, to_json
 
@@ -35,7 +38,10 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
 
 
 def leaving(worker: WorkerProcess) -> bool:
-    """Whether a rank that still lives has begun to shut down its interpreter, so that its exit is near."""
+    """Whether a rank that still lives has begun to shut down without an exception: its exit code is near, and will
+    tell whether it left in good order."""
+    if glob.glob(os.path.join(glob.escape(worker.rank_dir), "error-*.json")):
+        return False
     try:
         slot = black_box.read(worker.black_box, worker.local_rank) if worker.black_box else None
     except OSError:

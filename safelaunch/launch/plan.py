@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
-import socket
 from collections.abc import Mapping
 
 from safelaunch.codes import EXIT_USAGE
@@ -69,12 +67,12 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         SafelaunchError: when the script cannot be run or the run directory cannot be created.
     """
     script = check_script(settings)
-    host = socket.gethostname() or "localhost"
+    host = os.uname().nodename or "localhost"
     chosen = settings["rdzv_id"]
     run_id = run_dir.check_run_id(chosen if chosen != "none" else run_dir.default_run_id(environ, host))
     base = run_dir.base_dir(settings["run_dir"], environ)
     folder = run_dir.create(base, run_id, host, several_nodes=several_nodes(settings))
-    token = secrets.token_hex(8)
+    token = os.urandom(8).hex()
     timeout = settings.timeouts.get("process_group")
     return LaunchPlan(
         run_id=run_id,
