@@ -80,7 +80,7 @@ def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
     refused(launch("--run-dir", "/proc/self", HELLO, cwd=tmp_path), "SL003", 2, "--run-dir")
 
 
-@pytest.fixture()
+@pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
     if os.geteuid() != 0:
