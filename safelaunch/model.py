@@ -80,6 +80,7 @@ class Job:
 
     `nproc` is this node's number of ranks. `uses_gpu` is true when the ranks would use NCCL. `master_addr` and
     `master_port` are set only where the user chose them; port 0 and None mean that a free port is taken.
+    `port_shared` is true where another agent of this job may listen there already (c10d with several nodes).
     """
 
     nproc: int
@@ -88,6 +89,7 @@ class Job:
     node_rank: int = 0
     master_addr: str = ""
     master_port: int | None = None
+    port_shared: bool = False
     uses_gpu: bool = False
     nproc_asked: str = ""
     run_dir: str = ""

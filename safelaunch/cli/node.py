@@ -49,6 +49,9 @@ def _job(settings: Settings, host: Host, run_dir: str) -> Job:
     asked = str(settings["nproc_per_node"])
     fewest, _, most = str(settings["nnodes"]).rpartition(":")
     address, port = _endpoint(settings)
+    static = settings["rdzv_backend"] == "static"
+    if static and int(settings["node_rank"]) > 0:
+        port = None  # node 0 listens, wherever it is
     try:
         nproc = ranks_here(asked, host)
     except SafelaunchError:
@@ -62,6 +65,7 @@ def _job(settings: Settings, host: Host, run_dir: str) -> Job:
         node_rank=int(settings["node_rank"]),
         master_addr=address,
         master_port=port,
+        port_shared=not static and int(most) > 1,
         uses_gpu=uses_gpu(asked, host),
         nproc_asked=asked,
         run_dir=run_dir,

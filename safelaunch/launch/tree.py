@@ -41,7 +41,6 @@ class Tree:
         marks = {
             "SAFELAUNCH_RUN_TOKEN": self._plan.token,
             "SAFELAUNCH_SUPERVISOR": f"{os.getpid()}:{own.start if own else 0}",
-            "SAFELAUNCH_RUN_DIR": self._plan.run_dir,
         }
         if black_box:
             marks["SAFELAUNCH_BLACK_BOX"] = black_box

@@ -27,7 +27,8 @@ def port(host: Host) -> Iterator[Finding]:
     How it is concluded: a socket is bound to the port as torch's store does it, with SO_REUSEADDR, on all addresses
     and on the one that the master address names, IPv4 and IPv6. Connections in TIME_WAIT are no fault: such a bind
     passes over them. The holder comes from /proc/net/tcp; of other users' processes only the user can be told. Only a
-    port that was asked for is checked, and only on the node that has to listen.
+    port that was asked for is checked, and only on the node that has to listen. It is a warning where an agent of
+    the same job may be the holder: c10d with several nodes, two of them on one machine.
 
     What to do: end the holder, if it is left over from an earlier run; else choose another port, or none with
     --standalone, so that a free one is taken.
@@ -70,7 +71,7 @@ def _taken(host: Host, port: int, address: Address, error: OSError) -> Finding:
     remedy = "choose another port (--master-port; --standalone takes a free one)"
     return Finding(
         code="SL102",
-        severity="error",
+        severity="warning" if host.job.port_shared else "error",
         summary=f"port {port} is in use on this node",
         because=tuple(map(str, holders)) or (f"binding {address} failed, and no process to be seen holds it",),
         remedy=f"end the holder (kill {mine[0]}), or {remedy}" if mine else remedy,

@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-Path(os.environ["SAFELAUNCH_RUN_DIR"], "incident-0").touch()
+Path(os.environ["SAFELAUNCH_RANK_DIR"]).parents[1].joinpath("incident-0").touch()
 if os.environ["RANK"] == "1":
     raise ValueError("after the vandals")
