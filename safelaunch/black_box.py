@@ -8,6 +8,7 @@ Layout of a slot of `SLOT` bytes (little endian):
 
     0     u32 magic, u32 pid, f64 CLOCK_MONOTONIC at which the interpreter began to shut down (0: it has not)
     16    the line that called os._exit or sys.exit, and with which code: text, `TEXT` bytes at most
+    1016  u8: an uncaught exception was on its way when the interpreter began to shut down
     1024  a ring of `ENTRIES` entries of `ENTRY` bytes:
           u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, i64 seq, i64 numel, u32 group size, u8 done, text
 """
@@ -22,7 +23,9 @@ import time
 SLOT = 4096
 MAGIC = 0x5AFE1A01
 TEXT = 1000
+RAISED = 16 + TEXT
 RING = 1024
+FILE = 200  # bytes of a file name that are kept: its end
 ENTRIES = 8
 ENTRY = 384
 _HEAD = struct.Struct("<IId")
@@ -82,34 +85,43 @@ class Writer:
         file: str,
         line: int,
         function: str,
-    ) -> int:
+    ) -> tuple[int, int]:
         """Record that a collective begins; returns what `leave` takes. About 2 µs."""
         self._count += 1
         count = self._count
         offset = self._base + RING + (count % ENTRIES) * ENTRY
-        text = _SEPARATOR.join((op, group, dtype, file[-200:], str(line), function)).encode("utf-8", "replace")
-        text = text[: ENTRY - _BODY.size - 1] + b"\0"
+        words = (op.encode(), group.encode(), dtype.encode(), _end(file), b"%d" % line, function.encode())
+        text = b"\0".join(words)[: ENTRY - _BODY.size - 1] + b"\0"
         memory = self._memory
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
         _BODY.pack_into(memory, offset, 0, time.monotonic(), seq, numel, group_size, 0)
         memory[offset + _BODY.size : offset + _BODY.size + len(text)] = text
         _ORDINAL.pack_into(memory, offset, count)
-        return offset
+        return offset, count
 
-    def leave(self, offset: int) -> None:
-        """Record that the collective which `enter` returned has ended."""
-        self._memory[offset + _DONE] = 1
+    def leave(self, entry: tuple[int, int]) -> None:
+        """Record that the collective which `enter` returned has ended, unless the ring has passed over it."""
+        offset, count = entry
+        if _ORDINAL.unpack_from(self._memory, offset)[0] == count:
+            self._memory[offset + _DONE] = 1
 
-    def shutting_down(self) -> None:
-        """Record that the interpreter has begun to shut down: the rank enters no collective any more."""
+    def shutting_down(self, raised: bool) -> None:
+        """Record that the interpreter has begun to shut down, because of an exception or not: the rank enters no
+        collective any more."""
+        self._memory[self._base + RAISED] = raised
         _LEFT.pack_into(self._memory, self._base + 8, time.monotonic())
 
     def exit_call(self, file: str, line: int, function: str, code: object) -> None:
         """Record who called `os._exit` or `sys.exit`, and with what."""
-        text = _SEPARATOR.join((file, str(line), function, "0" if code is None else str(code)))
-        data = text.encode("utf-8", "replace")[: TEXT - 1] + b"\0"
+        said = "0" if code is None else str(code)
+        words = (_end(file), b"%d" % line, function.encode(), said.encode("utf-8", "replace"))
+        data = b"\0".join(words)[: TEXT - 1] + b"\0"
         start = self._base + 16
         self._memory[start : start + len(data)] = data
+
+
+def _end(file: str) -> bytes:
+    return file.encode("utf-8", "replace")[-FILE:]
 
 
 class Entry:
@@ -128,16 +140,17 @@ class Entry:
 
 
 class Slot:
-    """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None; `exit_call` is (file, line, function, code);
-    `entries` are oldest first."""
+    """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None, `raised` whether an exception was the reason;
+    `exit_call` is (file, line, function, code); `entries` are oldest first."""
 
-    __slots__ = ("entries", "exit_call", "pid", "shut_down")
+    __slots__ = ("entries", "exit_call", "pid", "raised", "shut_down")
 
     def __init__(self, data: bytes) -> None:
         _, self.pid, left = _HEAD.unpack_from(data, 0)
         self.shut_down = left or None
-        parts = data[16 : 16 + TEXT].decode("utf-8", "replace").split(_SEPARATOR)
-        self.exit_call = (parts[0], int(parts[1] or 0), parts[2], parts[3]) if parts[0] else None
+        self.raised = bool(data[RAISED])
+        file, line, function, code = (data[16 : 16 + TEXT].decode("utf-8", "replace").split(_SEPARATOR) + [""] * 4)[:4]
+        self.exit_call = (file, int(line) if line.isdigit() else 0, function, code) if file else None
         self.entries = []
         for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
             ordinal, t, seq, numel, group_size, done = _BODY.unpack_from(data, offset)

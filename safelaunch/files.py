@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from safelaunch.model import to_json
+from safelaunch.codec import to_json
 
 
 def write_json(path: str, value: Any) -> None:

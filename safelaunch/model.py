@@ -6,11 +6,8 @@ process and an offline `diagnose` can share it.
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 SCHEMA_VERSION = 1
 
@@ -18,8 +15,6 @@ Severity = Literal["ok", "note", "warning", "error", "unchecked"]
 VerdictKind = Literal["hang", "crash", "slow", "preflight", "infra"]
 Confidence = Literal["high", "medium", "low"]
 LaunchMode = Literal["script", "module", "no_python", "run_path"]
-
-T = TypeVar("T")
 
 
 # --------------------------------------------------------------------------------------------- settings
@@ -297,7 +292,8 @@ class Stack:
 class RankFacts:
     """All that is known of one rank at an incident.
 
-    `shut_down` is CLOCK_MONOTONIC at which its interpreter began to shut down, None if it has not. `state` is
+    `shut_down` is CLOCK_MONOTONIC at which its interpreter began to shut down, None if it has not; `raised` says
+    that an exception was the reason, also where its record is missing. `state` is
     /proc's letter of a living rank. `watched` is false where the bootstrap did not run in the rank's process (not
     Python, or a Python that ignores its environment). `missing` lists evidence that could not be had, each with its
     reason.
@@ -312,6 +308,7 @@ class RankFacts:
     stack: Stack | None = None
     exit_call: ExitCall | None = None
     shut_down: float | None = None
+    raised: bool = False
     collectives: tuple[Collective, ...] = ()
     state: str = ""
     watched: bool = True
@@ -368,41 +365,3 @@ class Case:
     ranks: tuple[RankFacts, ...]
     oom_kills: int | None = None
     kernel_log: tuple[str, ...] = ()
-
-
-# ------------------------------------------------------------------------------------------------- JSON
-
-
-def to_json(value: Any) -> Any:
-    """Turn a dataclass, or a container of them, into what `json.dumps` takes."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json(item) for item in value]
-    return value
-
-
-def from_json(cls: type[T], data: Any) -> T:
-    """Rebuild a dataclass of this module from `to_json`'s output.
-
-    Unknown keys are ignored, so that a newer bundle still reads; a missing key without a default raises
-    TypeError.
-    """
-    return typing.cast(T, _decode(cls, data))
-
-
-def _decode(hint: Any, data: Any) -> Any:
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        options = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        return None if data is None else _decode(options[0], data)
-    if origin in (tuple, list):
-        inner = typing.get_args(hint)[0]
-        return (tuple if origin is tuple else list)(_decode(inner, item) for item in data)
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        hints = typing.get_type_hints(hint)
-        known = {f.name for f in dataclasses.fields(hint)}
-        return hint(**{key: _decode(hints[key], item) for key, item in data.items() if key in known})
-    return data

@@ -36,7 +36,8 @@ def main(plan_file: str, events: int, commands: int) -> int:
 
         from safelaunch.agent import elastic
         from safelaunch.agent.workers import WorkerGroups
-        from safelaunch.model import LaunchPlan, from_json
+        from safelaunch.codec import from_json
+        from safelaunch.model import LaunchPlan
 
         plan = from_json(LaunchPlan, document["plan"])
         channel.post("hello", torch=torch.__version__, python=sys.version.split()[0], cuda=torch.version.cuda)

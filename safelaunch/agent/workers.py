@@ -62,7 +62,8 @@ class Worker(subprocess.Popen):  # type: ignore[type-arg]
         self.watcher = threading.Thread(target=self._watch, name=f"safelaunch-wait-{self.pid}", daemon=True)
 
     def poll(self) -> int | None:
-        if self.returncode is None and self.exited.is_set() and self.exit_code != 0 and self._gate.holds():
+        # Not before the watcher has seen the exit: reaping it here would lose the event, and pass the gate.
+        if self.returncode is None and (not self.exited.is_set() or (self.exit_code != 0 and self._gate.holds())):
             return None
         return super().poll()
 
@@ -115,7 +116,8 @@ class WorkerGroups:
         os.makedirs(rank_dir, mode=0o700, exist_ok=True)
         env = {**env, **self._marks, "SAFELAUNCH_RANK_DIR": rank_dir, "SAFELAUNCH_SLOT": str(slot)}
         env["SAFELAUNCH_AGENT"] = str(os.getpid())
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (INJECT, env.get("PYTHONPATH"))))
+        path = env.get("PYTHONPATH")
+        env["PYTHONPATH"] = INJECT if path is None else INJECT + os.pathsep + path
         worker = Worker(command, env=env, start_new_session=True, gate=self._gate, channel=self._channel, **streams)
         process = procfs.read(worker.pid)
         self._channel.post(

@@ -9,7 +9,8 @@ import sys
 
 from safelaunch import codes
 from safelaunch.cli.node import DEADLINE_S, FULL_DEADLINE_S, wanted_by
-from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError, to_json
+from safelaunch.codec import to_json
+from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError
 from safelaunch.preflight import runner
 from safelaunch.preflight.host import Host
 from safelaunch.preflight.shape import ranks_here, uses_gpu

@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Mapping
 
 from safelaunch import codes
-from safelaunch.model import Value, to_json
+from safelaunch.codec import to_json
+from safelaunch.model import Value
 from safelaunch.settings import kinds
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.resolve import apply_shell, resolve_profiles, shell_rival

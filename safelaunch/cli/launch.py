@@ -10,8 +10,9 @@ import time
 from typing import Any
 
 from safelaunch import __version__
+from safelaunch.codec import to_json
 from safelaunch.launch.signals import Signals
-from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings, Verdict, to_json
+from safelaunch.model import SCHEMA_VERSION, LaunchPlan, SafelaunchError, Settings, Verdict
 from safelaunch.settings import options
 
 MAX_SLOTS = 256  # black box slots where the number of ranks is for the agent to find out (`gpu`, `auto`)
@@ -33,6 +34,9 @@ def run(argv: list[str]) -> int:
         from safelaunch.cli.dry_run import show
 
         return show(settings)
+    if sys.platform != "linux":
+        # Death signals, subreapers and /proc carry the promises of a run; without them it would be torchrun.
+        raise SafelaunchError("SL001", "safelaunch runs jobs on Linux only", "use torchrun here", exit_code=2)
     signals.treat_as_terminating(str(settings["signals_to_handle"]).split(","))
     plan = planning.build(settings, os.environ)
     _write_run(settings, plan, argv)

@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 from safelaunch import codes
-from safelaunch.model import SafelaunchError, Value, to_json
+from safelaunch.codec import to_json
+from safelaunch.model import SafelaunchError, Value
 from safelaunch.settings import profile
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.resolve import Layers, resolve_profiles

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import signal
+
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.failures import (
     NATIVE_SIGNALS,
-    OUTSIDE_SIGNALS,
     SIGABRT,
     SIGKILL,
     Failure,
     failures,
     left_cleanly,
+    left_group,
     primary,
     roots,
     secondary,
+    unaccounted,
+    unexplained,
     user_frame,
 )
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, one_line, waiting
@@ -69,6 +74,8 @@ def exception(case: Case) -> Verdict | None:
     culprits = [root for root in roots(case) if root.nature == "exception"]
     if not culprits or len(culprits) != len(roots(case)):
         return None
+    if len(culprits) > 1 and unaccounted(case):
+        return None  # what several share has a cause outside of each: perhaps the rank that has not spoken yet
     error = culprits[0].facts.error
     assert error is not None
     code = "SL409" if error.type in IMPORT_ERRORS else "SL401"
@@ -111,13 +118,7 @@ def exception_everywhere(case: Case) -> Verdict | None:
         because=(f"type and line are the same on {names(failure.rank for failure in found)}",),
         remedy="it is not one rank's fault: look at the arguments, the files and the code that all ranks share",
     )
-    return _with_traceback(verdict, error.traceback)
-
-
-def _with_traceback(verdict: Verdict, traceback: str) -> Verdict:
-    import dataclasses
-
-    return dataclasses.replace(verdict, traceback=traceback, secondary=())
+    return dataclasses.replace(verdict, traceback=error.traceback, secondary=())
 
 
 def out_of_memory(case: Case) -> Verdict | None:
@@ -155,7 +156,7 @@ def killed(case: Case) -> Verdict | None:
     What to do: look for `Out of memory` in the kernel log, for the scheduler's limits, and for a person or a
     script with `kill`.
     """
-    culprits = [root for root in roots(case) if _signal(root) in OUTSIDE_SIGNALS]
+    culprits = [root for root in roots(case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
     if not culprits:
         return None
     number = _signal(culprits[0])
@@ -165,7 +166,7 @@ def killed(case: Case) -> Verdict | None:
     return _verdict(
         case,
         "SL403",
-        f"{who} was killed by {OUTSIDE_SIGNALS[number]} from outside",
+        f"{who} was killed by {_name(number)} from outside",
         culprits,
         because=(*because, *_last(culprits)),
         remedy="look at the kernel log and the scheduler's log for who sent it",
@@ -184,7 +185,7 @@ def native_crash(case: Case) -> Verdict | None:
     is full; an abort often prints its reason to stderr just before.
     """
     culprits = [root for root in roots(case) if _signal(root) in NATIVE_SIGNALS]
-    if not culprits:
+    if not culprits or _may_be_a_victim(case, culprits):
         return None
     first = culprits[0]
     number = _signal(first)
@@ -196,7 +197,7 @@ def native_crash(case: Case) -> Verdict | None:
     return _verdict(
         case,
         "SL406" if number == SIGABRT else "SL405",
-        f"{who} {verb} ({NATIVE_SIGNALS[number]})",
+        f"{who} {verb} ({_name(number)})",
         culprits,
         location=user_frame(stack),
         because=because or _last(culprits),
@@ -216,20 +217,30 @@ def silent_exit(case: Case) -> Verdict | None:
     `exit` from native code.
     """
     culprits = [root for root in roots(case) if root.nature == "exit_code"]
-    if not culprits:
+    if not culprits or _may_be_a_victim(case, culprits):
         return None
     first = culprits[0]
     assert first.facts.exit is not None
     who = names(failure.rank for failure in culprits)
-    called = first.facts.exit_call
+    called = first.facts.exit_call if first.facts.shut_down is not None else None
     code = called.code if called else str(first.facts.exit.code)
+    shell = first.facts.exit.code - 128
+    because: tuple[str, ...] = ()
+    if not called:
+        because = (
+            f"{128 + shell} is what a shell says of a child that {_name(shell)} ended"
+            if 0 < shell < 65
+            else "no Python line called sys.exit or os._exit",
+        )
     return _verdict(
         case,
         "SL407",
-        f"{who} left with exit code {one_line(code, 40)} and no exception",
+        f"{who} left with exit code {code} and no exception"
+        if code.lstrip("-").isdigit()
+        else f"{who} left by sys.exit: {one_line(code)}",
         culprits,
-        location=called.location if called else None,
-        because=() if called else ("no Python line called sys.exit or os._exit", *_last(culprits)),
+        location=called.location if called else user_frame(first.facts.fault),
+        because=(*because, *(() if called else _last(culprits))),
         remedy="the line above ended the process" if called else "look at its last output; native code can call exit()",
         confidence="high" if called else "medium",
     )
@@ -257,7 +268,7 @@ def connection_lost(case: Case) -> Verdict | None:
         remedy="look at the network interface that the ranks use" if here else "read the verdicts of the other nodes",
         confidence="medium",
     )
-    return _with_traceback(verdict, error.traceback) if error else verdict
+    return dataclasses.replace(verdict, traceback=error.traceback) if error else verdict
 
 
 def torn_down(case: Case) -> Verdict | None:
@@ -294,7 +305,11 @@ def cannot_tell(case: Case) -> Verdict:
     exit codes of every rank are in the evidence folder.
     """
     found = failures(case)
-    said = tuple(f"rank {failure.rank}: {_shortly(failure)}" for failure in found[:4])
+    said = tuple(f"rank {failure.rank}: {_shortly(failure)}" for failure in found[:2])
+    for facts in unaccounted(case)[:1]:
+        frame = user_frame(facts.stack)
+        where = f"; it was at {frame.file}:{frame.line}" if frame else ""
+        said += (f"rank {facts.rank} had neither failed nor entered a collective{where}",)
     return _verdict(
         case,
         "SL499",
@@ -313,6 +328,20 @@ def _signal(failure: Failure) -> int:
     return -ended.code if ours and ended is not None else 0
 
 
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time signals have no names of their own
+        return f"signal {number}"
+
+
+def _may_be_a_victim(case: Case, culprits: list[Failure]) -> bool:
+    """Whether culprits that left no reason may have followed a rank that left in good order, or each other."""
+    silent = [failure for failure in culprits if unexplained(failure)]
+    left = any(left_cleanly(facts) or left_group(facts) for facts in case.ranks)
+    return bool(silent) and (left or len(culprits) > 1)
+
+
 def _last(culprits: list[Failure]) -> tuple[str, ...]:
     text = last_collective(culprits[0].facts)
     return (text,) if text else ()
@@ -323,5 +352,5 @@ def _shortly(failure: Failure) -> str:
         return f"{failure.facts.error.type}: {one_line(failure.facts.error.message, 80)}"
     number = _signal(failure)
     if number:
-        return {**OUTSIDE_SIGNALS, **NATIVE_SIGNALS}.get(number, f"signal {number}")
+        return _name(number)
     return f"exit code {failure.facts.exit.code}" if failure.facts.exit else "alive"

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis.failures import SIMULTANEOUS_S, departure, failures, left_cleanly, primary, secondary
+from safelaunch.diagnosis.failures import (
+    LEAVING,
+    SIMULTANEOUS_S,
+    departure,
+    failures,
+    left_cleanly,
+    left_group,
+    primary,
+    secondary,
+)
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
 from safelaunch.model import Case, Verdict
 
@@ -14,12 +23,13 @@ def early_exit(case: Case) -> Verdict | None:
     How it was concluded: the rank left without an error; then its peers lost the connection to it, or stayed
     inside the same collective of a group that it belongs to, with nothing else wrong on any rank. Nothing can
     release them: a process that has exited cannot enter a collective any more. torch elastic waits on, because
-    an exit of 0 is a success to it.
+    an exit of 0 is a success to it. A rank that has destroyed its process group and still lives counts as well,
+    with less confidence: it may be about to fail.
 
     What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
     `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
     """
-    left = sorted((facts for facts in case.ranks if left_cleanly(facts)), key=departure)
+    left = sorted((f for f in case.ranks if left_cleanly(f) or left_group(f)), key=departure)
     found = failures(case)
     if not left or primary(case):
         return None
@@ -30,18 +40,20 @@ def early_exit(case: Case) -> Verdict | None:
         return None
     ranks = tuple(facts.rank for facts in left)
     last = last_collective(first)
+    word = first.collectives[-1] if first.collectives and first.collectives[-1].op == LEAVING else None
+    how = "destroyed its process group" if all(left_group(facts) for facts in left) else "exited with 0"
     return Verdict(
         code="SL408",
         slug=CATALOGUE["SL408"].slug,
         kind="crash",
-        summary=f"{names(ranks)} exited with 0 while {'a peer' if len(case.ranks) == 2 else 'peers'} still waited",
+        summary=f"{names(ranks)} {how} while {'a peer' if len(case.ranks) == 2 else 'peers'} still waited",
         culprit_ranks=tuple(sorted(ranks)),
         host=case.host,
         pid=first.pid,
-        location=first.exit_call.location if first.exit_call else None,
+        location=first.exit_call.location if first.exit_call else word.location if word else None,
         because=(*((last,) if last else ()), *after_effects(case, ranks), *waiting(case, ranks)),
         secondary=secondary(case, ranks),
-        confidence="high" if len(ranks) == 1 else "medium",
+        confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
         remedy="all ranks must make the same collectives: look for uneven data or an early return",
         exit_code=EXIT_SCRIPT_FAILED,
     )

@@ -6,6 +6,7 @@ before the culprit has finished its interpreter shutdown.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -15,23 +16,27 @@ from safelaunch.model import Case, Location, RankFacts, Stack
 Nature = Literal["exception", "signal", "abort", "exit_code"]
 
 SIGABRT, SIGKILL = 6, 9
-NATIVE_SIGNALS = {4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV", 31: "SIGSYS"}
-OUTSIDE_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 9: "SIGKILL", 10: "SIGUSR1", 12: "SIGUSR2", 13: "SIGPIPE",
-                   14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}  # fmt: skip
+LEAVING = "destroy_process_group"  # recorded like a collective, as a rank's last word in a group
+NATIVE_SIGNALS = {4, 5, 6, 7, 8, 11, 31}  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS
 
-# How the loss of a peer reads on those who notice it. Each phrase names a connection or a peer, not a program.
+# How the loss of a peer reads on those who notice it.
 PEER_LOSS = re.compile(
     r"Connection (?:closed|reset) by peer"  # gloo tcp pair.cc; ECONNRESET anywhere
     r"|Broken pipe"
     r"|Socket closed|Connection was likely closed|failed to recv, got 0 bytes"  # c10d TCPStore, TCPStoreLibUvBackend
     r"|Connection refused"  # the store's host is gone
     r"|remote process exit|remote process has terminated"  # NCCL: ncclRemoteError
+    r"|client socket has (?:timed out|failed to connect)"
+    r"|wait timeout after \d+ms|Timed out after \d+ seconds waiting for"  # TCPStore: a peer never came
     r"|Application timeout caused pair closure|Timed out waiting \d+ms for (?:recv|send) operation"  # gloo timeouts
     r"|another rank.*(?:abort|fail)|NCCL communicator was aborted on rank"  # ProcessGroupNCCL
     r"|Detected (?:mismatch|that rank) .* did not|Rank \d+ failed to pass monitoredBarrier"  # c10d: names a peer
     r"|peer.{0,40}(?:disconnect|unreachable|is dead)",
     re.IGNORECASE,
 )
+
+# ... if it is a library of torch.distributed that says it: a data set on the network loses connections too.
+TRANSPORT = re.compile(r"gloo|nccl|c10d|TCPStore|ProcessGroup|store->|torch[./]distributed", re.IGNORECASE)
 
 # gloo's word for tensors that do not fit (transport/tcp/pair.cc); raised on whoever receives, culprit or victim.
 SIZE_COMPLAINT = "doesn't match expected size"
@@ -62,43 +67,60 @@ class Failure:
 def failures(case: Case) -> list[Failure]:
     """All failures of a case, earliest first. A living rank counts once it has recorded an exception."""
     found = [failure for facts in case.ranks if (failure := _failure(facts)) is not None]
-    others_first = _first_departure(case, found)
-    found = [
-        Failure(f.facts, f.nature, f.t, True) if f.nature == "abort" and _aborted_by_loss(f, others_first) else f
-        for f in found
+    inside = {failure.rank for failure in found if _in_collective(failure)}
+    explained = [
+        dataclasses.replace(failure, consequence=True)
+        if (failure.rank in inside and _first_departure(case, failure, inside) <= failure.t + SIMULTANEOUS_S)
+        or (unexplained(failure) and _first_departure(case, failure, set()) < failure.t - SIMULTANEOUS_S)
+        else failure
+        for failure in found
     ]
-    return sorted(found, key=lambda failure: failure.t)
+    return sorted(explained, key=lambda failure: failure.t)
 
 
 def _failure(facts: RankFacts) -> Failure | None:
+    ended = facts.exit
+    if ended is not None and ended.code == 0:
+        return None  # an exception that it recorded and survived is its own affair
     if facts.error is not None:
         return Failure(facts, "exception", facts.error.t, is_peer_loss(facts))
-    if facts.exit is None or left_cleanly(facts):
+    if ended is None or left_cleanly(facts):
         return None
-    if facts.exit_call is not None and facts.exit.code != -SIGKILL:
+    called = facts.exit_call if facts.shut_down is not None else None  # else the program caught it, and went on
+    if called is not None and (ended.code > 0 or (ended.code == -SIGABRT and called.code != "0")):
         # What comes after a call of exit (an abort while libraries shut down) is not how the program ended.
-        return Failure(facts, "exit_code", facts.exit.t, False)
-    if facts.exit.code == -SIGABRT:
-        return Failure(facts, "abort", facts.exit.t, False)
-    return Failure(facts, "signal" if facts.exit.code < 0 else "exit_code", facts.exit.t, False)
+        return Failure(facts, "exit_code", ended.t, False)
+    if ended.code == -SIGABRT:
+        return Failure(facts, "abort", ended.t, False)
+    return Failure(facts, "signal" if ended.code < 0 else "exit_code", ended.t, False)
+
+
+def unexplained(failure: Failure) -> bool:
+    """Whether nothing that the rank left behind says why it ended: an error code, or an abort, and no more."""
+    facts = failure.facts
+    silent = facts.error is None and facts.exit_call is None and (facts.fault is None or not facts.fault.frames)
+    return silent and failure.nature in ("exit_code", "abort")
 
 
 def is_peer_loss(facts: RankFacts) -> bool:
     """Whether the exception, or the one at the bottom of its chain, tells of a lost peer."""
     if facts.error is None:
         return False
-    said = [facts.error.message, *facts.error.chain]
-    return any(PEER_LOSS.search(text) or SIZE_COMPLAINT in text for text in said)
+    said = [f"{facts.error.type}: {facts.error.message}", *facts.error.chain]
+    return any(TRANSPORT.search(text) and (PEER_LOSS.search(text) or SIZE_COMPLAINT in text) for text in said)
 
 
-def _first_departure(case: Case, found: list[Failure]) -> dict[int, float]:
-    """For each rank, when the first *other* rank left, or failed in a way that is not such an abort itself."""
-    aborted = {failure.rank for failure in found if failure.nature == "abort"}
-    left = {facts.rank: departure(facts) for facts in case.ranks if facts.rank not in aborted}
-    return {
-        facts.rank: min((t for other, t in left.items() if other != facts.rank), default=float("inf"))
-        for facts in case.ranks
-    }
+def _in_collective(failure: Failure) -> bool:
+    """An abort inside a collective: what a communication library does that has lost a peer, or cannot go on."""
+    stack = failure.facts.fault
+    inside = stack is not None and bool(stack.frames) and bool(TORCH_DISTRIBUTED.search(stack.frames[0].file))
+    return failure.nature == "abort" and inside
+
+
+def _first_departure(case: Case, failure: Failure, without: set[int]) -> float:
+    """When the first rank other than this one, and not in `without`, stopped to be of use; infinity if none did."""
+    others = (facts for facts in case.ranks if facts.rank != failure.rank and facts.rank not in without)
+    return min(map(departure, others), default=float("inf"))
 
 
 def left_cleanly(facts: RankFacts) -> bool:
@@ -107,13 +129,31 @@ def left_cleanly(facts: RankFacts) -> bool:
     A rank that leaves without `destroy_process_group` may abort while libraries are torn down, and its code is
     then -6, whatever the program meant.
     """
-    if facts.error is not None:
-        return False
     if facts.exit is not None and facts.exit.code == 0:
         return True
+    if facts.error is not None or facts.raised:
+        return False
     meant = facts.exit_call is None or facts.exit_call.code == "0"
     torn_down = facts.exit is None or facts.exit.code == -SIGABRT
     return facts.shut_down is not None and meant and torn_down
+
+
+def left_group(facts: RankFacts) -> bool:
+    """Whether the rank still lives, has not failed, and has destroyed its process group."""
+    last = facts.collectives[-1] if facts.collectives else None
+    return facts.exit is None and facts.error is None and last is not None and last.op == LEAVING
+
+
+def unaccounted(case: Case) -> list[RankFacts]:
+    """Living ranks that have neither failed nor wait in a collective nor leave: what they do is not known."""
+    return [
+        facts
+        for facts in case.ranks
+        if facts.exit is None
+        and facts.error is None
+        and facts.shut_down is None
+        and (not facts.collectives or facts.collectives[-1].done)
+    ]
 
 
 def departure(facts: RankFacts) -> float:
@@ -121,15 +161,8 @@ def departure(facts: RankFacts) -> float:
     moments = [facts.error.t] if facts.error else []
     moments += [facts.exit.t] if facts.exit else []
     moments += [facts.shut_down] if facts.shut_down is not None else []
-    moments += [call.t for call in facts.collectives[-1:] if call.op == "destroy_process_group"]
+    moments += [call.t for call in facts.collectives[-1:] if call.op == LEAVING]
     return min(moments, default=float("inf"))
-
-
-def _aborted_by_loss(failure: Failure, others_first: dict[int, float]) -> bool:
-    """An abort inside a collective after another rank had left: a communication library that lost a peer."""
-    stack = failure.facts.fault
-    inside = stack is not None and bool(stack.frames) and bool(TORCH_DISTRIBUTED.search(stack.frames[0].file))
-    return inside and others_first[failure.rank] <= failure.t + SIMULTANEOUS_S
 
 
 def primary(case: Case) -> list[Failure]:
@@ -156,6 +189,8 @@ def roots(case: Case) -> list[Failure]:
         return chained if len(chained) == 1 else candidates
     alone = [group[0] for group in groups.values() if len(group) == 1]
     crowd = any(len(group) > 1 for group in groups.values())
+    if crowd and any(unexplained(failure) for failure in alone):
+        return []  # it may be one of the crowd whose record is missing
     if crowd and len(alone) == 1 and alone[0].t <= first.t + SIMULTANEOUS_S:
         return alone
     return groups[_signature(first)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis.failures import SIGABRT, primary, secondary
+from safelaunch.diagnosis.failures import LEAVING, SIGABRT, primary, secondary, unexplained
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
@@ -53,7 +53,7 @@ def operation_mismatch(case: Case) -> Verdict | None:
 
 def _meetings(case: Case) -> list[Meeting]:
     """Ranks' calls that share group and number, latest last, where nothing else explains the failure."""
-    if any(failure.nature != "abort" for failure in primary(case)):
+    if any(failure.nature != "abort" and not unexplained(failure) for failure in primary(case)):
         return []
     aborts = [failure for failure in primary(case) if failure.nature == "abort"]
     if any(failure.facts.exit is None or failure.facts.exit.code != -SIGABRT for failure in aborts):
@@ -61,7 +61,7 @@ def _meetings(case: Case) -> list[Meeting]:
     meetings: dict[tuple[str, int], Meeting] = {}
     for facts in case.ranks:
         for call in facts.collectives:
-            if call.seq > 0:
+            if call.seq > 0 and call.op != LEAVING:
                 meetings.setdefault((call.group, call.seq), []).append((facts, call))
     # A rank that called twice under one number read the number from two threads: it proves nothing.
     sound = [m for m in meetings.values() if len({facts.rank for facts, _ in m}) == len(m) > 1]
@@ -72,8 +72,10 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
     votes = Counter(brought.values())
     usual, count = votes.most_common(1)[0]
     odd = tuple(rank for rank, what in brought.items() if what != usual)
-    # A majority is trusted only when it leaves a single rank against at least two that agree.
-    named = odd if len(odd) == 1 and count >= 2 else ()
+    # A majority is trusted only when it leaves a single rank against at least two that agree, and when the members
+    # of this node that have no vote could not turn it.
+    missing = min(len(case.ranks), meeting[0][1].group_size or len(case.ranks)) - len(meeting)
+    named = odd if len(odd) == 1 and count >= 2 and count > len(odd) + missing else ()
     shown = next(((f, c) for f, c in meeting if f.rank in named), meeting[0])
     other = next((c for f, c in meeting if brought[f.rank] == usual), meeting[-1][1])
     facts, call = shown

@@ -6,7 +6,8 @@ import glob
 import os
 
 from safelaunch import black_box
-from safelaunch.model import Collective, Evidence, ExitCall, Incident, Location, WorkerProcess, to_json
+from safelaunch.codec import to_json
+from safelaunch.model import Collective, Evidence, ExitCall, Incident, Location, WorkerProcess
 
 SOURCE = "collectives"
 
@@ -33,7 +34,12 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         for entry in slot.entries
     ]
     called = ExitCall(Location(*slot.exit_call[:3]), slot.exit_call[3]) if slot.exit_call else None
-    data = {"collectives": to_json(collectives), "exit_call": to_json(called), "shut_down": slot.shut_down}
+    data = {
+        "collectives": to_json(collectives),
+        "exit_call": to_json(called),
+        "shut_down": slot.shut_down,
+        "raised": slot.raised,
+    }
     return Evidence(SOURCE, worker.rank, data)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from safelaunch.codec import from_json
 from safelaunch.model import (
     Case,
     Collective,
@@ -18,7 +19,6 @@ from safelaunch.model import (
     Stack,
     WorkerGroup,
     WorkerProcess,
-    from_json,
 )
 
 FAULT_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
@@ -58,6 +58,7 @@ def facts(worker: WorkerProcess, sources: dict[str, Evidence]) -> RankFacts:
         stack=parse_py_spy(data("stack").get("threads", [])),
         exit_call=from_json(ExitCall, box["exit_call"]) if box.get("exit_call") else None,
         shut_down=box.get("shut_down"),
+        raised=bool(box.get("raised")),
         collectives=tuple(from_json(Collective, item) for item in box.get("collectives", [])),
         state=str(data("kernel").get("state", "")),
         watched=bool(fault),

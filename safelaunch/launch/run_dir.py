@@ -40,7 +40,7 @@ def check_run_id(run_id: str) -> str:
     dot, control characters or more than 200 bytes cannot be a folder name everywhere. Choose an id of letters,
     digits, `.`, `_` and `-`.
     """
-    if re.fullmatch(r"[^\x00-\x1f/.][^\x00-\x1f/]*", run_id) and len(os.fsencode(run_id)) <= 200:
+    if re.fullmatch(r"[^\x00-\x1f\x7f-\x9f/.][^\x00-\x1f\x7f-\x9f/]*", run_id) and len(os.fsencode(run_id)) <= 200:
         return run_id
     raise SafelaunchError(
         "SL004",

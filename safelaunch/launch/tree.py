@@ -11,8 +11,9 @@ import sys
 import time
 
 from safelaunch import files, procfs
+from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
-from safelaunch.model import Exit, LaunchPlan, to_json
+from safelaunch.model import Exit, LaunchPlan
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 KILL_WAIT_S = 2.0  # after SIGKILL only a process in the kernel's uninterruptible sleep is still there

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from safelaunch.model import Finding, Job, from_json
+from safelaunch.codec import from_json
+from safelaunch.model import Finding, Job
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.host import Host
 from safelaunch.preflight.probe_report import ProbeReport, find_fault

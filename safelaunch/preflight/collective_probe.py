@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from safelaunch.model import to_json
+from safelaunch.codec import to_json
 from safelaunch.preflight.probe_report import OPERATIONS, ProbeReport, RankReport
 
 # For tests: KIND@RANK, where the kind is `hang` or `die` (before all_reduce) or `wrong` (sends wrong values).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from safelaunch.model import from_json
+from safelaunch.codec import from_json
 from safelaunch.preflight.child import Ended
 
 # nvmlReturn_t of NVIDIA's nvml.h.

@@ -58,7 +58,7 @@ def traceback_lines(verdict: Verdict, room: int, palette: Palette = PLAIN) -> li
         # The end tells most: where it was raised, and the message.
         kept = room - 3
         text = [text[0], f"  ... {len(text) - kept - 1} lines, all in the bundle ...", *text[-kept:]]
-    who = f"rank {verdict.culprit_ranks[0]}" if verdict.culprit_ranks else "the first rank"
+    who = f"rank {verdict.culprit_ranks[0]}" if verdict.culprit_ranks else "one of the ranks"
     return [palette.paint("dim", f"---- traceback of {who} ----"), *text]
 
 

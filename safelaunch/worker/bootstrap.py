@@ -17,6 +17,8 @@ def arm() -> None:
     rank_dir = environ["SAFELAUNCH_RANK_DIR"]
     agent = int(environ.get("SAFELAUNCH_AGENT", "0"))
     is_rank = os.getppid() == agent
+    if not is_rank and agent and not os.path.exists("/proc/%d" % agent):
+        os.kill(os.getpid(), signal.SIGKILL)  # it died before we came this far, and the run with it
     _step(_bind_life, agent, is_rank)
     _step(_arm_faulthandler, rank_dir)
     box = _step(_open_black_box) if is_rank else None

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, Callable, Optional
 
 MAX_TRACEBACK = 16 * 1024
 
@@ -21,6 +21,7 @@ def install(rank_dir: str, box: Any) -> None:
     path = os.path.join(rank_dir, "error-%d.json" % os.getpid())
     owner = os.getpid()
     previous = sys.excepthook
+    handled: list[tuple[BaseException, float]] = []
 
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
         if os.getpid() == owner:
@@ -29,22 +30,40 @@ def install(rank_dir: str, box: Any) -> None:
 
     def at_exit() -> None:
         # A script may replace sys.excepthook without calling the former one. CPython keeps the exception here.
-        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        error = _uncaught()
         if os.getpid() != owner:
             return
-        if error is not None and not os.path.exists(path):
-            _try_record(path, error)
+        if not os.path.exists(path):
+            if error is not None:
+                _try_record(path, error)
+            elif handled:
+                _try_record(path, *handled[-1])
         if box is not None:
-            box.shutting_down()
+            box.shutting_down(error is not None or bool(handled))
+
+    def before_os_exit() -> None:
+        # Nothing comes after os._exit; sys.exit may still be caught.
+        if handled:
+            _try_record(path, *handled[-1])
+        box.shutting_down(bool(handled))
 
     sys.excepthook = excepthook
     atexit.register(at_exit)
     if box is not None:
-        _note_caller(sys, "exit", box, owner, path)
-        _note_caller(os, "_exit", box, owner, path)
+        _note_caller(sys, "exit", box, owner, handled, lambda: None)
+        _note_caller(os, "_exit", box, owner, handled, before_os_exit)
 
 
-def _note_caller(module: Any, name: str, box: Any, owner: int, path: str) -> None:
+def _uncaught() -> Any:
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def _note_caller(
+    module: Any, name: str, box: Any, owner: int, handled: list[tuple[BaseException, float]], last: Callable[[], None]
+) -> None:
+    """Wrap `module.name` so that the black box learns who called it. An exception that is being handled at that
+    moment (`except ...: sys.exit(1)`), or that an excepthook was called with, goes to `handled`: it is the reason,
+    and the program hides it from everyone but us."""
     import functools
 
     original = getattr(module, name)
@@ -54,14 +73,15 @@ def _note_caller(module: Any, name: str, box: Any, owner: int, path: str) -> Non
         try:
             if os.getpid() == owner:
                 frame = sys._getframe(1)
+                while frame.f_back is not None and not is_user_code(frame.f_code.co_filename):
+                    frame = frame.f_back  # argparse and others call sys.exit for the program
                 code = frame.f_code
                 status = args[0] if args else None
                 box.exit_call(code.co_filename, frame.f_lineno, code.co_name, status)
-                if name == "_exit":  # nothing comes after it; sys.exit may still be caught
-                    box.shutting_down()
-                handled = sys.exc_info()[1]
-                if isinstance(handled, Exception) and status not in (0, None):
-                    record(path, handled)  # `except ...: sys.exit(1)` hides why, from everyone but us
+                reason = sys.exc_info()[1] or _uncaught()
+                if isinstance(reason, Exception) and status not in (0, None):
+                    handled.append((reason, time.monotonic()))
+                last()
         except Exception:
             pass
         return original(*args, **kwargs)
@@ -69,16 +89,22 @@ def _note_caller(module: Any, name: str, box: Any, owner: int, path: str) -> Non
     setattr(module, name, noted)
 
 
-def _try_record(path: str, error: BaseException) -> None:
+def _try_record(path: str, error: BaseException, t: Optional[float] = None) -> None:
     try:
-        record(path, error)
+        record(path, error, t)
     except Exception:
         pass
 
 
-def record(path: str, error: BaseException) -> None:
-    """Write the exception to `path` in the shape of `model.PyError`, and to torch elastic's error file."""
-    now = time.monotonic()
+def record(path: str, error: BaseException, t: Optional[float] = None) -> None:
+    """Write the exception to `path` in the shape of `model.PyError`, and to torch elastic's error file.
+
+    Args:
+        path: where to.
+        error: the exception.
+        t: CLOCK_MONOTONIC at which it became known, now by default.
+    """
+    now = time.monotonic() if t is None else t
     import traceback
 
     text = "".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format())

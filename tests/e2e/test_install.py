@@ -40,7 +40,8 @@ def test_wheel_and_sdist_hold_the_profiles_and_the_licence(built: Path) -> None:
     assert "safelaunch/profiles/debug.toml" in packed
     assert "safelaunch/worker/inject/sitecustomize.py" in packed
     assert any(name.endswith("LICENSE") for name in packed)
-    assert any(name.endswith("/profiles/debug.toml") for name in tarfile.open(sdist).getnames())
+    with tarfile.open(sdist) as archive:
+        assert any(name.endswith("/profiles/debug.toml") for name in archive.getnames())
 
 
 @pytest.mark.parametrize("form", ["wheel", "sdist", "editable"])

@@ -109,6 +109,16 @@ def test_death_of_the_agent_is_an_infrastructure_error(tmp_path: Path) -> None:
     assert nothing_is_left(tmp_path)
 
 
+def test_an_agent_that_is_blocked_is_not_waited_for(tmp_path: Path) -> None:
+    process = running_family(tmp_path)
+    os.kill(agent_of(process.pid), signal.SIGSTOP)
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(30) == 143
+    assert nothing_is_left(tmp_path)
+
+
 def test_a_killed_guard_is_replaced(tmp_path: Path) -> None:
     process = running_family(tmp_path)
     first = guard_of(process.pid)

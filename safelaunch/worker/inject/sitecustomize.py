@@ -13,11 +13,13 @@ def _arm() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    kept = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != here]
-    if kept:
-        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
-    else:
-        os.environ.pop("PYTHONPATH", None)
+    # We are its first entry. An empty entry means the current directory, so the rest must stay letter for letter.
+    first, separator, rest = os.environ.get("PYTHONPATH", "").partition(os.pathsep)
+    if first == here:
+        if separator:
+            os.environ["PYTHONPATH"] = rest
+        else:
+            del os.environ["PYTHONPATH"]
     if "SAFELAUNCH_RANK_DIR" in os.environ:
         sys.path.insert(0, root)
         try:

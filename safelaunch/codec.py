@@ -1,0 +1,45 @@
+"""The dataclasses of `model` to JSON and back. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> Any:
+    """Turn a dataclass, or a container of them, into what `json.dumps` takes."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(cls: type[T], data: Any) -> T:
+    """Rebuild a dataclass of this module from `to_json`'s output.
+
+    Unknown keys are ignored, so that a newer bundle still reads; a missing key without a default raises
+    TypeError.
+    """
+    return typing.cast(T, _decode(cls, data))
+
+
+def _decode(hint: Any, data: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        return None if data is None else _decode(options[0], data)
+    if origin in (tuple, list):
+        inner = typing.get_args(hint)[0]
+        return (tuple if origin is tuple else list)(_decode(inner, item) for item in data)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        hints = typing.get_type_hints(hint)
+        known = {f.name for f in dataclasses.fields(hint)}
+        return hint(**{key: _decode(hints[key], item) for key, item in data.items() if key in known})
+    return data

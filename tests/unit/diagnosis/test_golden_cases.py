@@ -1,0 +1,73 @@
+"""Bundles as they lie on disk, and the verdict that each must come to, on any machine and in any later version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from safelaunch.codec import from_json, to_json
+from safelaunch.codes import CATALOGUE
+from safelaunch.diagnosis import diagnose
+from safelaunch.model import Case, Verdict
+
+CASES = Path(__file__).resolve().parents[2] / "cases"
+FOLDERS = sorted(path.parent for path in CASES.glob("*/case.json"))
+
+
+def load(folder: Path) -> Case:
+    return from_json(Case, json.loads((folder / "case.json").read_text()))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_verdict_is_what_a_person_would_say(folder: Path) -> None:
+    verdict = diagnose(load(folder))
+
+    location = [verdict.location.file, verdict.location.line] if verdict.location else None
+    said = {
+        "code": verdict.code,
+        "culprit_ranks": list(verdict.culprit_ranks),
+        "location": location,
+        "secondary": list(verdict.secondary),
+        "confidence": verdict.confidence,
+    }
+    assert said == json.loads((folder / "expected.json").read_text()), verdict.summary
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_verdict_is_fit_to_print(folder: Path) -> None:
+    case = load(folder)
+    verdict = diagnose(case)
+
+    assert verdict.slug == CATALOGUE[verdict.code].slug
+    assert verdict.exit_code == 1
+    assert verdict.summary
+    assert verdict.remedy
+    assert not any("\n" in line for line in (verdict.summary, verdict.remedy, *verdict.because))
+    assert not set(verdict.culprit_ranks) & set(verdict.secondary)
+    if verdict.culprit_ranks:
+        assert verdict.pid in {facts.pid for facts in case.ranks if facts.rank in verdict.culprit_ranks}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_json_keeps_case_and_verdict_whole(folder: Path) -> None:
+    case = load(folder)
+    verdict = diagnose(case)
+
+    assert from_json(Case, json.loads(json.dumps(to_json(case)))) == case
+    assert from_json(Verdict, json.loads(json.dumps(to_json(verdict)))) == verdict
+
+
+def test_a_newer_bundle_still_reads() -> None:
+    document = json.loads((FOLDERS[0] / "case.json").read_text())
+    document["from_the_future"] = {"a": 1}
+    document["ranks"][0]["gpu"] = [1, 2]
+
+    assert from_json(Case, document) == load(FOLDERS[0])
+
+
+def test_every_crash_code_has_a_golden_case() -> None:
+    proved = {json.loads((folder / "expected.json").read_text())["code"] for folder in FOLDERS}
+
+    assert proved == {code for code in CATALOGUE if code.startswith("SL4")}

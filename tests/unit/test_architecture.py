@@ -1,0 +1,284 @@
+"""The layers: who may import whom, who may speak, and that nothing lies outside its registry. Read by `ast`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from functools import cache, reduce
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from harness import REPOSITORY, environment
+
+from safelaunch import diagnosis, evidence, preflight
+from safelaunch.codes import CATALOGUE
+
+PACKAGE = REPOSITORY / "safelaunch"
+FILES = sorted(PACKAGE.rglob("*.py"))
+STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
+BASE = {"model", "codec", "codes", "files", "procfs", "black_box"}
+
+# Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
+LAYERS: dict[str, set[str]] = {
+    "__init__": set(),
+    "__main__": {"cli"},
+    "model": set(),
+    "codes": set(),
+    "procfs": set(),
+    "black_box": set(),
+    "codec": set(),
+    "files": {"codec"},
+    "settings": {"model", "codec", "codes"},
+    "cluster": {"model", "codes"},
+    "preflight": {"model", "codec", "codes"},
+    "launch": {"model", "codec", "codes", "procfs", "files"},
+    "watch": {"model", "codes", "black_box"},
+    "evidence": {"model", "codec", "codes", "procfs", "black_box"},
+    "diagnosis": {"model", "codes"},
+    "report": {"model", "codes", "files"},
+    "worker": {"black_box"},
+    "agent": {"model", "codec", "procfs"},
+    "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
+}
+
+# Programs of their own: started as child processes, they answer on their own streams.
+PROGRAMS = {"preflight/collective_probe.py", "preflight/nvml_probe.py", "agent/__main__.py", "__main__.py"}
+
+# What a rule may use: no files, no processes, no clock, no environment.
+PURE = {"__future__", "collections", "collections.abc", "dataclasses", "enum", "functools", "itertools", "math", "re",
+        "signal", "statistics", "typing"}  # fmt: skip
+
+WORKER_FILES = [*sorted((PACKAGE / "worker").rglob("*.py")), PACKAGE / "black_box.py", PACKAGE / "__init__.py"]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def part(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def imports(nodes: ast.AST, path: Path) -> set[str]:
+    """All modules that are imported below `nodes`, by their full names."""
+    found: set[str] = set()
+    for node in ast.walk(nodes):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name(path)}:{node.lineno}: relative import"
+            module = node.module or ""
+            # `from safelaunch import procfs` imports a module; `from safelaunch import __version__` does not.
+            found |= {f"{module}.{alias.name}" for alias in node.names} if module == "safelaunch" else {module}
+    return found
+
+
+def own(path: Path) -> set[str]:
+    """The parts of the package that a file imports."""
+    modules = {module for module in imports(tree(path), path) if module.split(".")[0] == "safelaunch"}
+    parts = {(module.split(".") + ["__init__"])[1] for module in modules}
+    return {"__init__" if found == "__version__" else found for found in parts} - {part(path)}
+
+
+def foreign(nodes: ast.AST, path: Path) -> set[str]:
+    """Imported top-level packages that are neither ours nor of the standard library."""
+    return {module.split(".")[0] for module in imports(nodes, path)} - sys.stdlib_module_names - {"safelaunch"}
+
+
+def at_module_level(path: Path) -> ast.Module:
+    """The file without its functions, which import when they are called."""
+    module = ast.parse(path.read_text())
+    for node in ast.walk(module):
+        for field in ("body", "orelse", "finalbody"):
+            statements = getattr(node, field, None)
+            if isinstance(statements, list):
+                kept = [item for item in statements if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))]
+                setattr(node, field, kept)
+    return module
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_file_imports_only_what_lies_below_it(path: Path) -> None:
+    assert part(path) in LAYERS, "a new part of the package: say in LAYERS what it may import"
+    assert own(path) <= LAYERS[part(path)]
+
+
+def test_stages_do_not_know_each_other() -> None:
+    assert not any(LAYERS[stage] & {*STAGES, "cli", "settings", "agent", "worker"} for stage in STAGES)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if part(path) == "diagnosis"], ids=name)
+def test_rules_do_no_io(path: Path) -> None:
+    standard = {module for module in imports(tree(path), path) if not module.startswith("safelaunch")}
+    called = {
+        node.func.id for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+    assert standard <= PURE
+    assert not called & {"open", "input", "exec", "eval", "__import__"}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if part(path) != "agent"], ids=name)
+def test_only_the_agent_loads_more_than_the_standard_library(path: Path) -> None:
+    assert foreign(at_module_level(path), path) <= {"tomli"}  # in place of tomllib before Python 3.11
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if part(path) in {"worker", *BASE}], ids=name)
+def test_the_base_and_the_workers_need_the_standard_library_only(path: Path) -> None:
+    assert foreign(tree(path), path) == set()
+
+
+@pytest.mark.parametrize("path", WORKER_FILES, ids=name)
+def test_what_runs_in_workers_is_python_3_8(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 8))
+    if len(path.read_text().splitlines()) > 10 and path.name != "sitecustomize.py":
+        assert "from __future__ import annotations" in path.read_text()
+
+
+SILENT = [path for path in FILES if part(path) not in ("cli", "report") and name(path) not in PROGRAMS]
+
+
+@pytest.mark.parametrize("path", SILENT, ids=name)
+def test_only_the_command_line_speaks_and_exits(path: Path) -> None:
+    for node in ast.walk(tree(path)):
+        if not isinstance(node, ast.Call):
+            continue
+        call = ast.unparse(node)
+        where = f"{name(path)}:{node.lineno}: {call}"
+        if part(path) in ("agent", "worker") and "stderr" in call:
+            continue  # the agent's log, and a worker that says what is off
+        assert not re.match(r"print\(|sys\.(exit|stdout\.write|stderr\.write)\(|exit\(|quit\(", call), where
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_no_file_is_longer_than_a_head_can_hold(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+
+
+# ------------------------------------------------------------------------------------------------ registries
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_every_code_has_its_explanation(code: str) -> None:
+    entry = CATALOGUE[code]
+    module, _, path = entry.text.partition(":")
+
+    text = inspect.getdoc(reduce(getattr, path.split("."), import_module(module)))
+    assert text
+    assert len(text) > 80
+    assert re.fullmatch(r"SL\d{3}", code)
+    assert re.fullmatch(r"[a-z0-9-]+", entry.slug)
+    assert "\n" not in entry.title
+
+
+def test_slugs_are_not_used_twice() -> None:
+    slugs = [entry.slug for entry in CATALOGUE.values()]
+    assert sorted(slugs) == sorted(set(slugs))
+
+
+def mentioned() -> dict[str, set[str]]:
+    """Codes as they stand in string constants of the source, beside the catalogue: code -> files."""
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        if path.name == "codes.py":
+            continue
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
+                for code in re.findall(r"\bSL\d{3}\b", node.value):
+                    found.setdefault(code, set()).add(name(path))
+    return found
+
+
+def test_codes_are_catalogued_and_the_catalogue_is_used() -> None:
+    assert {code: files for code, files in mentioned().items() if code not in CATALOGUE} == {}
+    assert set(CATALOGUE) - set(mentioned()) == set()
+
+
+def public_functions(folder: str) -> list[tuple[Path, ast.FunctionDef]]:
+    return [
+        (path, node)
+        for path in sorted((PACKAGE / folder).glob("*.py"))
+        for node in tree(path).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    ]
+
+
+def resolve(path: Path, node: ast.FunctionDef) -> object:
+    return getattr(import_module(f"safelaunch.{path.parent.name}.{path.stem}"), node.name)
+
+
+def annotation(node: ast.FunctionDef) -> str:
+    return ast.unparse(node.returns) if node.returns else ""
+
+
+def test_every_rule_is_in_rules() -> None:
+    found = {
+        resolve(path, node)
+        for path, node in public_functions("diagnosis")
+        if [argument.arg for argument in node.args.args] == ["case"] and annotation(node).startswith("Verdict")
+        if path.name != "__init__.py"
+    }
+    assert found == set(diagnosis.RULES)
+
+
+def test_every_collector_is_in_collectors() -> None:
+    found = {resolve(path, node) for path, node in public_functions("evidence") if node.name == "collect"}
+    assert found == set(evidence.COLLECTORS)
+    assert all(annotation(node) == "Evidence" for _, node in public_functions("evidence") if node.name == "collect")
+
+
+def test_every_check_is_in_checks() -> None:
+    found = {
+        resolve(path, node)
+        for path, node in public_functions("preflight")
+        if [argument.arg for argument in node.args.args] == ["host"] and annotation(node) == "Iterator[Finding]"
+    }
+    assert found == {check.function for check in preflight.CHECKS}
+    assert {check.code for check in preflight.CHECKS} == {code for code in CATALOGUE if code.startswith("SL1")}
+
+
+# -------------------------------------------------------------------------------------------- what is loaded
+
+SHOW = "import json, sys; json.dump({n: getattr(m, '__file__', None) for n, m in sys.modules.items()}, sys.stderr)"
+
+
+def loaded(*command: str) -> dict[str, str | None]:
+    done = subprocess.run(
+        [sys.executable, *command], env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    modules: dict[str, str | None] = json.loads(done.stderr)
+    return modules
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_asking_for_help_loads_nothing_heavy(argument: str) -> None:
+    source = f"import atexit\natexit.register(lambda: exec({SHOW!r}))\nimport sys\nsys.argv[1:] = [{argument!r}]\n"
+    modules = loaded("-c", source + "from safelaunch.__main__ import main\nmain()")
+
+    assert "safelaunch.cli.launch" in modules
+    assert not {"torch", "rich", "psutil", "numpy", "pynvml", "jinja2"} & set(modules)
+
+
+def test_workers_load_the_standard_library_only() -> None:
+    targets = (
+        "safelaunch.worker.bootstrap, safelaunch.worker.errors, safelaunch.worker.torch_hooks, safelaunch.black_box"
+    )
+    source = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); import {targets}; {SHOW}"
+    modules = loaded("-I", "-S", "-c", source)
+
+    strangers = {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {"safelaunch", "__main__"}
+    assert strangers == set()
+    assert {module for module in modules if module.startswith("safelaunch")} == {
+        "safelaunch", "safelaunch.worker", "safelaunch.worker.bootstrap", "safelaunch.worker.errors",
+        "safelaunch.worker.torch_hooks", "safelaunch.black_box",
+    }  # fmt: skip

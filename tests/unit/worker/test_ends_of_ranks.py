@@ -1,0 +1,147 @@
+"""Fatal signals, calls of exit, shutdown, and the agent's death."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import rank_environment, run
+
+from safelaunch.evidence.case import parse_fault
+
+SCRIPT = "import ctypes, os, signal, sys\ndef end():\n    {}\nend()\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "signum"),
+    [("ctypes.string_at(0)", 11), ("os.abort()", 6), ("os.kill(os.getpid(), signal.SIGBUS)", 7)],
+)
+def test_a_fatal_signal_leaves_its_stack(tmp_path: Path, end: str, signum: int) -> None:
+    rank = run(tmp_path, SCRIPT.format(end))
+
+    assert rank.code == -signum
+    frames = parse_fault(rank.fault).frames
+    assert (str(tmp_path / "script.py"), 3, "end") in [(frame.file, frame.line, frame.function) for frame in frames]
+    assert rank.errors() == []
+    assert rank.box is not None
+    assert rank.box.shut_down is None
+
+
+def test_a_fatal_signal_in_a_thread_names_the_threads_stack(tmp_path: Path) -> None:
+    source = """
+import ctypes, threading
+def work():
+    ctypes.string_at(0)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+    rank = run(tmp_path, source)
+
+    assert rank.code == -11
+    assert "work" in [frame.function for frame in parse_fault(rank.fault).frames]
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "text"),
+    [
+        ("sys.exit(3)", 3, "3"),
+        ("sys.exit()", 0, "0"),
+        ("sys.exit(0)", 0, "0"),
+        ("sys.exit('no data')", 1, "no data"),
+        ("os._exit(4)", 4, "4"),
+        ("os._exit(0)", 0, "0"),
+    ],
+)
+def test_who_called_exit_is_known(tmp_path: Path, end: str, code: int, text: str) -> None:
+    rank = run(tmp_path, SCRIPT.format(end))
+
+    assert rank.code == code
+    assert rank.box is not None
+    assert rank.box.exit_call == (str(tmp_path / "script.py"), 3, "end", text)
+    assert rank.box.shut_down is not None
+    assert rank.errors() == []
+
+
+def test_the_end_of_the_script_is_no_call_of_exit(tmp_path: Path) -> None:
+    rank = run(tmp_path, "pass")
+
+    assert rank.box is not None
+    assert (rank.code, rank.box.exit_call) == (0, None)
+    assert rank.box.shut_down is not None
+
+
+def test_a_raised_system_exit_works_as_ever(tmp_path: Path) -> None:
+    rank = run(tmp_path, "raise SystemExit(6)")
+
+    assert (rank.code, rank.errors()) == (6, [])
+
+
+def test_exit_functions_keep_their_names_and_errors(tmp_path: Path) -> None:
+    source = "import os, sys\nprint(sys.exit.__name__, os._exit.__name__)\nos._exit()"
+    rank = run(tmp_path, source)
+
+    assert (rank.code, rank.out) == (1, "exit _exit\n")
+    assert rank.error["type"] == "TypeError"
+
+
+AGENT = """
+import os, subprocess, sys
+env = dict(os.environ, SAFELAUNCH_AGENT=str(os.getpid()))
+subprocess.Popen([sys.executable, *sys.argv[1:]], env=env, start_new_session=True, close_fds=False)
+sys.stdin.read()
+"""
+RANK = "import os, signal, sys\nos.write(int(sys.argv[1]), b'ready')\nsignal.pause()"
+
+
+def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(RANK)
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    agent = subprocess.Popen(
+        [sys.executable, "-S", "-c", AGENT, str(script), str(writer)],
+        env=rank_environment(tmp_path),
+        stdin=subprocess.PIPE,
+        close_fds=False,
+    )
+    os.close(writer)
+    try:
+        assert os.read(reader, 5) == b"ready"
+        agent.kill()
+        agent.wait()
+
+        # The rank, and nobody else, still holds the pipe: its end is the rank's end.
+        assert select.select([reader], [], [], 30)[0] == [reader]
+        assert os.read(reader, 5) == b""
+    finally:
+        agent.kill()
+        os.close(reader)
+
+
+def test_a_python_below_a_shell_runs_and_claims_no_slot(tmp_path: Path) -> None:
+    # `--no-python run.sh`: the shell is the rank, the Python below it must neither die nor claim the slot.
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} {script}; true"],
+        env=rank_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+    assert (tmp_path / "black_box").read_bytes().strip(b"\0") == b""
+
+
+def test_a_rank_whose_agent_died_during_its_start_ends(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+
+    assert run(tmp_path, "print('ran')", SAFELAUNCH_AGENT=str(gone.pid)).code == -signal.SIGKILL

@@ -1,0 +1,235 @@
+"""error-PID.json: the root exception, on disk before anybody else can know of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ranks import run
+
+from safelaunch.codec import from_json
+from safelaunch.model import PyError
+
+
+def test_an_uncaught_exception(tmp_path: Path) -> None:
+    before = time.monotonic()
+    rank = run(tmp_path, "def work():\n    raise ValueError('loss is nan')\n\nwork()\n")
+
+    error = from_json(PyError, rank.error)
+    assert (error.type, error.message, error.chain) == ("ValueError", "loss is nan", ())
+    assert error.location is not None
+    assert (error.location.file, error.location.line, error.location.function) == (
+        str(tmp_path / "script.py"),
+        2,
+        "work",
+    )
+    assert before < error.t < time.monotonic()
+    assert error.traceback == rank.err  # what the user saw, and nothing of ours in it
+    assert rank.code == 1
+
+
+def test_the_location_is_the_users_own_line(tmp_path: Path) -> None:
+    rank = run(tmp_path, "import json\ndef load():\n    return json.loads('{')\nload()")
+
+    assert rank.error["type"] == "json.decoder.JSONDecodeError"
+    assert rank.error["location"] == {"file": str(tmp_path / "script.py"), "line": 3, "function": "load"}
+
+
+@pytest.mark.parametrize(
+    "hook",
+    ["sys.excepthook = lambda *_: None", "sys.excepthook = lambda *_: os.write(2, b'theirs')", "del sys.excepthook"],
+)
+def test_a_script_that_replaces_the_excepthook(tmp_path: Path, hook: str) -> None:
+    rank = run(tmp_path, f"import os, sys\n{hook}\nraise KeyError('label')")
+
+    assert (rank.error["type"], rank.error["message"]) == ("KeyError", "'label'")
+
+
+def test_an_excepthook_that_fails_itself(tmp_path: Path) -> None:
+    rank = run(
+        tmp_path, "import sys\ndef hook(*_):\n    raise OSError('hook')\nsys.excepthook = hook\nraise KeyError(1)"
+    )
+
+    assert rank.error["type"] == "KeyError"
+    assert rank.code == 1
+
+
+def test_a_script_that_wraps_our_excepthook(tmp_path: Path) -> None:
+    source = "import sys\nformer = sys.excepthook\nsys.excepthook = lambda *a: former(*a)\nraise KeyError(1)"
+    rank = run(tmp_path, source)
+
+    assert rank.error["type"] == "KeyError"
+    assert rank.err.count("Traceback") == 1
+
+
+def test_causes_and_contexts_are_kept(tmp_path: Path) -> None:
+    source = """
+def read():
+    try:
+        {}["label"]
+    except KeyError as error:
+        raise OSError("disk on fire") from error
+
+try:
+    read()
+except OSError:
+    raise RuntimeError("the job failed")
+"""
+    rank = run(tmp_path, source)
+
+    assert rank.error["type"] == "RuntimeError"
+    assert rank.error["chain"] == ["OSError: disk on fire", "KeyError: 'label'"]
+    assert rank.error["traceback"] == rank.err
+
+
+def test_a_hidden_context_is_kept(tmp_path: Path) -> None:
+    source = "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise RuntimeError('no batch') from None"
+
+    assert run(tmp_path, source).error["chain"] == ["ZeroDivisionError: division by zero"]
+
+
+def test_a_chain_that_bites_its_tail(tmp_path: Path) -> None:
+    source = "a, b = ValueError('a'), ValueError('b')\na.__cause__ = b\nb.__cause__ = a\nraise a"
+    rank = run(tmp_path, source)
+
+    assert (rank.error["message"], rank.error["chain"]) == ("a", ["ValueError: b"])
+
+
+def test_a_message_that_cannot_be_made(tmp_path: Path) -> None:
+    source = "class Bad(Exception):\n    def __str__(self):\n        raise TypeError('no str')\nraise Bad"
+    rank = run(tmp_path, source)
+
+    assert rank.error["type"] == "Bad"
+    assert "no str" in rank.error["message"]
+
+
+@pytest.mark.parametrize("message", ["'ü\\udce9\\x00'", "'x' * 1_000_000", "'a\\nb\\nc'", "''"])
+def test_messages_of_all_kinds(tmp_path: Path, message: str) -> None:
+    rank = run(tmp_path, f"raise ValueError({message})")
+
+    assert rank.error["message"] == eval(message)[:4000]
+    assert len(json.dumps(rank.error)) < 200_000
+
+
+def test_endless_recursion(tmp_path: Path) -> None:
+    rank = run(tmp_path, "def down(n):\n    return down(n + 1)\ndown(0)")
+
+    assert rank.error["type"] == "RecursionError"
+    assert rank.error["location"]["function"] == "down"
+
+
+def test_a_syntax_error_in_the_script(tmp_path: Path) -> None:
+    rank = run(tmp_path, "x = 1\nstep = (1,\n")
+
+    assert rank.error["type"] == "SyntaxError"
+    assert rank.error["location"]["file"] == str(tmp_path / "script.py")
+    assert rank.error["location"]["line"] == 2
+
+
+def test_a_syntax_error_in_a_module(tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text("a = 1\nb = = 2\n")
+    rank = run(tmp_path, "import config")
+
+    assert rank.error["location"] == {"file": str(tmp_path / "config.py"), "line": 2, "function": "<module>"}
+
+
+def test_a_missing_module(tmp_path: Path) -> None:
+    assert run(tmp_path, "import a_module_that_does_not_exist").error["type"] == "ModuleNotFoundError"
+
+
+def test_an_exception_group(tmp_path: Path) -> None:
+    if sys.version_info < (3, 11):
+        pytest.skip("this Python has no exception groups")
+    rank = run(tmp_path, "raise ExceptionGroup('both', [OSError(1)])")
+
+    assert rank.error["type"] == "ExceptionGroup"
+
+
+def test_forked_children_do_not_speak_for_the_rank(tmp_path: Path) -> None:
+    source = """
+import os, sys
+for end in (lambda: 1 / 0, lambda: sys.exit(3), lambda: os._exit(4)):
+    if (pid := os.fork()) == 0:
+        end()
+        os._exit(0)
+    os.waitpid(pid, 0)
+if os.fork() == 0:
+    raise ValueError('of the child')
+os.wait()
+"""
+    rank = run(tmp_path, source)
+
+    assert (rank.code, rank.errors()) == (0, [])
+    assert "of the child" in rank.err
+    assert rank.box is not None
+    assert rank.box.exit_call is None
+
+
+def test_spawned_children_do_not_speak_for_the_rank(tmp_path: Path) -> None:
+    source = """
+import multiprocessing as mp
+def fail():
+    raise ValueError('of the child')
+if __name__ == '__main__':
+    child = mp.get_context('spawn').Process(target=fail)
+    child.start(); child.join()
+"""
+    rank = run(tmp_path, source)
+
+    assert (rank.code, rank.errors()) == (0, [])
+    assert "of the child" in rank.err
+
+
+def test_a_caught_exception_is_no_error(tmp_path: Path) -> None:
+    rank = run(tmp_path, "try:\n    1 / 0\nexcept ZeroDivisionError:\n    pass")
+
+    assert (rank.code, rank.errors()) == (0, [])
+
+
+def test_an_exception_in_a_thread_is_no_end_of_the_rank(tmp_path: Path) -> None:
+    rank = run(tmp_path, "import threading\nt = threading.Thread(target=lambda: 1 / 0)\nt.start()\nt.join()")
+
+    assert (rank.code, rank.errors()) == (0, [])
+
+
+def test_an_exception_that_sys_exit_hides_is_kept(tmp_path: Path) -> None:
+    rank = run(tmp_path, "import sys\ntry:\n    {}['label']\nexcept KeyError:\n    sys.exit(1)")
+
+    assert rank.error["type"] == "KeyError"
+    assert (rank.code, rank.err) == (1, "")
+
+
+def test_an_exit_that_was_caught_does_not_change_how_the_program_ends(tmp_path: Path) -> None:
+    source = """
+import sys
+try:
+    try:
+        {}['label']
+    except KeyError:
+        sys.exit(1)
+except SystemExit:
+    pass
+print('went on')
+"""
+    rank = run(tmp_path, source)
+
+    # The handled exception may be on record; with exit code 0 the rules do not count it.
+    assert (rank.code, rank.out) == (0, "went on\n")
+
+
+def test_torch_elastic_gets_its_error_file(tmp_path: Path) -> None:
+    reply = tmp_path / "error.json"
+    run(tmp_path, "raise ValueError('loss is nan')", TORCHELASTIC_ERROR_FILE=str(reply))
+
+    assert json.loads(reply.read_text())["message"]["message"] == "ValueError: loss is nan"
+
+
+def test_an_error_file_of_record_is_not_overwritten(tmp_path: Path) -> None:
+    reply = tmp_path / "error.json"
+    reply.write_text("{}")
+    run(tmp_path, "raise ValueError('loss is nan')", TORCHELASTIC_ERROR_FILE=str(reply))
+
+    assert reply.read_text() == "{}"
