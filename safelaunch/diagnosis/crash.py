@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
@@ -24,6 +25,7 @@ from safelaunch.diagnosis.failures import (
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, one_line, waiting
 from safelaunch.model import Case, Confidence, Location, Verdict
 
+OTHER_RANK = re.compile(r"\b(?:rank|process)\s+(\d+)\b", re.IGNORECASE)
 IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError"}
 
 
@@ -74,8 +76,8 @@ def exception(case: Case) -> Verdict | None:
     culprits = [root for root in roots(case) if root.nature == "exception"]
     if not culprits or len(culprits) != len(roots(case)):
         return None
-    if len(culprits) > 1 and unaccounted(case):
-        return None  # what several share has a cause outside of each: perhaps the rank that has not spoken yet
+    if _points_elsewhere(case, culprits):
+        return None
     error = culprits[0].facts.error
     assert error is not None
     code = "SL409" if error.type in IMPORT_ERRORS else "SL401"
@@ -93,7 +95,7 @@ def exception(case: Case) -> Verdict | None:
         remedy="the environment or the code differs on this rank: compare it with a rank that started"
         if code == "SL409"
         else "the traceback above is where it started",
-        confidence="medium" if rivals else "high",
+        confidence="medium" if rivals or len(culprits) > 1 else "high",
     )
 
 
@@ -217,7 +219,7 @@ def silent_exit(case: Case) -> Verdict | None:
     `exit` from native code.
     """
     culprits = [root for root in roots(case) if root.nature == "exit_code"]
-    if not culprits or _may_be_a_victim(case, culprits):
+    if not culprits or _may_be_a_victim(case, culprits) or _points_elsewhere(case, culprits):
         return None
     first = culprits[0]
     assert first.facts.exit is not None
@@ -340,6 +342,20 @@ def _may_be_a_victim(case: Case, culprits: list[Failure]) -> bool:
     silent = [failure for failure in culprits if unexplained(failure)]
     left = any(left_cleanly(facts) or left_group(facts) for facts in case.ranks)
     return bool(silent) and (left or len(culprits) > 1)
+
+
+def _points_elsewhere(case: Case, culprits: list[Failure]) -> bool:
+    """Whether what several ranks share may have its cause in a rank that is not among them.
+
+    That is a living rank which has not spoken yet, or one that their own message compares them with (DDP: `appears
+    not to match sizes of the same param in process 0`).
+    """
+    if len(culprits) < 2:
+        return False
+    ranks = {failure.rank for failure in culprits}
+    error = culprits[0].facts.error
+    named = {int(number) for number in OTHER_RANK.findall(error.message)} if error is not None else set()
+    return bool(unaccounted(case)) or bool((named - ranks) & {facts.rank for facts in case.ranks})
 
 
 def _last(culprits: list[Failure]) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def _exceptions() -> dict[str, tuple[Case, Expected]]:
                     at=FORWARD,
                 ),
             ),
-            Expected("SL401", (1, 3), place(FORWARD), secondary=(0, 2)),
+            Expected("SL401", (1, 3), place(FORWARD), secondary=(0, 2), confidence="medium"),
         ),
         # Rank 3 fails differently from the crowd that follows it.
         "exception-before-a-crowd": (
