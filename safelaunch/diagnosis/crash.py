@@ -25,6 +25,7 @@ from safelaunch.diagnosis.failures import (
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, one_line, waiting
 from safelaunch.model import Case, Confidence, Location, Verdict
 
+ANOTHER = re.compile(r"\b(?:another|other|some|a) (?:rank|worker|process|peer)s?\b", re.IGNORECASE)
 OTHER_RANK = re.compile(r"\b(?:rank|process)\s+(\d+)\b", re.IGNORECASE)
 IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError"}
 
@@ -347,15 +348,17 @@ def _may_be_a_victim(case: Case, culprits: list[Failure]) -> bool:
 def _points_elsewhere(case: Case, culprits: list[Failure]) -> bool:
     """Whether what several ranks share may have its cause in a rank that is not among them.
 
-    That is a living rank which has not spoken yet, or one that their own message compares them with (DDP: `appears
-    not to match sizes of the same param in process 0`).
+    That is a living rank which has not spoken yet, or one that their own message speaks of (`another rank failed`;
+    DDP: `appears not to match sizes of the same param in process 0`).
     """
     if len(culprits) < 2:
         return False
     ranks = {failure.rank for failure in culprits}
     error = culprits[0].facts.error
-    named = {int(number) for number in OTHER_RANK.findall(error.message)} if error is not None else set()
-    return bool(unaccounted(case)) or bool((named - ranks) & {facts.rank for facts in case.ranks})
+    said = error.message if error is not None else ""
+    named = {int(number) for number in OTHER_RANK.findall(said)}
+    others = {facts.rank for facts in case.ranks} - ranks
+    return bool(unaccounted(case)) or bool(named & others) or bool(ANOTHER.search(said))
 
 
 def _last(culprits: list[Failure]) -> tuple[str, ...]:

@@ -188,12 +188,13 @@ def roots(case: Case) -> list[Failure]:
         chained = [f for f in candidates if f.facts.error is not None and f.facts.error.chain]
         return chained if len(chained) == 1 else candidates
     alone = [group[0] for group in groups.values() if len(group) == 1]
-    crowd = any(len(group) > 1 for group in groups.values())
-    if crowd and any(unexplained(failure) for failure in alone):
-        return []  # it may be one of the crowd whose record is missing
-    if crowd and len(alone) == 1 and alone[0].t <= first.t + SIMULTANEOUS_S:
+    if len(alone) == len(groups):
+        return [first]
+    # A crowd that fails alike, and others. One that stands alone explains the crowd if it was there in time, and if
+    # it is known why it failed: else it may be one of the crowd whose record is missing, or a late consequence.
+    if len(alone) == 1 and not unexplained(alone[0]) and alone[0].t <= first.t + SIMULTANEOUS_S:
         return alone
-    return groups[_signature(first)]
+    return []
 
 
 def _signature(failure: Failure) -> object:
