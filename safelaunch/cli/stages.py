@@ -47,7 +47,7 @@ class Run:
             watch=self.watch,
             infra=infra.judge,
             say=self.say,
-            notice=lambda verdict: self.say(f"{terminal.headline(verdict)}; ending the other ranks"),
+            notice=lambda verdict, next_step: self.say(f"{terminal.headline(verdict)}; {next_step}"),
         )
 
     # ------------------------------------------------------------------------------------------- speaking

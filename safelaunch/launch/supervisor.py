@@ -39,7 +39,8 @@ class Stages:
     `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
     wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
     is worth waiting for. `watch` looks at a group in which a rank has
-    left with 0 and others go on. `infra` judges the end of an agent. `say` prints one line.
+    left with 0 and others go on. `infra` judges the end of an agent. `say` prints one line, `notice` one with a verdict
+    that is not the end, and what happens next.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -49,7 +50,7 @@ class Stages:
     watch: Callable[[WorkerGroup], Incident | None]
     infra: Callable[[AgentEnd], Verdict]
     say: Callable[[str], None]
-    notice: Callable[[Verdict], None]
+    notice: Callable[[Verdict, str], None]
 
 
 @dataclass
@@ -169,7 +170,7 @@ class Supervisor:
         if self._group is None or self._group.started:
             if self._group is not None:
                 self._outcome.groups.append(self._group)
-                self._stages.say(f"restarting: attempt {event['attempt']} of {self._plan.torchrun['max_restarts']}")
+                self._tell_restart(event["attempt"])
             self._group = WorkerGroup(event["attempt"], event["world_size"], event["local_world_size"])
             self._incident, self._concluded = None, False
             self._timers.clear()
@@ -179,6 +180,13 @@ class Supervisor:
         self._tree.watch_session(worker.pid)
         if self._outcome.interrupted is not None:
             self._signal_workers((worker,), self._outcome.interrupted)
+
+    def _tell_restart(self, attempt: int) -> None:
+        what = f"restarting: attempt {attempt} of {self._plan.torchrun['max_restarts']}"
+        if self._concluded:
+            self._stages.notice(self._outcome.verdicts[-1], what)
+        else:  # nodes came or went
+            self._stages.say(what)
 
     def on_exit(self, pid: int, code: int, t: float) -> None:
         """A worker has ended; the agent does not act on a failure before `release`."""
@@ -250,7 +258,7 @@ class Supervisor:
 
     def _at_notice(self) -> None:
         if self._group is not None and self._group.alive:
-            self._stages.notice(self._outcome.verdicts[-1])
+            self._stages.notice(self._outcome.verdicts[-1], "ending the other ranks")
 
     def _at_kill_group(self) -> None:
         # torch elastic waits 30 s after a failure whatever --shutdown-timeout says (pytorch PR 192815).

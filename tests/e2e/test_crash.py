@@ -120,6 +120,8 @@ def test_a_restart_goes_on_where_a_rank_failed(tmp_path: Path) -> None:
 
     assert ended.code == 0, ended.err
     assert ended.verdict["culprit_ranks"] == [1]
+    assert "SL401: rank 1 raised ValueError: only the first time" in ended.err
+    assert "restarting: attempt 1 of 1" in ended.err
     attempts = ended.read("result.json")["attempts"]
     assert [attempt["attempt"] for attempt in attempts] == [0, 1]
     assert [worker["exit"]["code"] for worker in attempts[1]["workers"]] == [0, 0]
