@@ -38,9 +38,9 @@ class Stages:
 
     `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
     wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
-    is worth waiting for. `watch` looks at a group in which a rank has
-    left with 0 and others go on. `infra` judges the end of an agent. `say` prints one line, `notice` one with a verdict
-    that is not the end, and what happens next.
+    is worth waiting for. `watch` looks at a group in which a rank has left with 0 and others go on. `infra` judges
+    the end of an agent. `say` prints one line, `notice` one with a verdict that is not the end, and what happens
+    next.
     """
 
     preflight: Callable[[], PreflightReport]

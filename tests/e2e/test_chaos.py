@@ -17,7 +17,7 @@ from test_signals import children, is_agent
 
 pytestmark = pytest.mark.slow
 
-COUNT = int(os.environ.get("SAFELAUNCH_CHAOS", "10"))
+COUNT = int(os.environ.get("SAFELAUNCH_CHAOS", "6"))
 
 
 def victims(supervisor: int) -> dict[str, list[int]]:
