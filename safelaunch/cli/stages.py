@@ -10,11 +10,22 @@ import time
 from typing import Any
 
 from safelaunch.diagnosis import diagnose, infra
+from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.evidence import LASTING, URGENT, case, memory
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
 from safelaunch.launch.supervisor import Stages
-from safelaunch.model import Evidence, Finding, Incident, LaunchPlan, PreflightReport, Settings, Verdict, WorkerGroup
+from safelaunch.model import (
+    Case,
+    Evidence,
+    Finding,
+    Incident,
+    LaunchPlan,
+    PreflightReport,
+    Settings,
+    Verdict,
+    WorkerGroup,
+)
 from safelaunch.report import bundle, palette, text
 from safelaunch.report import verdict as terminal
 from safelaunch.watch.early_exit import EarlyExit
@@ -98,7 +109,7 @@ class Run:
         grown = now - before if now is not None and before is not None else None
         facts = case.build(incident, group, evidence, self._host, grown)
         after = round(time.monotonic() - incident.t, 3)
-        verdict = dataclasses.replace(diagnose(facts), detected_after_s=after, concluded_after_s=after)
+        verdict = dataclasses.replace(self._diagnose(facts), detected_after_s=after, concluded_after_s=after)
         number = len(self.bundles)
         folder = os.path.join(self.plan.run_dir, f"incident-{number}")
         self.bundles[number] = folder
@@ -108,6 +119,13 @@ class Run:
             self.bundles[number] = ""
             self.say(f"warning[SL902]: the evidence cannot be written to {folder}: {error.strerror}")
         return verdict
+
+    def _diagnose(self, facts: Case) -> Verdict:
+        try:
+            return diagnose(facts)
+        except Exception as error:  # a rule that fails must not take the verdict with it
+            self.say(f"warning[SL902]: a rule failed: {error!r}")
+            return cannot_tell(facts)
 
     def watch(self, group: WorkerGroup) -> Incident | None:
         """Ranks that wait for one that has left with 0."""

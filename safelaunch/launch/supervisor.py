@@ -29,6 +29,7 @@ SETTLE_LIMIT_S = 0.9  # ... and waits until then for the exit code of a rank tha
 WATCH_S = 0.5  # how often ranks are looked at that go on after another has left
 NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
 TERM_S = 0.5  # what processes left behind by a failed run get between SIGTERM and SIGKILL
+MISHAPS = 100  # faults of our own in one run before we give up
 AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
 
 
@@ -94,6 +95,7 @@ class Supervisor:
         self._timers: dict[str, float] = {}
         self._received = b""
         self._killed = False
+        self._mishaps = 0
         self._stage: threading.Thread | None = None
         self._stage_done, self._stage_pipe = os.pipe()
 
@@ -121,11 +123,23 @@ class Supervisor:
         if limit is not None:
             waits.append(limit)
         for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
-            key.data()
+            self._safely(key.data)
         now = time.monotonic()
         for name in [name for name, due in self._timers.items() if due <= now]:
-            del self._timers[name]
-            getattr(self, f"_at_{name}")()
+            self._timers.pop(name, None)  # another timer's action may have cleared it
+            self._safely(getattr(self, f"_at_{name}"))
+
+    def _safely(self, action: Callable[[], None]) -> None:
+        """A fault of ours must not end a run that is healthy: it is told once, and the loop goes on."""
+        try:
+            action()
+        except Exception as error:
+            self._mishaps += 1
+            if self._mishaps > MISHAPS:
+                raise
+            self._journal.write("mishap", action=action.__name__, error=repr(error))
+            if self._mishaps == 1:
+                self.on_degraded(f"safelaunch's own fault in {action.__name__}, the run goes on: {error!r}")
 
     def _after(self, seconds: float, name: str) -> None:
         self._timers[name] = time.monotonic() + seconds
