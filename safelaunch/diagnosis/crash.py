@@ -27,6 +27,7 @@ from safelaunch.model import Case, Confidence, Location, Verdict
 
 ANOTHER = re.compile(r"\b(?:another|other|some|a) (?:rank|worker|process|peer)s?\b", re.IGNORECASE)
 OTHER_RANK = re.compile(r"\b(?:rank|process)\s+(\d+)\b", re.IGNORECASE)
+LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
 IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError"}
 
 
@@ -85,7 +86,7 @@ def exception(case: Case) -> Verdict | None:
     who = names(failure.rank for failure in culprits)
     message = one_line(error.message)
     rivals = [failure for failure in primary(case) if failure not in culprits]
-    because = (f"{names(rival.rank for rival in rivals)} failed too: {_shortly(rivals[0])}",) if rivals else ()
+    because = tuple(f"rank {rival.rank} failed too: {_shortly(rival)}" for rival in rivals[:2])
     return _verdict(
         case,
         code,
@@ -169,7 +170,9 @@ def killed(case: Case) -> Verdict | None:
     return _verdict(
         case,
         "SL403",
-        f"{who} was killed by {_name(number)} from outside",
+        f"{who} was ended by {_name(number)}: it passed a limit of its own (ulimit -a)"
+        if number in LIMIT_SIGNALS
+        else f"{who} was killed by {_name(number)} from outside",
         culprits,
         because=(*because, *_last(culprits)),
         remedy="look at the kernel log and the scheduler's log for who sent it",
@@ -206,7 +209,7 @@ def native_crash(case: Case) -> Verdict | None:
         because=because or _last(culprits),
         remedy="its last words on stderr say why"
         if number == SIGABRT
-        else "the native library named there is at fault",
+        else "look at the native call at the top of the stack",
     )
 
 
@@ -214,14 +217,15 @@ def silent_exit(case: Case) -> Verdict | None:
     """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
 
     How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception.
-    Where the program called `sys.exit` or `os._exit` from Python, the verdict names that line.
+    Where the program called `sys.exit` or `os._exit` from Python, the verdict names that line. A rank whose last
+    collective never returned to it left because a peer was lost, whatever its program made of that.
 
     What to do: look at the named line; without one, at the rank's last output, and whether a library calls
     `exit` from native code.
     """
     culprits = [root for root in roots(case) if root.nature == "exit_code"]
-    if not culprits or _may_be_a_victim(case, culprits) or _points_elsewhere(case, culprits):
-        return None
+    if len(culprits) != 1 or _may_be_a_victim(case, culprits):
+        return None  # several ranks that leave alike and say nothing prove nothing
     first = culprits[0]
     assert first.facts.exit is not None
     who = names(failure.rank for failure in culprits)
@@ -238,7 +242,7 @@ def silent_exit(case: Case) -> Verdict | None:
     return _verdict(
         case,
         "SL407",
-        f"{who} left with exit code {code} and no exception"
+        f"{who} left with exit code {code}{' and no exception' if first.facts.watched else ''}"
         if code.lstrip("-").isdigit()
         else f"{who} left by sys.exit: {one_line(code)}",
         culprits,

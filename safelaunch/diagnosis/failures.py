@@ -72,6 +72,7 @@ def failures(case: Case) -> list[Failure]:
         dataclasses.replace(failure, consequence=True)
         if (failure.rank in inside and _first_departure(case, failure, inside) <= failure.t + SIMULTANEOUS_S)
         or (unexplained(failure) and _first_departure(case, failure, set()) < failure.t - SIMULTANEOUS_S)
+        or (_gave_up_inside(failure.facts) and _somebody_else_was_first(case, failure))
         else failure
         for failure in found
     ]
@@ -108,6 +109,28 @@ def is_peer_loss(facts: RankFacts) -> bool:
         return False
     said = [f"{facts.error.type}: {facts.error.message}", *facts.error.chain]
     return any(TRANSPORT.search(text) and (PEER_LOSS.search(text) or SIZE_COMPLAINT in text) for text in said)
+
+
+def _gave_up_inside(facts: RankFacts) -> bool:
+    """Whether a rank failed after a collective that never returned to it: what the collective raised, its program
+    may have caught, wrapped or hidden (`except ...: return 1`)."""
+    failed = facts.error is not None or (facts.exit is not None and facts.exit.code > 0)
+    last = facts.collectives[-1] if facts.collectives else None
+    return failed and last is not None and not last.done and last.op != LEAVING
+
+
+def _somebody_else_was_first(case: Case, failure: Failure) -> bool:
+    """Whether another rank had left by then, or had failed for a reason of its own."""
+    for facts in case.ranks:
+        if facts.rank == failure.rank or departure(facts) > failure.t + SIMULTANEOUS_S:
+            continue
+        own = _failure(facts)
+        followed = own and (own.consequence or _gave_up_inside(facts) or _in_collective(own) or unexplained(own))
+        # Where a rank was is known only with its black box; without it, it may have given up inside too.
+        reason = own and not followed and (facts.collectives or own.nature in ("signal", "abort"))
+        if reason or left_cleanly(facts) or left_group(facts):
+            return True
+    return False
 
 
 def _in_collective(failure: Failure) -> bool:

@@ -247,7 +247,12 @@ class Supervisor:
         assert self._group is not None
         if time.monotonic() < self._incident.t + SETTLE_LIMIT_S and not self._stages.settled(self._group):
             self._after(0.02, "conclude")
-            return
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        assert self._incident is not None
+        assert self._group is not None
         verdict = self._stages.conclude(self._incident, self._group, self._evidence)
         self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
         self._outcome.verdicts.append(verdict)
@@ -335,13 +340,9 @@ class Supervisor:
         """SIGUSR1 and SIGUSR2 belong to the script: they go to ranks that catch them, and would kill others."""
         alive = self._group.alive if self._group is not None else ()
         for worker in alive:
-            if procfs.catches(worker.pid, signum):
-                self._signal_one(worker, signum)
-
-    def _signal_one(self, worker: WorkerProcess, signum: int) -> None:
-        process = procfs.read(worker.pid)
-        if process is not None and process.start == worker.start:
-            procfs.send(process, signum)
+            process = procfs.read(worker.pid)
+            if process is not None and process.start == worker.start and procfs.catches(worker.pid, signum):
+                procfs.send(process, signum)
 
     def _signal_workers(self, workers: tuple[WorkerProcess, ...], signum: int) -> None:
         """Signal the process group of each worker, as torch elastic does, and wake those that are stopped."""
@@ -370,6 +371,8 @@ class Supervisor:
         if self._group is not None:
             self._outcome.groups.append(self._group)
         outcome = self._outcome
+        if self._incident is not None and not self._concluded and outcome.interrupted is None:
+            self._safely(self._conclude)  # the agent was faster than we: its gate had opened by itself
         decided = outcome.interrupted is not None or outcome.succeeded or (outcome.report and outcome.report.refused)
         if not decided and not (outcome.verdicts and self._concluded):
             end = self._agent_said or AgentEnd(exit=self._tree.agent_exit, workers_started=self._group is not None)

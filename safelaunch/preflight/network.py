@@ -142,7 +142,7 @@ def _master_address(host: Host, several: bool) -> Iterator[Finding]:
         yield Finding(
             code="SL103",
             severity="warning",
-            summary=f"the master address {name} is {addresses[0]}, which means another machine on each node",
+            summary=f"the master address {name} is a loopback address, another machine on each node",
             because=("the job spans several nodes, and a loopback address reaches only the node itself",),
             remedy="give an address of the first node that the others can reach, or correct /etc/hosts",
         )

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from safelaunch.model import Diagnostic, Finding
 from safelaunch.report.palette import PLAIN, Palette
 
+WIDTH = 300  # characters of one line
+
 LABELS = {"error": "error", "warning": "warning", "note": "note", "unchecked": "unchecked", "ok": "ok"}
 STYLES = {"error": "error", "warning": "warning", "note": "dim", "unchecked": "warning", "ok": "good"}
 
@@ -38,7 +40,7 @@ def diagnostic(
     """
     severity = severity or (item.severity if isinstance(item, Finding) else "error")
     head = palette.paint(STYLES[severity], f"{LABELS[severity]}[{item.code}]")
-    lines = [f"{head}: {palette.paint('strong', item.summary)}"]
+    lines = [f"{head}: {palette.paint('strong', printable(item.summary))}"]
     if location:
         lines.append(f"  {palette.paint('dim', '-->')} {location}")
     lines += [_field("because", text, palette) for text in item.because]
@@ -48,5 +50,11 @@ def diagnostic(
     return lines
 
 
+def printable(line: str) -> str:
+    """One line for a terminal: control characters escaped (a message may hold any), and not endless."""
+    shown = "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line)
+    return shown if len(shown) <= WIDTH else shown[: WIDTH - 3] + "..."
+
+
 def _field(name: str, text: str, palette: Palette) -> str:
-    return f"   {palette.paint('dim', '=')} {name}: {text}"
+    return f"   {palette.paint('dim', '=')} {name}: {printable(text)}"

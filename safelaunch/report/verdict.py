@@ -6,7 +6,7 @@ import os
 
 from safelaunch.model import Verdict
 from safelaunch.report.palette import PLAIN, Palette
-from safelaunch.report.text import diagnostic
+from safelaunch.report.text import diagnostic, printable
 
 SCREEN = 25  # lines that a verdict with its traceback may take
 BECAUSE = 3  # lines; the rest is in verdict.json
@@ -53,13 +53,14 @@ def traceback_lines(verdict: Verdict, room: int, palette: Palette = PLAIN) -> li
     """The root traceback under a title, shortened in its middle to `room` lines with the title."""
     if not verdict.traceback:
         return []
-    text = verdict.traceback.rstrip().splitlines()
+    text = [printable(line) for line in verdict.traceback.rstrip().splitlines()]
     if len(text) > room - 1:
         # The end tells most: where it was raised, and the message.
         kept = room - 3
         text = [text[0], f"  ... {len(text) - kept - 1} lines, all in the bundle ...", *text[-kept:]]
     who = f"rank {verdict.culprit_ranks[0]}" if verdict.culprit_ranks else "one of the ranks"
-    return [palette.paint("dim", f"---- traceback of {who} ----"), *text]
+    # Indented, so that no line of a message can pass for one of ours.
+    return [palette.paint("dim", f"---- traceback of {who} ----"), *(f"  {line}" for line in text)]
 
 
 def _relative(path: str) -> str:

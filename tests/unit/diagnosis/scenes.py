@@ -102,7 +102,7 @@ def raised(
         f'Traceback (most recent call last):\n  File "{at.file}", line {at.line}, in {at.function}\n{kind}: {message}\n'
     )
     error = PyError(kind, message, text, t, at, chain)
-    facts = dataclasses.replace(facts, error=error, shut_down=t + 0.01)
+    facts = dataclasses.replace(facts, error=error, shut_down=t + 0.01, raised=True)
     return exited(facts, 1, t + ended_after) if ended_after is not None else facts
 
 

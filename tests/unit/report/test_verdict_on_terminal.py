@@ -53,20 +53,20 @@ def test_one_screen_holds_it(frames: int, because: int, where: bool, bundle: str
     assert not any("\n" in line for line in lines)
     head = lines.index("error[SL401]: rank 2 raised ValueError: loss is nan")
     assert len(lines) - head <= 10
-    assert lines[head - 1] == "ValueError: loss is nan"
+    assert lines[head - 1] == "  ValueError: loss is nan"
     assert lines[0] == "---- traceback of rank 2 ----"
 
 
 def test_a_short_traceback_is_whole_and_a_long_one_says_what_is_left_out() -> None:
     short = terminal.lines(verdict(frames=5), "/run")
-    assert "  ... " not in "\n".join(short)
+    assert "    ... " not in "\n".join(short)
     assert sum("line" in line and "in f" in line for line in short) == 5
 
     long = terminal.lines(verdict(frames=100), "/run")
-    (left_out,) = [line for line in long if line.startswith("  ... ")]
+    (left_out,) = [line for line in long if line.startswith("    ... ")]
     shown = sum("in f" in line for line in long)
-    assert left_out == f"  ... {100 - shown} lines, all in the bundle ..."
-    assert long[1] == "Traceback (most recent call last):"
+    assert left_out == f"    ... {100 - shown} lines, all in the bundle ..."
+    assert long[1] == "  Traceback (most recent call last):"
     assert '  File "train.py", line 99, in f99' in long
 
 
@@ -154,3 +154,14 @@ def test_colour_changes_nothing_but_colour() -> None:
     coloured = terminal.lines(verdict(), "/run", exit_code=1, palette=palette.ANSI)
 
     assert [re.sub(r"\x1b\[[\d;]*m", "", line) for line in coloured] == plain
+
+
+def test_a_message_can_neither_steer_the_terminal_nor_pass_for_ours() -> None:
+    trace = "Traceback (most recent call last):\nValueError: \x1b[31mred\x07\nerror[SL404]: rank 0 was killed\n"
+
+    lines = terminal.lines(verdict(traceback=trace, summary="rank 2 raised ValueError: \x1b[31mred"), "")
+
+    assert not any("\x1b" in line or "\x07" in line for line in lines)
+    assert [line for line in lines if line.startswith("error[")] == [
+        "error[SL401]: rank 2 raised ValueError: \\x1b[31mred"
+    ]
