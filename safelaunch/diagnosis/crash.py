@@ -105,7 +105,8 @@ def exception_everywhere(case: Case) -> Verdict | None:
     """Every rank raised the same exception at the same line, so no single rank is to blame.
 
     How it was concluded: type and line agree on all ranks of this node, no rank has a cause of its own beneath
-    it, and none of them tells of a lost peer. Typical are a wrong argument, a missing file, a bug that all ranks
+    it, and none of them tells of a lost peer. Where the messages differ, or speak of a rank, confidence is lower: one
+    rank may have spoilt what all of them met. Typical are a wrong argument, a missing file, a bug that all ranks
     reach. One traceback is printed; the others are the same.
     """
     found = roots(case)
@@ -113,6 +114,8 @@ def exception_everywhere(case: Case) -> Verdict | None:
         return None
     error = found[0].facts.error
     assert error is not None
+    messages = {f.facts.error.message for f in found if f.facts.error is not None}
+    alike = len(messages) == 1 and not ANOTHER.search(error.message) and not OTHER_RANK.search(error.message)
     verdict = _verdict(
         case,
         "SL402",
@@ -120,7 +123,8 @@ def exception_everywhere(case: Case) -> Verdict | None:
         [],
         location=error.location,
         because=(f"type and line are the same on {names(failure.rank for failure in found)}",),
-        remedy="it is not one rank's fault: look at the arguments, the files and the code that all ranks share",
+        remedy="no rank stands out: look at the arguments, the files and the code that all ranks share",
+        confidence="high" if alike else "medium",
     )
     return dataclasses.replace(verdict, traceback=error.traceback, secondary=())
 

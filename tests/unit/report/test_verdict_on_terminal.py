@@ -67,7 +67,7 @@ def test_a_short_traceback_is_whole_and_a_long_one_says_what_is_left_out() -> No
     shown = sum("in f" in line for line in long)
     assert left_out == f"    ... {100 - shown} lines, all in the bundle ..."
     assert long[1] == "  Traceback (most recent call last):"
-    assert '  File "train.py", line 99, in f99' in long
+    assert '    File "train.py", line 99, in f99' in long
 
 
 def test_a_verdict_as_a_person_reads_it() -> None:
