@@ -314,6 +314,11 @@ class RankFacts:
     watched: bool = True
     missing: tuple[str, ...] = ()
 
+    @property
+    def last_collective(self) -> Collective | None:
+        """The latest collective that the rank entered, finished or not."""
+        return self.collectives[-1] if self.collectives else None
+
 
 @dataclass(frozen=True)
 class Incident:

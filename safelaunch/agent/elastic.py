@@ -59,8 +59,6 @@ def torchrun_args(plan: LaunchPlan) -> Namespace:
         args.rdzv_id = str(uuid.uuid4())
     if args.master_port is None:
         args.master_port = 29500
-    if args.no_python and not args.run_path and args.module:
-        raise ValueError("--no-python and --module exclude each other")
     return args
 
 

@@ -40,7 +40,8 @@ def early_exit(case: Case) -> Verdict | None:
         return None
     ranks = tuple(facts.rank for facts in left)
     last = last_collective(first)
-    word = first.collectives[-1] if first.collectives and first.collectives[-1].op == LEAVING else None
+    latest = first.last_collective
+    word = latest if latest is not None and latest.op == LEAVING else None
     how = "destroyed its process group" if all(left_group(facts) for facts in left) else "exited with 0"
     return Verdict(
         code="SL408",

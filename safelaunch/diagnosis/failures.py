@@ -115,7 +115,7 @@ def _gave_up_inside(facts: RankFacts) -> bool:
     """Whether a rank failed after a collective that never returned to it: what the collective raised, its program
     may have caught, wrapped or hidden (`except ...: return 1`)."""
     failed = facts.error is not None or (facts.exit is not None and facts.exit.code > 0)
-    last = facts.collectives[-1] if facts.collectives else None
+    last = facts.last_collective
     return failed and last is not None and not last.done and last.op != LEAVING
 
 
@@ -163,7 +163,7 @@ def left_cleanly(facts: RankFacts) -> bool:
 
 def left_group(facts: RankFacts) -> bool:
     """Whether the rank still lives, has not failed, and has destroyed its process group."""
-    last = facts.collectives[-1] if facts.collectives else None
+    last = facts.last_collective
     return facts.exit is None and facts.error is None and last is not None and last.op == LEAVING
 
 

@@ -33,9 +33,9 @@ def one_line(text: str, limit: int = 200) -> str:
 
 def last_collective(facts: RankFacts) -> str:
     """`its last collective was all_reduce #12 at train.py:88`, or nothing."""
-    if not facts.collectives:
+    last = facts.last_collective
+    if last is None:
         return ""
-    last = facts.collectives[-1]
     where = f" at {last.location.file}:{last.location.line}" if last.location else ""
     verb = "it had finished" if last.done else "it was inside"
     return f"{verb} {last.op} #{last.seq}{where}, its last collective"

@@ -9,8 +9,6 @@ from safelaunch import files
 from safelaunch.model import Case, Evidence, Verdict
 from safelaunch.report import verdict as terminal
 
-SCHEMA = 1
-
 
 def write(
     folder: str, case: Case, verdict: Verdict, evidence: Iterable[Evidence], stack_text: Callable[..., str]

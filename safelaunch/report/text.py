@@ -17,7 +17,6 @@ from safelaunch.report.palette import PLAIN, Palette
 
 WIDTH = 300  # characters of one line
 
-LABELS = {"error": "error", "warning": "warning", "note": "note", "unchecked": "unchecked", "ok": "ok"}
 STYLES = {"error": "error", "warning": "warning", "note": "dim", "unchecked": "warning", "ok": "good"}
 
 
@@ -39,7 +38,7 @@ def diagnostic(
         palette: colours.
     """
     severity = severity or (item.severity if isinstance(item, Finding) else "error")
-    head = palette.paint(STYLES[severity], f"{LABELS[severity]}[{item.code}]")
+    head = palette.paint(STYLES[severity], f"{severity}[{item.code}]")
     lines = [f"{head}: {palette.paint('strong', printable(item.summary))}"]
     if location:
         lines.append(f"  {palette.paint('dim', '-->')} {location}")
