@@ -9,30 +9,45 @@ Layout of a slot of `SLOT` bytes (little endian):
     0     u32 magic, u32 pid, f64 CLOCK_MONOTONIC at which the interpreter began to shut down (0: it has not)
     16    the line that called os._exit or sys.exit, and with which code: text, `TEXT` bytes at most
     1016  u8: an uncaught exception was on its way when the interpreter began to shut down
-    1024  a ring of `ENTRIES` entries of `ENTRY` bytes:
-          u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, i64 seq, i64 numel, u32 group size, u8 done, text
+    1024  heartbeats and phases: see `pulse`
+    2048  a ring of `ENTRIES` entries of `ENTRY` bytes:
+          u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, i64 seq, i64 numel, u32 group size, u8 status,
+          i32 peer (-1: none), u32 native thread id, text
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
+import signal
 import struct
+import threading
 import time
+from typing import Any
 
-SLOT = 4096
+from safelaunch import pulse
+
+SLOT = 8192
 MAGIC = 0x5AFE1A01
 TEXT = 1000
 RAISED = 16 + TEXT
-RING = 1024
+PULSE = 1024
+RING = 2048
 FILE = 200  # bytes of a file name that are kept: its end
-ENTRIES = 8
+ENTRIES = 16
 ENTRY = 384
+INSIDE, DONE, ISSUED, RAISED_AN_ERROR = 0, 1, 2, 3  # the status of an entry
 _HEAD = struct.Struct("<IId")
 _LEFT = struct.Struct("<d")
-_BODY = struct.Struct("<QdqqIB")
+
+# A worker that carries our handler writes its Python stacks to `stacks-PID.txt` in its rank's folder. SIGUSR1 and
+# SIGUSR2 belong to the script.
+STACK_SIGNAL = signal.SIGRTMAX - 2
+
+_BODY = struct.Struct("<QdqqIBiI")
 _ORDINAL = struct.Struct("<Q")
-_DONE = _BODY.size - 1
+_STATUS = struct.calcsize("<QdqqI")
 _SEPARATOR = "\0"
 
 
@@ -69,9 +84,12 @@ class Writer:
             self._memory = mmap.mmap(descriptor, 0)
         finally:
             os.close(descriptor)
+        self.path = path
+        self.index = index
         self._base = index * SLOT
-        self._count = 0
+        self._counts = itertools.count(1)
         self._memory[self._base : self._base + SLOT] = bytes(SLOT)
+        self.pulse = pulse.Writer(self._memory, self._base + PULSE)
         _HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0.0)
 
     def enter(
@@ -85,25 +103,39 @@ class Writer:
         file: str,
         line: int,
         function: str,
+        peer: int = -1,
+        status: int = INSIDE,
     ) -> tuple[int, int]:
         """Record that a collective begins; returns what `leave` takes. About 2 µs."""
-        self._count += 1
-        count = self._count
+        count = next(self._counts)  # threads of a rank may come at the same moment
         offset = self._base + RING + (count % ENTRIES) * ENTRY
         words = (op.encode(), group.encode(), dtype.encode(), _end(file), b"%d" % line, function.encode())
         text = b"\0".join(words)[: ENTRY - _BODY.size - 1] + b"\0"
         memory = self._memory
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
-        _BODY.pack_into(memory, offset, 0, time.monotonic(), seq, numel, group_size, 0)
+        now, thread = time.monotonic(), threading.get_native_id()
+        _BODY.pack_into(memory, offset, 0, now, seq, numel, group_size, status, peer, thread & 0xFFFFFFFF)
         memory[offset + _BODY.size : offset + _BODY.size + len(text)] = text
         _ORDINAL.pack_into(memory, offset, count)
+        self.pulse.called()
         return offset, count
 
-    def leave(self, entry: tuple[int, int]) -> None:
-        """Record that the collective which `enter` returned has ended, unless the ring has passed over it."""
+    def leave(self, entry: tuple[int, int], status: int = DONE) -> None:
+        """Record that the collective which `enter` returned has ended, or only been issued, unless the ring has passed
+        over it."""
         offset, count = entry
         if _ORDINAL.unpack_from(self._memory, offset)[0] == count:
-            self._memory[offset + _DONE] = 1
+            self._memory[offset + _STATUS] = status
+        self.pulse.returned()
+
+    def again(self, entry: tuple[int, int], call: tuple[Any, ...]) -> tuple[int, int]:
+        """Record that the rank waits for a call that it had issued; returns what `leave` takes."""
+        offset, count = entry
+        if _ORDINAL.unpack_from(self._memory, offset)[0] != count:
+            return self.enter(*call)
+        self._memory[offset + _STATUS] = INSIDE
+        self.pulse.called()
+        return entry
 
     def shutting_down(self, raised: bool) -> None:
         """Record that the interpreter has begun to shut down, because of an exception or not: the rank enters no
@@ -128,12 +160,14 @@ class Entry:
     """One collective as the slot holds it; see `model.Collective` for the meaning of the fields."""
 
     __slots__ = (
-        "done", "dtype", "file", "function", "group", "group_size", "line", "numel", "op", "ordinal", "seq", "t",
+        "dtype", "file", "function", "group", "group_size", "line", "numel", "op", "ordinal", "peer", "seq", "status",
+        "t", "thread",
     )  # fmt: skip
 
-    def __init__(self, ordinal: int, t: float, seq: int, numel: int, group_size: int, done: int, text: str) -> None:
-        self.ordinal, self.t, self.seq, self.numel, self.group_size = ordinal, t, seq, numel, group_size
-        self.done = bool(done)
+    def __init__(self, data: bytes, offset: int) -> None:
+        body = _BODY.unpack_from(data, offset)
+        self.ordinal, self.t, self.seq, self.numel, self.group_size, self.status, self.peer, self.thread = body
+        text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
         parts = (text.split(_SEPARATOR) + [""] * 6)[:6]
         self.op, self.group, self.dtype, self.file, line, self.function = parts
         self.line = int(line) if line.isdigit() else 0
@@ -143,7 +177,7 @@ class Slot:
     """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None, `raised` whether an exception was the reason;
     `exit_call` is (file, line, function, code); `entries` are oldest first."""
 
-    __slots__ = ("entries", "exit_call", "pid", "raised", "shut_down")
+    __slots__ = ("entries", "exit_call", "pid", "pulse", "raised", "shut_down")
 
     def __init__(self, data: bytes) -> None:
         _, self.pid, left = _HEAD.unpack_from(data, 0)
@@ -153,11 +187,10 @@ class Slot:
         self.exit_call = (file, int(line) if line.isdigit() else 0, function, code) if file else None
         self.entries = []
         for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
-            ordinal, t, seq, numel, group_size, done = _BODY.unpack_from(data, offset)
-            if ordinal:
-                text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
-                self.entries.append(Entry(ordinal, t, seq, numel, group_size, done, text))
+            if _ORDINAL.unpack_from(data, offset)[0]:
+                self.entries.append(Entry(data, offset))
         self.entries.sort(key=lambda entry: entry.ordinal)
+        self.pulse = pulse.Pulse(data, PULSE)
 
 
 def read(path: str, index: int) -> Slot | None:
@@ -170,3 +203,39 @@ def read(path: str, index: int) -> Slot | None:
         file.seek(index * SLOT)
         data = file.read(SLOT)
     return Slot(data) if len(data) == SLOT and _HEAD.unpack_from(data, 0)[0] == MAGIC else None
+
+
+def beside(path: str, index: int, what: str) -> str:
+    """The file of a rank that lies beside the black box: `groups` (memberships, as JSON lines) or `recorder` (the
+    latest dump of torch's Flight Recorder)."""
+    return "%s.%d.%s" % (path, index, what)
+
+
+class Reader:
+    """The file as the supervisor keeps it mapped: a look at a pulse costs microseconds.
+
+    Raises:
+        OSError, ValueError: when the file cannot be mapped.
+    """
+
+    def __init__(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            self._memory = mmap.mmap(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def pulse(self, index: int, pid: int) -> pulse.Pulse | None:
+        """The pulse of a local rank, or None where the process `pid` has not written one."""
+        base = index * SLOT
+        magic, owner, _ = _HEAD.unpack_from(self._memory, base)
+        return pulse.Pulse(self._memory, base + PULSE) if magic == MAGIC and owner == pid else None
+
+    def slot(self, index: int, pid: int) -> Slot | None:
+        """All of a local rank's slot, or None where the process `pid` has not written it."""
+        data = self._memory[index * SLOT : (index + 1) * SLOT]
+        return Slot(data) if _HEAD.unpack_from(data, 0)[:2] == (MAGIC, pid) else None
+
+    def ask(self, index: int) -> None:
+        """Ask a rank for a dump of its Flight Recorder; `Pulse.answered` counts the answers."""
+        pulse.ask(self._memory, index * SLOT + PULSE)

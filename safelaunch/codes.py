@@ -69,6 +69,41 @@ CATALOGUE: dict[str, Code] = {
         ),
         Code("SL205", "profile-cycle", "the profile extends itself", "safelaunch.settings.profile:load"),
         Code("SL206", "shell-wins", "a shell variable beats a profile", "safelaunch.settings.resolve:apply_shell"),
+        # SL3xx: hangs
+        Code(
+            "SL301", "never-entered", "a rank does not come to a collective", "safelaunch.diagnosis.hang:never_entered"
+        ),
+        Code(
+            "SL302",
+            "different-collective",
+            "ranks are inside different collectives, and wait for each other",
+            "safelaunch.diagnosis.disagree:different_operation",
+        ),
+        Code("SL303", "left-loop", "a rank left the loop before its peers", "safelaunch.diagnosis.disagree:departed"),
+        Code("SL304", "stopped", "a rank is stopped", "safelaunch.diagnosis.hang:never_entered"),
+        Code("SL305", "gil-held", "native code holds a rank's GIL", "safelaunch.diagnosis.hang:never_entered"),
+        Code("SL306", "uninterruptible", "a rank is stuck in the kernel", "safelaunch.diagnosis.hang:never_entered"),
+        Code("SL307", "loader-stuck", "a rank waits for its DataLoader", "safelaunch.diagnosis.hang:never_entered"),
+        Code("SL308", "checkpoint-stuck", "a rank is in a checkpoint", "safelaunch.diagnosis.hang:never_entered"),
+        Code(
+            "SL309",
+            "never-initialised",
+            "a rank has not called init_process_group",
+            "safelaunch.diagnosis.hang:never_entered",
+        ),
+        Code(
+            "SL310",
+            "all-inside",
+            "all ranks are inside the same collective, and it does not end",
+            "safelaunch.diagnosis.hang:all_inside",
+        ),
+        Code("SL311", "deadlock", "ranks wait for one another in a circle", "safelaunch.diagnosis.disagree:deadlock"),
+        Code(
+            "SL399",
+            "hang-untold",
+            "the ranks make no progress and the evidence does not say why",
+            "safelaunch.diagnosis.hang:hang_untold",
+        ),
         # SL4xx: crashes
         Code("SL401", "exception", "one rank raised an exception", "safelaunch.diagnosis.crash:exception"),
         Code(
@@ -131,6 +166,8 @@ CATALOGUE: dict[str, Code] = {
             "ranks failed and the evidence does not say who was first",
             "safelaunch.diagnosis.crash:cannot_tell",
         ),
+        # SL5xx: slow
+        Code("SL501", "slow", "ranks waited, and progress returned", "safelaunch.watch.hang:slow"),
         # SL6xx: infrastructure
         Code(
             "SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "safelaunch.diagnosis.infra:agent_lost"

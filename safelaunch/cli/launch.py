@@ -57,11 +57,14 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
     from safelaunch.cli.stages import Run
     from safelaunch.launch.supervisor import Supervisor
 
-    job = Run(settings, plan)
+    path, missing = _black_box(settings, plan)
+    job = Run(settings, plan, path)
     for note in settings.notes:
         job.finding(note)
+    if missing:
+        job.say(missing)
     started = time.time()
-    outcome = Supervisor(plan, signals, job.stages(), _black_box(settings, plan, job)).run()
+    outcome = Supervisor(plan, signals, job.stages(), path).run()
     _clear(plan)
     result = {
         "schema_version": SCHEMA_VERSION,
@@ -73,24 +76,28 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
         "elapsed_s": round(time.time() - started, 3),
         "attempts": to_json(outcome.groups),
         "findings": to_json(outcome.report.findings if outcome.report else ()),
-        "verdicts": to_json(outcome.verdicts),
+        "verdicts": to_json([*job.hangs.slow, *outcome.verdicts]),
         "abandoned_pids": list(outcome.abandoned),
     }
     if outcome.abandoned:
         job.say(f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}")
     if outcome.verdicts and not outcome.succeeded:
-        _print_verdict(outcome.verdicts[-1], outcome.exit_code, job, len(outcome.verdicts) - 1)
+        folder = job.bundles.get(len(outcome.verdicts) - 1, "")
+        _print_verdict(outcome.verdicts[-1], folder, outcome.exit_code, job)
+    elif outcome.interrupted is not None and (told := job.hangs.last_word()) is not None:
+        _print_verdict(told, job.hangs.folder, outcome.exit_code, job)  # why somebody had enough of it
     _write_result(result, settings, plan, job)
     return outcome.exit_code
 
 
-def _print_verdict(verdict: Verdict, exit_code: int, job: Any, number: int) -> None:
+def _print_verdict(verdict: Verdict, folder: str, exit_code: int, job: Any) -> None:
     from safelaunch.report import verdict as terminal
 
-    job.print(terminal.lines(verdict, job.bundles.get(number, ""), exit_code=exit_code, palette=job.palette))
+    job.print(terminal.lines(verdict, folder, exit_code=exit_code, palette=job.palette))
 
 
-def _black_box(settings: Settings, plan: LaunchPlan, job: Any) -> str | None:
+def _black_box(settings: Settings, plan: LaunchPlan) -> tuple[str | None, str]:
+    """The file of slots, or None and why there is none."""
     from safelaunch import black_box
 
     asked = str(settings["nproc_per_node"])
@@ -98,9 +105,8 @@ def _black_box(settings: Settings, plan: LaunchPlan, job: Any) -> str | None:
     try:
         black_box.create(path, int(asked) if asked.isdigit() else MAX_SLOTS)
     except OSError as error:
-        job.say(f"warning[SL902]: no record of collectives: {path}: {error.strerror}")
-        return None
-    return path
+        return None, f"warning[SL902]: no heartbeats and no record of collectives: {path}: {error.strerror}"
+    return path, ""
 
 
 def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:

@@ -9,12 +9,13 @@ import sys
 import time
 from typing import Any
 
+from safelaunch.cli.hang import Hangs
 from safelaunch.diagnosis import diagnose, infra
 from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.evidence import LASTING, URGENT, case, memory
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
-from safelaunch.launch.supervisor import Stages
+from safelaunch.launch.stages import Stages
 from safelaunch.model import (
     Case,
     Evidence,
@@ -28,7 +29,7 @@ from safelaunch.model import (
 )
 from safelaunch.report import bundle, palette, text
 from safelaunch.report import verdict as terminal
-from safelaunch.watch.early_exit import EarlyExit
+from safelaunch.watch.hang import HangWatch
 
 URGENT_S = 0.8  # the living are held back from their end for at most this long
 LASTING_S = 0.2
@@ -37,13 +38,20 @@ LASTING_S = 0.2
 class Run:
     """What one launch says and knows; its methods are the stages."""
 
-    def __init__(self, settings: Settings, plan: LaunchPlan) -> None:
+    def __init__(self, settings: Settings, plan: LaunchPlan, black_box: str | None) -> None:
         self.settings = settings
         self.plan = plan
         self.report: PreflightReport | None = None
         self.bundles: dict[int, str] = {}
         self._host = socket.gethostname()
-        self._watch = EarlyExit()
+        self.hangs = Hangs(
+            black_box,
+            HangWatch(settings["on_hang"], settings["hang_abort_after"]),
+            self.say,
+            self._new_folder,
+            self._host,
+        )
+        self._folders = 0
         self._oom_before = memory.oom_kills()
         self._loud = int(settings["verbose"]) - int(settings["quiet"])
         self.palette = palette.for_stream(sys.stderr, settings["color"])
@@ -55,7 +63,7 @@ class Run:
             suspect=self.suspect,
             settled=lambda group: not any(leaving(worker) for worker in group.alive),
             conclude=self.conclude,
-            watch=self.watch,
+            watch=self.hangs.poll,
             infra=infra.judge,
             say=self.say,
             notice=lambda verdict, next_step: self.say(f"{terminal.headline(verdict)}; {next_step}"),
@@ -99,26 +107,51 @@ class Run:
         return self.report
 
     def suspect(self, incident: Incident, group: WorkerGroup) -> tuple[Evidence, ...]:
-        """What will not wait: kernel state and stacks of the ranks that live."""
-        return gather(incident, group.alive, URGENT, URGENT_S)
+        """What will not wait: kernel state and stacks of the ranks that live. Of a hang they have been taken."""
+        return () if incident.kind == "hang" else gather(incident, group.alive, URGENT, URGENT_S)
 
     def conclude(self, incident: Incident, group: WorkerGroup, urgent: Any) -> Verdict:
-        """The rest of the evidence, the verdict, and the incident's folder."""
-        evidence = (*urgent, *gather(incident, group.workers, LASTING, LASTING_S))
+        """The rest of the evidence, the verdict, and the incident's folder. A fault of ours must not keep the ranks
+        waiting for their end."""
+        try:
+            return self._conclude(incident, group, urgent)
+        except Exception as error:
+            self.say(f"warning[SL902]: safelaunch's own fault while it concluded: {error!r}")
+            told = self.hangs.last_word() if incident.kind == "hang" else None
+            self.bundles[len(self.bundles)] = self.hangs.folder if told is not None else ""
+            return told or cannot_tell(Case(incident, self._host, group.world_size, ()))
+
+    def _conclude(self, incident: Incident, group: WorkerGroup, urgent: Any) -> Verdict:
         before, now = self._oom_before, memory.oom_kills()
         grown = now - before if now is not None and before is not None else None
+        if incident.kind == "hang":
+            facts, verdict = self.hangs.conclude(incident, group, grown)
+            return self._keep(facts, verdict, self.hangs.evidence, self.hangs.folder)
+        evidence = (*urgent, *gather(incident, group.workers, LASTING, LASTING_S))
         facts = case.build(incident, group, evidence, self._host, grown)
         after = round(time.monotonic() - incident.t, 3)
         verdict = dataclasses.replace(self._diagnose(facts), detected_after_s=after, concluded_after_s=after)
-        number = len(self.bundles)
-        folder = os.path.join(self.plan.run_dir, f"incident-{number}")
-        self.bundles[number] = folder
+        if not verdict.culprit_ranks:
+            # The ranks that waited have given up, which says less than what was seen while they waited.
+            told = self.hangs.last_word(f"the wait ended when {verdict.summary}")
+            if told is not None:
+                self.bundles[len(self.bundles)] = self.hangs.folder
+                return told
+        return self._keep(facts, verdict, evidence, "")
+
+    def _keep(self, facts: Case, verdict: Verdict, evidence: tuple[Evidence, ...], folder: str) -> Verdict:
+        folder = folder or self._new_folder()
         try:
             bundle.write(folder, facts, verdict, evidence, case.stack_text)
         except OSError as error:
-            self.bundles[number] = ""
             self.say(f"warning[SL902]: the evidence cannot be written to {folder}: {error.strerror}")
+            folder = ""
+        self.bundles[len(self.bundles)] = folder
         return verdict
+
+    def _new_folder(self) -> str:
+        self._folders += 1
+        return os.path.join(self.plan.run_dir, f"incident-{self._folders - 1}")
 
     def _diagnose(self, facts: Case) -> Verdict:
         try:
@@ -126,11 +159,3 @@ class Run:
         except Exception as error:  # a rule that fails must not take the verdict with it
             self.say(f"warning[SL902]: a rule failed: {error!r}")
             return cannot_tell(facts)
-
-    def watch(self, group: WorkerGroup) -> Incident | None:
-        """Ranks that wait for one that has left with 0."""
-        incident = self._watch.look(group)
-        if self._watch.due_notice():
-            left = [worker.rank for worker in group.workers if worker.exit is not None]
-            self.say(f"SL408: rank {left[0]} has exited with 0, and the other ranks wait for it in a collective")
-        return None if self.settings["on_hang"] == "report" else incident

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from safelaunch.diagnosis import crash, early, mismatch
+from safelaunch.diagnosis import crash, disagree, early, hang, mismatch
 from safelaunch.model import Case, Verdict
 
 Rule = Callable[[Case], Verdict | None]
 
-RULES: tuple[Rule, ...] = (
+CRASH_RULES: tuple[Rule, ...] = (
     mismatch.size_mismatch,
     mismatch.operation_mismatch,
     early.early_exit,
@@ -28,11 +28,26 @@ RULES: tuple[Rule, ...] = (
     crash.cannot_tell,
 )
 
+# What no patience can end comes first.
+HANG_RULES: tuple[Rule, ...] = (
+    disagree.departed,
+    early.early_exit,
+    disagree.different_operation,
+    mismatch.size_mismatch,
+    disagree.deadlock,
+    hang.never_entered,
+    hang.all_inside,
+    crash.exception,
+    hang.hang_untold,
+)
+
+RULES = tuple(dict.fromkeys(CRASH_RULES + HANG_RULES))
+
 
 def diagnose(case: Case) -> Verdict:
-    """The verdict of the first rule that concludes; the last one always does."""
-    for rule in RULES:
+    """The verdict of the first rule that concludes; the last one of its kind always does."""
+    for rule in HANG_RULES if case.incident.kind == "hang" else CRASH_RULES:
         verdict = rule(case)
         if verdict is not None:
             return verdict
-    raise AssertionError("cannot_tell concludes always")
+    raise AssertionError("the last rule concludes always")

@@ -13,6 +13,7 @@ from safelaunch.diagnosis.failures import (
     primary,
     secondary,
 )
+from safelaunch.diagnosis.waits import graph, main_blocked
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
 from safelaunch.model import Case, Verdict
 
@@ -36,8 +37,13 @@ def early_exit(case: Case) -> Verdict | None:
     first = left[0]
     if found and found[0].t + SIMULTANEOUS_S < departure(first):
         return None  # the peers were in trouble before it left
-    if not found and case.incident.kind != "early_exit":
+    missed = {rank for wait in graph(case).waits for rank in wait.gone} if case.incident.kind == "hang" else set()
+    if not found and not missed & {facts.rank for facts in left}:
         return None
+    if missed:
+        left = [facts for facts in left if facts.rank in missed]
+        first = left[0]
+    held = {wait.rank for wait in graph(case).waits if missed & set(wait.gone)}
     ranks = tuple(facts.rank for facts in left)
     last = last_collective(first)
     latest = first.last_collective
@@ -57,4 +63,6 @@ def early_exit(case: Case) -> Verdict | None:
         confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
         remedy="all ranks must make the same collectives: look for uneven data or an early return",
         exit_code=EXIT_SCRIPT_FAILED,
+        conclusive=all(main_blocked(f) for f in case.ranks if f.rank in held),
+        waiting=tuple(sorted(held)),
     )

@@ -11,12 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from safelaunch.model import Case, Location, RankFacts, Stack
+from safelaunch.model import Case, Collective, Location, RankFacts, Stack
 
 Nature = Literal["exception", "signal", "abort", "exit_code"]
 
 SIGABRT, SIGKILL = 6, 9
 LEAVING = "destroy_process_group"  # recorded like a collective, as a rank's last word in a group
+WORLD = "0"  # torch's name of the default group
 NATIVE_SIGNALS = {4, 5, 6, 7, 8, 11, 31}  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS
 
 # How the loss of a peer reads on those who notice it.
@@ -165,6 +166,12 @@ def left_group(facts: RankFacts) -> bool:
     """Whether the rank still lives, has not failed, and has destroyed its process group."""
     last = facts.last_collective
     return facts.exit is None and facts.error is None and last is not None and last.op == LEAVING
+
+
+def current_calls(facts: RankFacts) -> tuple[Collective, ...]:
+    """The calls since a rank last destroyed all its groups: numbers begin anew with new ones."""
+    ends = [i for i, call in enumerate(facts.collectives) if call.op == LEAVING and call.group == WORLD]
+    return facts.collectives[ends[-1] :] if ends else facts.collectives
 
 
 def unaccounted(case: Case) -> list[RankFacts]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis.failures import LEAVING, SIGABRT, primary, secondary, unexplained
+from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.failures import LEAVING, SIGABRT, current_calls, primary, secondary, unexplained
+from safelaunch.diagnosis.waits import confirmed, main_blocked
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
 # Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
-SAME_SIZE = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "reduce_scatter"}
+SAME_SIZE = {
+    "all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor",
+    "reduce_scatter_single",
+}  # fmt: skip
 
 Meeting = list[tuple[RankFacts, Collective]]
 
@@ -60,15 +64,18 @@ def _meetings(case: Case) -> list[Meeting]:
         return []
     meetings: dict[tuple[str, int], Meeting] = {}
     for facts in case.ranks:
-        for call in facts.collectives:
+        for call in current_calls(facts):
             if call.seq > 0 and call.op != LEAVING:
                 meetings.setdefault((call.group, call.seq), []).append((facts, call))
     # A rank that called twice under one number read the number from two threads: it proves nothing.
     sound = [m for m in meetings.values() if len({facts.rank for facts, _ in m}) == len(m) > 1]
+    if case.incident.kind == "hang":  # what came back is no reason to wait
+        sound = [m for m in sound if any(not (call.done or call.raised) for _, call in m)]
     return sorted(sound, key=lambda meeting: meeting[0][1].seq)
 
 
 def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -> Verdict:
+    hangs = case.incident.kind == "hang"
     votes = Counter(brought.values())
     usual, count = votes.most_common(1)[0]
     odd = tuple(rank for rank, what in brought.items() if what != usual)
@@ -92,7 +99,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
     return Verdict(
         code=code,
         slug=CATALOGUE[code].slug,
-        kind="crash",
+        kind="hang" if hangs else "crash",
         summary=summary,
         culprit_ranks=named,
         host=case.host,
@@ -107,7 +114,9 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         remedy="compare the shapes at this line on all ranks"
         if code == "SL410"
         else "look for a collective under a condition that differs between ranks",
-        exit_code=EXIT_SCRIPT_FAILED,
+        exit_code=EXIT_HANG if hangs else EXIT_SCRIPT_FAILED,
+        conclusive=hangs and all(confirmed(f, c) and main_blocked(f) for f, c in meeting),
+        waiting=tuple(f.rank for f, _ in meeting) if hangs else (),
     )
 
 

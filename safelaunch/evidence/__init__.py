@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from safelaunch.evidence import black_box, errors, faults, kernel, stacks
+from safelaunch.evidence import black_box, errors, faults, flight_recorder, groups, kernel, native, stacks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 Collector = Callable[[Incident, WorkerProcess, float], Evidence]
@@ -17,6 +17,19 @@ Collector = Callable[[Incident, WorkerProcess, float], Evidence]
 URGENT: tuple[Collector, ...] = (kernel.collect, stacks.collect)
 
 # What ranks leave on disk and in memory that outlives them.
-LASTING: tuple[Collector, ...] = (errors.collect, faults.collect, black_box.collect)
+LASTING: tuple[Collector, ...] = (errors.collect, faults.collect, black_box.collect, groups.collect)
 
-COLLECTORS = URGENT + LASTING
+# One look at ranks that seem to hang; it leaves them as they are, unless py-spy may not read them. Stacks come last: on
+# a busy machine they take longest, and what is quick must not be lost for them.
+LOOK: tuple[Collector, ...] = (
+    kernel.collect,
+    black_box.collect,
+    groups.collect,
+    flight_recorder.collect,
+    stacks.collect,
+)
+
+# What a hang still needs once it is certain: `native` stops ranks for a moment.
+HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.collect)
+
+COLLECTORS: tuple[Collector, ...] = tuple(dict.fromkeys(URGENT + LASTING + LOOK + HANG_LAST))

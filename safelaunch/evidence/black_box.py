@@ -1,19 +1,23 @@
-"""The latest collectives of a rank and the line that ended it, from the mapped slot that outlives the rank."""
+"""The latest collectives of a rank, its pulse and the line that ended it, from the mapped slot that outlives it."""
 
 from __future__ import annotations
 
 import glob
 import os
+import time
 
-from safelaunch import black_box
+from safelaunch import black_box, pulse
 from safelaunch.codec import to_json
-from safelaunch.model import Collective, Evidence, ExitCall, Incident, Location, WorkerProcess
+from safelaunch.model import Collective, Evidence, ExitCall, Incident, Location, Phase, WorkerProcess
 
 SOURCE = "collectives"
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`collectives`, oldest first, and `exit_call`, the line that called `sys.exit` or `os._exit`, and `shut_down`."""
+    """`collectives`, oldest first, and `exit_call`, the line that called `sys.exit` or `os._exit`, and `shut_down`.
+
+    Of the pulse at `t`: the open `phases`, `beat` and `progress` (0: never), `steps`, `batches`, `exhausted`.
+    """
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
     slot = black_box.read(worker.black_box, worker.local_rank)
@@ -26,19 +30,32 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
             seq=entry.seq,
             numel=entry.numel,
             dtype=entry.dtype,
-            done=entry.done,
+            done=entry.status in (black_box.DONE, black_box.ISSUED),
             t=entry.t,
             group_size=entry.group_size,
             location=Location(entry.file, entry.line, entry.function),
+            issued=entry.status == black_box.ISSUED,
+            raised=entry.status == black_box.RAISED_AN_ERROR,
+            peer=entry.peer if entry.peer >= 0 else None,
+            thread=entry.thread,
         )
         for entry in slot.entries
     ]
     called = ExitCall(Location(*slot.exit_call[:3]), slot.exit_call[3]) if slot.exit_call else None
+    lost = bool(slot.pulse.state & pulse.RECORD_LOST)
     data = {
-        "collectives": to_json(collectives),
+        "collectives": [] if lost else to_json(collectives),
+        "recording": not lost,
         "exit_call": to_json(called),
         "shut_down": slot.shut_down,
         "raised": slot.raised,
+        "t": time.monotonic(),
+        "phases": to_json([Phase(*phase) for phase in slot.pulse.phases]),
+        "beat": slot.pulse.beat,
+        "progress": slot.pulse.progress,
+        "steps": slot.pulse.steps,
+        "batches": slot.pulse.batches,
+        "exhausted": slot.pulse.exhausted or None,
     }
     return Evidence(SOURCE, worker.rank, data)
 

@@ -1,108 +1,165 @@
-"""From evidence to a case: the facts of every rank, and the files of an incident's folder."""
+"""From evidence to a case: the facts of every rank."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from safelaunch.codec import from_json
+from safelaunch.evidence import frames
+from safelaunch.evidence.stack_text import stack_text
 from safelaunch.model import (
     Case,
+    Child,
     Collective,
     Evidence,
     ExitCall,
     Incident,
-    Location,
+    Kernel,
+    Phase,
+    ProcessGroup,
     PyError,
     RankFacts,
+    SourceLine,
     Stack,
     WorkerGroup,
     WorkerProcess,
 )
 
-FAULT_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+__all__ = ["build", "facts", "stack_text"]
+
+NO_GAP = {"error", "groups", "native"}  # sources that have nothing of a rank in good order
+OF_THE_LIVING = {"kernel", "stack", "recorder"}
+
+Sources = dict[str, Evidence]
 
 
 def build(
-    incident: Incident, group: WorkerGroup, evidence: Iterable[Evidence], host: str, oom_kills: int | None
+    incident: Incident,
+    group: WorkerGroup,
+    evidence: Iterable[Evidence],
+    host: str,
+    oom_kills: int | None,
+    *,
+    earlier: Iterable[Evidence] = (),
+    source: Iterable[SourceLine] = (),
+    now: float | None = None,
 ) -> Case:
-    """Assemble the case of one node's worker group."""
-    by_rank: dict[int, dict[str, Evidence]] = {worker.rank: {} for worker in group.workers}
-    for item in evidence:
-        by_rank[item.rank].setdefault(item.source, item)
-    ranks = tuple(facts(worker, by_rank[worker.rank]) for worker in group.workers)
-    return Case(incident, host, group.world_size, ranks, oom_kills)
-
-
-def facts(worker: WorkerProcess, sources: dict[str, Evidence]) -> RankFacts:
-    """The facts of one rank from what the collectors found."""
-
-    def data(source: str) -> dict[str, Any]:
-        item = sources.get(source)
-        return (item.data or {}) if item is not None else {}
-
-    error, fault, box = data("error"), data("fault"), data("collectives")
-    missing = tuple(
-        f"{item.source}: {item.unavailable}"
-        for item in sources.values()
-        if item.unavailable and item.source != "error" and not (worker.exit and item.source in ("kernel", "stack"))
+    """Assemble the case of one node's worker group. `earlier` is the evidence of a look before, `now` CLOCK_MONOTONIC
+    of this one."""
+    found, before = _by_rank(group, evidence), _by_rank(group, earlier)
+    ranks = tuple(facts(worker, found[worker.rank], before[worker.rank], now) for worker in group.workers)
+    groups = dict.fromkeys(
+        from_json(ProcessGroup, item) for sources in found.values() for item in _data(sources, "groups", "groups")
     )
+    return Case(incident, host, group.world_size, ranks, oom_kills, tuple(groups), tuple(source), now)
+
+
+def facts(
+    worker: WorkerProcess, sources: Sources, before: Sources | None = None, now: float | None = None
+) -> RankFacts:
+    """The facts of one rank from what the collectors found, and found in the look `before`."""
+    before = before or {}
+    error, fault, box, kernel = (_all(sources, name) for name in ("error", "fault", "collectives", "kernel"))
+    collectives = tuple(from_json(Collective, item) for item in box.get("collectives", []))
+    thread = collectives[-1].thread if collectives else 0
+    stacks = _stacks(worker, sources)
+    stack = frames.chosen(stacks, thread, worker.pid)
+    recorder = sources.get("recorder")
+    # The pulse stands still from when it was read, not from when somebody thinks about it.
+    seen = None if now is None else min(now, box.get("t", now))
     return RankFacts(
         rank=worker.rank,
         local_rank=worker.local_rank,
         pid=worker.pid,
         exit=worker.exit,
         error=from_json(PyError, error) if error else None,
-        fault=parse_fault(fault["text"]) if fault.get("text") else None,
-        stack=parse_py_spy(data("stack").get("threads", [])),
+        fault=frames.parse_fault(fault["text"]) if fault.get("text") else None,
+        stack=stack,
         exit_call=from_json(ExitCall, box["exit_call"]) if box.get("exit_call") else None,
         shut_down=box.get("shut_down"),
         raised=bool(box.get("raised")),
-        collectives=tuple(from_json(Collective, item) for item in box.get("collectives", [])),
-        state=str(data("kernel").get("state", "")),
-        watched=bool(fault),
-        missing=missing,
+        recording=bool(box.get("recording", True)),
+        collectives=collectives,
+        state=str(kernel.get("state", "")),
+        watched=bool(fault) or bool(box),
+        missing=_missing(worker, sources),
+        stacks=stacks + frames.from_py_spy(_data(sources, "native", "threads"), native=True),
+        earlier=frames.chosen(_stacks(worker, before), stack.thread if stack else thread, worker.pid),
+        recorded=None
+        if recorder is None or recorder.data is None
+        else tuple(from_json(Collective, item) for item in recorder.data.get("collectives", [])),
+        kernel=_kernel(kernel, _all(before, "kernel")) if kernel else None,
+        children=tuple(_child(child, _all(sources, "stack")) for child in kernel.get("children", [])),
+        phases=tuple(from_json(Phase, item) for item in box.get("phases", [])),
+        beat_age_s=_age(seen, box.get("beat")),
+        quiet_s=_age(seen, box.get("progress")),
+        step=int(box.get("steps", 0)),
+        batch=int(box.get("batches", 0)),
+        exhausted=box.get("exhausted"),
     )
 
 
-def parse_fault(text: str) -> Stack:
-    """The stack of the thread that crashed. faulthandler marks it `Current thread`; a thread without Python state
-    is not listed, and then the main thread, which comes last, is the one that tells most."""
-    blocks = re.split(r"^(?=(?:Current thread|Thread) 0x)", text, flags=re.MULTILINE)[1:] or [text]
-    block = next((block for block in blocks if block.startswith("Current thread")), blocks[-1])
-    frames = tuple(
-        Location(match["file"], int(match["line"]), match["function"])
-        for line in block.splitlines()
-        if (match := FAULT_FRAME.match(line))
+def _by_rank(group: WorkerGroup, evidence: Iterable[Evidence]) -> dict[int, Sources]:
+    by_rank: dict[int, Sources] = {worker.rank: {} for worker in group.workers}
+    for item in evidence:
+        if item.rank in by_rank:
+            by_rank[item.rank].setdefault(item.source, item)
+    return by_rank
+
+
+def _all(sources: Sources, name: str) -> dict[str, Any]:
+    item = sources.get(name)
+    return (item.data or {}) if item is not None else {}
+
+
+def _data(sources: Sources, name: str, key: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = _all(sources, name).get(key) or []
+    return found
+
+
+def _missing(worker: WorkerProcess, sources: Sources) -> tuple[str, ...]:
+    """What could not be had; the stack of a rank that has ended is not missed."""
+    gaps = tuple(
+        f"{item.source}: {item.unavailable}"
+        for item in sources.values()
+        if item.unavailable and item.source not in NO_GAP and not (worker.exit and item.source in OF_THE_LIVING)
     )
-    return Stack(frames, "faulthandler", text)
+    stack = _all(sources, "stack")
+    if stack.get("py_spy") and not stack.get("faulthandler"):  # only the stacks of children could be had
+        gaps += (f"stack: {stack['py_spy']}",)
+    return gaps
 
 
-def parse_py_spy(threads: list[dict[str, Any]]) -> Stack | None:
-    """The main thread's stack, with the text of all threads."""
-    if not threads:
-        return None
-    main = next((thread for thread in threads if thread.get("thread_name") == "MainThread"), threads[0])
-    frames = tuple(Location(f["filename"], int(f["line"]), f["name"]) for f in main["frames"])
-    blocks = []
-    for thread in threads:
-        state = "active" if thread.get("active") else "idle"
-        lines = [f"Thread {thread.get('os_thread_id') or thread.get('thread_id')} ({state}): {thread['thread_name']}"]
-        lines += [f"    {frame['name']} ({frame['filename']}:{frame['line']})" for frame in thread["frames"]]
-        blocks.append("\n".join(lines))
-    return Stack(frames, "py-spy", "\n".join(blocks) + "\n")
+def _stacks(worker: WorkerProcess, sources: Sources) -> tuple[Stack, ...]:
+    data = _all(sources, "stack")
+    if data.get("faulthandler"):
+        return frames.from_faulthandler(data["faulthandler"], worker.pid)
+    return frames.from_py_spy(data.get("threads") or [])
 
 
-def stack_text(facts: RankFacts) -> str:
-    """What stands in a rank's `stack.txt`: the best stack there is, and where it comes from."""
-    parts = []
-    if facts.error is not None:
-        parts.append(f"# uncaught exception, as the rank recorded it\n{facts.error.traceback}")
-    if facts.fault is not None:
-        parts.append(f"# fatal signal, by faulthandler\n{facts.fault.text}")
-    if facts.stack is not None:
-        parts.append(f"# all threads while the rank was alive, by py-spy\n{facts.stack.text}")
-    if not parts:
-        parts.append("# no stack: " + ("; ".join(facts.missing) or "the rank ended without leaving one") + "\n")
-    return "\n".join(parts)
+def _kernel(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kernel:
+    tracer = str(data.get("TracerPid") or "0")
+    used: dict[str, Any] = {}
+    if before and {"t", "cpu_s", "io_bytes"} <= before.keys() & data.keys():
+        # A child that ends between the looks without being waited for takes its share with it.
+        used = {name: max(0, data[name] - before[name]) for name in ("cpu_s", "io_bytes")}
+        used["since_s"] = data["t"] - before["t"]
+    return Kernel(
+        state=str(data.get("state", "")),
+        wchan=data.get("wchan", ""),
+        syscall=data.get("syscall", ""),
+        file=data.get("file", ""),
+        tracer=int(tracer) if tracer.isdigit() else 0,
+        **used,
+    )
+
+
+def _child(data: dict[str, Any], stack: dict[str, Any]) -> Child:
+    pid = int(data["pid"])
+    stacks = frames.from_py_spy((stack.get("children") or {}).get(str(pid), []))
+    return Child(pid, data.get("name", ""), _kernel(data), frames.chosen(stacks, 0, pid))
+
+
+def _age(now: float | None, t: float | None) -> float | None:
+    return max(0.0, now - t) if now is not None and t else None

@@ -1,31 +1,65 @@
-"""What the kernel says of a living rank: /proc/PID/{stat,wchan,status}. Microseconds, and nothing is disturbed."""
+"""What the kernel says of a living rank and of the processes below it: /proc alone, and nothing is disturbed."""
 
 from __future__ import annotations
 
 import os
+import time
+from typing import Any
 
 from safelaunch import procfs
+from safelaunch.evidence import syscalls, tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "kernel"
+CHILDREN, THREADS = 32, 64
+HELD = "DTt"  # states of a thread that does not get on by itself
+_TICK = os.sysconf("SC_CLK_TCK")
+_IO = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """State letter, kernel wait channel, and whether a tracer (a debugger) is attached."""
+    """Where the rank's main thread, its held threads (`threads`) and its `children` are in the kernel, whether a
+    tracer is attached, and what all of them used since their start (`cpu_s`, `io_bytes`, at `t`)."""
+    begun = time.monotonic()
     process = procfs.read(worker.pid)
     if process is None or process.start != worker.start or process.state in "ZX":
         return Evidence(SOURCE, worker.rank, unavailable="the process had ended")
-    data: dict[str, object] = {"state": process.state, "wchan": _text(worker.pid, "wchan")}
-    for line in _text(worker.pid, "status").splitlines():
+    held, memory = _held(worker.pid)
+    data: dict[str, Any] = tasks.look(worker.pid, memory=memory)
+    for line in tasks.text(worker.pid, "status").splitlines():
         if line.startswith(("TracerPid:", "Threads:", "VmRSS:", "VmHWM:")):
             name, _, value = line.partition(":")
             data[name] = value.strip()
-    return Evidence(SOURCE, worker.rank, data)
+    below = tasks.below(worker.pid)
+    data |= {"t": time.monotonic(), **_usage([worker.pid, *(child.pid for child in below)])}
+    data["threads"] = [{"tid": tid, **tasks.look(worker.pid, tid, memory=memory)} for tid in held[:THREADS]]
+    data["children"] = []
+    # Those that the kernel holds come first, should there be more than we show.
+    for child in sorted(below, key=lambda child: (child.state not in HELD, child.pid))[:CHILDREN]:
+        if time.monotonic() > deadline:
+            break
+        shown = tasks.look(child.pid, memory=_held(child.pid)[1])
+        if shown["state"]:
+            data["children"].append({"pid": child.pid, "ppid": child.ppid, **shown})
+    return Evidence(SOURCE, worker.rank, data, elapsed_s=time.monotonic() - begun)
 
 
-def _text(pid: int, name: str) -> str:
-    try:
-        with open(os.path.join("/proc", str(pid), name), encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+def _held(pid: int) -> tuple[list[int], bool]:
+    """The threads that do not get on by themselves, and whether the memory can be read without waiting: none of them
+    holds the lock of the address space."""
+    states = {tid: tasks.state(pid, tid) for tid in tasks.threads(pid)}
+    waiting = [tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in states if states[tid] == "D"]
+    # In no call (-1), a page fault has the lock; and what we may not see could have it.
+    memory = all(call.isdigit() and syscalls.name(int(call)) not in syscalls.MAPPING for call in waiting)
+    return [tid for tid in states if states[tid] in HELD], memory
+
+
+def _usage(pids: list[int]) -> dict[str, Any]:
+    """CPU seconds and bytes moved by these processes, with those of children that they have waited for."""
+    ticks = moved = 0
+    for pid in pids:
+        stat = tasks.text(pid, "stat")
+        ticks += sum(int(field) for field in stat[stat.rfind(")") + 2 :].split()[11:15])
+        words = tasks.text(pid, "io").split()
+        moved += sum(int(value) for name, value in zip(words[::2], words[1::2], strict=False) if name in _IO)
+    return {"cpu_s": round(ticks / _TICK, 2), "io_bytes": moved}

@@ -86,4 +86,5 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         env={name: str(value.value) for name, value in settings.env.items() if value.origin.source != "shell"},
         shutdown_timeout=float(settings["shutdown_timeout"]),
         process_group_timeout=float(timeout.value) if timeout is not None and timeout.value is not None else None,
+        restart_hangs=settings["on_hang"] != "abort",
     )

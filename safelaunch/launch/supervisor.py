@@ -14,66 +14,23 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from safelaunch import procfs
-from safelaunch.codes import EXIT_OK, EXIT_REFUSED
 from safelaunch.launch.journal import Journal
 from safelaunch.launch.signals import FORWARDED, Signals
+from safelaunch.launch.stages import Outcome, Stages
 from safelaunch.launch.tree import Tree
-from safelaunch.model import AgentEnd, Exit, Incident, LaunchPlan, PreflightReport, Verdict, WorkerGroup, WorkerProcess
+from safelaunch.model import AgentEnd, Exit, Incident, LaunchPlan, WorkerGroup, WorkerProcess
 
 SETTLE_S = 0.15  # lets the consequences of a death reach the other ranks before the case is closed
 SETTLE_LIMIT_S = 0.9  # ... and waits until then for the exit code of a rank that is shutting down
-WATCH_S = 0.5  # how often ranks are looked at that go on after another has left
+WATCH_S = 0.25  # how often the ranks' pulses are read
+HANG_TERM_S = 5.0  # what hung ranks get to end: a handler in Python cannot run in a rank that is stuck below Python
 NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
 TERM_S = 0.5  # what processes left behind by a failed run get between SIGTERM and SIGKILL
 MISHAPS = 100  # faults of our own in one run before we give up
 AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
-
-
-@dataclass(frozen=True)
-class Stages:
-    """What the command line wires into a run.
-
-    `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
-    wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
-    is worth waiting for. `watch` looks at a group in which a rank has left with 0 and others go on. `infra` judges
-    the end of an agent. `say` prints one line, `notice` one with a verdict that is not the end, and what happens
-    next.
-    """
-
-    preflight: Callable[[], PreflightReport]
-    suspect: Callable[[Incident, WorkerGroup], Any]
-    settled: Callable[[WorkerGroup], bool]
-    conclude: Callable[[Incident, WorkerGroup, Any], Verdict]
-    watch: Callable[[WorkerGroup], Incident | None]
-    infra: Callable[[AgentEnd], Verdict]
-    say: Callable[[str], None]
-    notice: Callable[[Verdict, str], None]
-
-
-@dataclass
-class Outcome:
-    """What a run came to. `groups` holds one worker group an attempt, with each worker's exit."""
-
-    report: PreflightReport | None = None
-    groups: list[WorkerGroup] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-    interrupted: int | None = None
-    succeeded: bool = False
-    abandoned: tuple[int, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        if self.interrupted is not None:
-            return 128 + self.interrupted
-        if self.report is not None and self.report.refused:
-            return EXIT_REFUSED
-        if self.succeeded:
-            return EXIT_OK
-        return self.verdicts[-1].exit_code
 
 
 class Supervisor:
@@ -95,6 +52,7 @@ class Supervisor:
         self._timers: dict[str, float] = {}
         self._received = b""
         self._killed = False
+        self._final = False  # the verdict ends the run: no restart
         self._mishaps = 0
         self._stage: threading.Thread | None = None
         self._stage_done, self._stage_pipe = os.pipe()
@@ -192,6 +150,8 @@ class Supervisor:
         worker = WorkerProcess(**{name: event[name] for name in fields})
         self._group = dataclasses.replace(self._group, workers=(*self._group.workers, worker))
         self._tree.watch_session(worker.pid)
+        if self._group.started:
+            self._after(WATCH_S, "watch")
         if self._outcome.interrupted is not None:
             self._signal_workers((worker,), self._outcome.interrupted)
 
@@ -207,14 +167,12 @@ class Supervisor:
         assert self._group is not None
         workers = tuple(dataclasses.replace(w, exit=Exit(code, t)) if w.pid == pid else w for w in self._group.workers)
         self._group = dataclasses.replace(self._group, workers=workers)
-        if self._outcome.interrupted is not None:
+        if self._outcome.interrupted is not None or self._final:
             if not self._group.alive:
                 self._end_agent()
         elif code != 0 and self._incident is None:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
             self._open(Incident("exit", self._group.attempt, (rank,), t))
-        elif code == 0 and self._group.alive and self._incident is None:
-            self._after(WATCH_S, "watch")
 
     def on_failed(self, **event: Any) -> None:
         """The agent gave up; its process ends by itself."""
@@ -257,23 +215,29 @@ class Supervisor:
         self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
         self._outcome.verdicts.append(verdict)
         self._concluded = True
-        if self._incident.kind == "early_exit":
+        grace = self._plan.shutdown_timeout
+        if self._incident.kind == "hang":
             # Nobody has failed, so torch elastic sees no reason to act: give it one.
+            grace = min(grace, HANG_TERM_S)
             self._signal_workers(self._group.alive, signal.SIGTERM)
+            if not self._plan.restart_hangs:
+                self._final = True
+                self._tree.tell("hold")
+                self._after(grace, "kill_all")
+                return
         self._tree.tell("release")
         self._after(NOTICE_S, "notice")
-        self._after(self._plan.shutdown_timeout, "kill_group")
+        self._after(grace, "kill_group")
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:
-            self._after(self._plan.shutdown_timeout + AGENT_END_S, "abandon_agent")
+            self._after(grace + AGENT_END_S, "abandon_agent")
 
     def _at_watch(self) -> None:
         if self._group is None or self._incident is not None or not self._group.alive:
             return
+        self._after(WATCH_S, "watch")  # first: a fault of ours in one look must not end the watch
         incident = self._stages.watch(self._group)
         if incident is not None:
             self._open(incident)
-        else:
-            self._after(WATCH_S, "watch")
 
     def _at_notice(self) -> None:
         if self._group is not None and self._group.alive:

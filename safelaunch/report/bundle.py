@@ -11,7 +11,12 @@ from safelaunch.report import verdict as terminal
 
 
 def write(
-    folder: str, case: Case, verdict: Verdict, evidence: Iterable[Evidence], stack_text: Callable[..., str]
+    folder: str,
+    case: Case,
+    verdict: Verdict,
+    evidence: Iterable[Evidence],
+    stack_text: Callable[..., str],
+    name: str = "verdict",
 ) -> None:
     """Write `verdict.json`, `verdict.txt` and the evidence of each rank below `folder`.
 
@@ -21,12 +26,12 @@ def write(
         verdict: the verdict.
         evidence: as the collectors gave it.
         stack_text: turns the facts of a rank into its `stack.txt`.
+        name: `notice` for what may still end well.
 
     Raises:
         OSError: when the disk is full or gone.
     """
-    files.write_json(os.path.join(folder, "verdict.json"), verdict)
-    files.write_text(os.path.join(folder, "verdict.txt"), "\n".join(terminal.lines(verdict, folder)) + "\n")
+    write_verdict(folder, verdict, name)
     files.write_json(os.path.join(folder, "evidence", "case.json"), case)
     for facts in case.ranks:
         rank_folder = os.path.join(folder, "evidence", f"rank_{facts.rank:03d}")
@@ -34,3 +39,13 @@ def write(
     for item in evidence:
         path = os.path.join(folder, "evidence", f"rank_{item.rank:03d}", f"{item.source}.json")
         files.write_json(path, item)
+
+
+def write_verdict(folder: str, verdict: Verdict, name: str = "verdict") -> None:
+    """Write only the verdict, beside evidence that lies there already.
+
+    Raises:
+        OSError: when the disk is full or gone.
+    """
+    files.write_json(os.path.join(folder, f"{name}.json"), verdict)
+    files.write_text(os.path.join(folder, f"{name}.txt"), "\n".join(terminal.lines(verdict, folder)) + "\n")

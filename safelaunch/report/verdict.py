@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 from safelaunch.model import Verdict
@@ -9,7 +10,7 @@ from safelaunch.report.palette import PLAIN, Palette
 from safelaunch.report.text import diagnostic, printable
 
 SCREEN = 25  # lines that a verdict with its traceback may take
-BECAUSE = 3  # lines; the rest is in verdict.json
+BECAUSE = 4  # lines; the rest is in verdict.json
 
 
 def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palette: Palette = PLAIN) -> list[str]:
@@ -21,9 +22,11 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
         exit_code: what safelaunch will exit with, where that is decided.
         palette: colours.
     """
-    end = [f"bundle: {_relative(bundle)}" if bundle else "", f"exit {exit_code}" if exit_code is not None else ""]
+    end = [f"bundle: {relative(bundle)}" if bundle else "", f"exit {exit_code}" if exit_code is not None else ""]
     fields = [("confidence", verdict.confidence)] if verdict.kind != "infra" else []
-    shown = Verdict(**{**vars(verdict), "because": verdict.because[:BECAUSE], "remedy": ""})
+    here = os.environ.get("PWD", "").rstrip(os.sep) + os.sep
+    because = tuple(line.replace(here, "") if len(here) > 1 else line for line in verdict.because[:BECAUSE])
+    shown = dataclasses.replace(verdict, because=because, remedy="")
     remedy = f"{verdict.remedy}; `safelaunch explain {verdict.code}`" if verdict.remedy else ""
     text = diagnostic(
         shown, location=_location(verdict), fields=[*fields, *([("help", remedy)] if remedy else [])], palette=palette
@@ -35,7 +38,7 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
 
 def headline(verdict: Verdict) -> str:
     """One line, for a notice before the run has ended."""
-    where = f" ({verdict.location.file}:{verdict.location.line})" if verdict.location else ""
+    where = f" ({relative(verdict.location.file)}:{verdict.location.line})" if verdict.location else ""
     return f"{verdict.code}: {verdict.summary}{where}"
 
 
@@ -44,7 +47,7 @@ def _location(verdict: Verdict) -> str:
     aside = ", ".join(part for part in who if part)
     if verdict.location is None:
         return aside
-    place = f"{_relative(verdict.location.file)}:{verdict.location.line}"
+    place = f"{relative(verdict.location.file)}:{verdict.location.line}"
     function = f" in {verdict.location.function}" if verdict.location.function else ""
     return f"{place}{function}" + (f"   ({aside})" if aside else "")
 
@@ -63,7 +66,10 @@ def traceback_lines(verdict: Verdict, room: int, palette: Palette = PLAIN) -> li
     return [palette.paint("dim", f"---- traceback of {who} ----"), *(f"  {line}" for line in text)]
 
 
-def _relative(path: str) -> str:
+def relative(path: str) -> str:
     """Relative to here where that is shorter to read."""
-    relative = os.path.relpath(path) if os.path.isabs(path) else path
-    return relative if not relative.startswith("..") else path
+    try:
+        shorter = os.path.relpath(path) if os.path.isabs(path) else path
+    except OSError:  # the current directory is gone
+        return path
+    return shorter if not shorter.startswith("..") else path

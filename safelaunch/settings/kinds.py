@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+from safelaunch import durations
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B?")
 _STREAMS = re.compile(r"[0-3]|(\d:[0-3],)*\d:[0-3]")  # as in torch/distributed/elastic/multiprocessing/api.py
 _TRUE = ("1", "true", "yes", "on")
@@ -84,14 +84,8 @@ def _interval(text: str) -> float:
     return value
 
 
-def _seconds(text: str) -> float:
-    if _DURATION.fullmatch(text):
-        return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)([a-z]+)", text))
-    return _interval(text)
-
-
 def _positive_seconds(text: str) -> float:
-    value = _seconds(text)
+    value = durations.seconds(text)
     if value == 0:
         raise ValueError(text)
     return value
@@ -186,7 +180,7 @@ STRINGS = Kind("a string or a list of strings", lambda text: [text], (str, list)
 PORT = integer(0, 65535)
 INTERVAL = Kind("a number of seconds, 0 or more", _interval, (int, float))
 DURATION = Kind('a duration above 0 such as "10m", "1h30m" or 90 (seconds)', _positive_seconds, (int, float, str))
-GRACE = Kind('a duration such as "30s", "2m" or 0 (seconds)', _seconds, (int, float, str))
+GRACE = Kind('a duration such as "30s", "2m" or 0 (seconds)', durations.seconds, (int, float, str))
 LIMIT = Kind('a duration above 0 such as "10m" or 90 (seconds), or "never"', _limit, (int, float, str))
 SIZE = Kind('a size such as "1GiB", "500MB" or a number of bytes', _bytes, (int, str))
 OPEN_FILES = Kind('a number of files, or "auto"', _open_files, (int, str))

@@ -22,6 +22,8 @@ def arm() -> None:
     _step(_bind_life, agent, is_rank)
     _step(_arm_faulthandler, rank_dir)
     box = _step(_open_black_box) if is_rank else None
+    if is_rank:
+        _step(_arm_stack_signal, rank_dir)
 
     from safelaunch.worker import errors, torch_hooks
 
@@ -64,10 +66,26 @@ def _arm_faulthandler(rank_dir: str) -> None:
     faulthandler.enable(_arm_faulthandler.file, all_threads=True)  # type: ignore[attr-defined]
 
 
+def _arm_stack_signal(rank_dir: str) -> None:
+    """Have all threads' stacks written to `stacks-PID.txt` when asked: where nobody may read our memory."""
+    import faulthandler
+
+    from safelaunch.black_box import STACK_SIGNAL
+
+    if signal.getsignal(STACK_SIGNAL) == signal.SIG_DFL:
+        _arm_stack_signal.file = open(  # type: ignore[attr-defined]
+            os.path.join(rank_dir, "stacks-%d.txt" % os.getpid()), "w"
+        )
+        faulthandler.register(STACK_SIGNAL, _arm_stack_signal.file, all_threads=True)  # type: ignore[attr-defined]
+
+
 def _open_black_box():  # type: ignore[no-untyped-def]
     path = os.environ.get("SAFELAUNCH_BLACK_BOX")
     if not path:
         return None
+    import safelaunch
     from safelaunch import black_box
 
-    return black_box.Writer(path, int(os.environ["SAFELAUNCH_SLOT"]))
+    box = black_box.Writer(path, int(os.environ["SAFELAUNCH_SLOT"]))
+    safelaunch._pulse, safelaunch._owner = box.pulse, os.getpid()
+    return box

@@ -21,39 +21,47 @@ from safelaunch.codes import CATALOGUE
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
-BASE = {"model", "codec", "codes", "files", "procfs", "black_box"}
+BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations"}
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
 LAYERS: dict[str, set[str]] = {
-    "__init__": set(),
+    "__init__": {"durations"},
     "__main__": {"cli"},
     "model": set(),
     "codes": set(),
     "procfs": set(),
-    "black_box": set(),
+    "durations": set(),
+    "black_box": {"pulse"},
+    "pulse": set(),
     "codec": set(),
     "files": {"codec"},
-    "settings": {"model", "codec", "codes"},
+    "settings": {"model", "codec", "codes", "durations"},
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes"},
     "launch": {"model", "codec", "codes", "procfs", "files"},
-    "watch": {"model", "codes", "black_box"},
-    "evidence": {"model", "codec", "codes", "procfs", "black_box"},
+    "watch": {"model", "codes", "pulse"},
+    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse"},
     "diagnosis": {"model", "codes"},
     "report": {"model", "codes", "files"},
-    "worker": {"black_box"},
+    "worker": {"black_box", "pulse", "__init__"},
     "agent": {"model", "codec", "procfs"},
     "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
 }
 
 # Programs of their own: started as child processes, they answer on their own streams.
-PROGRAMS = {"preflight/collective_probe.py", "preflight/nvml_probe.py", "agent/__main__.py", "__main__.py"}
+PROGRAMS = {"preflight/collective_probe.py", "preflight/nvml_probe.py", "evidence/source_probe.py",
+            "agent/__main__.py", "__main__.py"}  # fmt: skip
 
 # What a rule may use: no files, no processes, no clock, no environment.
 PURE = {"__future__", "collections", "collections.abc", "dataclasses", "enum", "functools", "itertools", "math", "re",
         "signal", "statistics", "typing"}  # fmt: skip
 
-WORKER_FILES = [*sorted((PACKAGE / "worker").rglob("*.py")), PACKAGE / "black_box.py", PACKAGE / "__init__.py"]
+WORKER_FILES = [
+    *sorted((PACKAGE / "worker").rglob("*.py")),
+    PACKAGE / "black_box.py",
+    PACKAGE / "pulse.py",
+    PACKAGE / "__init__.py",
+]
 
 
 def name(path: Path) -> str:
@@ -279,6 +287,8 @@ def test_workers_load_the_standard_library_only() -> None:
     strangers = {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {"safelaunch", "__main__"}
     assert strangers == set()
     assert {module for module in modules if module.startswith("safelaunch")} == {
-        "safelaunch", "safelaunch.worker", "safelaunch.worker.bootstrap", "safelaunch.worker.errors",
-        "safelaunch.worker.torch_hooks", "safelaunch.black_box",
+        "safelaunch", "safelaunch.worker", "safelaunch.worker.after_import", "safelaunch.worker.beat",
+        "safelaunch.worker.bootstrap", "safelaunch.worker.collectives", "safelaunch.worker.errors",
+        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.torch_hooks",
+        "safelaunch.black_box", "safelaunch.pulse",
     }  # fmt: skip

@@ -9,7 +9,18 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
-from safelaunch.model import Case, Collective, Exit, ExitCall, Incident, Location, PyError, RankFacts, Stack
+from safelaunch.model import (
+    Case,
+    Collective,
+    Exit,
+    ExitCall,
+    Incident,
+    Location,
+    ProcessGroup,
+    PyError,
+    RankFacts,
+    Stack,
+)
 
 T = 52_417.25
 HOST = "node-a"
@@ -136,13 +147,15 @@ def aborted_in_collective(facts: RankFacts, *, t: float = T + 0.1) -> RankFacts:
 
 def case(
     *ranks: RankFacts,
-    kind: Literal["exit", "early_exit"] = "exit",
+    groups: tuple[ProcessGroup, ...] = (),
     oom_kills: int | None = 0,
     world_size: int | None = None,
     blamed: tuple[int, ...] | None = None,
 ) -> Case:
-    """The case of one node. The incident is the first exit, as the supervisor would have seen it."""
+    """The case of one node. The incident is the first exit, as the supervisor would have seen it; with `groups` it is
+    a hang, whose ranks wait in them."""
+    kind: Literal["exit", "hang"] = "hang" if groups else "exit"
     ended = sorted((f for f in ranks if f.exit is not None), key=lambda facts: facts.exit.t if facts.exit else 0.0)
     first = blamed if blamed is not None else tuple(f.rank for f in ended[:1])
     when = ended[0].exit.t if ended and ended[0].exit else T
-    return Case(Incident(kind, 0, first, when), HOST, world_size or len(ranks), tuple(ranks), oom_kills)
+    return Case(Incident(kind, 0, first, when), HOST, world_size or len(ranks), tuple(ranks), oom_kills, groups)

@@ -29,7 +29,7 @@ from scenes import (
     shutting_down,
 )
 
-from safelaunch.model import Case, Location, RankFacts
+from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts
 
 # What one rank does to all: each is the act of the culprit alone.
 ACTS = ("exception", "import", "segfault", "abort", "sigkill", "oom", "exit_call", "native_exit", "leave")
@@ -112,20 +112,40 @@ def stories(draw: st.DrawFn, kinds: tuple[str, ...] = ACTS + MISMATCHES + NO_CUL
         return Story(kind, case(*ranks), (chosen,))
     ranks[chosen] = act(kind, healthy[chosen], draw(st.sampled_from((0.05, 0.3, 2.0))))
     if kind == "leave" and all(facts.exit is None and facts.error is None for facts in ranks if facts.rank != chosen):
-        return Story(kind, case(*ranks, kind="early_exit"), (chosen,))
+        return Story(kind, case(*ranks, groups=(ProcessGroup("0", tuple(range(size))),)), (chosen,))
     return Story(kind, case(*ranks, oom_kills=1 if kind == "oom" else 0), (chosen,))
 
 
 def permuted(incident: Case, order: list[int]) -> Case:
-    """The same incident with rank `n` called `order[n]`, in the order of the new numbers."""
+    """The same incident with rank `n` called `order[n]`, in the order of the new numbers. Ranks that the case does not
+    hold keep their numbers."""
+    number = dict(enumerate(order))
+
+    def calls(made: tuple[Collective, ...]) -> tuple[Collective, ...]:
+        return tuple(
+            one if one.peer is None else dataclasses.replace(one, peer=number.get(one.peer, one.peer)) for one in made
+        )
+
     ranks = [
-        dataclasses.replace(facts, rank=order[facts.rank], local_rank=order[facts.rank]) for facts in incident.ranks
+        dataclasses.replace(
+            facts,
+            rank=number[facts.rank],
+            local_rank=number[facts.rank],
+            collectives=calls(facts.collectives),
+            recorded=None if facts.recorded is None else calls(facts.recorded),
+        )
+        for facts in incident.ranks
     ]
-    blamed = tuple(order[number] for number in incident.incident.ranks)
+    groups = tuple(
+        ProcessGroup(group.name, tuple(sorted(number.get(rank, rank) for rank in group.ranks)))
+        for group in incident.groups
+    )
+    blamed = tuple(number[rank] for rank in incident.incident.ranks)
     return dataclasses.replace(
         incident,
         incident=dataclasses.replace(incident.incident, ranks=blamed),
         ranks=tuple(sorted(ranks, key=lambda facts: facts.rank)),
+        groups=groups,
     )
 
 

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from expected import Expected, place
+from golden import CASES, golden
 
 from safelaunch.codec import from_json, to_json
-from safelaunch.codes import CATALOGUE
+from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis import diagnose
 from safelaunch.model import Case, Verdict
 
-CASES = Path(__file__).resolve().parents[2] / "cases"
 FOLDERS = sorted(path.parent for path in CASES.glob("*/case.json"))
 
 
@@ -24,15 +25,18 @@ def load(folder: Path) -> Case:
 def test_the_verdict_is_what_a_person_would_say(folder: Path) -> None:
     verdict = diagnose(load(folder))
 
-    location = [verdict.location.file, verdict.location.line] if verdict.location else None
-    said = {
-        "code": verdict.code,
-        "culprit_ranks": list(verdict.culprit_ranks),
-        "location": location,
-        "secondary": list(verdict.secondary),
-        "confidence": verdict.confidence,
-    }
-    assert said == json.loads((folder / "expected.json").read_text()), verdict.summary
+    expected = from_json(Expected, json.loads((folder / "expected.json").read_text()))
+    told = " / ".join((verdict.summary, *verdict.because, verdict.remedy))
+    said = Expected(
+        verdict.code,
+        verdict.culprit_ranks,
+        place(verdict.location) if verdict.location else None,
+        verdict.secondary,
+        verdict.confidence,
+        verdict.conclusive if expected.conclusive is not None else None,
+        tuple(text for text in expected.mentions if text in told),
+    )
+    assert said == expected, told
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -41,7 +45,7 @@ def test_a_verdict_is_fit_to_print(folder: Path) -> None:
     verdict = diagnose(case)
 
     assert verdict.slug == CATALOGUE[verdict.code].slug
-    assert verdict.exit_code == 1
+    assert verdict.exit_code == (EXIT_HANG if verdict.kind == "hang" else EXIT_SCRIPT_FAILED)
     assert verdict.summary
     assert verdict.remedy
     assert not any("\n" in line for line in (verdict.summary, verdict.remedy, *verdict.because))
@@ -67,7 +71,12 @@ def test_a_newer_bundle_still_reads() -> None:
     assert from_json(Case, document) == load(FOLDERS[0])
 
 
-def test_every_crash_code_has_a_golden_case() -> None:
+def test_every_code_of_a_hang_or_a_crash_has_a_golden_case() -> None:
     proved = {json.loads((folder / "expected.json").read_text())["code"] for folder in FOLDERS}
 
-    assert proved == {code for code in CATALOGUE if code.startswith("SL4")}
+    assert proved == {code for code in CATALOGUE if code.startswith(("SL3", "SL4"))}
+
+
+def test_the_folders_hold_what_is_written_in_golden() -> None:
+    assert {folder.name for folder in FOLDERS} == set(golden())
+    assert {name: load(CASES / name) for name in golden()} == {name: case for name, (case, _) in golden().items()}

@@ -59,7 +59,11 @@ def test_other_rank_numbers_name_the_same_rank(data: st.DataObject, story: Story
 def with_healthy(incident: Case, count: int) -> Case:
     size = len(incident.ranks)
     more = tuple(rank(number) for number in range(size, size + count))
-    return dataclasses.replace(incident, ranks=(*incident.ranks, *more), world_size=incident.world_size + count)
+    size += count
+    groups = tuple(dataclasses.replace(group, ranks=tuple(range(size))) for group in incident.groups)
+    return dataclasses.replace(
+        incident, ranks=(*incident.ranks, *more), world_size=incident.world_size + count, groups=groups
+    )
 
 
 @steady

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ranks import rank_environment, run
 
-from safelaunch.evidence.case import parse_fault
+from safelaunch.evidence.frames import parse_fault
 
 SCRIPT = "import ctypes, os, signal, sys\ndef end():\n    {}\nend()\n"
 

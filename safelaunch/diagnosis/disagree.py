@@ -1,0 +1,308 @@
+"""Ranks that wait for one another because their programs have come apart: no patience ends such a wait."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from safelaunch.diagnosis.failures import LEAVING, LIBRARY, TORCH_DISTRIBUTED, user_frame
+from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.waits import (
+    Graph,
+    Wait,
+    arrival,
+    blocked_in,
+    canonical,
+    confirmed,
+    differs,
+    graph,
+    is_message,
+    main_blocked,
+    stack_of,
+    threads_inside,
+)
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine, Verdict
+
+CLOSING = {"barrier", LEAVING}  # what programs do after their loop
+
+
+def different_operation(case: Case) -> Verdict | None:
+    """Ranks are inside different collectives at the same number of the same group, and wait for each other for ever.
+
+    How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
+    operations at one number. A collective that a rank skipped, or made once too often, shows like this, and so does
+    one that stands below `if rank == 0`. If one side has left a loop in which the other still is (read from stacks and
+    source), the side that left is named (SL303). Otherwise, with at least three ranks, one that differs from all
+    others is named (SL302); with two nobody can say who is right, and both lines are shown.
+
+    What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
+    use `drop_last`, DistributedSampler or DDP's `join()`.
+    """
+    found = graph(case)
+    wait = next((wait for wait in found.waits if wait.differing), None)
+    if wait is None:
+        return None
+    sides = _sides(case, wait)
+    voters = {facts.rank for side in sides for facts, _ in side}
+    if len(sides) < 2:
+        return None
+    several = next((f for side in sides for f, _ in side if len(threads_inside(f)) > 1), None)
+    left = _left_loop(case, sides) if several is None else None
+    named, code = left or (), "SL303" if left else "SL302"
+    if left == ():
+        odd = [side for side in sides if len(side) == 1]
+        most = max(len(side) for side in sides)
+        # Members whose vote is not known, here or on other nodes, must not be able to turn it.
+        unseen = {rank for other in found.waits if _same_place(other.call, wait.call) for rank in other.away}
+        others = len(unseen | voters) - most
+        named = (odd[0][0][0].rank,) if len(odd) == 1 and most >= 2 and most > others else ()
+    shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
+    facts, call = next((pair for pair in shown if pair[0].rank in named), shown[0])
+    peers = next(side[0][1] for side in sides if side is not shown)
+    place = call.location or user_frame(stack_of(facts, call.thread))
+    if named and code == "SL303":
+        summary = f"{names(named)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
+    elif named:
+        summary = f"{names(named)} entered {label(call)}, its peers {label(peers)}: none of them can go on"
+    else:
+        summary = f"ranks disagree: {label(call)} here, {label(peers)} there, and nobody can say who is right"
+    threads = (
+        (f"two threads of rank {several.rank} use process groups at once: their order differs from rank to rank",)
+        if several is not None
+        else ()
+    )
+    because = (*threads, *_conditions(facts, call, case.source), *_counts(case, named), *waiters(case, found))
+    return hang_verdict(
+        case,
+        code,
+        summary,
+        named,
+        location=place,
+        call=call,
+        because=because,
+        remedy="make the same collectives in the same order on all ranks",
+        confidence="high" if named and (code == "SL302" or case.source) else "medium",
+        conclusive=all(confirmed(*pair) and main_blocked(pair[0]) for side in sides for pair in side),
+        waiting=voters,
+    )
+
+
+def departed(case: Case) -> Verdict | None:
+    """Ranks wait in a collective for a rank that has destroyed its process group: it left the loop early.
+
+    How it was concluded: the last word of the named rank in that group is `destroy_process_group`, or it is shutting
+    down, while its peers are inside a collective of that group. It cannot enter one any more.
+
+    What to do: all ranks must make the same number of steps (`drop_last`, DistributedSampler, DDP's `join()`); look
+    for an early return or break.
+    """
+    found = graph(case)
+    gone = sorted({rank for wait in found.waits for rank in wait.gone})
+    ranks = {facts.rank: facts for facts in case.ranks}
+    left = [rank for rank in gone if ranks[rank].exit is None and ranks[rank].error is None]
+    if not left or any(ranks[rank].exit is not None for rank in gone):
+        return None
+    blocked = found.waiting_for(left)
+    if not blocked:
+        return None
+    wait = blocked[0]
+    last = ranks[left[0]].last_collective
+    place = last.location if last is not None and last.op == LEAVING else None
+    return hang_verdict(
+        case,
+        "SL303",
+        f"{names(left)} left its process group while {'a peer' if len(found.waits) == 1 else 'peers'} still waited",
+        tuple(left),
+        location=place,
+        call=wait.call,
+        because=(*_counts(case, tuple(left)), *waiters(case, found)),
+        remedy="all ranks must make the same number of steps: look for uneven data or an early return",
+        confidence="high",
+        conclusive=all(confirmed(ranks[w.rank], w.call) and main_blocked(ranks[w.rank]) for w in blocked),
+        waiting={wait.rank for wait in blocked},
+    )
+
+
+def deadlock(case: Case) -> Verdict | None:
+    """Ranks wait for one another in a circle, in different groups or messages: nobody can go on.
+
+    How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
+    blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
+    at least three ranks, one that waits somewhere else than all others is named; otherwise both sites are shown.
+
+    What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
+    """
+    found = graph(case)
+    if not found.cycle:
+        return None
+    sites: dict[tuple[str, int, str], list[int]] = {}
+    groups = {wait.call.group for wait in found.waits if wait.rank in found.cycle}
+    for wait in found.waits:  # those who wait for the circle from outside have a vote too, if all of it concerns them
+        if all(wait.rank in group.ranks for group in case.groups if group.name in groups):
+            call = wait.call
+            what = f"rank {wait.rank}" if is_message(call) else canonical(call.op)
+            sites.setdefault((call.group, call.seq, what), []).append(wait.rank)
+    alone = [ranks for ranks in sites.values() if len(ranks) == 1]
+    most = max((len(ranks) for ranks in sites.values()), default=0)
+    named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 else ()
+    if named and (named[0] not in found.cycle or _usual_message(case, found, named[0])):
+        named = ()
+    first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
+    facts = next(facts for facts in case.ranks if facts.rank == first.rank)
+    place = first.call.location or user_frame(stack_of(facts, first.thread))
+    return hang_verdict(
+        case,
+        "SL311",
+        f"rank {first.rank} waits in {label(first.call)}, its peers elsewhere, and they wait for it"
+        if named
+        else f"{names(found.cycle)} wait for one another in a circle",
+        named,
+        location=place,
+        call=first.call,
+        because=waiters(case, found),
+        remedy="use the groups in the same order on all ranks, and let one side of two send first",
+        confidence="medium" if named else "high",
+        conclusive=all(
+            confirmed(f, w.call) and main_blocked(f) for f in case.ranks for w in found.waits if w.rank == f.rank
+        ),
+        waiting=found.cycle,
+    )
+
+
+Side = list[tuple[RankFacts, Collective]]
+
+
+def _sides(case: Case, wait: Wait) -> list[Side]:
+    """The ranks that came to the number at which ranks disagree, by what they came with."""
+    sides: list[Side] = []
+    for facts in case.ranks:
+        own = next((call for call in blocked_in(facts) if _same_place(call, wait.call)), None)
+        call = own or (arrival(facts, wait.call) if facts.exit is None else None)
+        if call is None or call.seq != wait.call.seq:
+            continue
+        for side in sides:
+            if not differs(side[0][0], facts, wait.call):
+                side.append((facts, call))
+                break
+        else:
+            sides.append([(facts, call)])
+    return sides
+
+
+def _same_place(one: Collective, other: Collective) -> bool:
+    return (one.group, one.seq) == (other.group, other.seq)
+
+
+def _left_loop(case: Case, sides: list[Side]) -> tuple[int, ...] | None:
+    """The ranks that stand behind a loop in which all others still are; empty where that is not so, None where it
+    cannot be told from a rank that skipped what its peers do behind the loop, and is in the loop again."""
+    lines = {(line.file, line.line): line for line in case.source}
+    inside, behind = {}, {}
+    again = False
+    for one, other in itertools.permutations(sides, 2):
+        for (facts, call), (peer, theirs) in itertools.product(one, other):
+            mine, others = _frames(facts, call), _frames(peer, theirs)
+            depth = _apart(mine, others)
+            if depth is None:
+                continue
+            here, there = (lines.get(frames[depth][:2]) for frames in (mine, others))
+            deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
+            if here is not None and there is not None and _left(here, deeper, there):
+                inside[facts.rank], behind[peer.rank] = facts, peer
+                again = again or bool(set(here.loops) & set(there.loops))
+    everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
+    if not behind or inside.keys() & behind.keys() or not everybody:
+        return () if lines else _left_by_history(sides)
+    if again and any(_ended_its_loader(facts) for facts in inside.values()):
+        return ()
+    sure = not again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
+    return tuple(sorted(behind)) if sure else None
+
+
+def _left(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> bool:
+    """Whether `one`, or what it calls, is inside a loop that `other`, a line of the same function, stands behind."""
+    own = [loop for loop in one.loops if loop not in other.loops]
+    if own:
+        return all(other.line > last for _, last in own)
+    return other.line > one.line and any(line.loops for line in deeper)
+
+
+def _ended_its_loader(facts: RankFacts) -> bool:
+    """Whether a loader of the rank has come to its end since its last collective came back."""
+    last = max((call.t for call in facts.collectives if call.done and not call.issued), default=0.0)
+    return facts.exhausted is not None and facts.exhausted > last
+
+
+def _left_by_history(sides: list[Side]) -> tuple[int, ...]:
+    """Without source: a barrier that no rank had made before, against a call that all sides had made before."""
+    behind: list[int] = []
+    for side in sides:
+        rest = [pair for other in sides if other is not side for pair in other]
+        closing = canonical(side[0][1].op) in {canonical(name) for name in CLOSING}
+        fresh = all(not _made_before(facts, side[0][1]) for facts, _ in (*side, *rest))
+        going_on = all(_made_before(facts, call) for _, call in rest for facts, _ in (*side, *rest))
+        if closing and fresh and going_on:
+            behind += [facts.rank for facts, _ in side]
+    return tuple(sorted(behind))
+
+
+def _made_before(facts: RankFacts, call: Collective) -> bool:
+    return any(
+        own.seq < call.seq and own.group == call.group and (own.op, own.location) == (call.op, call.location)
+        for own in facts.collectives
+    )
+
+
+def _frames(facts: RankFacts, call: Collective) -> list[tuple[str, int, str]]:
+    """The user's frames of a rank that is inside a call, outermost first."""
+    stack = stack_of(facts, call.thread)
+    frames = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if _is_user(f)]
+    if not frames and call.location is not None:
+        frames = [(call.location.file, call.location.line, call.location.function)]
+    return frames
+
+
+def _is_user(frame: Location) -> bool:
+    return not LIBRARY.search(frame.file) and not TORCH_DISTRIBUTED.search(frame.file)
+
+
+def _apart(one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]) -> int | None:
+    """How deep the function lies in which two stacks come apart."""
+    for depth, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if (mine[0], mine[2]) != (theirs[0], theirs[2]):
+            return None
+        if mine[1] != theirs[1]:
+            return depth
+    return None
+
+
+def _usual_message(case: Case, found: Graph, rank: int) -> bool:
+    """Whether a rank waits in a message that it has exchanged before: then its peer may have forgotten its part."""
+    wait = found.of(rank)
+    facts = next(facts for facts in case.ranks if facts.rank == rank)
+    return wait is not None and any(
+        own.done and (own.op, own.peer, own.location) == (wait.call.op, wait.call.peer, wait.call.location)
+        for own in facts.collectives
+        if is_message(own)
+    )
+
+
+def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ...]) -> tuple[str, ...]:
+    """The innermost condition that the call stands under, in whichever function: most often it is the mistake."""
+    lines = {(line.file, line.line): line for line in source}
+    for file, number, _ in reversed(_frames(facts, call)):
+        line = lines.get((file, number))
+        if line is not None and line.conditions:
+            where, text = line.conditions[-1]
+            return (f"it stands below `{text}` ({file}:{where})",)
+    return ()
+
+
+def _counts(case: Case, named: Iterable[int]) -> tuple[str, ...]:
+    """How many batches the ranks had, where that differs."""
+    inside = {facts.batch for facts in case.ranks if facts.rank in set(named)}
+    others = {facts.batch for facts in case.ranks if facts.rank not in set(named)}
+    if len(inside) == 1 and len(others) == 1 and inside != others and named:
+        return (f"{names(named)} had {inside.pop()} batches of its loaders, the others {others.pop()}",)
+    return ()

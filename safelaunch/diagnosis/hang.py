@@ -1,0 +1,223 @@
+"""Hangs: ranks wait, and the graph of waits says for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from safelaunch.codes import CATALOGUE, EXIT_HANG
+from safelaunch.diagnosis import stuck
+from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.waits import Graph, Wait, alive, graph, is_message, stack_of, unrecorded
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
+
+
+def never_entered(case: Case) -> Verdict | None:
+    """Ranks wait in a collective (or for a message) that one rank has not entered, and that rank waits for nobody.
+
+    How it was concluded: from every rank's record of its collectives, torch's Flight Recorder and the stacks a graph
+    is made of who waits for whom, in which group, at which number. Whoever stands at the end of all chains is named,
+    with the line at which it stands and what it does there: it sleeps or polls (SL301), is stopped (SL304), runs
+    native code that holds the GIL, so that no other thread of it runs Python (SL305), is in uninterruptible sleep in
+    the kernel (SL306), waits for its DataLoader, whose own worker and line are named (SL307), saves or loads a
+    checkpoint (SL308), or has not called init_process_group yet (SL309). Confidence follows from how many sources
+    agree: the record of collectives, the Flight Recorder, the stack, the kernel, the heartbeat.
+
+    What to do: look at the named line. For SL305, no Python tool inside the process can tell you more; for SL306, look
+    at the file system or device, since not even SIGKILL ends such a process.
+    """
+    found = graph(case)
+    if not found.sinks:
+        return None
+    ranks = {facts.rank: facts for facts in case.ranks}
+    if any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
+        return None  # a rank that has ended, or has raised, is a matter of other rules
+    now = case.now or case.incident.t
+    reasons = {rank: stuck.why(ranks[rank], thread, now) for rank, thread in found.sinks}
+    culprits = tuple(sorted(reasons))
+    first = culprits[0]
+    reason = reasons[first]
+    code, blocked = reason.code, found.waiting_for(culprits)
+    # Where all who wait are culprits themselves (all stopped inside one collective), their own waits tell which.
+    blocked = blocked or tuple(wait for wait in found.waits if set(culprits) & set(wait.blockers))
+    wait = blocked[0]
+    if all(w.call.group == "init" for w in blocked) and code == "SL301":
+        code = "SL309"
+    what = _what(culprits, wait)
+    others = tuple(f"rank {rank} {reasons[rank].what}{_at(reasons[rank].location)}" for rank in culprits[1:])
+    summary = f"{names(culprits)} {what}; {_peers(blocked)}"
+    return hang_verdict(
+        case,
+        code,
+        summary,
+        culprits,
+        location=reason.location,
+        call=wait.call,
+        because=(f"rank {first} {reason.what}", *reason.because, *others, *waiters(case, found)),
+        remedy=reason.remedy,
+        confidence=_confidence(case, culprits, found, reason.sources),
+        waiting={wait.rank for wait in blocked},
+    )
+
+
+def all_inside(case: Case) -> Verdict | None:
+    """All ranks are inside the same collective, with the same operation, and it does not end: no rank is to blame.
+
+    How it was concluded: the records of all members agree on operation and number, so each rank has done its part.
+    What is left is what carries the data: network, links, a GPU, or the library. If members on other nodes could not
+    be looked at, the verdict says so, with less confidence.
+
+    What to do: check the interface that the ranks use, links and Xid messages; the verdicts of the other nodes.
+    """
+    found = graph(case)
+    if not found.waits or found.sinks or found.cycle:
+        return None
+    if any(wait.differing or not wait.partners for wait in found.waits):
+        return None
+    away = sorted({rank for wait in found.waits for rank in wait.away})
+    wait = found.waits[0]
+    who = names(w.rank for w in found.waits)
+    summary = f"{who} are inside the same {label(wait.call)}, and it does not end"
+    if away:
+        summary = f"{who} wait in {label(wait.call)}, and no rank of this node is late"
+    unknown = [rank for rank in away if any(facts.rank == rank for facts in case.ranks)]
+    because: tuple[str, ...] = (f"nothing is known of {names(unknown)}",) if unknown else ()
+    if len(away) > len(unknown):
+        because += (f"{names(set(away) - set(unknown))} are on other nodes: read their verdicts",)
+    return hang_verdict(
+        case,
+        "SL310" if not unknown else "SL399",
+        summary,
+        (),
+        location=wait.call.location,
+        call=wait.call,
+        because=(*because, *waiters(case, found)),
+        remedy="no rank is late: look at the network, the links and the GPUs",
+        confidence="low" if unknown else "medium",
+        waiting={wait.rank for wait in found.waits},
+    )
+
+
+def hang_untold(case: Case) -> Verdict | None:
+    """Ranks make no progress, and the evidence does not say why.
+
+    It is better to say so than to name a victim. The stacks of all ranks are in the evidence folder.
+    """
+    if case.incident.kind != "hang":
+        return None
+    gaps = tuple(f"rank {facts.rank}: {gap}" for facts in case.ranks for gap in facts.missing[:1])
+    return hang_verdict(
+        case,
+        "SL399",
+        "the ranks make no progress, and the evidence does not say for whom they wait",
+        (),
+        because=gaps or waiters(case, graph(case)) or ("no rank was found inside a collective",),
+        remedy="compare the ranks' stacks in the evidence folder",
+        confidence="low",
+    )
+
+
+def waiters(case: Case, found: Graph) -> tuple[str, ...]:
+    """Who waits where, and since when: one line for each meeting, most ranks first."""
+    now = case.now or case.incident.t
+    meetings: dict[tuple[str, str, str], list[Wait]] = {}
+    for wait in found.waits:
+        place = wait.call.location or _stack_place(case, wait)
+        meetings.setdefault((wait.call.group, label(wait.call), _at(place)), []).append(wait)
+    lines = []
+    several = len({wait.call.group for wait in found.waits if not unrecorded(wait.call)}) > 1
+    for (_, what, where), waits in sorted(meetings.items(), key=lambda item: -len(item[1])):
+        since = now - min(wait.call.t for wait in waits)
+        verb = "waits" if len(waits) == 1 else "wait"
+        group = f" of group {waits[0].call.group}" if several else ""
+        lines.append(f"{names(w.rank for w in waits)} {verb} in {what}{group}{where} for {since:.0f} s")
+    return tuple(lines)
+
+
+def label(call: Collective) -> str:
+    """`all_reduce #12`, `recv from rank 3`, `init_process_group`."""
+    if is_message(call):
+        other = "any rank" if call.peer is None else f"rank {call.peer}"
+        return f"{call.op} {'from' if 'recv' in call.op else 'to'} {other}"
+    if call.peer is not None:
+        return f"{call.op} #{call.seq} with root {call.peer}"
+    if call.group == "init" or call.group.startswith("new_group"):
+        return call.op
+    return f"{call.op} #{call.seq}"
+
+
+def _what(culprits: tuple[int, ...], wait: Wait) -> str:
+    if is_message(wait.call):
+        done = "has not sent" if "recv" in wait.call.op else "has not received"
+        return f"{done} what rank {wait.rank} waits for in {wait.call.op}"
+    if wait.call.group == "init":
+        return "never called init_process_group"
+    if set(culprits) & set(wait.stopped):
+        return f"is stopped, and {label(wait.call)} cannot end without it"
+    return f"never entered {label(wait.call)}"
+
+
+def _peers(blocked: tuple[Wait, ...]) -> str:
+    count = len({wait.rank for wait in blocked})
+    return "a peer waits for it" if count == 1 else f"{count} peers wait for it"
+
+
+def _at(location: Location | None) -> str:
+    return f" at {location.file}:{location.line}" if location is not None else ""
+
+
+def _stack_place(case: Case, wait: Wait) -> Location | None:
+    facts = next(facts for facts in case.ranks if facts.rank == wait.rank)
+    return user_frame(stack_of(facts, wait.thread))
+
+
+def _confidence(case: Case, culprits: Iterable[int], found: Graph, sources: tuple[str, ...]) -> Confidence:
+    """From the number of independent sources that agree: high needs three, low is what one alone says."""
+    named = [facts for facts in case.ranks if facts.rank in set(culprits)]
+    agree = set(sources)
+    if any(wait.call.thread for wait in found.waits):
+        agree.add("collectives")
+    if any(facts.recorded for facts in case.ranks):
+        agree.add("Flight Recorder")
+    if not all(facts.watched or facts.recorded is not None for facts in named):
+        return "low"
+    if len(agree) >= 3 and "stack" in agree:
+        return "high"
+    return "medium" if len(agree) >= 2 else "low"
+
+
+def hang_verdict(
+    case: Case,
+    code: str,
+    summary: str,
+    culprits: tuple[int, ...],
+    *,
+    location: Location | None = None,
+    call: Collective | None = None,
+    because: tuple[str, ...] = (),
+    remedy: str = "",
+    confidence: Confidence = "high",
+    conclusive: bool = False,
+    waiting: Iterable[int] = (),
+) -> Verdict:
+    """A verdict of a hang, of the rules here and of `disagree`."""
+    first: RankFacts | None = next((facts for facts in case.ranks if facts.rank in culprits), None)
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind="hang",
+        summary=summary,
+        culprit_ranks=culprits,
+        host=case.host,
+        pid=first.pid if first is not None else None,
+        location=location,
+        operation=call.op if call is not None else None,
+        seq=call.seq if call is not None else None,
+        process_group=call.group if call is not None else None,
+        because=because,
+        confidence=confidence,
+        remedy=remedy,
+        exit_code=EXIT_HANG,
+        conclusive=conclusive,
+        waiting=tuple(sorted(waiting)),
+    )

@@ -1,0 +1,208 @@
+"""What a rank does that does not come: the reason, in words, from the evidence that proves most."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.failures import LIBRARY, TORCH_DISTRIBUTED, user_frame
+from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
+from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, Stack
+
+# A beat older than this: the thread that writes it every 0.2 s cannot get the GIL. Healthy ranks were never seen above
+# 0.2 s on 2 busy cores; research measured 3.4 s and more with the GIL held.
+STALE_BEAT_S = 2.0
+
+# CPU seconds per second above which a thread computes rather than waits.
+BUSY = 0.5
+
+SLEEPS = {"clock_nanosleep", "nanosleep"}
+POLLS = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"}
+READS = {"read", "pread64", "readv", "preadv", "getdents64"}
+WRITES = {"write", "pwrite64", "writev", "fsync", "fdatasync"}
+OPENS = {"open", "openat", "openat2"}  # opening a FIFO waits for its other end
+RECEIVES = {"recvfrom", "recvmsg", "connect", "accept", "accept4"}
+WAITS_FOR_CHILD = {"wait4", "waitid"}
+LOCKS = {"futex"}
+HANDS_OVER = re.compile(r"/(?:queue|concurrent/futures/\w+|multiprocessing/pool)\.py$")
+WAITING = {"wait", "wait_for", "get", "put", "acquire", "join", "result", "_wait_for_tstate_lock", "__enter__"}
+WAITS_FOR_THREAD = re.compile(r"/(?:threading|queue|concurrent/futures/\w+|multiprocessing/pool)\.py$")
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Why a rank does not come. `what` completes "rank 3 ..."; `sources` names the kinds of evidence that agree."""
+
+    code: str
+    what: str
+    location: Location | None
+    remedy: str
+    because: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+def why(facts: RankFacts, thread: int, now: float) -> Stuck:
+    """The reason why a thread of a rank makes no collective."""
+    stack = _telling_stack(facts, thread)
+    place = user_frame(stack)
+    phase = _phase(facts, thread)
+    sources = tuple(
+        name for name, there in (("stack", stack is not None), ("kernel", facts.kernel is not None)) if there
+    )
+    if stopped(facts):
+        return Stuck(
+            "SL304",
+            "is stopped (SIGSTOP or SIGTSTP)",
+            place,
+            f"`kill -CONT {facts.pid}` lets it go on",
+            sources=sources,
+        )
+    for process, kernel in _uninterruptible(facts):
+        what = f"is in uninterruptible sleep in the kernel: {_in_call(kernel)}"
+        whose = () if process is None else (f"that is its child {process.name}, pid {process.pid}",)
+        because = (*whose, *((f"kernel function: {kernel.wchan}",) if kernel.wchan else ()))
+        where = _child_place(process) or place if process is not None else place
+        return Stuck("SL306", what, where, "look at that file system or device on this host", because, sources)
+    if phase is not None and phase.name.startswith("checkpoint"):
+        what = f"is in a {phase.name} since {now - phase.since:.0f} s"
+        remedy = "look at the file system of the checkpoint"
+        return Stuck("SL308", what, place, remedy, _details(facts, stack), (*sources, "heartbeat"))
+    if _holds_gil(facts):
+        what = f"runs native code that holds the GIL, for {facts.beat_age_s:.0f} s"
+        remedy = "the native call at this line must release the GIL, or end"
+        return Stuck("SL305", what, place, remedy, _details(facts, stack), (*sources, "heartbeat"))
+    if phase is not None and phase.name == "loader":
+        return _loader(facts, phase, place, now, (*sources, "heartbeat"))
+    if phase is not None and phase.name == "compile":
+        what = f"compiles since {now - phase.since:.0f} s"
+        remedy = "compile before the first collective, or raise the limit with safelaunch.phase"
+        return Stuck("SL301", what, place, remedy, _details(facts, stack), (*sources, "heartbeat"))
+    named = f"is in its phase {phase.name!r}: " if phase is not None else ""
+    remedy = "all ranks must make the same collectives: look at what keeps this one"
+    return Stuck("SL301", named + doing(facts, stack), place, remedy, (), sources)
+
+
+def doing(facts: RankFacts, stack: Stack | None) -> str:
+    """What the kernel and the stack say a thread does, in words."""
+    # What is known of system calls is the main thread's.
+    main = stack is None or stack.thread in (0, facts.pid)
+    kernel = facts.kernel if main else None
+    at = _inner(stack)
+    if kernel is None:
+        return f"is {at}" if at else "does something that could not be looked at"
+    if kernel.syscall in SLEEPS:
+        return f"sleeps {at}".rstrip()
+    if kernel.syscall in POLLS:
+        return f"polls for something that does not come, {at}".rstrip(" ,")
+    if kernel.syscall in WAITS_FOR_CHILD:
+        return f"waits for a process of its own to end, {at}".rstrip(" ,")
+    if kernel.syscall in READS | WRITES | RECEIVES | OPENS:
+        return f"is in {_in_call(kernel)}" + (f", {at}" if at else "")
+    if stack is not None and any(_waits_for_thread(frame) for frame in stack.frames[:3]):
+        return f"waits for a lock, a queue or a thread, {at}".rstrip(" ,")
+    if kernel.state == "R" or (kernel.cpu_s is not None and kernel.since_s and kernel.cpu_s / kernel.since_s > BUSY):
+        return f"computes {at}".rstrip()
+    if kernel.syscall in LOCKS:
+        return f"waits for a lock {at}".rstrip()
+    return f"is {at}" if at else "does something else"
+
+
+def _inner(stack: Stack | None) -> str:
+    frame = user_frame(stack)
+    if frame is None:
+        return ""
+    return f"in {frame.function}" if frame.function != "<module>" else f"at line {frame.line}"
+
+
+def _in_call(kernel: Kernel) -> str:
+    call = f"{kernel.syscall}()" if kernel.syscall else kernel.wchan or "an unknown call"
+    return f"{call} on {kernel.file}" if kernel.file else call
+
+
+def _details(facts: RankFacts, stack: Stack | None) -> tuple[str, ...]:
+    return (f"it {doing(facts, stack)}",) if facts.kernel is not None else ()
+
+
+def _telling_stack(facts: RankFacts, thread: int) -> Stack | None:
+    """The thread's stack; where it waits for what another thread of the program does (a join, a result, a queue), and
+    only one can be meant, that one's. Who holds a lock, or sets an event, is not known."""
+    stack = stack_of(facts, thread)
+    if stack is None or not any(_for_a_thread(frame) for frame in stack.frames[:4]):
+        return stack
+    others = [s for s in facts.stacks if s.thread != stack.thread and not s.native and user_frame(s) is not None]
+    return others[0] if len(others) == 1 else stack
+
+
+def _waits_for_thread(frame: Location) -> bool:
+    return bool(WAITS_FOR_THREAD.search(frame.file)) and frame.function.rpartition(".")[2] in WAITING
+
+
+def _for_a_thread(frame: Location) -> bool:
+    name = frame.function.rpartition(".")[2]  # py-spy gives `Thread.join` from Python 3.11 on
+    joins = frame.file.endswith("/threading.py") and name in ("join", "_wait_for_tstate_lock")
+    return joins or bool(HANDS_OVER.search(frame.file))
+
+
+def _phase(facts: RankFacts, thread: int) -> Phase | None:
+    """The innermost phase that the thread is in."""
+    own = [phase for phase in facts.phases if phase.thread in (0, thread)]
+    ours = [phase for phase in own if phase.name.startswith(AWAY_PHASES)]
+    found = ours or own
+    return found[-1] if found else None
+
+
+def _uninterruptible(facts: RankFacts) -> list[tuple[Child | None, Kernel]]:
+    found: list[tuple[Child | None, Kernel]] = []
+    if facts.kernel is not None and facts.kernel.state == "D":
+        found.append((None, facts.kernel))
+    # A child counts where the rank can be waiting for it; an uploader in the background explains nothing.
+    waits = facts.kernel is None or facts.kernel.syscall in WAITS_FOR_CHILD | POLLS | READS | LOCKS
+    found += [(child, child.kernel) for child in facts.children if waits and child.kernel.state == "D"]
+    return found
+
+
+def _holds_gil(facts: RankFacts) -> bool:
+    return facts.beat_age_s is not None and facts.beat_age_s > STALE_BEAT_S
+
+
+def _loader(facts: RankFacts, phase: Phase, place: Location | None, now: float, sources: tuple[str, ...]) -> Stuck:
+    waited = f"{now - phase.since:.0f} s"
+    remedy = "look at the data that this line reads; DataLoader(timeout=...) turns such a wait into an error"
+    workers = [child for child in facts.children if _loader_worker(child)]
+    busy = [child for child in workers if not _idle(child)]
+    if busy:
+        child = busy[0]
+        at = child.kernel
+        which = f"its loader worker pid {child.pid} is in {_in_call(at)}" if at.syscall or at.file else ""
+        which = which or f"its loader worker pid {child.pid} is busy"
+        own = (f"the rank itself waits at {place.file}:{place.line}",) if place else ()
+        where = _child_place(child) or place
+        what = f"waits for its DataLoader since {waited}"
+        return Stuck("SL307", what, where, remedy, (which, *own), sources)
+    if workers:
+        because = ("its loader workers all wait for work: none of them holds the batch",)
+        return Stuck("SL307", f"waits for its DataLoader since {waited}", place, remedy, because, sources)
+    return Stuck("SL307", f"is in its DataLoader since {waited}", place, remedy, _details(facts, facts.stack), sources)
+
+
+def _loader_worker(child: Child) -> bool:
+    if child.name.startswith("pt_data_worker"):  # from torch 2.6 on
+        return True
+    return child.stack is not None and any(frame.function == "_worker_loop" for frame in child.stack.frames)
+
+
+def _idle(child: Child) -> bool:
+    """Whether a loader worker waits for the next index: nothing of a data set is on its stack; without a stack, it is
+    in no call on a file."""
+    if child.stack is None:
+        return not (child.kernel.file.startswith("/") or child.kernel.syscall in SLEEPS or child.kernel.state in "TR")
+    for frame in child.stack.frames:
+        if frame.function == "_worker_loop":
+            return True
+        if frame.function.endswith("fetch") or not (LIBRARY.search(frame.file) or TORCH_DISTRIBUTED.search(frame.file)):
+            return False
+    return False
+
+
+def _child_place(child: Child | None) -> Location | None:
+    return user_frame(child.stack) if child is not None else None

@@ -1,0 +1,32 @@
+"""The process groups that a rank has made, with their members, as it wrote them down beside its black box."""
+
+from __future__ import annotations
+
+import json
+
+from safelaunch import black_box
+from safelaunch.codec import to_json
+from safelaunch.model import Evidence, Incident, ProcessGroup, WorkerProcess
+
+SOURCE = "groups"
+
+
+def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
+    """`groups`, in the order in which they were made. A last line that is half written is left out."""
+    if not worker.black_box:
+        return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
+    try:
+        with open(black_box.beside(worker.black_box, worker.local_rank, "groups"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        lines = []
+    groups = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+            groups.append(ProcessGroup(str(record["name"]), tuple(int(rank) for rank in record["ranks"])))
+        except (ValueError, KeyError, TypeError):
+            continue
+    if not groups:
+        return Evidence(SOURCE, worker.rank, unavailable="the rank has made no process group")
+    return Evidence(SOURCE, worker.rank, {"groups": to_json(groups)})

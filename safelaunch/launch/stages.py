@@ -1,0 +1,53 @@
+"""What a run is wired to, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from safelaunch.codes import EXIT_OK, EXIT_REFUSED
+from safelaunch.model import AgentEnd, Incident, PreflightReport, Verdict, WorkerGroup
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What the command line wires into a run.
+
+    `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
+    wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
+    is worth waiting for. `watch` is called every `WATCH_S` while ranks live and nothing has failed, and gives an
+    incident when it is time to end a hang. `infra` judges the end of an agent. `say` prints one line, `notice` one
+    with a verdict that is not the end, and what happens next.
+    """
+
+    preflight: Callable[[], PreflightReport]
+    suspect: Callable[[Incident, WorkerGroup], Any]
+    settled: Callable[[WorkerGroup], bool]
+    conclude: Callable[[Incident, WorkerGroup, Any], Verdict]
+    watch: Callable[[WorkerGroup], Incident | None]
+    infra: Callable[[AgentEnd], Verdict]
+    say: Callable[[str], None]
+    notice: Callable[[Verdict, str], None]
+
+
+@dataclass
+class Outcome:
+    """What a run came to. `groups` holds one worker group an attempt, with each worker's exit."""
+
+    report: PreflightReport | None = None
+    groups: list[WorkerGroup] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    interrupted: int | None = None
+    succeeded: bool = False
+    abandoned: tuple[int, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted is not None:
+            return 128 + self.interrupted
+        if self.report is not None and self.report.refused:
+            return EXIT_REFUSED
+        if self.succeeded:
+            return EXIT_OK
+        return self.verdicts[-1].exit_code

@@ -1,0 +1,284 @@
+"""Processes, what is known of them, and the case that a diagnosis starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from safelaunch.model.diagnostic import Location
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended. `code` is as `subprocess` reports it: negative for a signal. `t` is CLOCK_MONOTONIC."""
+
+    code: int
+    t: float
+
+
+@dataclass(frozen=True)
+class WorkerProcess:
+    """One rank's process as the agent started it. `start` is /proc's start time in ticks; `rank_dir` is where the
+    worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none)."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    start: int
+    rank_dir: str
+    black_box: str = ""
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True)
+class WorkerGroup:
+    """The workers of one attempt on this node."""
+
+    attempt: int
+    world_size: int
+    local_world_size: int
+    workers: tuple[WorkerProcess, ...] = ()
+
+    @property
+    def alive(self) -> tuple[WorkerProcess, ...]:
+        return tuple(worker for worker in self.workers if worker.exit is None)
+
+    @property
+    def started(self) -> bool:
+        """Whether all workers of this node have been started."""
+        return len(self.workers) == self.local_world_size
+
+
+@dataclass(frozen=True)
+class PyError:
+    """An uncaught Python exception, as the worker recorded it before its interpreter shut down.
+
+    `chain` holds the types and messages of `__cause__`/`__context__`, outermost first, without the exception
+    itself. `t` is CLOCK_MONOTONIC at the raise's arrival in the excepthook.
+    """
+
+    type: str
+    message: str
+    traceback: str
+    t: float
+    location: Location | None = None
+    chain: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective call of a rank, or one message between two ranks.
+
+    `seq` counts the collectives of the process group `group` alone, as the Flight Recorder does: the same number on
+    two ranks means the same meeting. Waits that are not collectives of a group have a group of their own, such as
+    `init` or `new_group`. `peer` is the other rank of a message, or the root of a collective that has one. `done` is
+    false while the rank is still inside, or waits for it; `issued` says that the call was asynchronous and has
+    returned, and that nobody has waited for its result yet; `raised` that it ended with an exception (and then `done`
+    is false: the collective never was). `numel` counts elements of the input tensor (-1: unknown). `t` is
+    CLOCK_MONOTONIC at entry. `thread` is the native id of the thread that made the call.
+    """
+
+    op: str
+    group: str
+    seq: int
+    numel: int
+    dtype: str
+    done: bool
+    t: float
+    group_size: int = 0
+    location: Location | None = None
+    issued: bool = False
+    raised: bool = False
+    peer: int | None = None
+    thread: int = 0
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """A process group: its name in torch and its members' global ranks."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a rank says that it is doing: `loader`, `checkpoint`, `compile`, or a name that the script chose.
+
+    `since` is CLOCK_MONOTONIC, `expect_s` how long the script says that it may take (0: it does not say).
+    """
+
+    name: str
+    since: float
+    expect_s: float = 0.0
+    thread: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the kernel says of a process.
+
+    `state` is /proc's letter, `wchan` where it sleeps in the kernel, `syscall` the name of the call it is in and
+    `file` what stands behind that call's descriptor (a path, `socket:[n]`, `pipe:[n]`). `cpu_s` and `io_bytes`
+    are what the process and those below it used since `since_s` seconds ago, None at a first look.
+    """
+
+    state: str
+    wchan: str = ""
+    syscall: str = ""
+    file: str = ""
+    tracer: int = 0
+    cpu_s: float | None = None
+    io_bytes: int | None = None
+    since_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ExitCall:
+    """The line that called `os._exit` or `sys.exit`. `code` is its argument as text (`sys.exit` takes anything)."""
+
+    location: Location
+    code: str
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A Python stack of one thread, innermost frame first. `source` names the tool that took it, `thread` is the
+    thread's native id (0: unknown) and `name` its name in Python. `native` says that the frames of native code are
+    among them."""
+
+    frames: tuple[Location, ...]
+    source: str
+    text: str = ""
+    thread: int = 0
+    name: str = ""
+    native: bool = False
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process below a rank, such as a DataLoader worker."""
+
+    pid: int
+    name: str
+    kernel: Kernel
+    stack: Stack | None = None
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """What stands around a line of the user's program: the lines (first, last) of the loops that it is inside of,
+    outermost first, and the conditions that it stands under, innermost last, each as (line, text)."""
+
+    file: str
+    line: int
+    text: str = ""
+    loops: tuple[tuple[int, int], ...] = ()
+    conditions: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """All that is known of one rank at an incident.
+
+    `shut_down` is CLOCK_MONOTONIC at which its interpreter began to shut down, None if it has not; `raised` says
+    that an exception was the reason, also where its record is missing. `state` is
+    /proc's letter of a living rank. `watched` is false where the bootstrap did not run in the rank's process (not
+    Python, or a Python that ignores its environment), `recording` false where its record of collectives ended early
+    (`collectives` is empty then: a record with gaps would mislead). `missing` lists evidence that could not be had,
+    each with its reason.
+
+    Of a living rank: `stack` is that of the thread that makes the collectives, `stacks` holds those of all threads,
+    `earlier` that thread's stack at the look before. `recorded` are the Flight Recorder's latest entries (without
+    lines), None where it could not be read. `beat_age_s` is the age of the last sign that its interpreter runs at
+    all; `quiet_s` the time since its last progress; `step` and `batch` count optimizer steps and loader batches;
+    `exhausted` is CLOCK_MONOTONIC at which a loader last came to its end.
+    """
+
+    rank: int
+    local_rank: int
+    pid: int
+    exit: Exit | None = None
+    error: PyError | None = None
+    fault: Stack | None = None
+    stack: Stack | None = None
+    exit_call: ExitCall | None = None
+    shut_down: float | None = None
+    raised: bool = False
+    collectives: tuple[Collective, ...] = ()
+    recording: bool = True
+    state: str = ""
+    watched: bool = True
+    missing: tuple[str, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    earlier: Stack | None = None
+    recorded: tuple[Collective, ...] | None = None
+    kernel: Kernel | None = None
+    children: tuple[Child, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    beat_age_s: float | None = None
+    quiet_s: float | None = None
+    step: int = 0
+    batch: int = 0
+    exhausted: float | None = None
+
+    @property
+    def last_collective(self) -> Collective | None:
+        """The latest collective that the rank entered, finished or not."""
+        return self.collectives[-1] if self.collectives else None
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that went wrong at `t` (CLOCK_MONOTONIC) and needs evidence.
+
+    `kind`: `exit` (a rank failed), `hang` (ranks wait, and what they wait for makes no progress; `t` is the last
+    progress).
+    """
+
+    kind: Literal["exit", "hang"]
+    attempt: int
+    ranks: tuple[int, ...]
+    t: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one collector found about one rank: `data`, or the reason why there is none."""
+
+    source: str
+    rank: int
+    data: dict[str, Any] | None = None
+    unavailable: str = ""
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class AgentEnd:
+    """How the agent ended without success: what it said (`phase`, `type`, `message`), or the status of a process
+    that said nothing."""
+
+    phase: str = ""
+    type: str = ""
+    message: str = ""
+    exit: Exit | None = None
+    workers_started: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """An incident with its evidence: the whole input of a diagnosis, live or from a bundle.
+
+    `oom_kills` is the growth of the memory cgroup's `oom_kill` counter during the run, None where it cannot
+    be read. `world_size` may exceed `len(ranks)`: other nodes keep their own evidence. `now` is CLOCK_MONOTONIC when
+    the evidence was taken. `source` describes the lines at which ranks stand.
+    """
+
+    incident: Incident
+    host: str
+    world_size: int
+    ranks: tuple[RankFacts, ...]
+    oom_kills: int | None = None
+    groups: tuple[ProcessGroup, ...] = ()
+    source: tuple[SourceLine, ...] = ()
+    now: float | None = None

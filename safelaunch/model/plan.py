@@ -1,0 +1,101 @@
+"""From settings to the plan of a launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from safelaunch.model.diagnostic import Finding
+
+LaunchMode = Literal["script", "module", "no_python", "run_path"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value came from.
+
+    `source` is one of `flag`, `shell`, `profile`, `default`, `launcher`; `where` is what to look at: the flag,
+    the variable, or `file:line`.
+    """
+
+    source: Literal["flag", "shell", "profile", "default", "launcher"]
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.where}".strip()
+
+
+@dataclass(frozen=True)
+class Value:
+    """One setting and its origin."""
+
+    value: Any
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that flags, environment, profiles and defaults say, each value with its origin.
+
+    `options` holds torchrun's options and ours by argparse destination (`nproc_per_node`, `run_dir`). `env`
+    holds what the profiles set for agent and workers, after the shell has had its word. The four tables hold
+    profile keys of the same name; durations are seconds (float).
+    """
+
+    options: dict[str, Value]
+    env: dict[str, Value]
+    timeouts: dict[str, Value] = field(default_factory=dict)
+    hang: dict[str, Value] = field(default_factory=dict)
+    preflight: dict[str, Value] = field(default_factory=dict)
+    limits: dict[str, Value] = field(default_factory=dict)
+    profiles: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        """The bare value of an option."""
+        return self.options[name].value
+
+
+@dataclass(frozen=True)
+class Job:
+    """The shape of a launch, as far as a check or a rule needs it.
+
+    `nproc` is this node's number of ranks. `uses_gpu` is true when the ranks would use NCCL. `master_addr` and
+    `master_port` are set only where the user chose them; port 0 and None mean that a free port is taken.
+    `port_shared` is true where another agent of this job may listen there already (c10d with several nodes).
+    """
+
+    nproc: int
+    min_nodes: int = 1
+    max_nodes: int = 1
+    node_rank: int = 0
+    master_addr: str = ""
+    master_port: int | None = None
+    port_shared: bool = False
+    uses_gpu: bool = False
+    nproc_asked: str = ""
+    run_dir: str = ""
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """All that the supervisor's side needs to run one job on this node.
+
+    `torchrun` maps torchrun's argparse destinations to values; the agent rebuilds torch's own configuration
+    from it. `env` is added to the inherited environment. `token` marks every process of the run (variable
+    `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, on memory where possible, and gone after the run.
+    `restart_hangs` is false where a hang ends the run whatever restarts are left. Durations are seconds.
+    """
+
+    run_id: str
+    token: str
+    run_dir: str
+    scratch_dir: str
+    mode: LaunchMode
+    script: str
+    script_args: tuple[str, ...]
+    torchrun: dict[str, Any]
+    env: dict[str, str]
+    shutdown_timeout: float
+    process_group_timeout: float | None = None
+    restart_hangs: bool = True

@@ -1,0 +1,241 @@
+"""From heartbeats to a suspicion, to a notice, to the decision that a hang is one. Speak early, kill late.
+
+Everything here is arithmetic on times that are handed in, so that a test can let hours pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from safelaunch.codes import CATALOGUE
+from safelaunch.model import Case, Verdict
+from safelaunch.pulse import Pulse
+
+QUIET_S = 2.0  # no progress for so long, while it waits: worth a look. A look costs each rank some 0.1 s of one core
+CONFIRM_S = 0.7  # between two looks that must agree
+NOTICE_S = 6.0  # what can still end by itself is told after so long, and what cannot as soon as it is confirmed
+FACTOR = 5.0  # ... but not before five times the longest silence seen at the same place (as NVRx has it)
+LIMIT_S = 600.0  # ... and never later than this
+SHORT_S = 1.0  # silences below this are not worth learning
+CONCLUSIVE_ABORT_S = 10.0  # grace after a finding that nothing can reverse
+DEFAULT_ABORT_S = 600.0  # for `--on-hang abort` without a limit: torch's own timeout with NCCL
+LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that time counts for nobody
+PAUSE_LOOK_S = 10.0  # while a person is at the keyboard
+
+Step = Literal["", "look", "returned", "abort"]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What was told of a stall: `progress` is the time of the last progress of each rank when it was told."""
+
+    verdict: Verdict
+    t: float
+    since: float
+    progress: Mapping[int, float]
+
+
+@dataclass
+class HangWatch:
+    """One attempt's suspicion. `abort_after` is in seconds, None for never before the group's own timeout."""
+
+    on_hang: str = "auto"
+    abort_after: float | None = None
+    notice: Notice | None = None
+    learned: dict[str, float] = field(default_factory=dict)
+    _progress: dict[int, float] = field(default_factory=dict)
+    _silences: dict[int, tuple[str, float]] = field(default_factory=dict)
+    _sites: dict[int, str] = field(default_factory=dict)
+    _floor: float = 0.0
+    _polled: float | None = None
+    _next_look: float = 0.0
+    _suspected: tuple[str, tuple[int, ...]] | None = None
+    _until: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.on_hang in ("abort", "restart") and self.abort_after is None:
+            self.abort_after = DEFAULT_ABORT_S
+
+    def restart(self) -> None:
+        """A new attempt: what was learned stays, what was suspected goes."""
+        self.notice = self._polled = None
+        self._suspected = None
+        self._next_look = self._until = 0.0
+        self._progress, self._silences, self._sites = {}, {}, {}
+
+    def quiet(self, rank: int, now: float) -> float:
+        """Seconds without progress of a rank, as far as they count."""
+        return now - max(self._progress.get(rank, self._floor), self._floor)
+
+    def is_quiet(self, pulse: Pulse, now: float) -> bool:
+        """Whether it is worth asking where a rank stands."""
+        return bool(now - max(pulse.progress, self._floor) > SHORT_S)
+
+    def poll(self, pulses: Mapping[int, Pulse], sites: Mapping[int, str], now: float) -> Step:
+        """One round over the living ranks' pulses.
+
+        Args:
+            pulses: by rank; ranks that write none are left out.
+            sites: where each quiet rank stands: a name under which its silences are learned; empty at the start.
+            now: CLOCK_MONOTONIC.
+
+        Returns:
+            What is to be done: take a look, tell that progress is back, or end the ranks.
+        """
+        if self._polled is None or now - self._polled > LATE_S:
+            self._floor = now
+        self._polled = now
+        for rank, pulse in pulses.items():
+            self._follow(rank, pulse, sites.get(rank, ""), now)
+        if self.notice is not None:
+            if self.has_returned(pulses):
+                return "returned"
+            return "abort" if now >= self._abort_at() else ""
+        waiting = [rank for rank, pulse in pulses.items() if pulse.waiting]
+        if any(self.quiet(rank, now) >= max(QUIET_S, self._learned(rank)) for rank in waiting):
+            return "look" if now >= self._next_look else ""
+        self._suspected = None
+        return ""
+
+    def has_returned(self, pulses: Mapping[int, Pulse]) -> bool:
+        """Whether one of those that the notice is about has made progress since."""
+        before = self.notice.progress if self.notice is not None else {}
+        return any(pulses[rank].progress > t for rank, t in before.items() if rank in pulses)
+
+    def looked(self, verdict: Verdict, case: Case, paused: bool, now: float) -> bool:
+        """Take in what a look has found; true when it is time to tell it."""
+        self._polled = now  # a look takes its time, and that is not time in which we did not run
+        if paused:
+            self.pause(now)
+            return False
+        seen = (verdict.code, verdict.culprit_ranks)
+        ranks = {facts.rank: facts for facts in case.ranks}
+        quiet = min((self.quiet(rank, now) for rank in self._concerned(verdict, case)), default=0.0)
+        if verdict.code == "SL399":
+            self._suspected = None
+            self._next_look = now + max(QUIET_S, quiet)  # twice as long each time
+            return False
+        if self._suspected != seen:
+            self._suspected = seen
+            self._next_look = now + CONFIRM_S
+            return False
+        self._until = max(
+            (
+                phase.since + phase.expect_s
+                for rank in verdict.culprit_ranks
+                for phase in ranks[rank].phases
+                if phase.expect_s
+            ),
+            default=0.0,
+        )
+        limit = max([NOTICE_S, *(self._learned(rank) for rank in self._concerned(verdict, case))])
+        due = max(now + limit - quiet, self._until)
+        if not verdict.conclusive and due > now:
+            self._next_look = max(due, now + CONFIRM_S)
+            return False
+        concerned = {facts.rank: self._progress.get(facts.rank, self._floor) for facts in case.ranks if not facts.exit}
+        involved = {rank: concerned[rank] for rank in self._involved(verdict, case) if rank in concerned}
+        since = max([self._floor, *involved.values()]) if involved else now
+        self.notice = Notice(verdict, now, since, involved)
+        return True
+
+    def ends_in(self, now: float) -> float | None:
+        """Seconds until the ranks are ended as things stand; None for never."""
+        at = self._abort_at()
+        return None if at == float("inf") else max(0.0, at - now)
+
+    def pause(self, now: float) -> None:
+        """Nothing before this moment counts any more."""
+        self._floor = now
+        half = self.abort_after / 2 if self.abort_after is not None else PAUSE_LOOK_S
+        self._next_look = now + min(PAUSE_LOOK_S, half)
+
+    def postpone(self, now: float) -> None:
+        """The culprit is at work (a checkpoint that is being written): do not end it yet."""
+        self._until = now + CONCLUSIVE_ABORT_S
+
+    def returned(self, now: float) -> Notice:
+        """Progress is back: forget the suspicion, and learn how long it was."""
+        notice = self.notice
+        assert notice is not None
+        for rank in notice.verdict.culprit_ranks:
+            site = self._sites.get(rank)
+            if not site:
+                continue
+            self.learned[site] = max(self.learned.get(site, 0.0), now - notice.since)
+        self.notice = None
+        self._suspected = None
+        self._next_look = now + CONFIRM_S
+        return notice
+
+    def _follow(self, rank: int, pulse: Pulse, site: str, now: float) -> None:
+        before = self._progress.get(rank)
+        if before is not None and pulse.progress > before and rank in self._silences:
+            where, silence = self._silences.pop(rank)
+            self.learned[where] = max(self.learned.get(where, 0.0), silence)
+        self._progress[rank] = max(pulse.progress, self._progress.get(rank, 0.0))
+        silence = self.quiet(rank, now)
+        if silence > SHORT_S:
+            self._sites[rank] = site
+            if site:  # nothing is learned from the start of a program: its imports say nothing of what follows
+                self._silences[rank] = (site, silence)
+
+    def _learned(self, rank: int) -> float:
+        # Who has set a limit wants to hear of it before it has passed, whatever was normal until now.
+        most = LIMIT_S if self.abort_after is None else min(LIMIT_S, self.abort_after / 2)
+        return min(most, FACTOR * self.learned.get(self._sites.get(rank, ""), 0.0))
+
+    def _concerned(self, verdict: Verdict, case: Case) -> tuple[int, ...]:
+        """Whose silence counts: the culprits', or of those who wait where no culprit is known or alive."""
+        living = tuple(facts.rank for facts in case.ranks if facts.exit is None)
+        waiting = tuple(rank for rank in verdict.waiting if rank in living)
+        return tuple(rank for rank in verdict.culprit_ranks if rank in living) or waiting or living
+
+    def _involved(self, verdict: Verdict, case: Case) -> tuple[int, ...]:
+        """Whose progress ends the stall: the culprits', and that of those who wait for them."""
+        return tuple({*self._concerned(verdict, case), *verdict.waiting})
+
+    def limit_passed(self, now: float) -> bool:
+        """Whether the limit that somebody has set has passed since the last progress."""
+        return now >= self._limit_at()
+
+    def _limit_at(self) -> float:
+        assert self.notice is not None
+        if self.abort_after is None:
+            return float("inf")
+        return max(self.notice.since, self._floor) + self.abort_after
+
+    def _abort_at(self) -> float:
+        assert self.notice is not None
+        if self.on_hang == "report":
+            return float("inf")
+        at = self._limit_at()
+        if self.notice.verdict.conclusive:
+            at = min(at, max(self.notice.t, self._floor) + CONCLUSIVE_ABORT_S)
+        return max(at, self._until)
+
+
+def slow(notice: Notice, now: float) -> Verdict:
+    """Ranks waited for one that was late, and then it came: progress returned before anything was ended.
+
+    How it was concluded: a notice had told of ranks that wait and of the rank they wait for; then that rank, or those
+    who waited, went on. The evidence is that of the notice. A long evaluation or checkpoint on one rank looks like
+    this, and so does a stopped process that was continued.
+
+    What to do: nothing, if the wait was meant. To have it told later, give the phase a name and a limit:
+    `with safelaunch.phase("evaluate", expect="10m")`.
+    """
+    return dataclasses.replace(
+        notice.verdict,
+        code="SL501",
+        slug=CATALOGUE["SL501"].slug,
+        kind="slow",
+        summary=f"{notice.verdict.summary}; progress returned after {now - notice.since:.0f} s",
+        remedy="nothing, if the wait was meant; safelaunch.phase(name, expect=...) announces it",
+        concluded_after_s=round(now - notice.since, 3),
+        exit_code=0,
+        conclusive=False,
+    )

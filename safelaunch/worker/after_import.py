@@ -1,0 +1,68 @@
+"""Runs in: workers. Calls us back when the script has imported a module; we import none of torch ourselves."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from typing import Any, Callable, Dict, List
+
+
+def call_after_import(name: str, patch: Callable[[Any], None]) -> None:
+    """Call `patch(module)` once, when the named module has been executed, or now if it has been already. A patch that
+    fails is left out, with one warning: the script must not notice."""
+    if name in sys.modules:
+        attempt(patch, sys.modules[name])
+        return
+    if not _FINDER.patches:
+        sys.meta_path.insert(0, _FINDER)
+    _FINDER.patches.setdefault(name, []).append(patch)
+
+
+def attempt(function: Callable, *args: Any) -> Any:  # type: ignore[type-arg]
+    """Call a part of ours that may be missing from this torch; its failure is told once and costs nothing else."""
+    try:
+        return function(*args)
+    except Exception as error:
+        off(getattr(function, "func", function).__name__, error)  # a partial has no name of its own
+        return None
+
+
+def off(what: str, error: object) -> None:
+    """Tell, once for each `what`, that a part of the watching is off in this rank."""
+    if what not in _TOLD:
+        _TOLD.append(what)
+        try:
+            sys.stderr.write("safelaunch: warning[SL902]: %s is off in this rank: %r\n" % (what, error))
+        except Exception:
+            pass  # the script may have closed it
+
+
+_TOLD: List[str] = []
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self) -> None:
+        self.patches: Dict[str, List[Callable[[Any], None]]] = {}
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        patches = self.patches.pop(name, None)
+        if patches is None:
+            return None
+        if not self.patches:
+            sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module):  # type: ignore[no-untyped-def]
+            execute(module)
+            for patch in patches:
+                attempt(patch, module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_FINDER = _Finder()

@@ -1,0 +1,316 @@
+"""Runs in: workers. Records every collective, message and making of a group that the script calls from Python.
+
+Numbers are made to agree with torch's Flight Recorder: gloo counts messages between two ranks along with its
+collectives (measured with torch 2.13), which would shift the numbers of ranks that send more than others.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import weakref
+from typing import Any, Callable
+
+from safelaunch import black_box
+from safelaunch.worker.after_import import off
+from safelaunch.worker.errors import is_user_code
+from safelaunch.worker.groups import Memberships
+
+# Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
+# are made of these. Leaving a group is no collective, but it is the last word.
+COLLECTIVES = {
+    "all_reduce": (0, "tensor", 2),
+    "broadcast": (0, "tensor", 2),
+    "reduce": (0, "tensor", 3),
+    "all_gather": (1, "tensor", 2),
+    "all_gather_into_tensor": (1, "input_tensor", 2),
+    "all_gather_single": (1, "input_tensor", 2),
+    "reduce_scatter_tensor": (1, "input", 3),
+    "reduce_scatter_single": (1, "input", 3),
+    "reduce_scatter": (0, "output", 3),
+    "gather": (0, "tensor", 3),
+    "scatter": (0, "tensor", 3),
+    "all_to_all_single": (1, "input", 4),
+    "all_to_all": (-1, "", 2),
+    "all_reduce_coalesced": (-1, "", 2),
+    "all_gather_coalesced": (-1, "", 2),
+    "barrier": (-1, "", 0),
+    "destroy_process_group": (-1, "", 0),
+}
+
+# Name -> (position of the root, its keyword).
+ROOTS = {"broadcast": (1, "src"), "reduce": (1, "dst"), "gather": (2, "dst"), "scatter": (2, "src")}
+
+# Name -> keywords of the other rank: global, and within the group.
+MESSAGES = {
+    "send": ("dst", "group_dst"),
+    "isend": ("dst", "group_dst"),
+    "recv": ("src", "group_src"),
+    "irecv": ("src", "group_src"),
+}
+
+# What torch calls to carry out one of these is no second call.
+ATOMIC = {*COLLECTIVES, *MESSAGES, "monitored_barrier"}
+
+
+def record_collectives(module: Any, box: Any) -> None:
+    """Wrap what `torch.distributed` offers, so that the black box knows the latest calls."""
+    recorder = _Recorder(module, box)
+    wrappers = [(name, recorder.collective(*how, ROOTS.get(name))) for name, how in COLLECTIVES.items()]
+    wrappers += [(name, recorder.message(*how)) for name, how in MESSAGES.items()]
+    wrappers += [
+        ("init_process_group", recorder.init),
+        ("new_group", recorder.new_group),
+        ("split_group", recorder.split_group),
+        ("monitored_barrier", recorder.monitored_barrier),
+    ]
+    for name, describe in wrappers:
+        function = getattr(module, name, None)
+        if function is not None:
+            setattr(module, name, recorder.wrap(name, function, describe))
+    recorder.watch_waits(module.Work)
+
+
+class _Recorder:
+    def __init__(self, module: Any, box: Any) -> None:
+        self._module = module
+        self._box = box
+        self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
+        self._pid = os.getpid()
+        self._dtypes: dict[Any, str] = {}
+        self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
+        self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
+        self._counts: dict[Any, int] = {}
+        self._local = threading.local()
+        self._works: Any = weakref.WeakKeyDictionary()
+        self._members = Memberships(black_box.beside(box.path, box.index, "groups"), module)
+
+    # -------------------------------------------------------------------------------------------- wrapping
+
+    def wrap(self, name: str, function: Callable, describe: Callable) -> Callable:  # type: ignore[type-arg]
+        """`describe(args, kwargs)` gives what `black_box.Writer.enter` takes about the call (group, its size, number,
+        elements, type, other rank), or None for a call that is not to be recorded."""
+
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            entry = None
+            outer = getattr(self._local, "inside", "")
+            box = self._box
+            if box is not None and outer not in ATOMIC:
+                entry = self._enter(name, describe, args, kwargs)
+            if entry is None:
+                return function(*args, **kwargs)
+            self._local.inside = name
+            try:
+                result = function(*args, **kwargs)
+            except BaseException:
+                box.leave(entry[0], black_box.RAISED_AN_ERROR)
+                raise
+            finally:
+                self._local.inside = outer
+            self._left(name, entry, result)
+            return result
+
+        return recorded
+
+    def watch_waits(self, work: Any) -> None:
+        """Show that a rank waits for what it had issued: `Work.wait`."""
+        wait = work.wait
+
+        @functools.wraps(wait)
+        def waiting(this: Any, *args: Any, **kwargs: Any) -> Any:
+            box = self._box
+            entry = None
+            if box is not None and not getattr(self._local, "inside", "") and os.getpid() == self._pid:
+                try:
+                    call = self._works.get(this)
+                    entry = box.again(*call) if call is not None else None
+                except Exception as error:
+                    self._give_up(error)
+            if entry is None:
+                return wait(this, *args, **kwargs)
+            status = black_box.RAISED_AN_ERROR
+            try:
+                result = wait(this, *args, **kwargs)
+                status = black_box.DONE
+            finally:
+                box.leave(entry, status)
+            return result
+
+        work.wait = waiting
+
+    def _enter(self, name: str, describe: Callable, args: Any, kwargs: Any) -> Any:  # type: ignore[type-arg]
+        if os.getpid() != self._pid:
+            return None  # a forked child must not write into its parent's slot
+        try:
+            what = describe(args, kwargs)
+            if what is None:
+                return None
+            group, size, seq, numel, dtype, peer = what
+            frame = sys._getframe(2)
+            while frame.f_back is not None and self._is_library(frame.f_code.co_filename):
+                frame = frame.f_back
+            code = frame.f_code
+            call = (name, group, size, seq, numel, dtype, code.co_filename, frame.f_lineno, code.co_name, peer)
+            return self._box.enter(*call), call
+        except Exception as error:
+            self._give_up(error)
+            return None
+
+    def _left(self, name: str, entry: Any, result: Any) -> None:
+        try:
+            place, call = entry
+            if isinstance(result, self._module.Work):
+                self._works[result] = (place, call)
+                self._box.leave(place, black_box.ISSUED)
+            else:
+                self._box.leave(place)
+            if name in MESSAGES or name == "monitored_barrier":
+                self._note_shift(name)
+            elif name in ("init_process_group", "new_group", "split_group"):
+                self._members.update()
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Off for good: a record with gaps would mislead."""
+        box, self._box = self._box, None
+        if box is not None:  # else somebody has given up already
+            box.pulse.record_lost()
+        off("the record of collectives", error)
+
+    def _is_library(self, file: str) -> bool:
+        return file.startswith(self._torch) or not is_user_code(file)
+
+    # -------------------------------------------------------------------------------------------- describing
+
+    def collective(self, position: int, keyword: str, group_at: int, root: Any) -> Callable:  # type: ignore[type-arg]
+        """Describes a collective by the places of its tensor, its group and its root."""
+
+        def describe(args: Any, kwargs: Any) -> Any:
+            tensor = args[position] if 0 <= position < len(args) else kwargs.get(keyword)
+            group = self._group(args[group_at] if group_at < len(args) else kwargs.get("group"))
+            if group is None:
+                return None
+            name = self._name(group)
+            number = self._number(group)
+            if number is None:
+                return None
+            seq = number + 1 - self._shift.get(name, 0)
+            peer = None
+            if root is not None:
+                peer = args[root[0]] if root[0] < len(args) else kwargs.get(root[1])
+                if peer is None and kwargs.get("group_" + root[1]) is not None:
+                    peer = self._module.get_global_rank(group, kwargs["group_" + root[1]])
+            return (name, group.size(), seq, *self._shape(tensor), _rank(peer))
+
+        return describe
+
+    def message(self, by_rank: str, by_group_rank: str) -> Callable:  # type: ignore[type-arg]
+        """Describes a message by its other rank; messages between two ranks are numbered for themselves."""
+
+        def describe(args: Any, kwargs: Any) -> Any:
+            group = self._group(args[2] if len(args) > 2 else kwargs.get("group"))
+            if group is None:
+                return None
+            peer = args[1] if len(args) > 1 else kwargs.get(by_rank)
+            within = args[4] if len(args) > 4 else kwargs.get(by_group_rank)
+            if peer is None and within is not None:
+                peer = self._module.get_global_rank(group, within)
+            name = self._name(group)
+            self._local.before = self._number(group)
+            self._local.group = group
+            seq = self._next((by_rank, name, peer))
+            return (name, group.size(), seq, *self._shape(args[0] if args else kwargs.get("tensor")), _rank(peer))
+
+        return describe
+
+    def monitored_barrier(self, args: Any, kwargs: Any) -> Any:
+        """Not in the Flight Recorder, and made of messages: its meetings are numbered for themselves."""
+        group = self._group(args[0] if args else kwargs.get("group"))
+        if group is None:
+            return None
+        self._local.before = self._number(group)
+        self._local.group = group
+        name = "%s:monitored_barrier" % self._name(group)
+        self._members.add(name, self._module.get_process_group_ranks(group))
+        return (name, group.size(), self._next(name), -1, "", -1)
+
+    def init(self, *_: Any) -> Any:
+        """All ranks of the job meet in `init_process_group`."""
+        self._box.pulse.uses_groups()
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        self._members.add("init", range(size))
+        return ("init", size, self._next("init"), -1, "", -1)
+
+    def new_group(self, args: Any, kwargs: Any) -> Any:
+        """The members of a new group meet in `new_group`; every rank calls it, in the same order."""
+        ranks = args[0] if args else kwargs.get("ranks")
+        members = list(ranks) if ranks is not None else list(range(self._module.get_world_size()))
+        name = "new_group #%d" % self._next("new_group")
+        if self._module.get_rank() not in members:
+            return None
+        self._members.add(name, members)
+        return (name, len(members), 1, -1, "", -1)
+
+    def split_group(self, args: Any, kwargs: Any) -> Any:
+        """All members of the parent meet in `split_group`."""
+        parent = self._group(args[0] if args else kwargs.get("parent_pg"))
+        if parent is None:
+            return None
+        name = "%s:split_group" % self._name(parent)
+        self._members.add(name, self._module.get_process_group_ranks(parent))
+        return (name, parent.size(), self._next(name), -1, "", -1)
+
+    @staticmethod
+    def _number(group: Any) -> Any:
+        """The group's sequence number, or None where it keeps none (`new_group(backend="gloo")` beside "cpu:gloo");
+        its collectives are then left to the Flight Recorder."""
+        try:
+            return group._get_sequence_number_for_group()
+        except RuntimeError:
+            return None
+
+    def _group(self, group: Any) -> Any:
+        """The group itself, or None where there is none yet or this rank is no member: the call itself will say so."""
+        if group is None:
+            group = self._module._world.default_pg
+        return None if isinstance(group, int) else group
+
+    def _name(self, group: Any) -> str:
+        name = str(group.group_name)
+        if not self._members.knows(name):
+            self._members.update()
+        return name
+
+    def _shape(self, tensor: Any) -> tuple[int, str]:
+        numel = getattr(tensor, "numel", None)
+        dtype = getattr(tensor, "dtype", None)
+        if dtype not in self._dtypes:
+            self._dtypes[dtype] = str(dtype or "").replace("torch.", "")
+        return (numel() if numel is not None else -1), self._dtypes[dtype]
+
+    def _next(self, key: Any) -> int:
+        self._counts[key] = self._counts.get(key, 0) + 1
+        return self._counts[key]
+
+    def _note_shift(self, name: str) -> None:
+        """Whether messages take numbers is asked once for each group, and not measured again: another thread could be
+        making a collective at the same moment."""
+        group, before = self._local.group, self._local.before
+        self._local.group = None
+        group_name = str(group.group_name)
+        key = (group_name, name == "monitored_barrier")  # which is made of several messages
+        if before is None:
+            return
+        if key not in self._takes:
+            taken = group._get_sequence_number_for_group() - before
+            # The recorder counts a monitored barrier as two, however many messages it is made of (torch 2.13).
+            self._takes[key] = taken - 2 if key[1] and taken else taken
+        self._shift[group_name] = self._shift.get(group_name, 0) + self._takes[key]
+
+
+def _rank(peer: Any) -> int:
+    return peer if isinstance(peer, int) else -1

@@ -1,0 +1,34 @@
+"""Runs in: workers. Who belongs to which process group, written down as each group is made.
+
+torch's Flight Recorder names groups, and with gloo forgets their members.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Iterable, Set
+
+
+class Memberships:
+    """Appends a JSON line `{"name", "ranks"}` for each group to a file that the supervisor reads."""
+
+    def __init__(self, path: str, module: Any) -> None:
+        self._path = path
+        self._module = module
+        self._known: Set[str] = set()
+
+    def knows(self, name: str) -> bool:
+        return name in self._known
+
+    def add(self, name: str, ranks: Iterable[int]) -> None:
+        """Write down one group, once."""
+        if name not in self._known:
+            self._known.add(name)
+            with open(self._path, "a") as file:
+                file.write(json.dumps({"name": name, "ranks": sorted(ranks)}) + "\n")
+
+    def update(self) -> None:
+        """Write down the groups that torch knows and we do not."""
+        for group, ranks in list(self._module._world.pg_group_ranks.items()):
+            if not isinstance(group, int):  # a group that this rank is no member of
+                self.add(str(group.group_name), ranks)

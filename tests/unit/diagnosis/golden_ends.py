@@ -1,0 +1,80 @@
+"""Golden cases of a rank that has ended in good order, and of peers that wait for it and notice nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from hang_scenes import ASLEEP, INIT, call, done, elsewhere, hang, in_cpp, recv, waiting, world
+from scenes import STEP, T, called_exit, exited, shutting_down
+
+from safelaunch.model import Case, ProcessGroup, RankFacts
+
+Golden = dict[str, tuple[Case, Expected]]
+
+
+def ended(number: int, *calls: object, code: str | None = None) -> RankFacts:
+    """A rank that has exited with 0 after these calls, by a call of exit or at the end of its script."""
+    facts = dataclasses.replace(
+        elsewhere(number, ASLEEP, STEP, before=calls),
+        stack=None,
+        stacks=(),
+        kernel=None,
+        recorded=None,
+        beat_age_s=None,  # type: ignore[arg-type]
+    )
+    facts = called_exit(facts, code) if code is not None else shutting_down(facts)
+    return exited(facts, 0, T + 0.05)
+
+
+def cases() -> Golden:
+    """All of them by name."""
+    part = ProcessGroup("3", (1, 2, 3))
+    inner = call(seq=5, group="3", size=3)
+    entering = call("init_process_group", 1, group="init", at=INIT)
+    everyone = (ProcessGroup("init", (0, 1, 2, 3)),)
+    late = elsewhere(2, ASLEEP, STEP)
+    return {
+        "hang-exited-of-the-world": (
+            hang(*(waiting(n, call()) for n in range(3)), ended(3, done(call(), 11), code="0")),
+            Expected("SL408", (3,), place(STEP), conclusive=True, mentions=("exited with 0",)),
+        ),
+        "hang-exited-of-a-subgroup": (
+            hang(
+                waiting(0, call()),
+                *(waiting(n, inner) for n in (1, 2)),
+                ended(3, done(inner, 4)),
+                groups=(world(), part),
+            ),
+            Expected("SL408", (3,), conclusive=True, mentions=("exited with 0",)),
+        ),
+        "hang-exited-before-init": (
+            hang(*(waiting(n, entering) for n in range(3)), ended(3, code="0"), groups=everyone),
+            Expected("SL408", (3,), place(STEP), conclusive=True),
+        ),
+        "hang-exited-sender": (
+            hang(ended(0), waiting(1, recv(0, size=2))),
+            Expected("SL408", (0,), conclusive=True, mentions=("a peer",)),
+        ),
+        "hang-exited-before-backward": (
+            hang(*(in_cpp(waiting(n, call(at=None))) for n in range(3)), ended(3, done(call(), 11))),
+            Expected("SL408", (3,), conclusive=True),
+        ),
+        # Rank 0 left in good order, and nobody waits for it: the subgroup waits for rank 2.
+        "hang-exited-and-not-missed": (
+            hang(
+                ended(0, done(call(), 11)),
+                *(
+                    waiting(n, inner) if n != 2 else dataclasses.replace(late, collectives=(done(inner, 4),))
+                    for n in (1, 2, 3)
+                ),
+                groups=(world(), part),
+            ),
+            Expected("SL301", (2,), place(STEP), conclusive=False),
+        ),
+        # Both at once: the one that has gone can never come.
+        "hang-exited-beside-a-late-rank": (
+            hang(waiting(0, call()), waiting(1, call()), late, ended(3, done(call(), 11))),
+            Expected("SL408", (3,), conclusive=True),
+        ),
+    }

@@ -1,0 +1,375 @@
+"""Golden cases of one rank that does not come, for every reason, and in every shape of waiting."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from hang_scenes import (
+    ASLEEP,
+    BUSY,
+    COMPUTING,
+    FETCH,
+    FOR_CHILD,
+    IDLE,
+    IN_D,
+    INIT,
+    ITEM,
+    LOADER_HERE,
+    LOADER_WAIT,
+    LOCKED,
+    POLLING,
+    READING,
+    SAVE,
+    SETUP,
+    STOPPED,
+    call,
+    done,
+    elsewhere,
+    hang,
+    in_cpp,
+    in_torch,
+    library,
+    loader_worker,
+    recv,
+    send,
+    stack,
+    waiting,
+    world,
+)
+from scenes import DATA, LOOP, MODEL, STEP, TORCH, TRAIN, T
+
+from safelaunch.model import Case, Collective, Kernel, Location, Phase, ProcessGroup, RankFacts
+
+Golden = dict[str, tuple[Case, Expected]]
+
+DOWNLOAD = Location(DATA, 77, "download")
+TOKENIZE = Location(DATA, 52, "tokenize")
+EVALUATE = Location(TRAIN, 140, "evaluate")
+
+
+def among(culprit: RankFacts, size: int = 4) -> Case:
+    """All other ranks wait for the culprit in the world's all_reduce #12."""
+    return hang(*(culprit if n == culprit.rank else waiting(n, call(size=size)) for n in range(size)))
+
+
+def _away() -> Golden:
+    joins = elsewhere(2, LOCKED, library("threading.py", 1116, "join"), STEP)
+    downloader = stack(9102, DOWNLOAD, library("threading.py", 975, "run"), name="Thread-1")
+    requests = (library("socket.py", 706, "readinto"), library("http/client.py", 286, "_read_status"), DOWNLOAD)
+    waits = (library("subprocess.py", 1264, "wait"), library("subprocess.py", 349, "call"), STEP)
+    named = ("rank 2", "3 peers")
+    return {
+        "hang-sleep": (
+            among(elsewhere(2, ASLEEP, STEP)),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=(*named, "sleeps in train_step")),
+        ),
+        "hang-sleep-of-rank-0-of-two": (
+            among(elsewhere(0, ASLEEP, STEP), size=2),
+            Expected("SL301", (0,), place(STEP), conclusive=False, mentions=("a peer waits",)),
+        ),
+        "hang-socket": (
+            among(elsewhere(2, Kernel("S", "sk_wait_data", "recvfrom", "socket:[98311]"), *requests)),
+            Expected("SL301", (2,), place(DOWNLOAD), conclusive=False, mentions=("recvfrom() on socket:[98311]",)),
+        ),
+        "hang-poll": (
+            among(elsewhere(2, POLLING, library("selectors.py", 415, "select"), DOWNLOAD)),
+            Expected("SL301", (2,), place(DOWNLOAD), conclusive=False, mentions=("polls", "download")),
+        ),
+        "hang-lock": (
+            among(elsewhere(2, LOCKED, STEP)),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("waits for a lock",)),
+        ),
+        # It joins a thread of its own: the line that matters is that thread's.
+        "hang-thread-of-its-own": (
+            among(dataclasses.replace(joins, stacks=(*joins.stacks, downloader))),
+            Expected("SL301", (2,), place(DOWNLOAD), conclusive=False),
+        ),
+        "hang-subprocess": (
+            among(elsewhere(2, FOR_CHILD, *waits)),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("waits for a process of its own",)),
+        ),
+        "hang-computing": (
+            among(elsewhere(2, COMPUTING, TOKENIZE, STEP)),
+            Expected("SL301", (2,), place(TOKENIZE), conclusive=False, mentions=("computes in tokenize",)),
+        ),
+        # `if rank == 0: evaluate()`, as a phase of the script's own.
+        "hang-phase-of-the-script": (
+            among(elsewhere(0, COMPUTING, EVALUATE, phase="evaluate")),
+            Expected("SL301", (0,), place(EVALUATE), conclusive=False, mentions=("evaluate",)),
+        ),
+        "hang-compile": (
+            among(
+                elsewhere(2, COMPUTING, Location(f"{TORCH}/_dynamo/convert_frame.py", 1, "f"), STEP, phase="compile")
+            ),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("compiles since 8 s",)),
+        ),
+        "hang-two-late-ranks": (
+            hang(waiting(0, call()), elsewhere(1, ASLEEP, STEP), elsewhere(2, ASLEEP, DOWNLOAD), waiting(3, call())),
+            Expected(
+                "SL301", (1, 2), place(STEP), conclusive=False, mentions=("ranks 1 and 2", "2 peers", "data.py:77")
+            ),
+        ),
+    }
+
+
+def _held() -> Golden:
+    regex = library("re/__init__.py", 176, "search")
+    reaches = (library("multiprocessing/connection.py", 430, "_poll"), FETCH)
+    nfs = Kernel("D", "nfs_wait_bit_killable", "read", "/mnt/nfs/shard-17")
+    children = (loader_worker(5101, *IDLE), loader_worker(5102, *BUSY, kernel=nfs))
+    loading = elsewhere(2, POLLING, *reaches, *LOADER_WAIT, phase="loader", children=children)
+    stuck_in_call = dataclasses.replace(waiting(2, call()), kernel=STOPPED, state="T", beat_age_s=8.0, recorded=None)
+    return {
+        "hang-stopped": (
+            among(elsewhere(2, STOPPED, STEP, beat_age_s=8.0)),
+            Expected("SL304", (2,), place(STEP), conclusive=False, mentions=("kill -CONT 4102", "stopped")),
+        ),
+        # Its threads would have to carry the data: those who came later wait for it all the same.
+        "hang-stopped-inside": (
+            among(stuck_in_call),
+            Expected("SL304", (2,), place(LOOP), conclusive=False, mentions=("is stopped",)),
+        ),
+        "hang-gil": (
+            among(elsewhere(2, COMPUTING, regex, TOKENIZE, STEP, beat_age_s=7.9)),
+            Expected("SL305", (2,), place(TOKENIZE), conclusive=False, mentions=("GIL", "8 s")),
+        ),
+        # In C that sleeps: the state is S, and only the beat tells that nobody else runs.
+        "hang-gil-asleep": (
+            among(elsewhere(2, ASLEEP, Location(MODEL, 40, "forward"), STEP, beat_age_s=7.9)),
+            Expected("SL305", (2,), (MODEL, 40), conclusive=False, mentions=("GIL",)),
+        ),
+        "hang-uninterruptible": (
+            among(elsewhere(2, IN_D, SAVE)),
+            Expected(
+                "SL306",
+                (2,),
+                place(SAVE),
+                conclusive=False,
+                mentions=("uninterruptible", "openat() on /mnt/nfs/ckpt/step-11.pt", "rpc_wait_bit_killable"),
+            ),
+        ),
+        "hang-uninterruptible-loader-worker": (
+            among(loading),
+            Expected(
+                "SL306",
+                (2,),
+                place(ITEM),
+                conclusive=False,
+                mentions=("read() on /mnt/nfs/shard-17", "pid 5102", "nfs_wait_bit_killable"),
+            ),
+        ),
+    }
+
+
+def _loaders() -> Golden:
+    workers = [loader_worker(5100 + n, *IDLE) for n in range(4)]
+    workers[2] = loader_worker(5102, *BUSY, kernel=READING)
+    waits = elsewhere(2, POLLING, *LOADER_WAIT, phase="loader", children=tuple(workers))
+    idle = tuple(loader_worker(5100 + n, *IDLE) for n in range(2))
+    issued = call(seq=12, issued=True, t=T)
+    last = dataclasses.replace(done(issued), issued=True)
+    return {
+        "hang-loader-of-the-rank-itself": (
+            among(elsewhere(3, READING, *LOADER_HERE, phase="loader")),
+            Expected("SL307", (3,), place(ITEM), conclusive=False, mentions=("DataLoader", "read() on /data/shard-17")),
+        ),
+        "hang-loader-worker": (
+            among(waits),
+            Expected(
+                "SL307",
+                (2,),
+                place(ITEM),
+                conclusive=False,
+                mentions=("pid 5102", "read() on /data/shard-17", f"{FETCH.file}:{FETCH.line}"),
+            ),
+        ),
+        "hang-loader-workers-idle": (
+            among(dataclasses.replace(waits, children=idle)),
+            Expected("SL307", (2,), place(FETCH), conclusive=False, mentions=("none of them holds the batch",)),
+        ),
+        # It has issued #12, whose data its library moves without it, and then asked for a batch; its peers are in #13.
+        "hang-loader-after-issued-collective": (
+            hang(
+                *(waiting(n, done(issued), call(seq=13)) for n in range(3)),
+                elsewhere(3, READING, *LOADER_HERE, phase="loader", before=(done(call(), 11), last)),
+            ),
+            Expected("SL307", (3,), place(ITEM), conclusive=False, mentions=("never entered all_reduce #13",)),
+        ),
+        "hang-checkpoint": (
+            among(
+                elsewhere(
+                    0,
+                    Kernel("S", "", "fsync", "/ckpt/step-11.pt"),
+                    Location(f"{TORCH}/serialization.py", 890, "save"),
+                    SAVE,
+                    phase="checkpoint save",
+                )
+            ),
+            Expected(
+                "SL308", (0,), place(SAVE), conclusive=False, mentions=("checkpoint save since 8 s", "/ckpt/step-11.pt")
+            ),
+        ),
+        "hang-checkpoint-load": (
+            among(
+                elsewhere(
+                    1, READING, Location(f"{TORCH}/serialization.py", 1500, "load"), SETUP, phase="checkpoint load"
+                )
+            ),
+            Expected("SL308", (1,), place(SETUP), conclusive=False, mentions=("checkpoint load",)),
+        ),
+    }
+
+
+def _init() -> Golden:
+    entering = call("init_process_group", 1, group="init", at=INIT)
+    late = elsewhere(2, POLLING, library("ssl.py", 1134, "read"), SETUP, before=())
+    groups = (ProcessGroup("init", (0, 1, 2, 3)),)
+    making = call("new_group", 1, group="new_group #1", at=INIT)
+    before = (done(call(), 11),)
+    return {
+        "hang-init": (
+            hang(*(waiting(n, entering) for n in (0, 1)), late, waiting(3, entering), groups=groups),
+            Expected("SL309", (2,), place(SETUP), conclusive=False, mentions=("never called init_process_group",)),
+        ),
+        "hang-init-of-two": (
+            hang(
+                waiting(0, entering), elsewhere(1, ASLEEP, SETUP, before=()), late, waiting(3, entering), groups=groups
+            ),
+            Expected("SL309", (1, 2), place(SETUP), conclusive=False, mentions=("ranks 1 and 2",)),
+        ),
+        "hang-init-stopped": (
+            hang(
+                waiting(0, entering),
+                waiting(1, entering),
+                elsewhere(2, STOPPED, SETUP, before=(), beat_age_s=8.0),
+                waiting(3, entering),
+                groups=groups,
+            ),
+            Expected("SL304", (2,), place(SETUP), conclusive=False),
+        ),
+        "hang-new-group": (
+            hang(
+                *(waiting(n, *before, making) for n in (0, 1)),
+                elsewhere(2, ASLEEP, STEP),
+                waiting(3, *before, making),
+                groups=(world(), ProcessGroup("new_group #1", (0, 1, 2, 3))),
+            ),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("new_group",)),
+        ),
+    }
+
+
+def _shapes() -> Golden:
+    pair = ProcessGroup("3", (2, 3))
+    in_pair = call(seq=5, group="3", size=2)
+    busy = [elsewhere(n, COMPUTING, STEP) for n in range(2)]
+    grid = (world(), *(ProcessGroup(n, r) for n, r in (("1", (0, 1)), ("2", (2, 3)), ("3", (0, 2)), ("4", (1, 3)))))
+    inner = ProcessGroup("5", (0, 1, 2))
+    asleep = elsewhere(3, ASLEEP, STEP, before=())
+    of_three = call(seq=4, group="5", size=3)
+    sends = dataclasses.replace(waiting(1, send(0, size=2)), kernel=LOCKED)
+    return {
+        "hang-subgroup": (
+            hang(
+                *busy,
+                waiting(2, in_pair),
+                elsewhere(3, ASLEEP, STEP, before=(done(in_pair, 4),)),
+                groups=(world(), pair),
+            ),
+            Expected("SL301", (3,), place(STEP), conclusive=False, mentions=("a peer waits",)),
+        ),
+        # Rows and columns: 2 waits in its row and 1 in its column for 3; 0 waits for 1.
+        "hang-several-groups": (
+            hang(
+                waiting(0, call(seq=5, group="1", size=2)),
+                waiting(1, call(seq=7, group="4", size=2)),
+                waiting(2, call(seq=5, group="2", size=2)),
+                elsewhere(
+                    3, ASLEEP, STEP, before=(done(call(seq=6, group="4", size=2)), done(call(seq=4, group="2", size=2)))
+                ),
+                groups=grid,
+            ),
+            Expected("SL301", (3,), place(STEP), conclusive=False, mentions=("2 peers",)),
+        ),
+        "hang-message-chain": (
+            hang(waiting(0, recv(2)), waiting(1, recv(2)), waiting(2, recv(3)), asleep),
+            Expected("SL301", (3,), place(STEP), conclusive=False, mentions=("has not sent what rank 2 waits for",)),
+        ),
+        "hang-message-below-a-collective": (
+            hang(waiting(0, of_three), waiting(1, of_three), waiting(2, recv(3)), asleep, groups=(world(), inner)),
+            Expected("SL301", (3,), place(STEP), conclusive=False, mentions=("has not sent what rank 2 waits for",)),
+        ),
+        "hang-send-without-receiver": (
+            hang(elsewhere(0, ASLEEP, STEP, before=()), sends),
+            Expected("SL301", (0,), place(STEP), conclusive=False, mentions=("has not received what rank 1",)),
+        ),
+        # DDP's backward: its all_reduce is begun by C++, and Python's record ends before it.
+        "hang-collective-of-cpp": (
+            hang(
+                *(in_cpp(waiting(n, call(at=None))) for n in (0, 1)),
+                elsewhere(2, ASLEEP, STEP),
+                in_cpp(waiting(3, call(at=None))),
+            ),
+            Expected(
+                "SL301", (2,), place(STEP), conclusive=False, mentions=("never entered all_reduce #12", "3 peers")
+            ),
+        ),
+        "hang-collective-of-cpp-without-any-of-python": (
+            hang(
+                *(_only_recorded(in_cpp(waiting(n, call(at=None)))) for n in (0, 1, 2)),
+                _only_recorded(elsewhere(3, READING, *LOADER_HERE, phase="loader")),
+            ),
+            Expected(
+                "SL307", (3,), place(ITEM), conclusive=False, mentions=("never entered all_reduce #12", "3 peers")
+            ),
+        ),
+        "hang-late-rank-of-a-larger-job": (
+            hang(
+                *(waiting(n, call(size=8)) for n in (0, 1)),
+                elsewhere(2, ASLEEP, STEP),
+                waiting(3, call(size=8)),
+                world_size=8,
+            ),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("3 peers",)),
+        ),
+        **_threads(),
+    }
+
+
+def _only_recorded(facts: RankFacts) -> RankFacts:
+    return dataclasses.replace(facts, collectives=())
+
+
+def _threads() -> Golden:
+    """Ranks with a second thread that makes collectives."""
+    main = stack(4102, library("threading.py", 1116, "join"), FETCH)
+    second = stack(4102, STEP, library("threading.py", 975, "run"), thread=9102, name="Thread-1")
+    from_thread: tuple[Collective, ...] = (dataclasses.replace(done(call(), 11), thread=9102),)
+    culprit = elsewhere(2, LOCKED, before=from_thread)
+    helper = dataclasses.replace(call("all_gather", 3, group="7", at=SAVE), thread=9103)
+    background = ProcessGroup("7", (0, 1, 2, 3))
+    sleeper = elsewhere(3, ASLEEP, STEP, before=(done(call(), 11), helper))
+    in_helper = stack(4103, in_torch("all_gather"), SAVE, thread=9103, name="Thread-2")
+    return {
+        "hang-collectives-of-a-second-thread": (
+            among(dataclasses.replace(culprit, stack=second, stacks=(main, second))),
+            Expected("SL301", (2,), place(STEP), conclusive=False),
+        ),
+        # A helper that waits in a background group does not excuse the main thread.
+        "hang-beside-a-background-group": (
+            hang(
+                *(waiting(n, call()) for n in range(3)),
+                dataclasses.replace(
+                    sleeper, stacks=(*sleeper.stacks, in_helper), phases=(Phase("async save", T, thread=9103),)
+                ),
+                groups=(world(), background),
+            ),
+            Expected("SL301", (3,), place(STEP), conclusive=False, mentions=("sleeps",)),
+        ),
+    }
+
+
+def cases() -> Golden:
+    """All of them by name."""
+    return {**_away(), **_held(), **_loaders(), **_init(), **_shapes()}

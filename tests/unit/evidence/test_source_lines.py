@@ -1,0 +1,173 @@
+"""What stands around a line of the user's program; the files are read by a real child process."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from safelaunch.evidence import source_lines
+from safelaunch.model import Location, SourceLine, Stack
+
+PROGRAM = """\
+import torch.distributed as dist
+
+def main(rank, loader, steps):
+    for epoch in range(3):
+        for batch in loader:
+            loss = step(batch)
+            if rank == 0:
+                print(loss)
+            elif rank == 1:
+                dist.all_reduce(
+                    loss,
+                )
+            else:
+                dist.barrier()
+        else:
+            dist.barrier()
+    while steps > 0:
+        steps -= 1
+    else:
+        done()
+
+def outer():
+    for item in things:
+        @decorated(
+            item)
+        def inner(): return item
+        def other():
+            if item:
+                return 1
+        items = [
+            work(x)
+            for x in item
+        ]
+
+async def with_all():
+    try:
+        with lock:
+            async for x in source:
+                match x:
+                    case 1 if x:
+                        value = (
+                            first() if rank == 0
+                            else second()
+                        )
+    except ValueError:
+        if (a and
+                b):
+            dist.barrier()
+    finally:
+        x = one() if quick else two()
+"""
+
+DIFFICULT = "# " + "x" * 200 + "\x0c\x1c\n\nif True:\n    work()\n"
+
+
+def describe(file: Path | str, *lines: int, seconds: float = 30) -> list[SourceLine]:
+    frames = tuple(Location(str(file), line, "f") for line in lines)
+    return list(source_lines.describe([Stack(frames, "py-spy")], seconds))
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+EPOCHS, BATCHES = (4, 16), (5, 14)
+
+
+@pytest.mark.parametrize(
+    ("text", "loops", "conditions"),
+    [
+        ("for epoch in", [(4, 16)], []),  # the head of a loop is where it fetches
+        ("for batch in", [(4, 16), (5, 14)], []),
+        ("loss = step", [(4, 16), (5, 14)], []),
+        ("if rank == 0:", [(4, 16), (5, 14)], []),
+        ("print(loss)", [(4, 16), (5, 14)], [(7, "rank == 0")]),
+        ("elif rank == 1", [(4, 16), (5, 14)], [(7, "else of: rank == 0")]),
+        ("loss,", [(4, 16), (5, 14)], [(7, "else of: rank == 0"), (9, "rank == 1")]),
+        ("dist.barrier()", [(4, 16), (5, 14)], [(7, "else of: rank == 0"), (9, "else of: rank == 1")]),
+        ("    dist.barrier()\n    while", [(4, 16)], []),
+        ("while steps", [(17, 18)], []),
+        ("steps -= 1", [(17, 18)], [(17, "steps > 0")]),
+        ("done()", [], [(17, "else of: steps > 0")]),
+        ("item)", [(23, 33)], []),  # a decorator runs where the function is defined
+        ("def inner", [], []),
+        ("return 1", [], [(28, "item")]),
+        ("work(x)", [(23, 33)], []),
+        ("first()", [(38, 44)], [(42, "rank == 0")]),
+        ("else second()", [(38, 44)], [(42, "else of: rank == 0")]),
+        ("dist.barrier()\n    finally", [], [(46, "a and b")]),
+        ("x = one()", [], [(50, "quick")]),  # on one line: which branch runs cannot be seen
+        ("import torch", [], []),
+    ],
+)
+def test_loops_and_conditions_around_a_line(
+    program: Path, text: str, loops: list[tuple[int, int]], conditions: list[tuple[int, str]]
+) -> None:
+    line = PROGRAM[: PROGRAM.index(text) + len(text) - len(text.lstrip())].count("\n") + 1
+
+    (found,) = describe(program, line)
+    assert (found.file, found.line) == (str(program), line)
+    assert found.text == PROGRAM.splitlines()[line - 1].strip()
+    assert (list(found.loops), list(found.conditions)) == (loops, conditions)
+
+
+def test_a_file_that_is_no_python_has_lines_only(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("for x in y:\n    print 'hello'\n")
+
+    assert describe(file, 2) == [SourceLine(str(file), 2, "print 'hello'")]
+
+
+def test_lines_are_counted_as_python_does(tmp_path: Path) -> None:
+    file = tmp_path / "difficult.py"
+    file.write_text(DIFFICULT)
+    first, last = describe(file, 1, 4)
+
+    assert len(first.text) == 120
+    assert (last.text, last.conditions) == ("work()", ((3, "True"),))
+
+
+def test_what_cannot_be_read_is_left_out(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00" * 100)
+    missing = [Stack((Location(str(tmp_path / name), 1),), "py-spy") for name in ("gone.py", "binary.py")]
+    beyond = Stack((Location(str(program), 999), Location(str(program), 4), Location(str(program), 0)), "py-spy")
+
+    assert [found.line for found in source_lines.describe([*missing, beyond], 30)] == [4]
+
+
+def test_only_the_users_own_code_is_read() -> None:
+    stack = Stack(
+        (
+            Location("<string>", 1),
+            Location(os.__file__, 1),
+            Location(sysconfig.get_path("purelib") + "/torch/nn/module.py", 1),
+            Location("/usr/lib/python3/dist-packages/yaml/__init__.py", 1),
+            Location("/opt/safelaunch/worker/collectives.py", 1),
+        ),
+        "py-spy",
+    )
+    assert source_lines.describe([stack], 30) == ()
+
+
+def test_each_line_is_asked_once_and_not_too_many(program: Path) -> None:
+    lines = [min(line, 50) for line in range(1, 200)]
+
+    assert [found.line for found in describe(program, *lines, *lines)] == list(range(1, 51))
+
+
+def test_a_file_that_hangs_costs_its_own_lines(program: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "dead.py")
+    stacks = [Stack((Location(str(file), 1),), "py-spy") for file in (program, tmp_path / "dead.py")]
+    begun = time.monotonic()
+
+    assert [found.file for found in source_lines.describe(stacks, 2.0)] == [str(program)]
+    assert time.monotonic() - begun < 10

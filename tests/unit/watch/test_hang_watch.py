@@ -1,0 +1,490 @@
+"""The decisions of the hang watch: when to look, when to speak, when to end, and what is no hang."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+from clock import LATE, LEFT, ROUND_S, START, UNTOLD, Beats, Run, names, waiting_run, when
+
+from safelaunch.codes import CATALOGUE
+from safelaunch.model import Phase
+from safelaunch.watch.hang import (
+    CONCLUSIVE_ABORT_S,
+    CONFIRM_S,
+    DEFAULT_ABORT_S,
+    FACTOR,
+    LATE_S,
+    LIMIT_S,
+    NOTICE_S,
+    PAUSE_LOOK_S,
+    QUIET_S,
+    HangWatch,
+    slow,
+)
+
+CONFIRMED = QUIET_S + CONFIRM_S  # the second look, at the earliest
+HOUR = 3600.0
+
+# ---------------------------------------------------------------------------------------------- looks and notices
+
+
+def test_nothing_before_it_is_quiet() -> None:
+    run = waiting_run()
+
+    assert run.go(QUIET_S - ROUND_S) == []
+    assert run.go(ROUND_S) == [(QUIET_S, "look")]
+
+
+def test_ranks_that_move_are_never_looked_at() -> None:
+    assert waiting_run().go(HOUR, moving=(0, 1, 2)) == []
+
+
+def test_one_quiet_waiter_is_enough_for_a_look() -> None:
+    assert names(waiting_run().go(QUIET_S, moving=(1, 2, 3))) == ["look"]
+
+
+def test_what_nothing_can_end_is_told_as_soon_as_it_is_confirmed() -> None:
+    events = waiting_run(verdict=LEFT, on_hang="report").go(20)
+
+    assert names(events) == ["look", "look", "notice"]
+    assert CONFIRMED <= events[-1][0] < CONFIRMED + ROUND_S
+
+
+def test_what_may_still_end_is_told_later() -> None:
+    events = waiting_run().go(60)
+
+    assert names(events)[-2:] == ["look", "notice"]
+    assert when(events, "notice") == [NOTICE_S]
+    assert len(when(events, "look")) <= 3
+
+
+@pytest.mark.parametrize("other", [{"code": "SL307"}, {"culprit_ranks": (2,)}])
+def test_two_looks_that_disagree_tell_nothing(other: dict[str, object]) -> None:
+    run = waiting_run(verdict=LEFT)
+    run.go(QUIET_S)
+    run.verdict = dataclasses.replace(LEFT, **other)  # type: ignore[arg-type]
+
+    events = run.go(CONFIRM_S + ROUND_S)
+    assert names(events) == ["look"]
+    assert names(run.go(CONFIRM_S + ROUND_S)) == ["look", "notice"]
+
+
+def test_what_cannot_be_told_is_looked_at_less_and_less_often() -> None:
+    events = waiting_run(verdict=UNTOLD).go(300)
+
+    assert set(names(events)) == {"look"}
+    looks = when(events, "look")
+    assert len(looks) <= 8
+    gaps = [later - earlier for earlier, later in pairwise(looks)]
+    assert gaps == sorted(gaps)
+
+
+def test_it_is_told_once_the_evidence_is_there() -> None:
+    run = waiting_run(verdict=UNTOLD)
+    run.go(20)
+    run.verdict = LATE
+
+    assert names(run.go(40))[-1] == "notice"
+
+
+def test_the_notice_knows_since_when() -> None:
+    run = waiting_run(on_hang="report")
+    run.pulses[3].progress = START + 1.0
+    run.go(30)
+
+    assert run.watch.notice is not None
+    assert run.watch.notice.verdict == run.told()
+    assert run.watch.notice.since == START + 1.0
+    assert run.watch.notice.t == START + 1.0 + NOTICE_S
+
+
+# ---------------------------------------------------------------------------------------------- what is no hang
+
+
+def test_ten_minutes_of_generation_on_one_rank_are_nobodys_business() -> None:
+    run = Run(HangWatch())  # nobody is inside a collective
+
+    assert run.go(600) == []
+
+
+def test_generation_beside_ranks_that_work_on() -> None:
+    run = Run(HangWatch())
+
+    assert run.go(600, moving=(1, 2, 3)) == []
+
+
+def test_a_pipeline_whose_last_rank_moves_is_well() -> None:
+    # Ranks 0 to 2 wait for it, each for the next, much longer than anything is usually waited for.
+    run = waiting_run()
+
+    assert when(run.go(600, moving=(3,)), "notice") == []
+    stopped = run.now
+    told = when(run.go(20), "notice")
+    assert told == [stopped - START + NOTICE_S]
+
+
+def test_progress_before_the_notice_starts_anew() -> None:
+    run = waiting_run()
+    run.go(NOTICE_S - 1)
+    run.moved(0, 1, 2, 3)
+
+    again = run.now - START
+    events = run.go(NOTICE_S)
+    assert when(events, "look")[0] == again + QUIET_S
+    assert when(events, "notice") == [again + NOTICE_S]
+
+
+def test_a_rank_that_waits_and_goes_on_in_another_group_ends_no_stall() -> None:
+    run = waiting_run(on_hang="report")
+    run.groups[0] = "1"  # ranks 1 and 2 wait for rank 3 in group 0
+    events = run.go(60, moving=(0,))
+
+    assert when(events, "notice") == [NOTICE_S]
+    assert when(events, "returned") == []
+
+
+def test_time_in_which_we_did_not_run_counts_for_nobody() -> None:
+    run = waiting_run(verdict=LEFT)
+    run.now += HOUR  # a suspended laptop
+
+    assert run.go(QUIET_S) == []
+    assert names(run.go(CONFIRM_S + 2 * ROUND_S)) == ["look", "look", "notice"]
+
+
+def test_a_round_that_came_a_little_late_changes_nothing() -> None:
+    run = waiting_run()
+    run.now += LATE_S - ROUND_S
+
+    assert names(run.go(ROUND_S)) == ["look"]
+
+
+def test_a_first_round_knows_nothing_of_what_was_before() -> None:
+    run = Run(HangWatch(), now=START + HOUR)
+    for rank in (0, 1, 2):
+        run.pulses[rank].waiting = True
+
+    assert run.go(QUIET_S - ROUND_S) == []
+    assert names(run.go(ROUND_S)) == ["look"]
+
+
+# ---------------------------------------------------------------------------------------------- learned limits
+
+
+def silence(run: Run, seconds: float, *ranks: int) -> None:
+    """All stand still for so long, and go on."""
+    run.go(seconds)
+    run.moved(*(ranks or run.pulses))
+    run.poll()
+
+
+def test_a_place_that_is_often_slow_is_given_time() -> None:
+    run = waiting_run()
+    run.sites = dict.fromkeys(range(4), "all_reduce train.py:61")
+    silence(run, 4)
+    again = run.now - START
+
+    told = when(run.go(100), "notice")
+    assert len(told) == 1
+    assert FACTOR * 3.5 <= told[0] - again <= FACTOR * 4 + CONFIRM_S + ROUND_S
+
+
+def test_the_longest_silence_counts() -> None:
+    run = waiting_run()
+    run.sites = dict.fromkeys(range(4), "all_reduce train.py:61")
+    for seconds in (2.0, 4.0, 1.5):
+        silence(run, seconds)
+    again = run.now - START
+
+    assert when(run.go(100), "notice")[0] - again >= FACTOR * 3.5
+
+
+def test_another_place_is_not_given_time() -> None:
+    run = waiting_run()
+    run.sites = dict.fromkeys(range(4), "loader train.py:58")
+    silence(run, 4)
+    run.sites = dict.fromkeys(range(4), "all_reduce train.py:61")
+    again = run.now - START
+
+    assert when(run.go(100), "notice") == [again + NOTICE_S]
+
+
+def test_nothing_is_learned_from_the_start() -> None:
+    run = waiting_run()  # no site: imports
+    silence(run, 5)
+    again = run.now - START
+
+    assert when(run.go(100), "notice") == [again + NOTICE_S]
+    assert run.watch.learned == {}
+
+
+def test_nothing_is_learned_from_short_silences() -> None:
+    run = waiting_run()
+    run.sites = dict.fromkeys(range(4), "all_reduce train.py:61")
+    for _ in range(50):
+        silence(run, 0.75)
+
+    assert run.watch.learned == {}
+
+
+def test_there_is_an_end_to_patience() -> None:
+    run = waiting_run(on_hang="report")
+    run.watch.learned["evaluate"] = 5000.0
+    run.sites = dict.fromkeys(range(4), "evaluate")
+
+    told = when(run.go(2 * LIMIT_S), "notice")
+    assert len(told) == 1
+    assert LIMIT_S <= told[0] <= LIMIT_S + CONFIRM_S + ROUND_S
+
+
+def test_a_wait_that_was_told_and_ended_is_learned() -> None:
+    run = waiting_run()
+    run.sites = dict.fromkeys(range(4), "evaluate")
+    silence(run, 60)
+    again = run.now - START
+
+    assert names(run.events)[-1] == "returned"
+    told = when(run.go(400), "notice")
+    assert len(told) == 1
+    assert FACTOR * 59 <= told[0] - again <= FACTOR * 60 + 1
+
+
+# ---------------------------------------------------------------------------------------------- progress returns
+
+
+@pytest.mark.parametrize("rank", [3, 0])
+def test_progress_of_the_culprit_or_of_a_waiter_ends_a_notice(rank: int) -> None:
+    run = waiting_run()
+    run.go(20)
+    run.resume = False
+    run.moved(rank)
+
+    assert names(run.go(ROUND_S)) == ["returned"]
+    notice = run.watch.returned(run.now)
+    assert run.watch.notice is None
+    verdict = slow(notice, run.now)
+    assert (verdict.code, verdict.slug, verdict.kind) == ("SL501", CATALOGUE["SL501"].slug, "slow")
+    assert (verdict.exit_code, verdict.conclusive, verdict.culprit_ranks) == (0, False, (3,))
+    assert verdict.concluded_after_s == 20.25
+    assert "20 s" in verdict.summary
+
+
+def test_progress_of_a_rank_that_has_nothing_to_do_with_it_ends_nothing() -> None:
+    run = Run(HangWatch(on_hang="report"))
+    run.wait(0, 1)  # rank 2 computes on its own
+    run.go(20)
+
+    assert run.go(20, moving=(2,)) == []
+
+
+def test_after_a_return_the_next_silence_is_judged_anew() -> None:
+    run = waiting_run()
+    run.go(20)
+    run.moved(*run.pulses)
+    events = run.go(20)
+
+    assert names(events)[0] == "returned"
+    assert names(events)[-1] == "notice"
+
+
+# ---------------------------------------------------------------------------------------------- the end
+
+
+def ended(run: Run, seconds: float = 2 * HOUR) -> list[float]:
+    """When the ranks are to be ended, told at the first time only."""
+    return when(run.go(seconds), "abort")[:1]
+
+
+def test_auto_ends_what_nothing_else_can_end() -> None:
+    run = waiting_run(verdict=LEFT)
+    told = when(run.go(5), "notice")[0]
+
+    assert ended(run) == [told + CONCLUSIVE_ABORT_S]
+
+
+def test_auto_ends_nothing_that_may_still_go_on() -> None:
+    run = waiting_run()
+
+    assert ended(run) == []
+    assert run.watch.ends_in(run.now) is None
+
+
+@pytest.mark.parametrize("on_hang", ["auto", "abort", "restart"])
+def test_a_limit_counts_from_the_last_progress(on_hang: str) -> None:
+    assert ended(waiting_run(on_hang=on_hang, abort_after=120.0)) == [120.0]
+
+
+@pytest.mark.parametrize("on_hang", ["abort", "restart"])
+def test_abort_without_a_limit_has_torchs_own(on_hang: str) -> None:
+    assert ended(waiting_run(on_hang=on_hang)) == [DEFAULT_ABORT_S]
+
+
+def test_a_limit_shorter_than_the_notice_ends_at_the_notice() -> None:
+    assert ended(waiting_run(on_hang="abort", abort_after=2.0))[0] == pytest.approx(NOTICE_S, abs=2 * ROUND_S)
+
+
+def test_what_nothing_can_end_does_not_wait_for_the_limit() -> None:
+    run = waiting_run(verdict=LEFT, on_hang="abort", abort_after=300.0)
+
+    assert ended(run)[0] < 20
+
+
+@pytest.mark.parametrize("verdict", [LATE, LEFT])
+@pytest.mark.parametrize("abort_after", [None, 5.0])
+def test_report_never_ends_anything(verdict: object, abort_after: float | None) -> None:
+    run = waiting_run(verdict=verdict, on_hang="report", abort_after=abort_after)
+
+    assert ended(run) == []
+    assert run.watch.notice is not None
+    assert run.watch.ends_in(run.now) is None
+
+
+def test_how_long_is_left() -> None:
+    run = waiting_run(abort_after=120.0)
+    run.go(20)
+
+    assert run.watch.ends_in(run.now) == 100.0
+
+
+def test_a_culprit_at_work_is_given_more_time() -> None:
+    run = waiting_run(abort_after=60.0)
+    run.go(60)
+    assert names(run.events)[-1] == "abort"
+    run.watch.postpone(run.now)
+
+    assert ended(run) == [60 + CONCLUSIVE_ABORT_S]
+
+
+def test_a_late_round_of_ours_delays_the_end() -> None:
+    run = waiting_run(abort_after=60.0)
+    run.go(20)
+    run.now += HOUR
+    again = run.now + ROUND_S - START
+
+    assert ended(run) == [again + 60]
+
+
+def test_a_late_round_of_ours_delays_the_end_of_what_nothing_can_end() -> None:
+    run = waiting_run(verdict=LEFT)
+    run.go(5)
+    run.now += HOUR
+
+    assert run.go(ROUND_S) == []
+
+
+# ---------------------------------------------------------------------------------------------- a person at work
+
+
+def test_nothing_is_told_while_a_person_is_at_work() -> None:
+    run = waiting_run(verdict=LEFT, on_hang="abort")
+    run.paused = True
+    events = run.go(600)
+
+    assert set(names(events)) == {"look"}
+    assert len(events) <= 600 / PAUSE_LOOK_S + 2
+
+
+def test_the_clock_starts_again_when_the_person_has_gone() -> None:
+    run = waiting_run()
+    run.paused = True
+    run.go(60)
+    run.paused = False
+    last = run.events[-1][0]
+
+    told = when(run.go(60), "notice")
+    assert len(told) == 1
+    assert told[0] >= last + NOTICE_S
+
+
+def test_a_short_limit_is_looked_after_more_often() -> None:
+    run = waiting_run(on_hang="abort", abort_after=4.0)
+    run.paused = True
+
+    assert len(run.go(40)) >= 40 / 4.0
+
+
+@pytest.mark.parametrize("verdict", [LATE, LEFT])
+def test_a_person_who_comes_after_the_notice_stops_the_clock(verdict: object) -> None:
+    run = waiting_run(verdict=verdict, on_hang="abort", abort_after=60.0)
+    run.go(80 if verdict is LATE else 20)
+    assert names(run.events)[-1] == "abort"
+    run.watch.pause(run.now)
+
+    # Whoever asks every quarter of a second looks at all ranks each time.
+    assert run.go(5) == []
+
+
+# ---------------------------------------------------------------------------------------------- announced phases
+
+
+def evaluating(expect: float, **watch: object) -> Run:
+    run = waiting_run(**watch)  # type: ignore[arg-type]
+    run.phases[3] = Phase("evaluate", START, expect)
+    return run
+
+
+def test_an_announced_phase_may_take_its_time() -> None:
+    events = evaluating(60.0).go(200)
+
+    assert when(events, "notice") == [60.0]
+    assert len(when(events, "look")) <= 4
+
+
+def test_an_announced_phase_is_not_ended_before_its_time() -> None:
+    assert ended(evaluating(300.0, on_hang="abort", abort_after=60.0))[0] == pytest.approx(300.0, abs=ROUND_S)
+
+
+def test_a_phase_without_a_limit_announces_nothing() -> None:
+    assert when(evaluating(0.0).go(60), "notice") == [NOTICE_S]
+
+
+def test_only_the_culprits_phase_counts() -> None:
+    run = waiting_run()
+    run.phases[0] = Phase("evaluate", START, 600.0)
+
+    assert when(run.go(60), "notice") == [NOTICE_S]
+
+
+# ---------------------------------------------------------------------------------------------- attempts
+
+
+def test_a_new_attempt_forgets_suspicion_and_keeps_what_was_learned() -> None:
+    run = waiting_run(verdict=LEFT)
+    run.watch.learned["evaluate"] = 7.0
+    run.go(5)
+    assert run.watch.notice is not None
+    run.watch.restart()
+    run.wait(0, 1, 2)
+    run.moved(3)
+
+    assert run.watch.notice is None
+    assert run.watch.learned == {"evaluate": 7.0}
+    again = run.now - START
+    assert when(run.go(5), "look")[0] == again + ROUND_S + QUIET_S  # counted from the first round of the attempt
+
+
+def test_ranks_of_a_new_attempt_are_not_blamed_for_the_old() -> None:
+    run = waiting_run(verdict=LEFT)
+    run.go(QUIET_S + ROUND_S)  # suspected, not told
+    run.watch.restart()
+    run.wait(0, 1, 2)
+    run.moved(3)
+
+    assert names(run.go(ROUND_S + QUIET_S)) == ["look"]
+
+
+def test_a_rank_that_ended_takes_no_part() -> None:
+    run = waiting_run()
+    for rank in (0, 1, 2):
+        del run.pulses[rank]
+
+    assert run.go(600) == []
+
+
+def test_a_rank_that_came_late_is_no_progress_of_the_others() -> None:
+    run = waiting_run(on_hang="report")
+    run.go(20)
+    run.pulses[4] = Beats(run.now, False)
+
+    assert run.go(10) == []
