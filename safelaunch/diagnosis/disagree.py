@@ -5,24 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.failures import LEAVING, LIBRARY, TORCH_DISTRIBUTED, user_frame
-from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.failures import LEAVING, is_user_code, user_frame
+from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.waits import (
     Graph,
     Wait,
     arrival,
     blocked_in,
     canonical,
-    confirmed,
     differs,
+    final,
     graph,
     is_message,
-    main_blocked,
     stack_of,
     threads_inside,
 )
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine, Verdict
+from safelaunch.model import Case, Collective, RankFacts, SourceLine, Verdict
 
 CLOSING = {"barrier", LEAVING}  # what programs do after their loop
 
@@ -83,7 +82,7 @@ def different_operation(case: Case) -> Verdict | None:
         because=because,
         remedy="make the same collectives in the same order on all ranks",
         confidence="high" if named and (code == "SL302" or case.source) else "medium",
-        conclusive=all(confirmed(*pair) and main_blocked(pair[0]) for side in sides for pair in side),
+        conclusive=final(itertools.chain(*sides)),
         waiting=voters,
     )
 
@@ -119,7 +118,7 @@ def departed(case: Case) -> Verdict | None:
         because=(*_counts(case, tuple(left)), *waiters(case, found)),
         remedy="all ranks must make the same number of steps: look for uneven data or an early return",
         confidence="high",
-        conclusive=all(confirmed(ranks[w.rank], w.call) and main_blocked(ranks[w.rank]) for w in blocked),
+        conclusive=final((ranks[wait.rank], wait.call) for wait in blocked),
         waiting={wait.rank for wait in blocked},
     )
 
@@ -148,9 +147,8 @@ def deadlock(case: Case) -> Verdict | None:
     named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 else ()
     if named and (named[0] not in found.cycle or _usual_message(case, found, named[0])):
         named = ()
+    ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
-    facts = next(facts for facts in case.ranks if facts.rank == first.rank)
-    place = first.call.location or user_frame(stack_of(facts, first.thread))
     return hang_verdict(
         case,
         "SL311",
@@ -158,14 +156,12 @@ def deadlock(case: Case) -> Verdict | None:
         if named
         else f"{names(found.cycle)} wait for one another in a circle",
         named,
-        location=place,
+        location=place_of(case, first),
         call=first.call,
         because=waiters(case, found),
         remedy="use the groups in the same order on all ranks, and let one side of two send first",
         confidence="medium" if named else "high",
-        conclusive=all(
-            confirmed(f, w.call) and main_blocked(f) for f in case.ranks for w in found.waits if w.rank == f.rank
-        ),
+        conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=found.cycle,
     )
 
@@ -257,14 +253,10 @@ def _made_before(facts: RankFacts, call: Collective) -> bool:
 def _frames(facts: RankFacts, call: Collective) -> list[tuple[str, int, str]]:
     """The user's frames of a rank that is inside a call, outermost first."""
     stack = stack_of(facts, call.thread)
-    frames = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if _is_user(f)]
+    frames = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if is_user_code(f)]
     if not frames and call.location is not None:
         frames = [(call.location.file, call.location.line, call.location.function)]
     return frames
-
-
-def _is_user(frame: Location) -> bool:
-    return not LIBRARY.search(frame.file) and not TORCH_DISTRIBUTED.search(frame.file)
 
 
 def _apart(one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]) -> int | None:

@@ -37,13 +37,14 @@ def early_exit(case: Case) -> Verdict | None:
     first = left[0]
     if found and found[0].t + SIMULTANEOUS_S < departure(first):
         return None  # the peers were in trouble before it left
-    missed = {rank for wait in graph(case).waits for rank in wait.gone} if case.incident.kind == "hang" else set()
-    if not found and not missed & {facts.rank for facts in left}:
+    waits = graph(case).waits if case.incident.kind == "hang" else ()
+    missed = {rank for wait in waits for rank in wait.gone} & {facts.rank for facts in left}
+    if not found and not missed:
         return None
     if missed:
         left = [facts for facts in left if facts.rank in missed]
         first = left[0]
-    held = {wait.rank for wait in graph(case).waits if missed & set(wait.gone)}
+    held = {wait.rank for wait in waits if missed & set(wait.gone)}
     ranks = tuple(facts.rank for facts in left)
     last = last_collective(first)
     latest = first.last_collective

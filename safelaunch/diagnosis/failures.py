@@ -240,9 +240,14 @@ def _signature(failure: Failure) -> object:
 def user_frame(stack: Stack | None) -> Location | None:
     """The innermost line of a stack that belongs to the user's program."""
     for frame in stack.frames if stack else ():
-        if not LIBRARY.search(frame.file) and not TORCH_DISTRIBUTED.search(frame.file):
+        if is_user_code(frame):
             return frame
     return None
+
+
+def is_user_code(frame: Location) -> bool:
+    """Whether a frame belongs to the user's program: not the standard library, not installed, not torch.distributed."""
+    return not LIBRARY.search(frame.file) and not TORCH_DISTRIBUTED.search(frame.file)
 
 
 def secondary(case: Case, culprits: tuple[int, ...]) -> tuple[int, ...]:

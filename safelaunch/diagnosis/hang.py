@@ -122,8 +122,7 @@ def waiters(case: Case, found: Graph) -> tuple[str, ...]:
     now = case.now or case.incident.t
     meetings: dict[tuple[str, str, str], list[Wait]] = {}
     for wait in found.waits:
-        place = wait.call.location or _stack_place(case, wait)
-        meetings.setdefault((wait.call.group, label(wait.call), _at(place)), []).append(wait)
+        meetings.setdefault((wait.call.group, label(wait.call), _at(place_of(case, wait))), []).append(wait)
     lines = []
     several = len({wait.call.group for wait in found.waits if not unrecorded(wait.call)}) > 1
     for (_, what, where), waits in sorted(meetings.items(), key=lambda item: -len(item[1])):
@@ -166,7 +165,10 @@ def _at(location: Location | None) -> str:
     return f" at {location.file}:{location.line}" if location is not None else ""
 
 
-def _stack_place(case: Case, wait: Wait) -> Location | None:
+def place_of(case: Case, wait: Wait) -> Location | None:
+    """The line at which a rank waits: that of the call, else where its stack leaves the user's program."""
+    if wait.call.location is not None:
+        return wait.call.location
     facts = next(facts for facts in case.ranks if facts.rank == wait.rank)
     return user_frame(stack_of(facts, wait.thread))
 

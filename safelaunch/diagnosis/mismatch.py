@@ -6,7 +6,7 @@ from collections import Counter
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.failures import LEAVING, SIGABRT, current_calls, primary, secondary, unexplained
-from safelaunch.diagnosis.waits import confirmed, main_blocked
+from safelaunch.diagnosis.waits import final
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
@@ -115,7 +115,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         if code == "SL410"
         else "look for a collective under a condition that differs between ranks",
         exit_code=EXIT_HANG if hangs else EXIT_SCRIPT_FAILED,
-        conclusive=hangs and all(confirmed(f, c) and main_blocked(f) for f, c in meeting),
+        conclusive=hangs and final(meeting),
         waiting=tuple(f.rank for f, _ in meeting) if hangs else (),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.failures import LIBRARY, TORCH_DISTRIBUTED, user_frame
+from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
 from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, Stack
 
@@ -199,7 +199,7 @@ def _idle(child: Child) -> bool:
     for frame in child.stack.frames:
         if frame.function == "_worker_loop":
             return True
-        if frame.function.endswith("fetch") or not (LIBRARY.search(frame.file) or TORCH_DISTRIBUTED.search(frame.file)):
+        if frame.function.endswith("fetch") or is_user_code(frame):
             return False
     return False
 

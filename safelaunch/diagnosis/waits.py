@@ -214,6 +214,12 @@ def main_blocked(facts: RankFacts) -> bool:
     return any(INSIDE_TORCH.search(f"{f.file}:{f.function}") for stack in main for f in stack.frames)
 
 
+def final(waits: Iterable[tuple[RankFacts, Collective]]) -> bool:
+    """Whether these ranks are blocked in these calls for good, as far as it may end them without being asked: each is
+    so by two sources, and with its main thread."""
+    return all(confirmed(facts, call) and main_blocked(facts) for facts, call in waits)
+
+
 def _in_backward(facts: RankFacts) -> bool:
     return any(
         "_engine_run_backward" in frame.function for stack in threads_inside(facts) for frame in stack.frames[:3]

@@ -113,7 +113,8 @@ class HangWatch:
             return False
         seen = (verdict.code, verdict.culprit_ranks)
         ranks = {facts.rank: facts for facts in case.ranks}
-        quiet = min((self.quiet(rank, now) for rank in self._concerned(verdict, case)), default=0.0)
+        concerned = self._concerned(verdict, case)
+        quiet = min((self.quiet(rank, now) for rank in concerned), default=0.0)
         if verdict.code == "SL399":
             self._suspected = None
             self._next_look = now + max(QUIET_S, quiet)  # twice as long each time
@@ -131,13 +132,14 @@ class HangWatch:
             ),
             default=0.0,
         )
-        limit = max([NOTICE_S, *(self._learned(rank) for rank in self._concerned(verdict, case))])
+        limit = max([NOTICE_S, *(self._learned(rank) for rank in concerned)])
         due = max(now + limit - quiet, self._until)
         if not verdict.conclusive and due > now:
             self._next_look = max(due, now + CONFIRM_S)
             return False
-        concerned = {facts.rank: self._progress.get(facts.rank, self._floor) for facts in case.ranks if not facts.exit}
-        involved = {rank: concerned[rank] for rank in self._involved(verdict, case) if rank in concerned}
+        # Whose progress ends the stall: the culprits', and that of those who wait for them.
+        living = {*concerned, *verdict.waiting} & {facts.rank for facts in case.ranks if facts.exit is None}
+        involved = {rank: self._progress.get(rank, self._floor) for rank in living}
         since = max([self._floor, *involved.values()]) if involved else now
         self.notice = Notice(verdict, now, since, involved)
         return True
@@ -154,7 +156,8 @@ class HangWatch:
         self._next_look = now + min(PAUSE_LOOK_S, half)
 
     def postpone(self, now: float) -> None:
-        """The culprit is at work (a checkpoint that is being written): do not end it yet."""
+        """Not yet: the culprit is at work (a checkpoint that is being written), or what was told as final no longer
+        looks so."""
         self._until = now + CONCLUSIVE_ABORT_S
 
     def returned(self, now: float) -> Notice:
@@ -193,10 +196,6 @@ class HangWatch:
         living = tuple(facts.rank for facts in case.ranks if facts.exit is None)
         waiting = tuple(rank for rank in verdict.waiting if rank in living)
         return tuple(rank for rank in verdict.culprit_ranks if rank in living) or waiting or living
-
-    def _involved(self, verdict: Verdict, case: Case) -> tuple[int, ...]:
-        """Whose progress ends the stall: the culprits', and that of those who wait for them."""
-        return tuple({*self._concerned(verdict, case), *verdict.waiting})
 
     def limit_passed(self, now: float) -> bool:
         """Whether the limit that somebody has set has passed since the last progress."""
