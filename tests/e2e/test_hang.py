@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from frozen_disk import Unavailable, frozen_disk
 from harness import FAULTS, SAFELAUNCH, Ended, environment, launch, newest_run, start, survivors, wait_for_lines
 
 HANG = FAULTS / "hang.py"
@@ -120,6 +121,29 @@ def test_the_culprit_and_nobody_else_is_named(fault: Fault, tmp_path: Path) -> N
         stack = (ended.run_dir / f"incident-0/evidence/rank_{rank:03d}/stack.txt").read_text()
         assert fault.program.name in stack
     assert survivors(ended.run_dir, within_s=5) == []
+
+
+@pytest.mark.rig
+def test_a_rank_that_sleeps_in_the_kernel_holds_up_nobody(tmp_path: Path) -> None:
+    command = [*SAFELAUNCH, "--nproc-per-node", "4", *QUICKLY, str(HANG), "frozen_disk", "2"]
+    log = tmp_path / "log"
+    try:
+        with frozen_disk(tmp_path) as disk, log.open("w") as file:  # the rank would keep a pipe open
+            env = environment(FROZEN_DISK=str(disk))
+            code = subprocess.run(command, cwd=tmp_path, env=env, stdout=file, stderr=file, timeout=90).returncode
+    except Unavailable as refused:
+        pytest.skip(f"no frozen disk: {refused}")
+
+    ended = Ended(code, "", log.read_text(), newest_run(tmp_path))
+    print(ended.err)
+    assert ended.code == 124, ended.err
+    assert (ended.verdict["code"], ended.verdict["culprit_ranks"]) == ("SL306", [2]), ended.err
+    assert ended.verdict["location"]["function"] == "frozen_disk"
+    assert f"uninterruptible sleep in the kernel: openat() on {disk}/model.pt" in ended.err
+    assert "even SIGKILL does not end" in ended.err
+    for rank in (0, 1, 3):
+        assert HANG.name in (ended.run_dir / f"incident-0/evidence/rank_{rank:03d}/stack.txt").read_text()
+    assert survivors(ended.run_dir, within_s=5) == []  # it went when the disk was thawed
 
 
 GONE = ("out_of_data_and_destroy", "out_of_data_destroy_and_upload", "exit_0_in_pairs", "exit_0_in_pairs_held")
