@@ -12,9 +12,9 @@ from safelaunch.cli.node import DEADLINE_S, FULL_DEADLINE_S, wanted_by
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError
 from safelaunch.preflight import runner
-from safelaunch.preflight.host import Host
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.shape import ranks_here, uses_gpu
-from safelaunch.preflight.sizes import plural
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
 from safelaunch.settings.resolve import resolve_profiles
@@ -27,9 +27,9 @@ def run(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     layers = resolve_profiles(options.profile, os.environ)
-    preflight = {path[1:]: value.value for path, value in layers.values.items() if path[0] == "preflight"}
+    preflight = {key: value.value for key, value in layers.table("preflight").items()}
     wanted = wanted_by(layers.table("limits"), layers.table("preflight"))
-    full = options.full or preflight.get(("mode",)) == "full"
+    full = options.full or preflight.get("mode") == "full"
     host = Host(Job(nproc=1), wanted=wanted)
     begin = host.monotonic()
     try:
@@ -43,8 +43,8 @@ def run(argv: list[str]) -> int:
     report = runner.run(
         host,
         full=full,
-        deadline_s=preflight.get(("deadline",)) or (FULL_DEADLINE_S if full else DEADLINE_S),
-        severity={path[1]: level for path, level in preflight.items() if path[0] == "severity"},
+        deadline_s=preflight.get("deadline") or (FULL_DEADLINE_S if full else DEADLINE_S),
+        severity=preflight.get("severity", {}),
     )
     device = "GPUs" if host.job.uses_gpu else "CPU"
     return _print(report, options, f"{plural(host.job.nproc, 'rank')} on {device}")

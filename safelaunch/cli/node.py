@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from safelaunch.model import Job, PreflightReport, SafelaunchError, Settings, Value
 from safelaunch.preflight import runner
-from safelaunch.preflight.host import Host, Wanted
+from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.shape import ranks_here, uses_gpu
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
@@ -38,11 +38,14 @@ def check_node(settings: Settings, run_dir: str, environ: Mapping[str, str], *, 
 def wanted_by(limits: Mapping[str, Value], preflight: Mapping[str, Value]) -> Wanted:
     """What the profiles ask of a node beyond our own estimates."""
 
+    thresholds = preflight["thresholds"].value if "thresholds" in preflight else {}
+
     def number(table: Mapping[str, Value], key: str) -> int | None:
         value = table[key].value if key in table else None
         return value if isinstance(value, int) else None  # `auto` is no number
 
-    return Wanted(number(limits, "nofile"), number(preflight, "min_free_disk"), number(preflight, "min_shm"))
+    sizes = (number(limits, "nofile"), number(preflight, "min_free_disk"), number(preflight, "min_shm"))
+    return Wanted(*sizes, thresholds)
 
 
 def _job(settings: Settings, host: Host, run_dir: str) -> Job:

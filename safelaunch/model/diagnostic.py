@@ -24,10 +24,14 @@ class Diagnostic:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Diagnostic):
-    """One result of a check. `unchecked` (could not look, `because` says why) is never a pass."""
+    """One result of a check. `unchecked` (could not look, `because` says why) is never a pass.
+
+    `where` names what is at fault in full, such as a GPU with its UUID and PCI address, or a node.
+    """
 
     severity: Severity
     check: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)

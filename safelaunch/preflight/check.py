@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from safelaunch.model import Finding, Severity
-from safelaunch.preflight.host import Host
+from safelaunch.preflight.machine.host import Host
 
 
 @dataclass(frozen=True)

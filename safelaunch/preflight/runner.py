@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from safelaunch.model import Finding, PreflightReport, Severity
 from safelaunch.preflight import CHECKS
 from safelaunch.preflight.check import Check
-from safelaunch.preflight.host import Host
+from safelaunch.preflight.machine.host import Host
 
 # Severities that a profile may change, and to what. A pass, a note and "could not look" stay what they are.
 FAULTS = ("warning", "error")

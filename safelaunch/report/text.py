@@ -33,11 +33,12 @@ def diagnostic(
     Args:
         item: what to print.
         severity: overrides the finding's own; a bare diagnostic is an error.
-        location: text after `-->`, left out when empty.
+        location: text after `-->`; a finding's own `where` by default, left out when empty.
         fields: further `= name: text` lines, printed between `because` and `help`.
         palette: colours.
     """
     severity = severity or (item.severity if isinstance(item, Finding) else "error")
+    location = location or (item.where if isinstance(item, Finding) else "")
     head = palette.paint(STYLES[severity], f"{severity}[{item.code}]")
     lines = [f"{head}: {palette.paint('strong', printable(item.summary))}"]
     if location:

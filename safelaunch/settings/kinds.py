@@ -63,6 +63,18 @@ def integer(minimum: int, maximum: int | None = None) -> Kind:
     return Kind(f"a whole number, {bounds}", read, (int,))
 
 
+def number(minimum: float) -> Kind:
+    """A number that is not below a bound."""
+
+    def read(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value) or value < minimum:
+            raise ValueError(text)
+        return value
+
+    return Kind(f"a number, {minimum:g} or more", read, (int, float))
+
+
 def choice(*words: str) -> Kind:
     """One word of a list."""
 

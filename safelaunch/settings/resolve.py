@@ -33,8 +33,15 @@ class Layers:
     values: dict[KeyPath, Value]
 
     def table(self, name: str) -> dict[str, Value]:
-        """The settings directly in one table, by key."""
-        return {path[1]: value for path, value in self.values.items() if path[0] == name and len(path) == 2}
+        """The settings of one table, by key; a table inside it is one value, a dict."""
+        found: dict[str, Value] = {}
+        for path, value in self.values.items():
+            if path[0] == name and len(path) == 2:
+                found[path[1]] = value
+            elif path[0] == name:
+                inner = found[path[1]].value if path[1] in found else {}
+                found[path[1]] = Value({**inner, path[2]: value.value}, value.origin)
+        return found
 
 
 def resolve(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
@@ -68,10 +75,6 @@ def _tables(layers: Layers, chosen: Mapping[str, Value]) -> dict[str, dict[str, 
     for path, dest in schema.OPTION_OF.items():
         if path[0] in tables:
             tables[path[0]][path[1]] = chosen[dest]
-    severity = {path[2]: value for path, value in layers.values.items() if path[:2] == ("preflight", "severity")}
-    if severity:
-        levels = {code: value.value for code, value in severity.items()}
-        tables["preflight"]["severity"] = Value(levels, list(severity.values())[-1].origin)
     return tables
 
 

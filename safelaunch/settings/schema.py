@@ -13,6 +13,7 @@ from safelaunch.settings import kinds, own, torchrun
 from safelaunch.settings.kinds import Kind
 from safelaunch.settings.spelling import did_you_mean
 from safelaunch.settings.toml_lines import KeyPath
+from safelaunch.thresholds import THRESHOLDS
 
 Where = Callable[[KeyPath], str]  # "file:line" of a key
 
@@ -46,6 +47,8 @@ PROFILE = Table(
                 "deadline": kinds.DURATION,
                 "min_free_disk": kinds.SIZE,
                 "min_shm": kinds.SIZE,
+                "full_every": kinds.DURATION,
+                "thresholds": Table({name: kinds.number(0) for name in THRESHOLDS}),
                 "severity": Table(
                     {
                         code: kinds.choice("off", "note", "warning", "error")

@@ -21,7 +21,7 @@ from safelaunch.codes import CATALOGUE
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
-BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations"}
+BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds"}
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
 LAYERS: dict[str, set[str]] = {
@@ -31,13 +31,14 @@ LAYERS: dict[str, set[str]] = {
     "codes": set(),
     "procfs": set(),
     "durations": set(),
+    "thresholds": set(),
     "black_box": {"pulse"},
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
-    "settings": {"model", "codec", "codes", "durations"},
+    "settings": {"model", "codec", "codes", "durations", "thresholds"},
     "cluster": {"model", "codes"},
-    "preflight": {"model", "codec", "codes"},
+    "preflight": {"model", "codec", "codes", "thresholds"},
     "launch": {"model", "codec", "codes", "procfs", "files"},
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse"},
@@ -49,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
 }
 
 # Programs of their own: started as child processes, they answer on their own streams.
-PROGRAMS = {"preflight/collective_probe.py", "preflight/nvml_probe.py", "evidence/source_probe.py",
+PROGRAMS = {"preflight/active/collective_probe.py", "preflight/machine/nvml_probe.py", "evidence/source_probe.py",
             "agent/__main__.py", "__main__.py"}  # fmt: skip
 
 # What a rule may use: no files, no processes, no clock, no environment.
@@ -215,14 +216,15 @@ def test_codes_are_catalogued_and_the_catalogue_is_used() -> None:
 def public_functions(folder: str) -> list[tuple[Path, ast.FunctionDef]]:
     return [
         (path, node)
-        for path in sorted((PACKAGE / folder).glob("*.py"))
+        for path in sorted((PACKAGE / folder).rglob("*.py"))
         for node in tree(path).body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     ]
 
 
 def resolve(path: Path, node: ast.FunctionDef) -> object:
-    return getattr(import_module(f"safelaunch.{path.parent.name}.{path.stem}"), node.name)
+    module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+    return getattr(import_module(module), node.name)
 
 
 def annotation(node: ast.FunctionDef) -> str:

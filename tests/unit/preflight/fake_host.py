@@ -13,9 +13,9 @@ from typing import Any
 
 from safelaunch.model import Finding, Job
 from safelaunch.preflight.check import Check
-from safelaunch.preflight.host import Address, Host, Wanted
-from safelaunch.preflight.nvml import LIBRARY_NOT_FOUND, Failure, Gpu, Snapshot
-from safelaunch.preflight.root import Root
+from safelaunch.preflight.machine.host import Address, Host, Wanted
+from safelaunch.preflight.machine.nvml import LIBRARY_NOT_FOUND, Failure, Gpu, Snapshot
+from safelaunch.preflight.machine.root import Root
 
 NO_DRIVER = Snapshot(failure=Failure("dlopen", LIBRARY_NOT_FOUND, "not there"))
 GIB = 1 << 30

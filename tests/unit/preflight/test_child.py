@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch import procfs
-from safelaunch.preflight.child import Children, Ended
+from safelaunch.preflight.machine.child import Children, Ended
 
 
 def run(children: Children, source: str, deadline_s: float = 60.0) -> Ended:

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from safelaunch.model import Finding, Job
-from safelaunch.preflight.collective import GLOO_DEADLINE_S, probe
-from safelaunch.preflight.collective_probe import FAULT
-from safelaunch.preflight.host import Host
+from safelaunch.preflight.active.collective import GLOO_DEADLINE_S, probe
+from safelaunch.preflight.active.collective_probe import FAULT
+from safelaunch.preflight.machine.host import Host
 
 
 def result(nproc: int, fault: str = "", deadline_s: float = GLOO_DEADLINE_S) -> Finding:

@@ -6,8 +6,10 @@ import pytest
 from fake_host import GIB, NO_DRIVER, FakeHost, gpus, only, write
 
 from safelaunch.model import Job
-from safelaunch.preflight.gpu import count, driver, leftovers
-from safelaunch.preflight.nvml import Failure, Gpu, GpuProcess, Snapshot
+from safelaunch.preflight.gpu.count import count
+from safelaunch.preflight.gpu.driver import driver
+from safelaunch.preflight.gpu.occupied import occupied
+from safelaunch.preflight.machine.nvml import Failure, Gpu, GpuProcess, Snapshot
 
 CPU_JOB = Job(nproc=8)
 GPU_JOB = Job(nproc=8, uses_gpu=True)
@@ -76,13 +78,13 @@ def busy(share: float) -> Gpu:
 
 @pytest.mark.parametrize(("share", "severity"), [(0.04, "ok"), (0.1, "warning"), (0.5, "error")])
 def test_memory_in_use(tmp_path: Path, share: float, severity: str) -> None:
-    assert only(leftovers(FakeHost(tmp_path, GPU_JOB, snapshot=gpus(8, g0=busy(share))))).severity == severity
+    assert only(occupied(FakeHost(tmp_path, GPU_JOB, snapshot=gpus(8, g0=busy(share))))).severity == severity
 
 
 def test_gpus_that_the_job_will_not_use_may_be_busy(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, Job(nproc=1, uses_gpu=True), snapshot=gpus(2, g0=busy(0.9)))
     host.environ["CUDA_VISIBLE_DEVICES"] = "1"
-    assert only(leftovers(host)).severity == "ok"
+    assert only(occupied(host)).severity == "ok"
 
 
 def process_files(pid: int) -> dict[str, str]:
@@ -98,7 +100,7 @@ def test_the_holder_is_named_with_a_kill_line_on_the_host_itself(tmp_path: Path)
     write(tmp_path, process_files(41))
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-    finding = only(leftovers(FakeHost(tmp_path, GPU_JOB, snapshot=gpus(8, g0=busy(0.5)))))
+    finding = only(occupied(FakeHost(tmp_path, GPU_JOB, snapshot=gpus(8, g0=busy(0.5)))))
     assert finding.because == ("pid 41 (root, 1 h old): python train.py, 4 GiB",)
     assert "`kill 41`" in finding.remedy
 
@@ -107,10 +109,10 @@ def test_a_process_of_the_same_number_in_a_container_is_not_accused(tmp_path: Pa
     write(tmp_path, process_files(41))
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532999]")
-    finding = only(leftovers(FakeHost(tmp_path, GPU_JOB, snapshot=gpus(8, g0=busy(0.5)))))
+    finding = only(occupied(FakeHost(tmp_path, GPU_JOB, snapshot=gpus(8, g0=busy(0.5)))))
     assert finding.because == ("pid 41 of the host, not visible from here, 4 GiB",)
     assert "kill" not in finding.remedy
 
 
 def test_no_driver_leaves_nothing_to_look_for(tmp_path: Path) -> None:
-    assert only(leftovers(FakeHost(tmp_path, CPU_JOB, snapshot=NO_DRIVER))).severity == "ok"
+    assert only(occupied(FakeHost(tmp_path, CPU_JOB, snapshot=NO_DRIVER))).severity == "ok"

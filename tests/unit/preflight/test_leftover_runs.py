@@ -8,8 +8,8 @@ from fake_host import only
 from victims import LISTEN, WAIT, python
 
 from safelaunch.model import Finding, Job
-from safelaunch.preflight.host import Host
-from safelaunch.preflight.leftovers import SUPERVISOR, TOKEN, earlier_runs
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.node.leftovers import SUPERVISOR, TOKEN, earlier_runs
 
 
 def marked(supervisor: str) -> dict[str, str]:

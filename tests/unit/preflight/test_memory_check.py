@@ -5,7 +5,7 @@ from pathlib import Path
 from fake_host import FakeHost, only, write
 
 from safelaunch.model import Job
-from safelaunch.preflight.limits import memory
+from safelaunch.preflight.node.limits import memory
 
 MIB = 1 << 20
 GIB = 1 << 30

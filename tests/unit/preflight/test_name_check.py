@@ -8,8 +8,8 @@ import pytest
 from fake_host import FakeHost, only
 
 from safelaunch.model import Job
-from safelaunch.preflight.host import Host
-from safelaunch.preflight.network import names
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.network.names import names
 
 SEVERAL = Job(nproc=1, min_nodes=2, max_nodes=2, master_addr="node-b")
 

@@ -8,9 +8,9 @@ import pytest
 from fake_host import GIB
 
 from safelaunch.model import Job
-from safelaunch.preflight import host as host_module
-from safelaunch.preflight.host import Host
-from safelaunch.preflight.nvml import Snapshot
+from safelaunch.preflight.machine import host as host_module
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.nvml import Snapshot
 
 
 def ask(nvml_library: str, faults: str) -> Snapshot:

@@ -7,8 +7,8 @@ import pytest
 from fake_host import FakeHost, only
 
 from safelaunch.model import Job
-from safelaunch.preflight.host import Host, Wanted
-from safelaunch.preflight.limits import least_files, needed_files, open_files, raise_open_files
+from safelaunch.preflight.machine.host import Host, Wanted
+from safelaunch.preflight.node.limits import least_files, needed_files, open_files, raise_open_files
 
 
 def test_the_common_limit_of_1024_is_enough_for_eight_ranks(tmp_path: Path) -> None:

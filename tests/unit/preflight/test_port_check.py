@@ -10,8 +10,8 @@ from fake_host import FakeHost, only, write
 from victims import LISTEN, python
 
 from safelaunch.model import Job
-from safelaunch.preflight.host import Host
-from safelaunch.preflight.network import port
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.network.port import port
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])

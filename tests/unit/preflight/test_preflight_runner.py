@@ -13,7 +13,7 @@ from safelaunch.codes import CATALOGUE
 from safelaunch.model import Finding, PreflightReport
 from safelaunch.preflight import CHECKS
 from safelaunch.preflight.check import Check, ok
-from safelaunch.preflight.host import Host
+from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.runner import run
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from safelaunch.preflight.probe_report import Fault, ProbeReport, RankReport, find_fault
+from safelaunch.preflight.active.probe_report import Fault, ProbeReport, RankReport, find_fault
 
 
 def fault(*ranks: RankReport) -> Fault | None:

@@ -8,7 +8,7 @@ from fake_host import NO_DRIVER, FakeHost, gpus
 
 from safelaunch.model import SafelaunchError
 from safelaunch.preflight import shape
-from safelaunch.preflight.nvml import Failure, Gpu, Snapshot
+from safelaunch.preflight.machine.nvml import Failure, Gpu, Snapshot
 from safelaunch.preflight.shape import ranks_here, torch_build, uses_gpu
 
 CPUS = len(os.sched_getaffinity(0))

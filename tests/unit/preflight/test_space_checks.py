@@ -6,8 +6,8 @@ import pytest
 from fake_host import FakeHost, only, volume
 
 from safelaunch.model import Job
-from safelaunch.preflight.host import Wanted
-from safelaunch.preflight.limits import disk, shared_memory
+from safelaunch.preflight.machine.host import Wanted
+from safelaunch.preflight.node.limits import disk, shared_memory
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safelaunch.preflight.visible import visible_gpus
+from safelaunch.preflight.machine.visible import visible_gpus
 
 UUIDS = ("GPU-aaaa-1", "GPU-aaab-2", "GPU-bbbb-3")
 

@@ -14,15 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from safelaunch.model import Job
-from safelaunch.preflight import nvml, processes, sockets
-from safelaunch.preflight.child import Children, Ended
-from safelaunch.preflight.processes import Process
-from safelaunch.preflight.root import Root
+from safelaunch.preflight.machine import nvml, processes, sockets
+from safelaunch.preflight.machine.child import Children, Ended
+from safelaunch.preflight.machine.processes import Process
+from safelaunch.preflight.machine.root import Root
+from safelaunch.thresholds import THRESHOLDS
 
 # Healthy drivers answer within 0.1 s, and within seconds where persistence mode is off; one that takes longer than
 # this blocks the job as well. NVIDIA/DCGM#313 saw calls of over 45 s.
@@ -36,11 +37,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a profile asks of a node beyond our own estimates: a number of open files, and sizes in bytes."""
+    """What a profile asks of a node beyond our own estimates: a number of open files, sizes in bytes, and values that
+    replace those of `thresholds.THRESHOLDS`."""
 
     nofile: int | None = None
     free_disk: int | None = None
     shm: int | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ class Host:
         other = copy.copy(self)
         other.job = job
         return other
+
+    def threshold(self, name: str) -> float:
+        """A number of `thresholds.THRESHOLDS`, or what the profile says instead."""
+        return self.wanted.thresholds.get(name, THRESHOLDS[name].value)
 
     # ----------------------------------------------------------------------------------------- resources
 
@@ -163,12 +170,12 @@ class Host:
         return self._children.run(argv, deadline_s, {**self.environ, **(environ or {})})
 
     def run_probe(self, name: str, *arguments: str, deadline_s: float, **environ: str) -> Ended:
-        """Run one of our probes by its file: as a module it would import this whole package first.
+        """Run one of our probes by its file (`machine/nvml_probe`): as a module it would import the whole package.
 
         From Python 3.11 on, what is beside the file and in the working directory stays off its path: a user's
         `json.py` must not become its own.
         """
-        program = Path(__file__).with_name(f"{name}.py")
+        program = Path(__file__).parents[1] / f"{name}.py"
         return self.run([sys.executable, str(program), *arguments], deadline_s, {"PYTHONSAFEPATH": "1", **environ})
 
     def end_children(self) -> None:
@@ -182,7 +189,7 @@ class Host:
         with self._nvml_lock:
             if "snapshot" not in self._nvml:
                 try:
-                    ended = self.run_probe("nvml_probe", deadline_s=NVML_DEADLINE_S)
+                    ended = self.run_probe("machine/nvml_probe", deadline_s=NVML_DEADLINE_S)
                     self._nvml["snapshot"] = nvml.from_probe(ended)
                 except OSError as error:
                     self._nvml["snapshot"] = nvml.Snapshot(unknown=f"the NVML probe did not start: {error}")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from safelaunch.model import Finding, Job
-from safelaunch.preflight import cgroup
 from safelaunch.preflight.check import ok, unchecked
-from safelaunch.preflight.host import Host
-from safelaunch.preflight.sizes import GIB, MIB, plural, size
+from safelaunch.preflight.machine import cgroup
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.sizes import GIB, MIB, plural, size
 
 # ------------------------------------------------------------------------------------------- open files
 

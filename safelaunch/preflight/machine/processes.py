@@ -6,7 +6,7 @@ import os
 import pwd
 from dataclasses import dataclass
 
-from safelaunch.preflight.root import Root
+from safelaunch.preflight.machine.root import Root
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 COMMAND_LENGTH = 80  # characters of a command line that a finding shows

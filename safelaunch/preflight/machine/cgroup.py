@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from safelaunch.preflight.root import Root
+from safelaunch.preflight.machine.root import Root
 
 
 @dataclass(frozen=True)

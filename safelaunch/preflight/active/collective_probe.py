@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from safelaunch.codec import to_json
-from safelaunch.preflight.probe_report import OPERATIONS, ProbeReport, RankReport
+from safelaunch.preflight.active.probe_report import OPERATIONS, ProbeReport, RankReport
 
 # For tests: KIND@RANK, where the kind is `hang` or `die` (before all_reduce) or `wrong` (sends wrong values).
 FAULT = "SAFELAUNCH_PROBE_FAULT"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight import processes
 from safelaunch.preflight.check import ok
-from safelaunch.preflight.host import Host
-from safelaunch.preflight.processes import Process
+from safelaunch.preflight.machine import processes
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.processes import Process
 
 # Set in every process of a run: what run it belongs to, and `PID:START` of its supervisor, the start in clock ticks
 # since boot as field 22 of /proc/PID/stat has it.

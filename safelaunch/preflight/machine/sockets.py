@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from safelaunch.preflight import processes
-from safelaunch.preflight.processes import Process
-from safelaunch.preflight.root import Root
+from safelaunch.preflight.machine import processes
+from safelaunch.preflight.machine.processes import Process
+from safelaunch.preflight.machine.root import Root
 
 # States of include/net/tcp_states.h in the Linux source.
 LISTEN = "0A"

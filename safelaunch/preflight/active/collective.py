@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from safelaunch.codec import from_json
 from safelaunch.model import Finding, Job
+from safelaunch.preflight.active.probe_report import ProbeReport, find_fault
 from safelaunch.preflight.check import ok, unchecked
-from safelaunch.preflight.host import Host
-from safelaunch.preflight.probe_report import ProbeReport, find_fault
-from safelaunch.preflight.sizes import plural
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.sizes import plural
 
 # `import torch` takes 1 s from a local disk, and tens of seconds from a shared file system that is cold.
 IMPORT_DEADLINE_S = 60.0
@@ -44,7 +44,7 @@ def probe(host: Host, deadline_s: float) -> Finding:
     job = host.job
     backend = "nccl" if job.uses_gpu else "gloo"
     ended = host.run_probe(
-        "collective_probe",
+        "active/collective_probe",
         *(str(job.nproc), backend, str(deadline_s)),
         deadline_s=IMPORT_DEADLINE_S + deadline_s + MARGIN_S,
         OMP_NUM_THREADS="1",

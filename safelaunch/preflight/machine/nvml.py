@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from safelaunch.codec import from_json
-from safelaunch.preflight.child import Ended
+from safelaunch.preflight.machine.child import Ended
 
 # nvmlReturn_t of NVIDIA's nvml.h.
 DRIVER_NOT_LOADED = 9

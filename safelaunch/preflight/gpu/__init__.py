@@ -1,0 +1,1 @@
+"""Checks of the GPUs, from one snapshot of NVML."""

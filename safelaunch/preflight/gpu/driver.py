@@ -1,0 +1,98 @@
+"""Check that the driver answers, and what the other checks of GPUs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from safelaunch.model import Finding
+from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.machine import nvml
+from safelaunch.preflight.machine.host import NVML_DEADLINE_S, Host
+from safelaunch.preflight.machine.nvml import Failure, Gpu, Snapshot
+from safelaunch.preflight.machine.sizes import plural
+from safelaunch.preflight.machine.visible import visible_gpus
+
+NO_GPU = "no NVIDIA driver on this machine"
+AMD_DRIVER = "/dev/kfd"
+
+# What to do about an error that NVML returns; sources: nvml.h and the actions of leptonai/gpud for the same errors.
+REMEDIES = {
+    nvml.DRIVER_NOT_LOADED: "load the kernel driver (modprobe nvidia), or run on a node with GPUs",
+    nvml.LIBRARY_NOT_FOUND: "install the driver; in a container, start it with --gpus all (nvidia-container-toolkit)",
+    nvml.LIB_RM_VERSION_MISMATCH: "the driver was upgraded under a running kernel: reload the nvidia module, or reboot",
+    nvml.GPU_IS_LOST: "the GPU fell off the bus: reboot the node, and have it serviced if it happens again",
+    nvml.RESET_REQUIRED: "reset it (nvidia-smi --gpu-reset -i INDEX), or reboot the node",
+}
+
+
+def needs_gpu(host: Host) -> bool:
+    return host.job.uses_gpu or host.job.nproc_asked == "gpu"
+
+
+def used_gpus(host: Host, snapshot: Snapshot) -> tuple[int, ...]:
+    """The GPUs that ranks will take. Where they cannot be told, all count."""
+    visible = visible_gpus(host.environ, [gpu.uuid for gpu in snapshot.gpus])
+    return tuple(range(len(snapshot.gpus))) if visible is None else visible[: host.job.nproc]
+
+
+def driver(host: Host) -> Iterator[Finding]:
+    """The NVIDIA driver does not answer, answers with an error, or has lost a GPU.
+
+    Every CUDA program of the node would fail or hang in the same place. A rank that hangs there is in an
+    uninterruptible kernel call: not even SIGKILL ends it.
+
+    How it is concluded: a child process asks NVML about each GPU and is given 10 s; healthy drivers take 0.1 s, some
+    seconds with persistence mode off, and sick ones have been seen to block for 45 s and for good (NVIDIA/DCGM issue
+    313, NVIDIA/NVSentinel issue 1576). The call that did not return is named. Errors of NVML are reported with its own
+    words. In a job that does not use GPUs all of this is a warning at most; a machine without the driver is fine then.
+
+    What to do: the message says it for the known errors. "Driver/library version mismatch" wants the kernel module
+    reloaded or a reboot, a lost GPU or a driver that hangs wants a reboot, "reset required" a reset of that GPU.
+    """
+    snapshot = host.nvml()
+    needed = needs_gpu(host)
+    if snapshot.absent and not needed:
+        yield ok("SL108", NO_GPU)
+    elif snapshot.absent and host.root.exists(AMD_DRIVER):
+        yield unchecked(
+            "SL108", "the GPUs were not checked", "this machine has AMD's driver, which is not looked at yet"
+        )
+    elif snapshot.unknown:
+        yield unchecked("SL108", "the GPU driver could not be asked", snapshot.unknown)
+    elif snapshot.stuck_in or snapshot.failure:
+        yield no_answer(snapshot, needed=needed)
+    else:
+        broken = [(gpu, gpu.failure) for gpu in snapshot.gpus if gpu.failure]
+        used = set(used_gpus(host, snapshot))
+        for gpu, failure in broken:
+            yield _broken_gpu(gpu, failure, severe=needed and gpu.index in used)
+        if not broken:
+            yield ok("SL108", f"NVIDIA driver {snapshot.driver}, {plural(len(snapshot.gpus), 'GPU')}")
+
+
+def no_answer(snapshot: Snapshot, *, needed: bool) -> Finding:
+    """What is wrong with a driver that did not answer, or not in time."""
+    because: tuple[str, ...]
+    if snapshot.failure:
+        summary = f"the NVIDIA driver cannot be used: {snapshot.failure.text}"
+        because = (f"{snapshot.failure.call} returned error {snapshot.failure.code}",)
+        remedy = REMEDIES.get(snapshot.failure.code, "see whether nvidia-smi works, and `dmesg | grep NVRM`")
+    else:
+        summary = f"the NVIDIA driver did not answer within {NVML_DEADLINE_S:g} s"
+        because = (f"the probe is stuck in {snapshot.stuck_in}",)
+        remedy = "reboot the node; `dmesg | grep NVRM` may say why"
+    if needed:
+        because += ("the job needs GPUs",)
+    return Finding(
+        code="SL108", severity="error" if needed else "warning", summary=summary, because=because, remedy=remedy
+    )
+
+
+def _broken_gpu(gpu: Gpu, failure: Failure, *, severe: bool) -> Finding:
+    return Finding(
+        code="SL108",
+        severity="error" if severe else "warning",
+        summary=f"GPU {gpu.index} does not answer: {failure.text}",
+        because=(f"{failure.call} returned error {failure.code}",),
+        remedy=REMEDIES.get(failure.code, "see `dmesg | grep NVRM`"),
+    )

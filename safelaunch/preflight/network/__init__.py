@@ -1,0 +1,1 @@
+"""Checks of names, ports and network devices."""
