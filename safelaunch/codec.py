@@ -24,8 +24,8 @@ def to_json(value: Any) -> Any:
 def from_json(cls: type[T], data: Any) -> T:
     """Rebuild a dataclass of this module from `to_json`'s output.
 
-    Unknown keys are ignored, so that a newer bundle still reads; a missing key without a default raises
-    TypeError.
+    Unknown keys are ignored, so that a newer bundle still reads; a missing key without a default, or something
+    else than an object, raises TypeError.
     """
     return typing.cast(T, _decode(cls, data))
 
@@ -39,6 +39,8 @@ def _decode(hint: Any, data: Any) -> Any:
         inner = typing.get_args(hint)[0]
         return (tuple if origin is tuple else list)(_decode(inner, item) for item in data)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(data, dict):
+            raise TypeError(f"expected an object for {hint.__name__}, got {type(data).__name__}")
         hints = typing.get_type_hints(hint)
         known = {f.name for f in dataclasses.fields(hint)}
         return hint(**{key: _decode(hints[key], item) for key, item in data.items() if key in known})

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is known of this node is the tests' own: the first launch checks it in full, and the user's is untouched."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

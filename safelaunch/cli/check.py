@@ -6,18 +6,27 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 
-from safelaunch import codes
-from safelaunch.cli.node import DEADLINE_S, FULL_DEADLINE_S, wanted_by
+from safelaunch import codes, durations
+from safelaunch.cli.node import Terms, terms
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError
-from safelaunch.preflight import runner
+from safelaunch.preflight import CHECKS, record, runner
+from safelaunch.preflight.check import Check
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.shape import ranks_here, uses_gpu
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
 from safelaunch.settings.resolve import resolve_profiles
+from safelaunch.settings.spelling import did_you_mean
+
+# Slurm drains a node whose Prolog takes longer than MessageTimeout, by default 10 s, and kills HealthCheckProgram
+# after 60 s (slurm.conf(5)).
+PROLOG_DEADLINE_S = 8.0
+# What concerns one run and not the node: ports, run directories, leftovers of one user.
+OF_A_RUN = ("SL102", "SL105", "SL110")
 
 
 def run(argv: list[str]) -> int:
@@ -26,11 +35,20 @@ def run(argv: list[str]) -> int:
     Raises SafelaunchError for a bad profile or a bad option.
     """
     options = _parser().parse_args(argv)
-    layers = resolve_profiles(options.profile, os.environ)
-    preflight = {key: value.value for key, value in layers.table("preflight").items()}
-    wanted = wanted_by(layers.table("limits"), layers.table("preflight"))
-    full = options.full or preflight.get("mode") == "full"
-    host = Host(Job(nproc=1), wanted=wanted)
+    if options.list:
+        print(*_listing(), sep="\n")
+        return codes.EXIT_OK
+    return _prolog(options) if options.prolog else _print(*_examine(options, os.environ), options)
+
+
+def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[PreflightReport, str]:
+    """The report on this node, and what it was checked for, in words."""
+    layers = resolve_profiles(options.profile, environ)
+    asked = terms(layers.table("limits"), layers.table("preflight"))
+    mode = layers.table("preflight").get("mode")
+    full = options.full or (mode is not None and mode.value == "full")
+    checks = _selected(options, full=full)
+    host = Host(Job(nproc=1), environ=environ, wanted=asked.wanted)
     begin = host.monotonic()
     try:
         host = host.for_job(_job(options, host))
@@ -38,19 +56,37 @@ def run(argv: list[str]) -> int:
         if error.exit_code != codes.EXIT_REFUSED:
             raise
         # The node cannot even say how many ranks it would run: that is the answer.
-        refusal = PreflightReport((error.diagnostic,), host.name(), host.monotonic() - begin, full)
-        return _print(refusal, options, "this job")
+        return PreflightReport((error.diagnostic,), host.name(), host.monotonic() - begin, full), "this job"
     report = runner.run(
-        host,
-        full=full,
-        deadline_s=preflight.get("deadline") or (FULL_DEADLINE_S if full else DEADLINE_S),
-        severity=preflight.get("severity", {}),
+        host, checks=checks, deadline_s=_deadline_s(options, asked, full=full), severity=asked.severity, full=full
     )
+    if full and len(checks) == len(CHECKS) and not report.refused:
+        record.read(host).passed()
     device = "GPUs" if host.job.uses_gpu else "CPU"
-    return _print(report, options, f"{plural(host.job.nproc, 'rank')} on {device}")
+    return report, f"{plural(host.job.nproc, 'rank')} on {device}"
 
 
-def _print(report: PreflightReport, options: argparse.Namespace, job: str) -> int:
+def _selected(options: argparse.Namespace, *, full: bool) -> tuple[Check, ...]:
+    try:
+        return runner.select(full=full, only=options.only, skip=options.skip)
+    except ValueError as error:
+        word = str(error)
+        known = {word for check in CHECKS for word in (check.code, check.name, check.group)}
+        raise SafelaunchError(
+            "SL001",
+            f"no check is called {word}",
+            did_you_mean(word, known) or "`safelaunch check --list` shows the codes, names and groups",
+            exit_code=codes.EXIT_USAGE,
+        ) from None
+
+
+def _deadline_s(options: argparse.Namespace, asked: Terms, *, full: bool) -> float:
+    if options.deadline is not None:
+        return float(options.deadline)
+    return PROLOG_DEADLINE_S if options.prolog and not full else asked.deadline(full=full)
+
+
+def _print(report: PreflightReport, job: str, options: argparse.Namespace) -> int:
     if options.json:
         document = {"schema_version": SCHEMA_VERSION, "refused": report.refused, **to_json(report)}
         print(json.dumps(document, indent=2))
@@ -58,6 +94,40 @@ def _print(report: PreflightReport, options: argparse.Namespace, job: str) -> in
         palette = for_stream(sys.stdout, options.color)
         print(*doctor.render(report, job=job, verbose=options.verbose, palette=palette), sep="\n")
     return codes.EXIT_REFUSED if report.refused else codes.EXIT_OK
+
+
+# ----------------------------------------------------------------------------------------------- prolog
+
+
+def _prolog(options: argparse.Namespace) -> int:
+    """One line for a drain reason on stdout where the node is bad, and nothing where it is not.
+
+    A fault of safelaunch itself, or of its options, drains no node: it is told on stderr, and the exit code is 0.
+    """
+    options.skip = [*options.skip, *OF_A_RUN]
+    try:
+        report, _ = _examine(options, _prolog_environ(os.environ))
+    except Exception as error:
+        summary = error.diagnostic.summary if isinstance(error, SafelaunchError) else repr(error)
+        print(f"safelaunch: this node was not checked: {summary}", file=sys.stderr)
+        return codes.EXIT_OK
+    if options.json:
+        return _print(report, "", options)
+    if report.refused:
+        print(doctor.reason(report))
+    return codes.EXIT_REFUSED if report.refused else codes.EXIT_OK
+
+
+def _prolog_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Slurm's Prolog names the GPUs of the job in a variable of its own; those of other jobs are busy by right."""
+    given = environ.get("SLURM_JOB_GPUS")
+    found = dict(environ)
+    if given and "CUDA_VISIBLE_DEVICES" not in environ:
+        found["CUDA_VISIBLE_DEVICES"] = given
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,8 +138,17 @@ def _parser() -> argparse.ArgumentParser:
         "the GPUs (CUDA_VISIBLE_DEVICES=) to check a node that has some for a job that uses none.",
     )
     add = parser.add_argument
-    add("--full", action="store_true", help="also run real collectives between one process per rank (seconds)")
+    add("--full", action="store_true", help="also put the node to work: GPUs, memory, real collectives (seconds)")
+    add("--only", type=_words, action="extend", default=[], metavar="CHECK,...", help="codes, names or groups")
+    add("--skip", type=_words, action="extend", default=[], metavar="CHECK,...", help="codes, names or groups")
+    add("--list", action="store_true", help="list the checks and stop")
+    add("--deadline", type=_duration, metavar="DURATION", help="for everything together, such as 20s")
     add("--json", action="store_true", help="print the report as JSON")
+    add(
+        "--prolog",
+        action="store_true",
+        help="for Slurm's Prolog and init containers: nothing, or one line that says why the node is bad",
+    )
     add(
         "--nproc-per-node",
         "--nproc_per_node",
@@ -85,6 +164,27 @@ def _parser() -> argparse.ArgumentParser:
     add("-v", "--verbose", action="store_true", help="list the checks that passed, too")
     add("--color", choices=("auto", "always", "never"), default="auto", help="when to colour the output")
     return parser
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _duration(text: str) -> float:
+    seconds = durations.seconds(text)
+    if seconds == 0:
+        raise ValueError(text)
+    return seconds
+
+
+def _listing() -> list[str]:
+    width = max(len(check.name) for check in CHECKS)
+    groups = max(len(check.group) for check in CHECKS)
+    return [
+        f"{check.code}  {check.name:<{width}}  {check.group:<{groups}}  {'full   ' if check.full_only else 'always '}"
+        f"  {codes.CATALOGUE[check.code].title}"
+        for check in CHECKS
+    ]
 
 
 def _job(options: argparse.Namespace, host: Host) -> Job:

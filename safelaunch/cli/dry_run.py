@@ -10,7 +10,7 @@ from safelaunch.cli.redact import redact
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
 from safelaunch.model import Settings, Value
-from safelaunch.preflight import CHECKS
+from safelaunch.preflight import runner
 from safelaunch.settings import torchrun
 
 
@@ -18,7 +18,9 @@ def show(settings: Settings) -> int:
     """Print the plan on stdout; starts and writes nothing."""
     planning.check_script(settings)
     mode = settings["preflight"]
-    checks = [check.name for check in CHECKS if mode == "full" or (mode == "auto" and not check.full_only)]
+    checks = [check.name for check in runner.select(full=mode == "full")] if mode != "off" else []
+    if mode == "auto":
+        checks.append("and the slow ones where this node has no fresh pass")
     lines = [
         f"script        {shlex.join([settings['training_script'], *settings['training_script_args']])}",
         f"mode          {planning.mode(settings)}",

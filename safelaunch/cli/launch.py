@@ -87,7 +87,15 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
     elif outcome.interrupted is not None and (told := job.hangs.last_word()) is not None:
         _print_verdict(told, job.hangs.folder, outcome.exit_code, job)  # why somebody had enough of it
     _write_result(result, settings, plan, job)
+    job.remember(_last_code(outcome))
     return outcome.exit_code
+
+
+def _last_code(outcome: Any) -> str:
+    """The code with which a run ended; empty for success."""
+    if outcome.report is not None and outcome.report.refused:
+        return next(str(finding.code) for finding in outcome.report.findings if finding.severity == "error")
+    return str(outcome.verdicts[-1].code) if outcome.verdicts and not outcome.succeeded else ""
 
 
 def _print_verdict(verdict: Verdict, folder: str, exit_code: int, job: Any) -> None:

@@ -2,53 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from safelaunch.model import Job, PreflightReport, SafelaunchError, Settings, Value
-from safelaunch.preflight import runner
+from safelaunch.preflight import record, runner
 from safelaunch.preflight.machine.host import Host, Wanted
+from safelaunch.preflight.machine.processes import duration
+from safelaunch.preflight.machine.sizes import plural
+from safelaunch.preflight.record import Record
 from safelaunch.preflight.shape import ranks_here, uses_gpu
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
 DEADLINE_S = 60.0
 FULL_DEADLINE_S = 240.0
+FULL_EVERY_S = 24 * 3600.0
 
 
-def check_node(settings: Settings, run_dir: str, environ: Mapping[str, str], *, full: bool) -> PreflightReport:
-    """Check this node for the launch that `settings` describe; the node that cannot even count its ranks is refused
-    as well."""
-    wanted = wanted_by(settings.limits, settings.preflight)
-    merged = {**environ, **{name: str(value.value) for name, value in settings.env.items()}}
-    host = Host(Job(nproc=1), environ=merged, wanted=wanted)
-    begin = host.monotonic()
-    try:
-        host = host.for_job(_job(settings, host, run_dir))
-    except SafelaunchError as error:
-        return PreflightReport((error.diagnostic,), host.name(), host.monotonic() - begin, full)
-    deadline = settings.preflight.get("deadline")
-    severity = settings.preflight.get("severity")
-    return runner.run(
-        host,
-        full=full,
-        deadline_s=float(deadline.value) if deadline is not None else FULL_DEADLINE_S if full else DEADLINE_S,
-        severity=severity.value if severity is not None else {},
+@dataclass(frozen=True)
+class Terms:
+    """What profiles say of a preflight. Times are seconds; without a deadline it is ours."""
+
+    wanted: Wanted = field(default_factory=Wanted)
+    severity: Mapping[str, str] = field(default_factory=dict)
+    deadline_s: float | None = None
+    full_every_s: float = FULL_EVERY_S
+
+    def deadline(self, *, full: bool) -> float:
+        return self.deadline_s or (FULL_DEADLINE_S if full else DEADLINE_S)
+
+
+def terms(limits: Mapping[str, Value], preflight: Mapping[str, Value]) -> Terms:
+    """Read the tables `[limits]` and `[preflight]`."""
+    said = {key: value.value for key, value in preflight.items()}
+    nofile = limits["nofile"].value if "nofile" in limits else None
+    return Terms(
+        Wanted(
+            nofile=nofile if isinstance(nofile, int) else None,  # `auto` is no number
+            free_disk=said.get("min_free_disk"),
+            shm=said.get("min_shm"),
+            thresholds=said.get("thresholds", {}),
+        ),
+        said.get("severity", {}),
+        said.get("deadline"),
+        said.get("full_every", FULL_EVERY_S),
     )
 
 
-def wanted_by(limits: Mapping[str, Value], preflight: Mapping[str, Value]) -> Wanted:
-    """What the profiles ask of a node beyond our own estimates."""
+class NodeCheck:
+    """The preflight of one launch on this node.
 
-    thresholds = preflight["thresholds"].value if "thresholds" in preflight else {}
+    Args:
+        settings: of the launch.
+        run_dir: where the run directory is.
+        environ: of safelaunch itself.
+        say: prints a line.
+    """
 
-    def number(table: Mapping[str, Value], key: str) -> int | None:
-        value = table[key].value if key in table else None
-        return value if isinstance(value, int) else None  # `auto` is no number
+    def __init__(
+        self, settings: Settings, run_dir: str, environ: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._run_dir = run_dir
+        self._terms = terms(settings.limits, settings.preflight)
+        self._say = say
+        merged = {**environ, **{name: str(value.value) for name, value in settings.env.items()}}
+        self._host = Host(Job(nproc=1), environ=merged, wanted=self._terms.wanted)
+        self._record: Record | None = None
 
-    sizes = (number(limits, "nofile"), number(preflight, "min_free_disk"), number(preflight, "min_shm"))
-    return Wanted(*sizes, thresholds)
+    def run(self, mode: str) -> PreflightReport:
+        """Check this node for the launch; one that cannot even count its ranks is refused as well.
+
+        Args:
+            mode: `full`, or `auto`: then the slow checks run where this node has no fresh pass on record.
+        """
+        begin = self._host.monotonic()
+        try:
+            host = self._host.for_job(job_of(self._settings, self._host, self._run_dir))
+        except SafelaunchError as error:
+            return PreflightReport((error.diagnostic,), self._host.name(), self._host.monotonic() - begin, False)
+        self._record = record.read(host)
+        full = mode == "full" or self._is_due(self._record)
+        report = runner.run(
+            host,
+            checks=runner.select(full=full),
+            deadline_s=self._terms.deadline(full=full),
+            severity=self._terms.severity,
+            full=full,
+        )
+        if full and not report.refused:
+            self._record = self._record.passed()
+        return report
+
+    def _is_due(self, known: Record) -> bool:
+        slow = len(runner.select(full=True)) - len(runner.select(full=False))
+        reason = known.due(self._terms.full_every_s)
+        if reason:
+            self._say(f"preflight: all checks ({reason})")
+        else:
+            self._say(f"preflight: {plural(slow, 'slow check')} left out, passed {duration(known.age_s())} ago")
+        return bool(reason)
+
+    def remember(self, code: str) -> None:
+        """Write down how the run ended: a code, or nothing for success."""
+        if self._record is not None:
+            self._record = self._record.ended(code)
 
 
-def _job(settings: Settings, host: Host, run_dir: str) -> Job:
+def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
+    """The shape of a launch on this node. Raises SafelaunchError where its ranks cannot be counted."""
     asked = str(settings["nproc_per_node"])
     fewest, _, most = str(settings["nnodes"]).rpartition(":")
     address, port = _endpoint(settings)

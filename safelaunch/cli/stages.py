@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.hang import Hangs
 from safelaunch.diagnosis import diagnose, infra
@@ -31,6 +31,9 @@ from safelaunch.report import bundle, palette, text
 from safelaunch.report import verdict as terminal
 from safelaunch.watch.hang import HangWatch
 
+if TYPE_CHECKING:
+    from safelaunch.cli.node import NodeCheck
+
 URGENT_S = 0.8  # the living are held back from their end for at most this long
 LASTING_S = 0.2
 
@@ -42,6 +45,7 @@ class Run:
         self.settings = settings
         self.plan = plan
         self.report: PreflightReport | None = None
+        self.node: NodeCheck | None = None
         self.bundles: dict[int, str] = {}
         self._host = socket.gethostname()
         self.hangs = Hangs(
@@ -99,12 +103,22 @@ class Run:
         if mode == "off":
             self.report = PreflightReport((), self._host, 0.0)
             return self.report
-        from safelaunch.cli.node import check_node
+        from safelaunch.cli.node import NodeCheck
 
-        self.report = check_node(self.settings, self.plan.run_dir, os.environ, full=mode == "full")
+        try:
+            self.node = NodeCheck(self.settings, self.plan.run_dir, os.environ, self.say)
+            self.report = self.node.run(mode)
+        except Exception as error:  # the run must not wait for a check that has failed itself
+            self.say(f"warning[SL902]: safelaunch's own fault, this node is not checked: {error!r}")
+            self.report = PreflightReport((), self._host, 0.0)
         for finding in self.report.findings:
             self.finding(finding)
         return self.report
+
+    def remember(self, code: str) -> None:
+        """Write down how the run ended: the next one looks closer at a node that may be bad."""
+        if self.node is not None:
+            self.node.remember(code)
 
     def suspect(self, incident: Incident, group: WorkerGroup) -> tuple[Evidence, ...]:
         """What will not wait: kernel state and stacks of the ranks that live. Of a hang they have been taken."""

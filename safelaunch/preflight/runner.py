@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from safelaunch.model import Finding, PreflightReport, Severity
 from safelaunch.preflight import CHECKS
@@ -17,24 +17,55 @@ FAULTS = ("warning", "error")
 LEVELS: Mapping[str, Severity] = {"note": "note", "warning": "warning", "error": "error"}
 
 
+def select(
+    *, full: bool, only: Iterable[str] = (), skip: Iterable[str] = (), checks: Sequence[Check] = CHECKS
+) -> tuple[Check, ...]:
+    """The checks that run.
+
+    Args:
+        full: the slow ones as well.
+        only: codes, names or groups; empty for all. A slow check that is asked for by itself runs without `full`.
+        skip: codes, names or groups to leave out.
+        checks: what there is.
+
+    Raises ValueError with the first word that names no check.
+    """
+    wanted, unwanted = ({word.lower() for word in words} for words in (only, skip))
+    known = {word for check in checks for word in _words(check)}
+    for word in sorted(wanted | unwanted):
+        if word not in known:
+            raise ValueError(word)
+
+    def runs(check: Check) -> bool:
+        if unwanted & _words(check) or (wanted and not wanted & _words(check)):
+            return False
+        return full or not check.full_only or bool(wanted & {check.code.lower(), check.name})
+
+    return tuple(filter(runs, checks))
+
+
+def _words(check: Check) -> set[str]:
+    return {check.code.lower(), check.name, check.group}
+
+
 def run(
-    host: Host, *, full: bool, deadline_s: float, severity: Mapping[str, str], checks: Sequence[Check] = CHECKS
+    host: Host, *, checks: Sequence[Check], deadline_s: float, severity: Mapping[str, str], full: bool = False
 ) -> PreflightReport:
     """Check a node.
 
     Args:
         host: the machine, and the job it is checked for.
-        full: run the slow checks as well, after the others: they start processes of their own, which a search for
-            leftovers would find.
+        checks: in the order in which their findings are reported. The slow ones run after the others: they start
+            processes of their own, which a search for leftovers would find.
         deadline_s: seconds for everything together.
+        full: whether these are all there are, for the report.
         severity: code -> `off` (the check does not run), `note`, `warning` or `error`, from a profile: what a fault
             with this code counts as.
-        checks: in the order in which their findings are reported.
     """
     begin = time.monotonic()
     wanted = [check for check in checks if severity.get(check.code) != "off"]
     findings = []
-    for slow in (False, True) if full else (False,):
+    for slow in (False, True):
         running = [_Running(check, host) for check in wanted if check.full_only == slow]
         for one in running:
             findings += one.findings(begin + deadline_s)

@@ -16,6 +16,8 @@ from safelaunch.model import Finding, PreflightReport
 from safelaunch.report import text
 from safelaunch.report.palette import PLAIN, Palette
 
+REASON = 120  # characters; `sinfo -R` and `scontrol show node` stay readable
+
 
 def render(report: PreflightReport, *, job: str, verbose: bool = False, palette: Palette = PLAIN) -> list[str]:
     """Lines for a terminal.
@@ -33,6 +35,16 @@ def render(report: PreflightReport, *, job: str, verbose: bool = False, palette:
         elif finding.severity != "ok":
             lines += text.diagnostic(finding, palette=palette)
     return [*lines, _conclusion(report, job, palette)]
+
+
+def reason(report: PreflightReport) -> str:
+    """Why the node is refused, in one line that fits a scheduler's drain reason:
+    `safelaunch: SL119 GPU 3 has rows that failed to be remapped (+1 more)`."""
+    first, *others = [finding for finding in report.findings if finding.severity == "error"]
+    more = f" (+{len(others)} more)" if others else ""
+    head = text.printable(f"safelaunch: {first.code} {first.summary}")
+    room = REASON - len(more)
+    return (head if len(head) <= room else head[: room - 3] + "...") + more
 
 
 def _passed(report: PreflightReport, palette: Palette) -> list[str]:

@@ -14,6 +14,9 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "rigs"))
 
 import fake_nvml
+from harness import REPOSITORY
+
+from safelaunch.preflight import CHECKS
 
 
 def check(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -110,3 +113,64 @@ def test_a_busy_gpu_refuses_the_node(cuda_node: dict[str, str]) -> None:
     result = check("--nproc-per-node", "2", **cuda_node, FAKE_NVML=f"mem.used@1=40000000000;proc@1={os.getpid()}")
     assert result.returncode == 69
     assert "error[SL109]: 37.3 GiB of 80 GiB of GPU 1 are in use" in result.stdout
+
+
+# ------------------------------------------------------------------------------------------- which checks
+
+
+def test_the_list_names_every_check_with_code_and_group() -> None:
+    result = check("--list")
+    assert result.returncode == 0
+    for check_ in CHECKS:
+        assert f"{check_.code}  {check_.name} " in result.stdout
+    assert len(result.stdout.splitlines()) == len(CHECKS)
+
+
+def test_only_and_skip() -> None:
+    report = json.loads(check("--json", "--only", "limits", "--skip", "shm,SL105").stdout)
+    assert {entry["check"] for entry in report["findings"]} >= {"nofile", "memory-limit"}
+    assert not {"shm", "disk", "name-resolution"} & {entry["check"] for entry in report["findings"]}
+
+
+def test_an_unknown_check_is_an_error_of_the_user() -> None:
+    result = check("--skip", "nofiles")
+    assert result.returncode == 2
+    assert result.stderr == "error[SL001]: no check is called nofiles\n   = help: did you mean `nofile`?\n"
+
+
+# ----------------------------------------------------------------------------------------------- prolog
+
+
+def prolog(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """As slurmd starts it: no PATH, no HOME, no terminal."""
+    command = [sys.executable, "-m", "safelaunch", "check", "--prolog", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL, cwd="/", timeout=60
+    )
+
+
+def test_a_good_node_says_nothing_in_a_prolog() -> None:
+    result = prolog(PYTHONPATH=str(REPOSITORY))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_bad_node_says_why_in_one_line(cuda_node: dict[str, str]) -> None:
+    path = f"{cuda_node['PYTHONPATH']}:{REPOSITORY}"
+    result = prolog(**{**cuda_node, "PYTHONPATH": path}, FAKE_NVML="lost@3=1;lost@5=1")
+    assert result.returncode == 69
+    assert result.stdout.startswith("safelaunch: SL108 GPU 3 does not answer: ")
+    assert result.stdout.endswith(" (+1 more)\n")
+    assert len(result.stdout) <= 121
+
+
+def test_the_gpus_of_other_jobs_are_left_alone_in_a_prolog(cuda_node: dict[str, str]) -> None:
+    path = f"{cuda_node['PYTHONPATH']}:{REPOSITORY}"
+    environ = {**cuda_node, "PYTHONPATH": path, "FAKE_NVML": "mem.used@1=40000000000"}
+    assert prolog(**environ, SLURM_JOB_GPUS="2,3").returncode == 0
+    assert prolog(**environ, SLURM_JOB_GPUS="1").returncode == 69
+
+
+def test_a_mistake_in_the_prolog_drains_no_node() -> None:
+    result = prolog("--profile", "no-such-profile", PYTHONPATH=str(REPOSITORY))
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "safelaunch: this node was not checked: " in result.stderr

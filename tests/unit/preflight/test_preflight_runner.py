@@ -14,7 +14,7 @@ from safelaunch.model import Finding, PreflightReport
 from safelaunch.preflight import CHECKS
 from safelaunch.preflight.check import Check, ok
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.runner import run
+from safelaunch.preflight.runner import run, select
 
 
 def good(host: Host) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def silent(_: Host) -> Iterator[Finding]:
 
 
 def check_all(tmp_path: Path, *checks: Check, **options: object) -> PreflightReport:
-    settings: dict[str, object] = {"full": False, "deadline_s": 60.0, "severity": {}, **options}
+    settings: dict[str, object] = {"deadline_s": 60.0, "severity": {}, **options}
     return run(FakeHost(tmp_path), checks=checks, **settings)  # type: ignore[arg-type]
 
 
@@ -116,10 +116,40 @@ def test_slow_checks_run_when_asked_for_and_after_the_others(tmp_path: Path) -> 
         yield ok("SL105", "")
 
     checks = (check_named("slow", slow, full_only=True), check_named("quick", quick))
-    assert len(check_all(tmp_path, *checks).findings) == 1
+    check_all(tmp_path, *select(full=False, checks=checks))
+    assert order == ["quick"]
     order.clear()
-    check_all(tmp_path, *checks, full=True)
+    check_all(tmp_path, *select(full=True, checks=checks))
     assert order == ["quick", "slow"]
+
+
+def selected(*, full: bool = False, only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> str:
+    checks = (
+        Check("SL105", "disk", "limits", good),
+        Check("SL102", "port-in-use", "network", good),
+        Check("SL111", "collective", "limits", good, full_only=True),
+    )
+    return " ".join(check.name for check in select(full=full, only=only, skip=skip, checks=checks))
+
+
+def test_checks_are_chosen_by_code_name_or_group() -> None:
+    assert selected() == "disk port-in-use"
+    assert selected(full=True) == "disk port-in-use collective"
+    assert selected(only=("sl105",)) == "disk"
+    assert selected(only=("limits", "port-in-use")) == "disk port-in-use"
+    assert selected(only=("limits",), full=True) == "disk collective"
+    assert selected(skip=("limits",), full=True) == "port-in-use"
+    assert selected(only=("limits",), skip=("SL105",)) == ""
+
+
+def test_a_slow_check_that_is_named_runs_without_full() -> None:
+    assert selected(only=("collective",)) == "collective"
+    assert selected(only=("SL111",)) == "collective"
+
+
+def test_a_word_that_names_no_check_is_an_error() -> None:
+    with pytest.raises(ValueError, match="dsk"):
+        selected(skip=("dsk",))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)

@@ -1,0 +1,108 @@
+"""When a node is new, and when its last pass still counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from fake_host import FakeHost, gpus, write
+
+from safelaunch.preflight import record
+from safelaunch.preflight.machine.nvml import Snapshot
+from safelaunch.preflight.record import BOOT_ID, Record
+
+DAY_S = 86400.0
+
+
+def look(folder: Path, *, boot: str = "first", snapshot: Snapshot | None = None) -> Record:
+    write(folder, {BOOT_ID: f"{boot}\n"})
+    return record.read(
+        FakeHost(folder, environ={"XDG_CACHE_HOME": str(folder / "cache")}, snapshot=snapshot or gpus(8))
+    )
+
+
+def test_a_node_is_new_until_it_has_passed(tmp_path: Path) -> None:
+    assert look(tmp_path).due(DAY_S) == "this node has no full pass on record"
+    look(tmp_path).passed()
+    assert look(tmp_path).due(DAY_S) == ""
+
+
+def test_a_pass_ages(tmp_path: Path) -> None:
+    known = look(tmp_path).passed()
+    assert known.known is not None
+    passed_at = known.known.passed_at
+    assert passed_at is not None
+    assert known.due(DAY_S, now=passed_at + DAY_S - 1) == ""
+    assert known.due(DAY_S, now=passed_at + DAY_S) == "the last full pass is too old"
+    assert known.due(DAY_S, now=passed_at - 60) == "the last full pass is too old"  # the clock was set back
+
+
+def test_a_reboot_another_driver_and_other_gpus_make_it_new(tmp_path: Path) -> None:
+    look(tmp_path).passed()
+    assert "rebooted" in look(tmp_path, boot="second").due(DAY_S)
+    upgraded = dataclasses.replace(gpus(8), driver="580.1")
+    assert look(tmp_path, snapshot=upgraded).due(DAY_S) == (
+        "the GPU driver was 570.1 at the last full pass and is 580.1"
+    )
+    assert "other GPUs" in look(tmp_path, snapshot=gpus(7)).due(DAY_S)
+
+
+@pytest.mark.parametrize(("code", "due"), [("SL102", True), ("SL601", True), ("SL401", False), ("SL301", False)])
+def test_a_run_that_casts_doubt_on_the_node_has_it_checked_again(tmp_path: Path, code: str, due: bool) -> None:
+    look(tmp_path).passed()
+    look(tmp_path).ended(code)
+    assert bool(look(tmp_path).due(DAY_S)) == due
+    look(tmp_path).passed()
+    assert look(tmp_path).due(DAY_S) == ""
+
+
+def test_a_good_run_takes_the_doubt_away_and_is_no_pass(tmp_path: Path) -> None:
+    look(tmp_path).ended("SL601")
+    assert look(tmp_path).due(DAY_S) == "the last run on this node ended with SL601"
+    look(tmp_path).ended("")
+    assert look(tmp_path).due(DAY_S) == "this node has no full pass on record"
+
+
+def test_the_file_is_private(tmp_path: Path) -> None:
+    path = Path(look(tmp_path).passed().path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 99}', '{"node": 1, "schema_version": 1}'])
+def test_a_file_that_cannot_be_read_is_no_record(tmp_path: Path, text: str) -> None:
+    Path(look(tmp_path).passed().path).write_text(text)
+    assert look(tmp_path).due(DAY_S) == "this node has no full pass on record"
+
+
+def test_what_somebody_else_wrote_does_not_count(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(look(tmp_path).passed().path, 65534, 65534)
+    assert look(tmp_path).due(DAY_S) == "this node has no full pass on record"
+
+
+def test_without_a_place_for_it_every_run_is_the_first(tmp_path: Path) -> None:
+    homeless = record.read(FakeHost(tmp_path))
+    assert homeless.due(DAY_S) == homeless.passed().due(DAY_S)
+    assert "neither HOME nor XDG_CACHE_HOME" in homeless.due(DAY_S)
+    (tmp_path / "file").touch()
+    blocked = record.read(FakeHost(tmp_path, environ={"XDG_CACHE_HOME": str(tmp_path / "file")}))
+    assert "no record can be kept: " in blocked.passed().due(DAY_S)
+
+
+def test_runs_that_end_at_the_same_time_leave_one_whole_file(tmp_path: Path) -> None:
+    known = look(tmp_path)
+    threads = [threading.Thread(target=known.passed) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert json.loads(Path(known.path).read_text())["schema_version"] == 1
+    assert os.listdir(Path(known.path).parent) == [Path(known.path).name]
