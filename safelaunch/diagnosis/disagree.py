@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import LEAVING, is_user_code, user_frame
@@ -23,6 +24,7 @@ from safelaunch.diagnosis.waits import (
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, RankFacts, SourceLine, Verdict
 
+ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
 CLOSING = {"barrier", LEAVING}  # what programs do after their loop
 
 
@@ -195,7 +197,7 @@ def _left_loop(case: Case, sides: list[Side]) -> tuple[int, ...] | None:
     cannot be told from a rank that skipped what its peers do behind the loop, and is in the loop again."""
     lines = {(line.file, line.line): line for line in case.source}
     inside, behind = {}, {}
-    again = False
+    again = untold = False
     for one, other in itertools.permutations(sides, 2):
         for (facts, call), (peer, theirs) in itertools.product(one, other):
             mine, others = _frames(facts, call), _frames(peer, theirs)
@@ -204,9 +206,16 @@ def _left_loop(case: Case, sides: list[Side]) -> tuple[int, ...] | None:
                 continue
             here, there = (lines.get(frames[depth][:2]) for frames in (mine, others))
             deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
-            if here is not None and there is not None and _left(here, deeper, there):
+            loop = _loop_between(here, deeper, there) if here is not None and there is not None else None
+            if here is None or there is None or loop is None:
+                continue
+            was_inside = _was_inside(peer, loop, call, _conditions_of(loop, (here, *deeper), there))
+            untold = untold or was_inside is None
+            if was_inside:
                 inside[facts.rank], behind[peer.rank] = facts, peer
                 again = again or bool(set(here.loops) & set(there.loops))
+    if untold:
+        return None
     everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
     if not behind or inside.keys() & behind.keys() or not everybody:
         return () if lines else _left_by_history(sides)
@@ -216,12 +225,49 @@ def _left_loop(case: Case, sides: list[Side]) -> tuple[int, ...] | None:
     return tuple(sorted(behind)) if sure else None
 
 
-def _left(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> bool:
-    """Whether `one`, or what it calls, is inside a loop that `other`, a line of the same function, stands behind."""
+Loop = tuple[str, int, int]  # file, first and last line
+
+
+def _loop_between(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> Loop | None:
+    """The outermost loop that `one`, or what it calls, is inside of, and that `other`, a line of the same function,
+    stands behind."""
+    tests = dict(one.conditions)
+    if any(tests.get(line, text) != text for line, text in other.conditions):
+        return None  # the two branches of one `if`: neither stands behind the other
     own = [loop for loop in one.loops if loop not in other.loops]
     if own:
-        return all(other.line > last for _, last in own)
-    return other.line > one.line and any(line.loops for line in deeper)
+        return (one.file, *own[0]) if all(other.line > last for _, last in own) else None
+    called = next((line for line in deeper if line.loops), None)
+    return (called.file, *called.loops[0]) if called is not None and other.line > one.line else None
+
+
+def _conditions_of(loop: Loop, inside: Iterable[SourceLine], behind: SourceLine) -> list[str]:
+    """The conditions under which a loop is entered at all, and which a line behind it does not share."""
+    file, first, last = loop
+    return [
+        text
+        for line in inside
+        for number, text in line.conditions
+        if (number, text) not in behind.conditions and not (line.file == file and first <= number <= last)
+    ]
+
+
+def _was_inside(peer: RankFacts, loop: Loop, call: Collective, conditions: list[str]) -> bool | None:
+    """Whether a rank that stands behind a loop has been in it; None where that cannot be told.
+
+    Args:
+        peer: the rank behind the loop.
+        loop: which.
+        call: the collective inside it, in which another rank is.
+        conditions: under which the loop is entered.
+    """
+    file, first, last = loop
+    places = [own.location for own in peer.collectives if own.location is not None]
+    if not conditions or any(place.file == file and first <= place.line <= last for place in places):
+        return True
+    if call.location is not None and peer.watched and peer.recording:
+        return False  # its record would show such a call
+    return False if any(ON_THE_RANK.search(text) for text in conditions) else None
 
 
 def _ended_its_loader(facts: RankFacts) -> bool:

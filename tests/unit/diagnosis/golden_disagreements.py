@@ -22,7 +22,7 @@ from hang_scenes import (
     waiting,
     world,
 )
-from scenes import LOOP, STEP, TRAIN, T
+from scenes import LOOP, STEP, TORCH, TRAIN, T
 
 from safelaunch.model import Case, Location, ProcessGroup, RankFacts, SourceLine
 
@@ -77,6 +77,53 @@ def _left_loop() -> Golden:
         "hang-destroyed-its-group": (
             hang(*map(in_loop, range(3)), destroyed),
             Expected("SL303", (3,), place(LEAVE), conclusive=True, mentions=("rank 3",)),
+        ),
+    }
+
+
+def _loops_under_conditions() -> Golden:
+    """One rank is in a loop that its peers stand behind, or never came to: their record tells which."""
+
+    def loop(condition: str) -> SourceLine:
+        return SourceLine(TRAIN, VALIDATE.line, loops=((62, 65),), conditions=((61, condition),))
+
+    def alone(at: Location | None, condition: str, *peers: RankFacts) -> Case:
+        inside = waiting(0, *LOOPING[:2], call("broadcast", at=at))
+        if at is None:  # DDP's own, which only the recorder has
+            inside = in_cpp(inside, Location(f"{TORCH}/nn/parallel/distributed.py", 2363, "_sync_buffers"), VALIDATE)
+        return hang(inside, *peers, source=(loop(condition), BEHIND_LOOP))
+
+    strangers = [behind(number) for number in (1, 2, 3)]
+    veterans = [
+        waiting(n, done(call(), 10), done(call("broadcast", at=VALIDATE), 11), call("barrier", at=BARRIER))
+        for n in (1, 2, 3)
+    ]
+    other = SourceLine(TRAIN, BARRIER.line, loops=((69, 71),), conditions=((61, "else of: step % 50 == 0"),))
+    branches = [waiting(number, *LOOPING[:2], call("all_reduce", at=BARRIER)) for number in (1, 2, 3)]
+    return {
+        "hang-loop-of-one-rank-only": (
+            alone(VALIDATE, "step % 50 == 0", *strangers),
+            Expected("SL302", (0,), place(VALIDATE), conclusive=True, mentions=("`step % 50 == 0`",)),
+        ),
+        "hang-left-loop-under-condition": (
+            alone(VALIDATE, "step % 50 == 0", *veterans),
+            Expected("SL303", (1, 2, 3), place(BARRIER), conclusive=True),
+        ),
+        "hang-loop-of-rank-0-in-cpp": (
+            alone(None, "rank == 0", *strangers),
+            Expected("SL302", (0,), place(VALIDATE), conclusive=False, mentions=("`rank == 0`",)),
+        ),
+        "hang-loop-of-nobody-knows-whom": (
+            alone(None, "needs_validation", *strangers),
+            Expected("SL302", (), place(VALIDATE), confidence="medium", conclusive=False),
+        ),
+        "hang-two-branches": (
+            hang(
+                waiting(0, *LOOPING[:2], call("broadcast", at=VALIDATE)),
+                *branches,
+                source=(loop("step % 50 == 0"), other),
+            ),
+            Expected("SL302", (0,), place(VALIDATE), conclusive=True),
         ),
     }
 
@@ -292,4 +339,4 @@ def _nobody() -> Golden:
 
 def cases() -> Golden:
     """All of them by name."""
-    return {**_left_loop(), **_operations(), **_circles(), **_nobody()}
+    return {**_left_loop(), **_loops_under_conditions(), **_operations(), **_circles(), **_nobody()}
