@@ -103,9 +103,9 @@ class Run:
         if mode == "off":
             self.report = PreflightReport((), self._host, 0.0)
             return self.report
-        from safelaunch.cli.node import NodeCheck
-
         try:
+            from safelaunch.cli.node import NodeCheck
+
             self.node = NodeCheck(self.settings, self.plan.run_dir, os.environ, self.say)
             self.report = self.node.run(mode)
         except Exception as error:  # the run must not wait for a check that has failed itself

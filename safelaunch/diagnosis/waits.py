@@ -186,7 +186,8 @@ def known(facts: RankFacts, call: Collective) -> bool:
     if facts.recorded is None and not unrecorded(call) and _in_backward(facts):
         return False  # DDP may have made that call for it
     if _passed_over(facts, call):
-        return facts.recorded is not None and not unrecorded(call)
+        # Nobody comes back from a meeting before all have come: one that is still waited for was not passed over.
+        return not is_message(call) if unrecorded(call) else facts.recorded is not None
     if facts.watched and facts.recording and not lost:
         return True
     return facts.recorded is not None and not unrecorded(call)

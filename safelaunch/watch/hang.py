@@ -16,6 +16,7 @@ from safelaunch.pulse import Pulse
 
 QUIET_S = 2.0  # no progress for so long, while it waits: worth a look. A look costs each rank some 0.1 s of one core
 CONFIRM_S = 0.7  # between two looks that must agree
+UNTOLD_S = 30.0  # ... and that everybody waits and nobody knows for whom (a rank of another node, perhaps)
 NOTICE_S = 6.0  # what can still end by itself is told after so long, and what cannot as soon as it is confirmed
 FACTOR = 5.0  # ... but not before five times the longest silence seen at the same place (as NVRx has it)
 LIMIT_S = 600.0  # ... and never later than this
@@ -115,7 +116,9 @@ class HangWatch:
         ranks = {facts.rank: facts for facts in case.ranks}
         concerned = self._concerned(verdict, case)
         quiet = min((self.quiet(rank, now) for rank in concerned), default=0.0)
-        if verdict.code == "SL399":
+        living = {facts.rank for facts in case.ranks if facts.exit is None}
+        # A rank that does something else than wait may be all that the others need.
+        if verdict.code == "SL399" and not living <= set(verdict.waiting):
             self._suspected = None
             self._next_look = now + max(QUIET_S, quiet)  # twice as long each time
             return False
@@ -132,14 +135,17 @@ class HangWatch:
             ),
             default=0.0,
         )
-        limit = max([NOTICE_S, *(self._learned(rank) for rank in concerned)])
+        least = NOTICE_S if verdict.code != "SL399" else self._at_most(UNTOLD_S)
+        limit = max([least, *(self._learned(rank) for rank in concerned)])
         due = max(now + limit - quiet, self._until)
         if not verdict.conclusive and due > now:
-            self._next_look = max(due, now + CONFIRM_S)
+            # Meanwhile the evidence may become better, where it did not tell who is late.
+            soon = now + max(CONFIRM_S, quiet) if verdict.code == "SL399" else due
+            self._next_look = max(min(due, soon), now + CONFIRM_S)
             return False
         # Whose progress ends the stall: the culprits', and that of those who wait for them.
-        living = {*concerned, *verdict.waiting} & {facts.rank for facts in case.ranks if facts.exit is None}
-        involved = {rank: self._progress.get(rank, self._floor) for rank in living}
+        watched = {*concerned, *verdict.waiting} & living
+        involved = {rank: self._progress.get(rank, self._floor) for rank in watched}
         since = max([self._floor, *involved.values()]) if involved else now
         self.notice = Notice(verdict, now, since, involved)
         return True
@@ -187,9 +193,11 @@ class HangWatch:
                 self._silences[rank] = (site, silence)
 
     def _learned(self, rank: int) -> float:
+        return self._at_most(FACTOR * self.learned.get(self._sites.get(rank, ""), 0.0))
+
+    def _at_most(self, seconds: float) -> float:
         # Who has set a limit wants to hear of it before it has passed, whatever was normal until now.
-        most = LIMIT_S if self.abort_after is None else min(LIMIT_S, self.abort_after / 2)
-        return min(most, FACTOR * self.learned.get(self._sites.get(rank, ""), 0.0))
+        return min(seconds, LIMIT_S if self.abort_after is None else min(LIMIT_S, self.abort_after / 2))
 
     def _concerned(self, verdict: Verdict, case: Case) -> tuple[int, ...]:
         """Whose silence counts: the culprits', or of those who wait where no culprit is known or alive."""

@@ -64,7 +64,18 @@ def _not_a_circle() -> Golden:
 
 def _circles() -> Golden:
     in_world = call(size=3)
+    steps = [done(call(seq=seq)) for seq in range(2, 17)]  # a record holds 16 calls: older ones are not in it
+    making = call("new_group", 1, group="new_group #1", size=3, at=GATHER)
     return {
+        # It believed to need no group. What its full record does not show it may have done, but not without them.
+        "hang-new-group-that-one-left-out": (
+            hang(
+                *(waiting(n, *steps, making) for n in (0, 1)),
+                *(waiting(n, *steps, call(seq=17)) for n in (2, 3)),
+                groups=(world(), ProcessGroup("new_group #1", (0, 1, 3))),
+            ),
+            Expected("SL311", (3,), place(LOOP), confidence="medium", conclusive=True, mentions=("new_group",)),
+        ),
         "hang-message-against-collective": (
             hang(waiting(0, send(1, size=2)), waiting(1, call(size=2))),
             Expected("SL311", (), place(SEND), conclusive=True, mentions=("all_reduce #12", "send to rank 1")),

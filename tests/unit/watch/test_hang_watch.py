@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import pairwise
 
 import pytest
-from clock import LATE, LEFT, ROUND_S, START, UNTOLD, Beats, Run, names, waiting_run, when
+from clock import LATE, LEFT, ROUND_S, START, Beats, Run, names, waiting_run, when
 
 from safelaunch.codes import CATALOGUE
 from safelaunch.model import Phase
@@ -69,24 +68,6 @@ def test_two_looks_that_disagree_tell_nothing(other: dict[str, object]) -> None:
     events = run.go(CONFIRM_S + ROUND_S)
     assert names(events) == ["look"]
     assert names(run.go(CONFIRM_S + ROUND_S)) == ["look", "notice"]
-
-
-def test_what_cannot_be_told_is_looked_at_less_and_less_often() -> None:
-    events = waiting_run(verdict=UNTOLD).go(300)
-
-    assert set(names(events)) == {"look"}
-    looks = when(events, "look")
-    assert len(looks) <= 8
-    gaps = [later - earlier for earlier, later in pairwise(looks)]
-    assert gaps == sorted(gaps)
-
-
-def test_it_is_told_once_the_evidence_is_there() -> None:
-    run = waiting_run(verdict=UNTOLD)
-    run.go(20)
-    run.verdict = LATE
-
-    assert names(run.go(40))[-1] == "notice"
 
 
 def test_the_notice_knows_since_when() -> None:

@@ -1,0 +1,62 @@
+"""Ranks make no progress and nobody knows for whom they wait: told late, and ended only by a limit of the user's."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from clock import LATE, UNTOLD, Run, names, waiting_run, when
+
+from safelaunch.watch.hang import NOTICE_S, UNTOLD_S, HangWatch
+
+HOUR = 3600.0
+
+
+def all_waiting(**watch: object) -> Run:
+    run = Run(HangWatch(**watch), UNTOLD)  # type: ignore[arg-type]
+    run.wait(*run.pulses)
+    return run
+
+
+def test_it_is_looked_at_less_and_less_often() -> None:
+    events = waiting_run(verdict=UNTOLD).go(300)
+
+    assert set(names(events)) == {"look"}
+    looks = when(events, "look")
+    assert len(looks) <= 8
+    gaps = [later - earlier for earlier, later in pairwise(looks)]
+    assert gaps == sorted(gaps)
+
+
+def test_it_is_told_once_the_evidence_is_there() -> None:
+    run = waiting_run(verdict=UNTOLD)
+    run.go(20)
+    run.verdict = LATE
+
+    assert names(run.go(40))[-1] == "notice"
+
+
+def test_a_rank_that_does_something_else_may_be_all_that_the_others_need() -> None:
+    assert set(names(waiting_run(verdict=UNTOLD, abort_after=60.0).go(HOUR))) == {"look"}
+
+
+def test_that_everybody_waits_is_told_in_the_end() -> None:
+    events = all_waiting().go(HOUR)
+
+    assert when(events, "notice") == [UNTOLD_S]
+    assert "abort" not in names(events)
+    assert len(when(events, "look")) <= 6
+
+
+def test_a_name_that_is_found_meanwhile_is_told_at_its_own_time() -> None:
+    run = all_waiting()
+    run.go(NOTICE_S + 1)
+    run.verdict = LATE
+
+    assert when(run.go(UNTOLD_S), "notice")[0] < UNTOLD_S
+
+
+def test_a_limit_ends_it_and_is_announced() -> None:
+    events = all_waiting(abort_after=20.0).go(20)
+
+    assert when(events, "notice") == [10.0]
+    assert when(events, "abort") == [20.0]
