@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from typing import Any, TypeVar
@@ -30,6 +31,11 @@ def from_json(cls: type[T], data: Any) -> T:
     return typing.cast(T, _decode(cls, data))
 
 
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def _decode(hint: Any, data: Any) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -41,7 +47,7 @@ def _decode(hint: Any, data: Any) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(data, dict):
             raise TypeError(f"expected an object for {hint.__name__}, got {type(data).__name__}")
-        hints = typing.get_type_hints(hint)
+        hints = _hints(hint)
         known = {f.name for f in dataclasses.fields(hint)}
         return hint(**{key: _decode(hints[key], item) for key, item in data.items() if key in known})
     return data

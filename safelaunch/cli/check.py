@@ -9,7 +9,8 @@ import sys
 from collections.abc import Mapping
 
 from safelaunch import codes, durations
-from safelaunch.cli.node import Terms, terms
+from safelaunch.cli import others
+from safelaunch.cli.node import STATIC_PORT, Terms, terms
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError
 from safelaunch.preflight import CHECKS, record, runner
@@ -35,6 +36,7 @@ def run(argv: list[str]) -> int:
     Raises SafelaunchError for a bad profile or a bad option.
     """
     options = _parser().parse_args(argv)
+    others.settle(options)
     if options.list:
         print(*_listing(), sep="\n")
         return codes.EXIT_OK
@@ -58,10 +60,17 @@ def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
         # The node cannot even say how many ranks it would run: that is the answer.
         return PreflightReport((error.diagnostic,), host.name(), host.monotonic() - begin, full), "this job"
     report = runner.run(
-        host, checks=checks, deadline_s=_deadline_s(options, asked, full=full), severity=asked.severity, full=full
+        host,
+        checks=checks,
+        deadline_s=_deadline_s(options, asked, full=full),
+        severity=asked.severity,
+        full=full,
+        begin=begin,
     )
     if full and len(checks) == len(CHECKS) and not report.refused:
         record.read(host).passed()
+    if options.rdzv_endpoint:
+        report = others.add_findings(report, host, options, asked)
     device = "GPUs" if host.job.uses_gpu else "CPU"
     return report, f"{plural(host.job.nproc, 'rank')} on {device}"
 
@@ -156,9 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N|auto|gpu|cpu",
         help="ranks to check for; auto (the default): one per GPU, or per CPU where there is none",
     )
-    add("--nnodes", type=int, default=1, metavar="N", help="nodes of the job (default 1)")
-    add("--master-addr", "--master_addr", default="", metavar="ADDR", help="address of the first node")
-    add("--master-port", "--master_port", type=int, metavar="PORT", help="port to be used there")
+    others.add_options(parser)
     add("--run-dir", default="runs", metavar="DIR", help="where run directories will be made (default ./runs)")
     add("--profile", action="append", default=[], metavar="NAME|PATH", help="settings to check by; repeatable")
     add("-v", "--verbose", action="store_true", help="list the checks that passed, too")
@@ -194,7 +201,9 @@ def _job(options: argparse.Namespace, host: Host) -> Job:
         min_nodes=options.nnodes,
         max_nodes=options.nnodes,
         master_addr=options.master_addr,
+        node_rank=options.node_rank or 0,
         master_port=options.master_port,
+        endpoint_port=options.master_port or (STATIC_PORT if options.master_addr else None),
         uses_gpu=uses_gpu(asked, host),
         nproc_asked=asked,
         run_dir=options.run_dir,

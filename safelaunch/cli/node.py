@@ -18,6 +18,10 @@ DEADLINE_S = 60.0
 FULL_DEADLINE_S = 240.0
 FULL_EVERY_S = 24 * 3600.0
 
+# Where torch listens when only the address was given: MASTER_PORT of torchrun, DEFAULT_PORT of its c10d backend.
+STATIC_PORT = 29500
+DEFAULT_PORTS = {"static": STATIC_PORT, "c10d": 29400}
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -89,6 +93,7 @@ class NodeCheck:
             deadline_s=self._terms.deadline(full=full),
             severity=self._terms.severity,
             full=full,
+            begin=begin,
         )
         if full and not report.refused:
             self._record = self._record.passed()
@@ -115,6 +120,7 @@ def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
     fewest, _, most = str(settings["nnodes"]).rpartition(":")
     address, port = _endpoint(settings)
     static = settings["rdzv_backend"] == "static"
+    endpoint_port = port or (DEFAULT_PORTS.get(settings["rdzv_backend"]) if address else None)
     if static and int(settings["node_rank"]) > 0:
         port = None  # node 0 listens, wherever it is
     try:
@@ -131,9 +137,11 @@ def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
         master_addr=address,
         master_port=port,
         port_shared=not static and int(most) > 1,
+        endpoint_port=endpoint_port,
         uses_gpu=uses_gpu(asked, host),
         nproc_asked=asked,
         run_dir=run_dir,
+        numa_binding=str(settings["numa_binding"] or ""),
     )
 
 

@@ -45,6 +45,7 @@ from safelaunch.model.plan import (
     Settings,
     Value,
 )
+from safelaunch.model.topology import Device, Topology
 
 __all__ = [
     "AgentEnd",
@@ -52,6 +53,7 @@ __all__ = [
     "Child",
     "Collective",
     "Confidence",
+    "Device",
     "Diagnostic",
     "Evidence",
     "Exit",
@@ -75,6 +77,7 @@ __all__ = [
     "Severity",
     "SourceLine",
     "Stack",
+    "Topology",
     "Value",
     "Verdict",
     "VerdictKind",

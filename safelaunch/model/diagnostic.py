@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from safelaunch.model.topology import Topology
+
 SCHEMA_VERSION = 1
 
 Severity = Literal["ok", "note", "warning", "error", "unchecked"]
@@ -42,6 +44,7 @@ class PreflightReport:
     host: str
     elapsed_s: float
     full: bool = False
+    topology: Topology | None = None
 
     @property
     def refused(self) -> bool:
@@ -89,7 +92,18 @@ class Verdict(Diagnostic):
 class SafelaunchError(Exception):
     """An error that the user can act on: printed as one message, never as a traceback."""
 
-    def __init__(self, code: str, summary: str, remedy: str = "", *, because: tuple[str, ...] = (), exit_code: int):
+    def __init__(
+        self,
+        code: str,
+        summary: str,
+        remedy: str = "",
+        *,
+        because: tuple[str, ...] = (),
+        where: str = "",
+        exit_code: int,
+    ):
         super().__init__(summary)
-        self.diagnostic = Finding(code=code, severity="error", summary=summary, because=because, remedy=remedy)
+        self.diagnostic = Finding(
+            code=code, severity="error", summary=summary, because=because, remedy=remedy, where=where
+        )
         self.exit_code = exit_code

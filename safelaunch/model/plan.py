@@ -63,6 +63,8 @@ class Job:
     `nproc` is this node's number of ranks. `uses_gpu` is true when the ranks would use NCCL. `master_addr` and
     `master_port` are set only where the user chose them; port 0 and None mean that a free port is taken.
     `port_shared` is true where another agent of this job may listen there already (c10d with several nodes).
+    `endpoint_port` is the port that the node with the master address listens on, this one or another; None where it
+    is not known.
     """
 
     nproc: int
@@ -72,9 +74,11 @@ class Job:
     master_addr: str = ""
     master_port: int | None = None
     port_shared: bool = False
+    endpoint_port: int | None = None
     uses_gpu: bool = False
     nproc_asked: str = ""
     run_dir: str = ""
+    numa_binding: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ class Check:
     """One entry of `preflight.CHECKS`.
 
     `function` yields one `ok` Finding when all is well, else what is wrong, or `unchecked` with the reason. Its
-    docstring is what `safelaunch explain CODE` prints. `full_only` checks cost seconds and run when asked for.
+    docstring is what `safelaunch explain CODE` prints. `full_only` checks cost seconds and run when asked for,
+    after the others; among them, those of a later `stage` when the earlier ones are done, which they would disturb.
     A check that has not come back after `deadline_s` seconds becomes a Finding of severity `late`.
     """
 
@@ -23,6 +24,7 @@ class Check:
     group: str
     function: Callable[[Host], Iterator[Finding]]
     full_only: bool = False
+    stage: int = 0
     deadline_s: float = 15.0
     late: Severity = "unchecked"
 

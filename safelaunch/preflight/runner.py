@@ -49,7 +49,13 @@ def _words(check: Check) -> set[str]:
 
 
 def run(
-    host: Host, *, checks: Sequence[Check], deadline_s: float, severity: Mapping[str, str], full: bool = False
+    host: Host,
+    *,
+    checks: Sequence[Check],
+    deadline_s: float,
+    severity: Mapping[str, str],
+    full: bool = False,
+    begin: float | None = None,
 ) -> PreflightReport:
     """Check a node.
 
@@ -61,18 +67,24 @@ def run(
         full: whether these are all there are, for the report.
         severity: code -> `off` (the check does not run), `note`, `warning` or `error`, from a profile: what a fault
             with this code counts as.
+        begin: when the looking began, on the monotonic clock, where that was before this call.
     """
-    begin = time.monotonic()
+    begin = time.monotonic() if begin is None else begin
+    host.until = begin + deadline_s
     wanted = [check for check in checks if severity.get(check.code) != "off"]
     findings = []
-    for slow in (False, True):
-        running = [_Running(check, host) for check in wanted if check.full_only == slow]
+    for slow, stage in sorted({(check.full_only, check.stage) for check in wanted}):
+        running = [_Running(check, host) for check in wanted if (check.full_only, check.stage) == (slow, stage)]
         for one in running:
             findings += one.findings(begin + deadline_s)
     host.end_children()
-    return PreflightReport(
-        tuple(_weigh(finding, severity) for finding in findings), host.name(), time.monotonic() - begin, full
-    )
+    topology = host.topology() if any(check.group == "gpu" for check in wanted) else None
+    return PreflightReport(weigh(findings, severity), host.name(), time.monotonic() - begin, full, topology)
+
+
+def weigh(findings: Iterable[Finding], severity: Mapping[str, str]) -> tuple[Finding, ...]:
+    """The findings with what a profile says that their codes count as, without those that it switches off."""
+    return tuple(_weigh(finding, severity) for finding in findings if severity.get(finding.code) != "off")
 
 
 class _Running:

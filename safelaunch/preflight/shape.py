@@ -65,7 +65,9 @@ def gpus_here(host: Host) -> int:
         raise _unknown("SL108", snapshot.unknown)
     if not snapshot.answers:
         fault = no_answer(snapshot, needed=True)
-        raise SafelaunchError("SL108", fault.summary, fault.remedy, because=fault.because, exit_code=EXIT_REFUSED)
+        raise SafelaunchError(
+            "SL108", fault.summary, fault.remedy, because=fault.because, where=fault.where, exit_code=EXIT_REFUSED
+        )
     visible = visible_gpus(host.environ, [gpu.uuid for gpu in snapshot.gpus])
     if visible is None or any(snapshot.gpus[index].mig for index in visible):
         raise _unknown("SL107", "MIG instances are not counted without torch")

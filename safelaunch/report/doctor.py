@@ -10,12 +10,14 @@ refused: node-b cannot run this job: 1 error, 1 warning; 8 of 10 checks passed i
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 from safelaunch.model import Finding, PreflightReport
-from safelaunch.report import text
+from safelaunch.report import text, topology
 from safelaunch.report.palette import PLAIN, Palette
 
+MANY = 3  # doubts with one reason are told in one line
 REASON = 120  # characters; `sinfo -R` and `scontrol show node` stay readable
 
 
@@ -29,7 +31,9 @@ def render(report: PreflightReport, *, job: str, verbose: bool = False, palette:
         palette: colours.
     """
     lines = _passed(report, palette) if verbose else []
-    for finding in report.findings:
+    if verbose and report.topology is not None:
+        lines += ["", *topology.draw(report.topology), ""]
+    for finding in _folded(report.findings):
         if finding.severity == "note" and not verbose:
             lines.append(text.diagnostic(finding, palette=palette)[0])
         elif finding.severity != "ok":
@@ -45,6 +49,22 @@ def reason(report: PreflightReport) -> str:
     head = text.printable(f"safelaunch: {first.code} {first.summary}")
     room = REASON - len(more)
     return (head if len(head) <= room else head[: room - 3] + "...") + more
+
+
+def _folded(findings: tuple[Finding, ...]) -> list[Finding]:
+    """What could not be checked for one and the same reason is told once."""
+    reasons = Counter(finding.because for finding in findings if finding.severity == "unchecked")
+    alike: set[tuple[str, ...]] = set()
+    told: list[Finding] = []
+    for finding in findings:
+        if finding.severity != "unchecked" or reasons[finding.because] < MANY:
+            told.append(finding)
+        elif finding.because not in alike:
+            alike.add(finding.because)
+            checks = [f.check for f in findings if f.severity == "unchecked" and f.because == finding.because]
+            summary = f"{len(checks)} checks could not look: {', '.join(checks)}"
+            told.append(dataclasses.replace(finding, summary=summary))
+    return told
 
 
 def _passed(report: PreflightReport, palette: Palette) -> list[str]:

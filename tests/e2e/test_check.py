@@ -112,7 +112,7 @@ def test_a_driver_that_does_not_match_its_library(cuda_node: dict[str, str]) -> 
 def test_a_busy_gpu_refuses_the_node(cuda_node: dict[str, str]) -> None:
     result = check("--nproc-per-node", "2", **cuda_node, FAKE_NVML=f"mem.used@1=40000000000;proc@1={os.getpid()}")
     assert result.returncode == 69
-    assert "error[SL109]: 37.3 GiB of 80 GiB of GPU 1 are in use" in result.stdout
+    assert "error[SL109]: GPU 1: 37.3 GiB of 80 GiB are in use" in result.stdout
 
 
 # ------------------------------------------------------------------------------------------- which checks

@@ -17,6 +17,7 @@ from harness import REPOSITORY, environment
 
 from safelaunch import diagnosis, evidence, preflight
 from safelaunch.codes import CATALOGUE
+from safelaunch.preflight import between
 
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -50,7 +51,9 @@ LAYERS: dict[str, set[str]] = {
 }
 
 # Programs of their own: started as child processes, they answer on their own streams.
-PROGRAMS = {"preflight/active/collective_probe.py", "preflight/machine/nvml_probe.py", "evidence/source_probe.py",
+PROGRAMS = {"preflight/between/node_probe.py", "preflight/between/pair_probe.py",
+            "preflight/active/collective_probe.py", "preflight/active/compute_probe.py",
+            "preflight/machine/nvml_probe.py", "preflight/machine/storage_probe.py", "evidence/source_probe.py",
             "agent/__main__.py", "__main__.py"}  # fmt: skip
 
 # What a rule may use: no files, no processes, no clock, no environment.
@@ -254,7 +257,31 @@ def test_every_check_is_in_checks() -> None:
         if [argument.arg for argument in node.args.args] == ["host"] and annotation(node) == "Iterator[Finding]"
     }
     assert found == {check.function for check in preflight.CHECKS}
-    assert {check.code for check in preflight.CHECKS} == {code for code in CATALOGUE if code.startswith("SL1")}
+    known = {check.code for check in preflight.CHECKS} | set(between.CODES)
+    assert known == {code for code in CATALOGUE if code.startswith("SL1")}
+
+
+def test_every_judge_between_nodes_is_in_judges() -> None:
+    found = {
+        resolve(path, node)
+        for path, node in public_functions("preflight/between")
+        if [argument.arg for argument in node.args.args] == ["picture"] and annotation(node) == "Iterator[Finding]"
+    }
+    assert found == {judge.function for judge in between.JUDGES}
+    assert not set(between.CODES) & {check.code for check in preflight.CHECKS}
+
+
+PURE_FILES = [
+    path
+    for path in FILES
+    if name(path) in {f"preflight/between/{stem}.py" for stem in ("agreement", "facts", "pairs", "reach", "vote")}
+]
+
+
+@pytest.mark.parametrize("path", PURE_FILES, ids=name)
+def test_judges_between_nodes_do_no_io(path: Path) -> None:
+    standard = {module for module in imports(tree(path), path) if not module.startswith("safelaunch")}
+    assert standard <= PURE | {"errno"}
 
 
 # -------------------------------------------------------------------------------------------- what is loaded

@@ -4,33 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+
+from safelaunch.preflight.active.progress import Progress, exit_text, series
 
 OPERATIONS = ("init_process_group", "all_reduce", "all_gather")
 
 
 @dataclass(frozen=True)
-class RankReport:
-    """What one rank did. `entered` and `left` count operations in the order of OPERATIONS.
+class Measured:
+    """all_reduce of `size` bytes took so many seconds, on the average of some calls."""
 
-    `failed_s` is the time of its own failure in seconds since the ranks were started, None for none: then `error` is
-    the exception's text, or empty for a rank that died without one, with `exit_code` as `subprocess` gives it.
-    `wrong_sum` tells that all_reduce gave it a wrong value, `wrong_from` whose values all_gather gave it wrong.
-    """
+    size: int
+    seconds: float
 
-    rank: int
-    entered: int = 0
-    left: int = 0
-    failed_s: float | None = None
-    error: str = ""
-    exit_code: int | None = None
+
+@dataclass(frozen=True)
+class RankReport(Progress):
+    """What one rank did. `wrong_sum` tells that all_reduce gave it a wrong value, `wrong_from` whose values all_gather
+    gave it wrong; `measuring` that it has come to the bandwidth, which is None until it has been measured."""
+
+    steps: ClassVar[tuple[str, ...]] = OPERATIONS
+
     wrong_sum: bool = False
     wrong_from: tuple[int, ...] = ()
+    measuring: bool = False
+    bandwidth: tuple[Measured, ...] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.left == len(OPERATIONS) and self.bandwidth is not None
 
     @property
     def where(self) -> str:
-        if self.entered > self.left:
-            return f"in {OPERATIONS[self.left]}"
-        return f"before {OPERATIONS[self.left]}" if self.left < len(OPERATIONS) else "at the end"
+        if self.left < len(OPERATIONS) or self.done:
+            return super().where
+        return f"{'in' if self.measuring else 'before'} all_reduce with large messages"
 
 
 @dataclass(frozen=True)
@@ -52,20 +61,25 @@ class Fault:
 
 
 def find_fault(report: ProbeReport, deadline_s: float) -> Fault | None:
-    """Who failed first; None when all ranks finished with the right values."""
+    """Who failed first in OPERATIONS; None when all ranks finished them with the right values."""
     ranks = report.ranks
+    if all(rank.left == len(OPERATIONS) for rank in ranks):
+        return _wrong_values(ranks)
+    return first_failure(ranks) or _missing(ranks, deadline_s)
+
+
+def first_failure(ranks: Sequence[RankReport]) -> Fault | None:
+    """The failure that is the cause of the others."""
     failed = sorted((rank for rank in ranks if rank.failed_s is not None), key=lambda rank: rank.failed_s or 0.0)
     # A rank that dies in silence makes its peers raise errors about lost connections, never the other way round.
     for rank in [rank for rank in failed if not rank.error] or failed[:1]:
         return _failure(rank, [other for other in failed if other is not rank])
-    if any(rank.left < len(OPERATIONS) for rank in ranks):
-        return _missing(ranks, deadline_s)
-    return _wrong_values(ranks)
+    return None
 
 
 def _failure(rank: RankReport, others: Sequence[RankReport]) -> Fault:
-    how = "failed" if rank.error else f"died with {_exit(rank.exit_code)}"
-    because = [rank.error] if rank.error else []
+    how = "failed" if rank.error else f"died with {exit_text(rank.exit_code)}"
+    because = [said] if (said := rank.error or rank.last_words) else []
     if others:
         because.append(f"{name_ranks(sorted(others, key=lambda other: other.rank))} failed only after it")
     return Fault(f"rank {rank.rank} {how} {rank.where}", tuple(because))
@@ -103,11 +117,4 @@ def _wrong_values(ranks: Sequence[RankReport]) -> Fault | None:
 
 def name_ranks(ranks: Sequence[RankReport]) -> str:
     """`rank 2`; `ranks 0, 1 and 3`."""
-    numbers = [str(rank.rank) for rank in ranks]
-    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
-
-
-def _exit(code: int | None) -> str:
-    if code is None:
-        return "an unknown status"
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+    return series("rank", [rank.rank for rank in ranks])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, unchecked
-from safelaunch.preflight.gpu.driver import needs_gpu
+from safelaunch.preflight.gpu.look import NOT_USED, needs_gpu
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Snapshot
 from safelaunch.preflight.machine.sizes import plural
@@ -21,14 +21,14 @@ def count(host: Host) -> Iterator[Finding]:
     How it is concluded: NVML counts the GPUs of the driver, and CUDA_VISIBLE_DEVICES is applied to them by torch's
     rules: the list ends at the first entry that names no GPU (`0,9,1` of 8 is one GPU), an entry twice empties it
     (`2,5,2` is none), an empty text hides all, UUIDs may be shortened as long as they are unique. Only jobs that use
-    GPUs are checked. MIG instances cannot be counted in this way and are left unchecked. It is a warning where the
-    machine never had so many GPUs: then the ranks may be meant for the CPU, or to share a GPU.
+    GPUs are checked. MIG instances are left to SL114. It is a warning where the machine never had so many GPUs and
+    the ranks are a whole multiple of them: then they may be meant to share a GPU, or for the CPU.
 
     What to do: correct --nproc-per-node or CUDA_VISIBLE_DEVICES, or the number of GPUs that the job asks its scheduler
     for. Where the PCI bus has more GPUs than the driver, one fell off the bus: reboot the node.
     """
     if not needs_gpu(host):
-        yield ok("SL107", "the job does not use GPUs")
+        yield ok("SL107", NOT_USED)
         return
     snapshot = host.nvml()
     if not snapshot.answers:
@@ -37,15 +37,17 @@ def count(host: Host) -> Iterator[Finding]:
     visible = visible_gpus(host.environ, [gpu.uuid for gpu in snapshot.gpus])
     ranks = host.job.nproc
     if visible is None or any(snapshot.gpus[index].mig for index in visible):
-        yield unchecked("SL107", "the GPUs could not be counted", "MIG instances are in use, which NVML does not count")
+        yield ok("SL107", "MIG instances are in use, of which a process sees one (see SL114)")
         return
     if visible and len(visible) >= ranks:
         yield ok("SL107", f"{plural(len(visible), 'GPU')} visible for {plural(ranks, 'rank')}")
         return
     setting = host.environ.get(VARIABLE)
+    had_enough = ranks <= max(len(snapshot.gpus), _gpus_on_bus(host))
+    shared = bool(visible) and ranks % len(visible) == 0
     yield Finding(
         code="SL107",
-        severity="error" if ranks <= max(len(snapshot.gpus), _gpus_on_bus(host)) else "warning",
+        severity="error" if had_enough or not shared else "warning",
         summary=f"{plural(ranks, 'rank')} asked for, {plural(len(visible), 'GPU')} visible",
         because=tuple(_why_fewer(host, snapshot, setting)),
         remedy=" or ".join(_ways_out(len(visible), setting)),

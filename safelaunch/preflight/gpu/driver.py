@@ -1,16 +1,17 @@
-"""Check that the driver answers, and what the other checks of GPUs share."""
+"""Check that the driver answers."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.gpu.look import full_names, needs_gpu, numbers, used_gpus
 from safelaunch.preflight.machine import nvml
-from safelaunch.preflight.machine.host import NVML_DEADLINE_S, Host
+from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Failure, Gpu, Snapshot
 from safelaunch.preflight.machine.sizes import plural
-from safelaunch.preflight.machine.visible import visible_gpus
 
 NO_GPU = "no NVIDIA driver on this machine"
 AMD_DRIVER = "/dev/kfd"
@@ -25,26 +26,18 @@ REMEDIES = {
 }
 
 
-def needs_gpu(host: Host) -> bool:
-    return host.job.uses_gpu or host.job.nproc_asked == "gpu"
-
-
-def used_gpus(host: Host, snapshot: Snapshot) -> tuple[int, ...]:
-    """The GPUs that ranks will take. Where they cannot be told, all count."""
-    visible = visible_gpus(host.environ, [gpu.uuid for gpu in snapshot.gpus])
-    return tuple(range(len(snapshot.gpus))) if visible is None else visible[: host.job.nproc]
-
-
 def driver(host: Host) -> Iterator[Finding]:
     """The NVIDIA driver does not answer, answers with an error, or has lost a GPU.
 
     Every CUDA program of the node would fail or hang in the same place. A rank that hangs there is in an
     uninterruptible kernel call: not even SIGKILL ends it.
 
-    How it is concluded: a child process asks NVML about each GPU and is given 10 s; healthy drivers take 0.1 s, some
-    seconds with persistence mode off, and sick ones have been seen to block for 45 s and for good (NVIDIA/DCGM issue
-    313, NVIDIA/NVSentinel issue 1576). The call that did not return is named. Errors of NVML are reported with its own
-    words. In a job that does not use GPUs all of this is a warning at most; a machine without the driver is fine then.
+    How it is concluded: a child process asks NVML about each GPU and is given 10 s (`nvml_deadline` in
+    [preflight.thresholds]); healthy drivers take 0.1 s, some seconds with persistence mode off, and sick ones have been
+    seen to block for 45 s and for good (NVIDIA/DCGM issue 313, NVIDIA/NVSentinel issue 1576). The call that did not
+    return is named, with its GPU. Errors of NVML are reported with its own words; "GPU is lost" and "reset required" to
+    any call about a GPU are its end. In a job that does not use GPUs all of this is a warning at most; a machine
+    without the driver is fine then.
 
     What to do: the message says it for the known errors. "Driver/library version mismatch" wants the kernel module
     reloaded or a reboot, a lost GPU or a driver that hangs wants a reboot, "reset required" a reset of that GPU.
@@ -61,30 +54,39 @@ def driver(host: Host) -> Iterator[Finding]:
         yield unchecked("SL108", "the GPU driver could not be asked", snapshot.unknown)
     elif snapshot.stuck_in or snapshot.failure:
         yield no_answer(snapshot, needed=needed)
-    else:
-        broken = [(gpu, gpu.failure) for gpu in snapshot.gpus if gpu.failure]
-        used = set(used_gpus(host, snapshot))
-        for gpu, failure in broken:
-            yield _broken_gpu(gpu, failure, severe=needed and gpu.index in used)
-        if not broken:
-            yield ok("SL108", f"NVIDIA driver {snapshot.driver}, {plural(len(snapshot.gpus), 'GPU')}")
+    broken = [(gpu, gpu.failure) for gpu in snapshot.gpus if gpu.failure]
+    used = set(used_gpus(host, snapshot))
+    for gpu, failure in broken:
+        yield _broken_gpu(_with_name(host, gpu, snapshot), failure, severe=needed and gpu.index in used)
+    if snapshot.answers and not broken:
+        yield ok("SL108", f"NVIDIA driver {snapshot.driver}, {plural(len(snapshot.gpus), 'GPU')}")
 
 
 def no_answer(snapshot: Snapshot, *, needed: bool) -> Finding:
     """What is wrong with a driver that did not answer, or not in time."""
     because: tuple[str, ...]
+    where = ""
     if snapshot.failure:
         summary = f"the NVIDIA driver cannot be used: {snapshot.failure.text}"
         because = (f"{snapshot.failure.call} returned error {snapshot.failure.code}",)
         remedy = REMEDIES.get(snapshot.failure.code, "see whether nvidia-smi works, and `dmesg | grep NVRM`")
     else:
-        summary = f"the NVIDIA driver did not answer within {NVML_DEADLINE_S:g} s"
+        who = "the NVIDIA driver"
+        if snapshot.stuck_gpus:
+            stuck = [(*snapshot.gpus[index : index + 1], Gpu(index))[0] for index in snapshot.stuck_gpus]
+            who, where = numbers(stuck), full_names(stuck)
+        summary = f"{who} did not answer within {snapshot.waited_s:g} s"
         because = (f"the probe is stuck in {snapshot.stuck_in}",)
         remedy = "reboot the node; `dmesg | grep NVRM` may say why"
     if needed:
         because += ("the job needs GPUs",)
     return Finding(
-        code="SL108", severity="error" if needed else "warning", summary=summary, because=because, remedy=remedy
+        code="SL108",
+        severity="error" if needed else "warning",
+        summary=summary,
+        because=because,
+        remedy=remedy,
+        where=where,
     )
 
 
@@ -94,5 +96,19 @@ def _broken_gpu(gpu: Gpu, failure: Failure, *, severe: bool) -> Finding:
         severity="error" if severe else "warning",
         summary=f"GPU {gpu.index} does not answer: {failure.text}",
         because=(f"{failure.call} returned error {failure.code}",),
-        remedy=REMEDIES.get(failure.code, "see `dmesg | grep NVRM`"),
+        remedy=REMEDIES.get(failure.code, "see `dmesg | grep NVRM`").replace("INDEX", str(gpu.index)),
+        where=str(gpu),
     )
+
+
+def _with_name(host: Host, gpu: Gpu, snapshot: Snapshot) -> Gpu:
+    """A GPU that NVML cannot even name, by what the kernel module says of the one that is missing."""
+    if gpu.uuid and gpu.address:
+        return gpu
+    known = {other.address for other in snapshot.gpus}
+    missing = {address: uuid for address, uuid in host.driver_gpus().items() if address not in known}
+    nameless = [other.index for other in snapshot.gpus if not other.address]
+    if len(missing) != len(nameless):
+        return gpu
+    address, uuid = sorted(missing.items())[nameless.index(gpu.index)]  # NVML counts GPUs in the order of the PCI bus
+    return dataclasses.replace(gpu, address=address, uuid=gpu.uuid or uuid)

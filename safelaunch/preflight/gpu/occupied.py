@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok, unchecked
-from safelaunch.preflight.gpu.driver import needs_gpu, used_gpus
+from safelaunch.preflight.gpu.look import Fault, each_gpu
 from safelaunch.preflight.machine import processes
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Gpu
@@ -28,29 +27,20 @@ def occupied(host: Host) -> Iterator[Finding]:
     CUDA_VISIBLE_DEVICES; or turn the check down in a profile (`SL109 = "note"` in [preflight.severity]) where sharing
     GPUs is meant.
     """
-    if not needs_gpu(host):
-        yield ok("SL109", "the job does not use GPUs")
-        return
-    snapshot = host.nvml()
-    if not snapshot.answers:
-        yield unchecked("SL109", "leftover processes on the GPUs were not looked for", "the driver does not answer")
-        return
-    busy = [
-        gpu
-        for gpu in map(snapshot.gpus.__getitem__, used_gpus(host, snapshot))
-        if _share(gpu) > host.threshold("gpu_memory_in_use")
-    ]
-    for gpu in busy:
-        yield _in_use(host, gpu)
-    if not busy:
-        yield ok("SL109", "the GPUs are free")
+
+    def judge(gpu: Gpu) -> Iterator[Fault]:
+        if _share(gpu) > host.threshold("gpu_memory_in_use"):
+            yield _in_use(host, gpu)
+
+    readings = ("memory_total", "memory_used", "processes")
+    yield from each_gpu(host, "SL109", "memory in use", readings, judge, "the GPUs are free")
 
 
 def _share(gpu: Gpu) -> float:
     return gpu.memory_used / gpu.memory_total if gpu.memory_total else 0.0
 
 
-def _in_use(host: Host, gpu: Gpu) -> Finding:
+def _in_use(host: Host, gpu: Gpu) -> Fault:
     seen = {entry.pid: host.gpu_process(entry.pid) for entry in gpu.processes}
     known = [process for process in seen.values() if process]
     because = []
@@ -58,10 +48,9 @@ def _in_use(host: Host, gpu: Gpu) -> Finding:
         held = f", {size(entry.memory)}" if entry.memory else ""
         process = seen[entry.pid]
         because.append(f"{process}{held}" if process else f"pid {entry.pid} of the host, not visible from here{held}")
-    return Finding(
-        code="SL109",
-        severity="error" if _share(gpu) >= host.threshold("gpu_memory_occupied") else "warning",
-        summary=f"{size(gpu.memory_used)} of {size(gpu.memory_total)} of GPU {gpu.index} are in use",
+    return Fault(
+        "error" if _share(gpu) >= host.threshold("gpu_memory_occupied") else "warning",
+        f"{size(gpu.memory_used)} of {size(gpu.memory_total)} are in use",
         because=tuple(because) or ("NVML shows no process: it belongs to another container or user",),
         remedy=(f"`{processes.kill_line(known)}`, or " if known else "") + f"choose other GPUs with {VARIABLE}",
     )

@@ -1,4 +1,4 @@
-"""The memory that this process may use: its control groups, version 1 or 2, below that of the machine."""
+"""What the control groups of this process, version 1 or 2, leave it: memory, CPU time, processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def memory(root: Root) -> list[Memory]:
 
 def _limits(root: Root, version: _Version) -> Iterator[Memory]:
     """The limit of our control group and of each above it: all of them hold."""
-    for folder in _folders(root, version):
+    for folder in _folders(root, version.mount, version.controller):
         try:
             text = root.read(f"{folder}/{version.limit}").strip()
             if text == "max":
@@ -59,16 +59,64 @@ def _limits(root: Root, version: _Version) -> Iterator[Memory]:
         yield Memory(int(text), max(0, int(text) - used), f"the memory limit in {folder}/{version.limit}")
 
 
-def _folders(root: Root, version: _Version) -> Iterator[str]:
+@dataclass(frozen=True)
+class Processes:
+    """A limit of processes and threads, and how many there are. `where` says who sets it."""
+
+    limit: int
+    used: int
+    where: str
+
+
+def processes(root: Root) -> Iterator[Processes]:
+    """Every limit of processes that our control groups set. Raises OSError where we cannot tell which they are."""
+    for mount, controller in (("/sys/fs/cgroup", ""), ("/sys/fs/cgroup/pids", "pids")):
+        for folder in _folders(root, mount, controller):
+            try:
+                text = root.read(f"{folder}/pids.max").strip()
+                used = int(root.read(f"{folder}/pids.current"))
+            except (OSError, ValueError):
+                continue
+            if text.isdigit():
+                yield Processes(int(text), used, f"{folder}/pids.max")
+
+
+def cpus(root: Root) -> tuple[float, str] | None:
+    """The lowest number of CPUs' time that our control groups allow, and where that is set; None without a limit.
+    Raises OSError where we cannot tell which they are."""
+    return min(_quotas(root), default=None)
+
+
+def _quotas(root: Root) -> Iterator[tuple[float, str]]:
+    for folder in _folders(root, "/sys/fs/cgroup", ""):
+        yield from _quota(root, f"{folder}/cpu.max")
+    for mount in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"):
+        for folder in _folders(root, mount, "cpu"):
+            yield from _quota(root, f"{folder}/cpu.cfs_quota_us", f"{folder}/cpu.cfs_period_us")
+
+
+def _quota(root: Root, *files: str) -> Iterator[tuple[float, str]]:
+    """Microseconds of CPU time in a period of so many: in one file, or in two."""
+    try:
+        quota, period = " ".join(root.read(file).strip() for file in files).split()
+    except (OSError, ValueError):
+        return
+    # No limit is `max` in version 2 and -1 in version 1.
+    if quota.isdigit() and period.isdigit() and int(period):
+        yield int(quota) / int(period), files[0]
+
+
+def _folders(root: Root, mount: str, controller: str) -> Iterator[str]:
+    """Our control group and those above it. `controller` is empty for version 2."""
     path = ""
     for line in root.read("/proc/self/cgroup").splitlines():
         _, controllers, path_here = line.split(":", 2)
-        if version.controller in controllers.split(","):
+        if controller in controllers.split(","):
             path = path_here.rstrip("/")
     while path:
-        yield version.mount + path
+        yield mount + path
         path = path.rpartition("/")[0]
-    yield version.mount
+    yield mount
 
 
 def _table(text: str) -> dict[str, int]:

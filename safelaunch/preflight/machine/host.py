@@ -7,6 +7,8 @@ own, and a subclass for what is not a file.
 from __future__ import annotations
 
 import copy
+import errno
+import math
 import os
 import resource
 import socket
@@ -16,18 +18,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from safelaunch.model import Job
-from safelaunch.preflight.machine import nvml, processes, sockets
-from safelaunch.preflight.machine.child import Children, Ended
+from safelaunch.model import Job, Topology
+from safelaunch.preflight.machine import driver_files, kernel_log, nvml, processes, sockets, topology
+from safelaunch.preflight.machine.child import REAP_S, Children, Ended
 from safelaunch.preflight.machine.processes import Process
 from safelaunch.preflight.machine.root import Root
+from safelaunch.preflight.machine.storage import Storage, Volume
 from safelaunch.thresholds import THRESHOLDS
 
-# Healthy drivers answer within 0.1 s, and within seconds where persistence mode is off; one that takes longer than
-# this blocks the job as well. NVIDIA/DCGM#313 saw calls of over 45 s.
-NVML_DEADLINE_S = 10.0
+# How long the health check of NVIDIA/nvidia-resiliency-ext (shared_utils/health_check.py) waits for a directory.
+STORAGE_DEADLINE_S = 15.0
+
+# The kernel module writes these files itself: one that is stuck does not come back. Healthy ones take microseconds.
+DRIVER_FILES_DEADLINE_S = 1.0
 
 # The first pid namespace has a fixed number: PROC_PID_INIT_INO of include/linux/proc_ns.h.
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -61,6 +66,14 @@ class Address:
         return self.ip.startswith("127.") or self.ip == "::1"
 
 
+@dataclass(frozen=True)
+class Dialed:
+    """What came of a TCP connection: the address that it came from, where it is known, and an errno, 0 for success."""
+
+    source: str
+    errno: int = 0
+
+
 class Host:
     """This machine, and the job that is to run on it. All its methods may be called from several threads."""
 
@@ -72,15 +85,33 @@ class Host:
         self.wanted = wanted or Wanted()
         self.root = Root(root)
         self.uid = os.getuid()
+        self.until = math.inf  # on the monotonic clock, when the preflight is to be over
         self._children = Children()
+        self._storage = Storage()
         self._nvml_lock = threading.Lock()
         self._nvml: dict[str, nvml.Snapshot] = {}
+        self._shared = Shared()
 
     def for_job(self, job: Job) -> Host:
         """The same machine, and what is known of it already, for another job."""
         other = copy.copy(self)
         other.job = job
+        other._shared = Shared()
         return other
+
+    def reopened(self) -> Host:
+        """The same machine and job, and what is known of them, that can run children again after `end_children`."""
+        other = copy.copy(self)
+        other._children = Children()
+        return other
+
+    def once(self, key: str, function: Callable[[], T]) -> T:
+        """The answer of a call that several checks judge: made by the one that asks first, the others wait for it."""
+        return self._shared.get(key, function)
+
+    def known(self, key: str) -> object:
+        """What `once` has found out already; None where nothing is known."""
+        return self._shared.known(key)
 
     def threshold(self, name: str) -> float:
         """A number of `thresholds.THRESHOLDS`, or what the profile says instead."""
@@ -97,12 +128,53 @@ class Host:
         """Set the soft limit; children started from now on inherit it. Raises OSError or ValueError."""
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
+    def memlock_limit(self) -> tuple[int, int]:
+        """Soft and hard limit of memory that this process may lock, in bytes; as `file_limit` otherwise."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        return _finite(soft), _finite(hard)
+
+    def process_limit(self) -> int:
+        """How many processes and threads this user may have (RLIMIT_NPROC, the soft limit)."""
+        return _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+
+    def capable(self, capability: int) -> bool:
+        """Whether this process has a capability (a number of capabilities(7)), with which the limits end."""
+        try:
+            status = self.root.read("/proc/self/status")
+        except OSError:
+            return False
+        effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+        return bool(int(effective, 16) >> capability & 1)
+
     def cpu_count(self) -> int:
         """The CPUs this process may run on, as `--nproc-per-node cpu` counts them."""
         return len(os.sched_getaffinity(0))
 
+    def affinity(self) -> frozenset[int]:
+        """The numbers of the CPUs that this process, and so its ranks, may run on."""
+        return frozenset(os.sched_getaffinity(0))
+
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    # ------------------------------------------------------------------------------------------- storage
+
+    def working_directory(self) -> str:
+        """Where the job starts; empty where that directory is gone."""
+        try:
+            return os.getcwd()
+        except OSError:
+            return ""
+
+    def volume(self, path: str, *, write: bool = False) -> Volume:
+        """The file system below an absolute path; one of the network is asked in a child, with a deadline."""
+        # A child that cannot be killed takes a moment more, and who asks wants to say so before all time is up.
+        left = self.until - time.monotonic() - 2 * REAP_S
+        deadline_s = max(1.0, min(STORAGE_DEADLINE_S, left))
+        return self._storage.look(self.root, self.run, path, write=write, deadline_s=deadline_s)
 
     # ------------------------------------------------------------------------------------------- network
 
@@ -136,6 +208,18 @@ class Host:
         except OSError:
             return False
         return True
+
+    def dial(self, address: Address, port: int, deadline_s: float) -> Dialed:
+        """Connect to a TCP port, and say what came of it."""
+        with socket.socket(address.family, socket.SOCK_STREAM) as line:
+            line.settimeout(deadline_s)
+            try:
+                line.connect((address.ip, port))
+                return Dialed(str(line.getsockname()[0]))
+            except TimeoutError:
+                return Dialed(_source(address, port), errno.ETIMEDOUT)
+            except OSError as error:
+                return Dialed(_source(address, port), error.errno or errno.EIO)
 
     def port_holders(self, port: int) -> tuple[sockets.Holder, ...]:
         return sockets.holders(self.root, port)
@@ -188,12 +272,60 @@ class Host:
         """What NVML says; asked once, in a child, whoever asks first."""
         with self._nvml_lock:
             if "snapshot" not in self._nvml:
+                deadline_s = self.threshold("nvml_deadline")
                 try:
-                    ended = self.run_probe("machine/nvml_probe", deadline_s=NVML_DEADLINE_S)
-                    self._nvml["snapshot"] = nvml.from_probe(ended)
+                    ended = self.run_probe("machine/nvml_probe", deadline_s=deadline_s)
+                    self._nvml["snapshot"] = nvml.from_probe(ended, deadline_s)
                 except OSError as error:
                     self._nvml["snapshot"] = nvml.Snapshot(unknown=f"the NVML probe did not start: {error}")
             return self._nvml["snapshot"]
+
+    def driver_gpus(self) -> dict[str, str]:
+        """PCI address and UUID of the GPUs that the kernel module knows, also of those it has lost; empty when it does
+        not say in time."""
+        try:
+            return _within(DRIVER_FILES_DEADLINE_S, lambda: driver_files.gpus(self.root))
+        except (OSError, TimeoutError):
+            return {}
+
+    def topology(self) -> Topology | None:
+        """How GPUs and network cards are connected; None without GPUs."""
+        return topology.topology(self.root, self.nvml())
+
+    def kernel_log(self) -> kernel_log.Log:
+        """What the kernel has logged since boot, as far as it may be read."""
+        return kernel_log.read(self.root, self.run)
+
+
+def _source(address: Address, port: int) -> str:
+    """The own address from which another one would be reached; empty where there is no way to it."""
+    try:
+        with socket.socket(address.family, socket.SOCK_DGRAM) as line:
+            line.connect((address.ip, port))  # sends nothing
+            return str(line.getsockname()[0])
+    except OSError:
+        return ""
+
+
+class Shared:
+    """Answers by their keys, each found out once, whatever the number of threads that ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._answers: dict[str, Any] = {}
+
+    def get(self, key: str, function: Callable[[], T]) -> T:
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in self._answers:
+                self._answers[key] = function()
+            answer: T = self._answers[key]
+            return answer
+
+    def known(self, key: str) -> object:
+        return self._answers.get(key)
 
 
 def _finite(limit: int) -> int:

@@ -1,10 +1,12 @@
-"""Runs in: a child process, by its path. Asks NVML for everything the checks need and prints it as JSON, in the form
-of `nvml.Snapshot`.
+"""Runs in: a child process, by its path. Asks NVML for everything the checks need and prints it as lines of JSON, in
+the form of `nvml.Snapshot`: first the driver and who the GPUs are, then the readings of each, then each pair of GPUs.
+What was read before a call that does not return is not lost.
 
 A driver in trouble can block any of these calls for minutes or for good (NVIDIA/DCGM#313, NVIDIA/NVSentinel#1576),
 so each call is named on stderr before it is made: the last line tells where the probe is stuck.
 
 Every launch waits for this, so it imports nothing of safelaunch: the dataclasses alone would double its time.
+Numbers are those of nvml.h: a user's older pynvml need not have a name for them.
 """
 
 from __future__ import annotations
@@ -12,70 +14,262 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
-LIBRARY_NOT_FOUND = 12  # nvmlReturn_t
+
+# nvmlReturn_t
+INVALID_ARGUMENT, NOT_SUPPORTED, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 12, 13
+GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH = 15, 16, 25
+
+RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, since driver 570
+UNCORRECTABLE, VOLATILE, AGGREGATE, SRAM = 1, 0, 1, 7  # kinds of ECC counters
+SENSOR, SLOWDOWN = 0, 1  # the temperature of the chip, and the threshold at which its clocks are lowered
+P2P_NVLINK = 2  # nvmlGpuP2PCapsIndex_t
+LINK_KINDS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t
+MOST_LINKS = 64  # ends the loop for a driver that never says that a link does not exist
+
+
+class Unanswered(Exception):
+    """A call that this pynvml or this GPU does not answer; the GPU itself is there."""
+
+    def __init__(self, call: str, code: int, text: str) -> None:
+        super().__init__(text)
+        self.call, self.code = call, code
 
 
 class Calls:
     """Makes calls of pynvml one by one and says before each which it is."""
 
-    def __init__(self) -> None:
-        self._current = ""
+    def __init__(self, pynvml: Any) -> None:
+        self.pynvml = pynvml
+        self.current = ""
 
-    def __call__(self, function: Any, *arguments: Any, gpu: int | None = None) -> Any:
-        self._current = function.__name__ + ("" if gpu is None else f" of GPU {gpu}")
-        print(self._current, file=sys.stderr, flush=True)
-        return function(*arguments)
+    def __call__(self, function: str, *arguments: Any, about: str = "") -> Any:
+        """The result of a call. Raises NVMLError for a GPU that is lost or wants a reset, and before there is a GPU
+        to speak of, else Unanswered."""
+        self.current = f"{function} of {about}" if about else function
+        found = getattr(self.pynvml, function, None)
+        if found is None:
+            raise Unanswered(self.current, FUNCTION_NOT_FOUND, "the installed nvidia-ml-py is too old")
+        print(self.current, file=sys.stderr, flush=True)
+        try:
+            return found(*arguments)
+        except self.pynvml.NVMLError as error:
+            if not about or error.value in (GPU_IS_LOST, RESET_REQUIRED):
+                raise
+            raise Unanswered(self.current, error.value, str(error)) from None
 
     def failure(self, error: Any) -> dict[str, Any]:
-        """The NVMLError of the latest call."""
-        return {"call": self._current, "code": error.value, "text": str(error)}
+        """The error of the latest call."""
+        return {"call": self.current, "code": getattr(error, "value", None) or error.code, "text": str(error)}
 
 
-def snapshot() -> dict[str, Any]:
-    """Everything that NVML tells, with the failed calls in their places."""
+def as_it_is(value: Any) -> Any:
+    return value
+
+
+class Readings:
+    """The readings of one GPU, or of a pair, each a value or a reason why there is none."""
+
+    def __init__(self, call: Calls, about: str, *handles: Any) -> None:
+        self._call = call
+        self._about = about
+        self._handles = handles
+        self.known: dict[str, Any] = {"unread": []}
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        return self._call(function, *self._handles, *arguments, about=self._about)
+
+    def take(self, names: str, function: str, *arguments: Any, kind: Callable[[Any], Any] = as_it_is) -> bool:
+        """Keep the result of a call under a name, or the parts of it under several; False where there is none."""
+        return self.keep(names, lambda: self.ask(function, *arguments), kind)
+
+    def keep(self, names: str, read: Callable[[], Any], kind: Callable[[Any], Any] = as_it_is) -> bool:
+        fields = names.split()
+        try:
+            value = read()
+        except Unanswered as error:
+            for name in fields:
+                self._missing(name, error)
+            return False
+        parts = [value] if len(fields) == 1 else value
+        self.known.update(zip(fields, map(kind, parts), strict=True))
+        self.known["unread"] = [entry for entry in self.known["unread"] if entry["reading"] not in fields]
+        return True
+
+    def _missing(self, name: str, error: Unanswered) -> None:
+        entry = {"reading": name, "call": error.call, "code": error.code, "text": str(error)}
+        # Where a second function was tried, the reason of the first one is the better one.
+        if not any(other["reading"] == name for other in self.known["unread"]):
+            self.known["unread"].append(entry)
+
+
+def main() -> None:
     try:
         # Looking for the library first saves the import of pynvml on the machines that have none.
         ctypes.CDLL(LIBRARY)
     except OSError as error:
-        return {"failure": {"call": "dlopen", "code": LIBRARY_NOT_FOUND, "text": str(error)}}
+        _print({"failure": {"call": "dlopen", "code": LIBRARY_NOT_FOUND, "text": str(error)}, "complete": True})
+        return
     import pynvml
 
-    call = Calls()
+    call = Calls(pynvml)
     try:
-        call(pynvml.nvmlInit)
-        driver = call(pynvml.nvmlSystemGetDriverVersion)
-        count = call(pynvml.nvmlDeviceGetCount)
+        call("nvmlInit")
+        driver = call("nvmlSystemGetDriverVersion")
+        count = call("nvmlDeviceGetCount")
     except pynvml.NVMLError as error:
-        return {"failure": call.failure(error)}
-    return {"driver": driver, "gpus": [_gpu(pynvml, call, index) for index in range(count)]}
+        _print({"failure": call.failure(error), "complete": True})
+        return
+    _print({"driver": driver})
+    handles: dict[int, Any] = {}
+    gpus = []
+    for index in range(count):
+        gpus.append(_identity(call, index, handles))
+        _print({"identity": gpus[-1]})
+    for gpu in gpus:
+        if "failure" not in gpu:
+            _read(call, gpu, handles[gpu["index"]])
+        _print({"gpu": gpu})
+    alive = [gpu["index"] for gpu in gpus if "failure" not in gpu]
+    for place, a in enumerate(alive):
+        for b in alive[place + 1 :]:
+            _print({"pair": _pair(call, a, b, handles[a], handles[b])})
+    _print({"complete": True})
 
 
-def _gpu(pynvml: Any, call: Calls, index: int) -> dict[str, Any]:
+def _print(line: dict[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def _identity(call: Calls, index: int, handles: dict[int, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {"index": index}
+    about = f"GPU {index}"
     try:
-        handle = call(pynvml.nvmlDeviceGetHandleByIndex, index, gpu=index)
-        known["uuid"] = call(pynvml.nvmlDeviceGetUUID, handle, gpu=index)
-        known["name"] = call(pynvml.nvmlDeviceGetName, handle, gpu=index)
-        memory = call(pynvml.nvmlDeviceGetMemoryInfo, handle, gpu=index)
-        known["memory_total"], known["memory_used"] = memory.total, memory.used
-        known["mig"] = _mig(pynvml, call, handle, index)
-        running = call(pynvml.nvmlDeviceGetComputeRunningProcesses, handle, gpu=index)
-        known["processes"] = [{"pid": process.pid, "memory": process.usedGpuMemory} for process in running]
-    except pynvml.NVMLError as error:
+        handles[index] = call("nvmlDeviceGetHandleByIndex", index, about=about)
+        known["uuid"] = call("nvmlDeviceGetUUID", handles[index], about=about)
+        known["name"] = call("nvmlDeviceGetName", handles[index], about=about)
+        known["address"] = _address(call("nvmlDeviceGetPciInfo", handles[index], about=about))
+    except (call.pynvml.NVMLError, Unanswered) as error:
         known["failure"] = call.failure(error)
     return known
 
 
-def _mig(pynvml: Any, call: Calls, handle: Any, index: int) -> bool:
+def _address(pci: Any) -> str:
+    """A PCI address as sysfs has it: NVML has eight digits of domain, sysfs four."""
+    text = pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId
+    domain, _, rest = text.lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+def _read(call: Calls, gpu: dict[str, Any], handle: Any) -> None:
+    """All readings of one GPU, into `gpu`."""
+    readings = Readings(call, f"GPU {gpu['index']}", handle)
+    take, keep, ask = readings.take, readings.keep, readings.ask
     try:
-        current, _pending = call(pynvml.nvmlDeviceGetMigMode, handle, gpu=index)
-    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
-        return False  # GPUs before the A100, and drivers before 450
-    return bool(current)
+        keep("memory_total memory_used", lambda: _memory(ask("nvmlDeviceGetMemoryInfo")))
+        keep("processes", lambda: _processes(ask("nvmlDeviceGetComputeRunningProcesses")))
+        take("mig mig_pending", "nvmlDeviceGetMigMode", kind=bool)
+        keep("recovery_action", lambda: _field(call, ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION])))
+        take("compute_mode", "nvmlDeviceGetComputeMode")
+        take("persistence", "nvmlDeviceGetPersistenceMode", kind=bool)
+        take("ecc ecc_pending", "nvmlDeviceGetEccMode", kind=bool)
+        take("ecc_volatile", "nvmlDeviceGetTotalEccErrors", UNCORRECTABLE, VOLATILE)
+        take("ecc_aggregate", "nvmlDeviceGetTotalEccErrors", UNCORRECTABLE, AGGREGATE)
+        take("ecc_sram", "nvmlDeviceGetMemoryErrorCounter", UNCORRECTABLE, AGGREGATE, SRAM)
+        keep("remapped", lambda: _remapped(ask("nvmlDeviceGetRemappedRows")))
+        # The old name goes with CUDA 14, the new one came with driver 535.
+        if not take("clock_reasons", "nvmlDeviceGetCurrentClocksEventReasons"):
+            take("clock_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        if not take("temperature", "nvmlDeviceGetTemperature", SENSOR):
+            take("temperature", "nvmlDeviceGetTemperatureV", SENSOR)
+        if not take("slowdown_at", "nvmlDeviceGetTemperatureThreshold", SLOWDOWN):
+            take("margin", "nvmlDeviceGetMarginTemperature")
+        take("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth")
+        take("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth")
+        take("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration")
+        take("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration")
+        keep("links", lambda: _links(ask))
+        keep("fabric", lambda: _fabric(call.pynvml, ask))
+    except call.pynvml.NVMLError as error:
+        gpu["failure"] = call.failure(error)
+    else:
+        gpu.update(readings.known)
+
+
+def _memory(found: Any) -> tuple[int, int]:
+    return found.total, found.used
+
+
+def _processes(found: Any) -> list[dict[str, Any]]:
+    return [{"pid": process.pid, "memory": process.usedGpuMemory} for process in found]
+
+
+def _field(call: Calls, found: Any) -> int:
+    if found[0].nvmlReturn:
+        error = call.pynvml.NVMLError(found[0].nvmlReturn)
+        raise Unanswered(call.current, error.value, str(error))
+    return int(found[0].value.uiVal)
+
+
+def _remapped(found: Any) -> dict[str, Any]:
+    correctable, uncorrectable, pending, failed = found
+    counts = {"correctable": correctable, "uncorrectable": uncorrectable}
+    return {**counts, "pending": bool(pending), "failed": bool(failed)}
+
+
+def _links(ask: Callable[..., Any]) -> list[dict[str, Any]]:
+    """The NVLinks, up to the first that does not exist. Raises Unanswered where already the first one does not."""
+    links: list[dict[str, Any]] = []
+    for number in range(MOST_LINKS):
+        try:
+            active = bool(ask("nvmlDeviceGetNvLinkState", number))
+        except Unanswered as error:
+            if number == 0 or error.code not in (INVALID_ARGUMENT, NOT_SUPPORTED):
+                raise
+            break
+        link: dict[str, Any] = {"active": active}
+        if active:
+            try:
+                link["kind"] = LINK_KINDS.get(ask("nvmlDeviceGetNvLinkRemoteDeviceType", number), "")
+                link["address"] = _address(ask("nvmlDeviceGetNvLinkRemotePciInfo", number))
+            except (Unanswered, ValueError):
+                pass  # in a virtual machine the other end may be hidden
+        links.append(link)
+    return links
+
+
+def _fabric(pynvml: Any, ask: Callable[..., Any]) -> dict[str, Any]:
+    """By the newest structure that both sides know: 3 and 2 tell the health, 1 only the state."""
+    for name in ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"):
+        structure = getattr(pynvml, name, None)
+        if structure is None:
+            continue
+        info = structure()
+        try:
+            ask("nvmlDeviceGetGpuFabricInfoV", ctypes.pointer(info))
+        except Unanswered as error:
+            if error.code not in (FUNCTION_NOT_FOUND, VERSION_MISMATCH):
+                raise
+            continue
+        summary = getattr(info, "healthSummary", None)
+        return {"state": info.state & 0xFF, "status": info.status, "mask": info.healthMask, "summary": summary}
+    info = pynvml.c_nvmlGpuFabricInfo_t()
+    ask("nvmlDeviceGetGpuFabricInfo", ctypes.pointer(info))
+    return {"state": info.state & 0xFF, "status": info.status}
+
+
+def _pair(call: Calls, a: int, b: int, *handles: Any) -> dict[str, Any]:
+    readings = Readings(call, f"GPUs {a} and {b}", *handles)
+    try:
+        readings.take("ancestor", "nvmlDeviceGetTopologyCommonAncestor")
+        readings.take("p2p", "nvmlDeviceGetP2PStatus", P2P_NVLINK)
+    except call.pynvml.NVMLError as error:  # lost just now
+        readings.known["unread"].append({"reading": "p2p", **call.failure(error)})
+    return {"a": a, "b": b, **readings.known}
 
 
 if __name__ == "__main__":
-    json.dump(snapshot(), sys.stdout)
+    main()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from safelaunch.preflight.machine.root import Root
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PF_KTHREAD = 0x00200000  # include/linux/sched.h: a thread of the kernel
 COMMAND_LENGTH = 80  # characters of a command line that a finding shows
 
 
@@ -43,6 +45,51 @@ def read(root: Root, pid: int) -> Process | None:
     uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
     start = int(fields[19])
     return Process(pid, uid, _shorten(command or f"[{name}]"), start, max(0.0, uptime_s - start / TICKS_PER_S))
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """A process in uninterruptible sleep. `where` is the function of the kernel that it sleeps in, empty where that
+    may not be read; `steps` counts its context switches: two equal Sleeps are one and the same."""
+
+    pid: int
+    parent: int
+    start: int
+    where: str
+    steps: str
+
+
+def sleep(root: Root, pid: int) -> Sleep | None:
+    """How a process sleeps; None when it is gone, does something else, or is the kernel's own thread."""
+    try:
+        fields = _fields(root.read(f"/proc/{pid}/stat"))
+        if fields[0] != "D" or int(fields[6]) & PF_KTHREAD:
+            return None
+        status = root.read(f"/proc/{pid}/status")
+    except (OSError, IndexError, ValueError):
+        return None
+    try:
+        where = root.read(f"/proc/{pid}/wchan").strip()
+    except OSError:
+        where = ""
+    switches = next((line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt")), "")
+    return Sleep(pid, int(fields[1]), int(fields[19]), "" if where == "0" else where, switches)
+
+
+def zombies(root: Root) -> Iterator[int]:
+    """The parent of each dead process that was not collected."""
+    for pid in pids(root):
+        try:
+            fields = _fields(root.read(f"/proc/{pid}/stat"))
+            if fields[0] == "Z":
+                yield int(fields[1])
+        except (OSError, IndexError, ValueError):
+            continue
+
+
+def _fields(stat: str) -> list[str]:
+    """/proc/PID/stat from field 3, the state, on: the command before it may hold blanks and parentheses."""
+    return stat.rpartition(")")[2].split()
 
 
 def pids(root: Root) -> list[int]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok
 from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.network.endpoint import RESOLVE_DEADLINE_S, master_addresses
 
-# resolv.conf(5): a name server gets 5 s and two attempts. A resolver that is not back after that is not coming.
-RESOLVE_DEADLINE_S = 12.0
 # A healthy resolver answers within milliseconds; each rank pays this delay again at its start.
 RESOLVE_SLOW_S = 3.0
 
@@ -64,7 +63,7 @@ def _master_address(host: Host, several: bool) -> Iterator[Finding]:
     name = host.job.master_addr
     begin = host.monotonic()
     try:
-        addresses = host.resolve(name, RESOLVE_DEADLINE_S)
+        addresses = master_addresses(host)
     except (OSError, UnicodeError) as error:
         yield Finding(
             code="SL103",

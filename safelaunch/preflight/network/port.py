@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine.host import Address, Host
-from safelaunch.preflight.network.names import RESOLVE_DEADLINE_S
+from safelaunch.preflight.network.endpoint import listens_here, master_addresses, of_this_node
 
 WILDCARDS = (Address(socket.AF_INET, "0.0.0.0"), Address(socket.AF_INET6, "::"))
 
@@ -34,14 +34,13 @@ def port(host: Host) -> Iterator[Finding]:
         yield ok("SL102", "no port was asked for: a free one will be taken")
         return
     try:
-        named = host.resolve(job.master_addr, RESOLVE_DEADLINE_S) if job.master_addr else ()
+        ours = of_this_node(host, master_addresses(host))
     except (OSError, UnicodeError) as error:
         yield unchecked(
             "SL102", f"port {job.master_port} was not tried", f"{job.master_addr} does not resolve: {error}"
         )
         return
-    ours = tuple(address for address in named if host.has_address(address))
-    if not (ours or job.max_nodes == 1 or (not job.master_addr and job.node_rank == 0)):
+    if not listens_here(host, ours):
         yield ok("SL102", f"port {job.master_port} belongs to {job.master_addr or 'the first node'}, not to this node")
         return
     for address in (*WILDCARDS, *ours):

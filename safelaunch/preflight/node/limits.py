@@ -1,8 +1,7 @@
-"""Checks of what the machine has in store for the ranks: open files, shared memory, disk, memory."""
+"""Checks of what the machine has in store for the ranks: open files, shared memory, memory."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -118,11 +117,6 @@ def open_files(host: Host) -> Iterator[Finding]:
 
 # ---------------------------------------------------------------------------------------- shared memory
 
-# NVIDIA asks for `--shm-size=1g` for an eight-GPU container (NCCL user guide, troubleshooting, Docker).
-SHM_PER_RANK = GIB // 8
-# With less than this even the semaphores of Python's multiprocessing fail.
-SHM_LEAST = MIB
-
 
 def shared_memory(host: Host) -> Iterator[Finding]:
     """/dev/shm, the memory that processes share, is missing or too small.
@@ -154,13 +148,13 @@ def shared_memory(host: Host) -> Iterator[Finding]:
         yield unchecked("SL104", "/dev/shm could not be looked at", str(error))
         return
     total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-    need = host.wanted.shm or SHM_PER_RANK * host.job.nproc
+    need = host.wanted.shm or int(host.threshold("shm_per_rank")) * host.job.nproc
     if free >= need:
         yield ok("SL104", f"{size(free)} free in /dev/shm")
         return
     yield Finding(
         code="SL104",
-        severity="error" if free < SHM_LEAST else "warning",
+        severity="error" if free < host.threshold("shm_least") else "warning",
         summary=f"{size(free)} free in /dev/shm, {size(need)} wanted for {plural(host.job.nproc, 'rank')}",
         because=(f"its size is {size(total)}" + (", the default of a container" if total == 64 * MIB else ""),),
         remedy=(
@@ -171,72 +165,7 @@ def shared_memory(host: Host) -> Iterator[Finding]:
     )
 
 
-# ------------------------------------------------------------------------------------------------- disk
-
-# Logs, and the evidence of an incident (a few MiB a rank), do not fit below this.
-DISK_LEAST = 100 * MIB
-DISK_WANTED = GIB
-INODES_LEAST = 100
-INODES_WANTED = 10_000
-
-
-def disk(host: Host) -> Iterator[Finding]:
-    """The file system of the run directory has little or no space, or no inodes, left.
-
-    Logs, evidence and most often checkpoints go there. A full disk ends a run hours after its start, with a
-    truncated checkpoint.
-
-    How it is concluded: statvfs on the run directory, or on the nearest directory above it that exists. Below 1 GiB
-    (or `min_free_disk` in [preflight] of a profile) or 10000 inodes is a warning; less than 100 MiB or 100 inodes,
-    which does not hold the logs and the evidence of one incident, or less than the profile demands, is an error.
-    Leptonai/gpud calls a node degraded below 500 MB.
-
-    What to do: make room, or choose another place with --run-dir.
-    """
-    path = _existing(host, os.path.abspath(host.job.run_dir or "."))
-    try:
-        found = host.root.statvfs(path)
-    except OSError as error:
-        yield unchecked("SL105", f"the file system of {path} could not be looked at", str(error))
-        return
-    free = found.f_bavail * found.f_frsize
-    wanted = host.wanted.free_disk or DISK_WANTED
-    remedy = "make room, or choose another place with --run-dir"
-    if free < wanted:
-        severe = free < DISK_LEAST or host.wanted.free_disk is not None
-        yield Finding(
-            code="SL105",
-            severity="error" if severe else "warning",
-            summary=f"{size(free)} free at {path}, {size(wanted)} wanted",
-            because=(f"{size(found.f_blocks * found.f_frsize)} in all; the run directory lies there",),
-            remedy=remedy,
-        )
-    # File systems without a fixed number of inodes (btrfs, many network file systems) say 0 of 0.
-    elif found.f_files and found.f_favail < INODES_WANTED:
-        yield Finding(
-            code="SL105",
-            severity="error" if found.f_favail < INODES_LEAST else "warning",
-            summary=f"{found.f_favail} inodes free at {path}: hardly any new file can be made",
-            because=(f"{found.f_files} in all; {size(free)} of space would be free",),
-            remedy=remedy,
-        )
-    else:
-        yield ok("SL105", f"{size(free)} free at {path}")
-
-
-def _existing(host: Host, path: str) -> str:
-    while path != "/" and not host.root.exists(path):
-        path = os.path.dirname(path)
-    return path
-
-
 # ----------------------------------------------------------------------------------------------- memory
-
-# Measured: `import torch` (2.13, CPU) takes 220 MiB of resident memory. Ranks that are not forked from one another
-# share next to nothing of it.
-IMPORT_TORCH = 250 * MIB
-# A small model with its loader workers, or one CUDA context (an estimate).
-MEMORY_PER_RANK = GIB
 
 
 def memory(host: Host) -> Iterator[Finding]:
@@ -245,8 +174,9 @@ def memory(host: Host) -> Iterator[Finding]:
     At the limit the kernel kills a process, most often a rank, without a word to it: a rank that dies of SIGKILL.
 
     How it is concluded: the limits of this process's control group and of those above it (version 1 or 2), and the
-    machine's own memory. A limit below 250 MiB a rank is an error: `import torch` alone takes 220 MiB (measured with
-    torch 2.13 on CPU). Less than 1 GiB a rank still available is a warning; page cache counts as available.
+    machine's own memory. A limit below 250 MiB a rank is an error: `import torch` alone takes 220 MiB (measured
+    with torch 2.13 on CPU; ranks that are not forked from one another share next to nothing of it). Less than 1 GiB
+    a rank still available is a warning; page cache counts as available.
 
     What to do: ask for more memory (docker --memory, Slurm --mem, Kubernetes resources.limits.memory), start fewer
     ranks, or end what uses the memory.
@@ -256,10 +186,10 @@ def memory(host: Host) -> Iterator[Finding]:
     except (OSError, ValueError, KeyError) as error:
         yield unchecked("SL106", "the memory limit could not be read", str(error))
         return
-    ranks = host.job.nproc
+    ranks, per_rank = host.job.nproc, int(host.threshold("memory_per_rank"))
     lowest = min(sources, key=lambda source: source.limit)
     tightest = min(sources, key=lambda source: source.available)
-    if lowest.limit < IMPORT_TORCH * ranks:
+    if lowest.limit < host.threshold("memory_least") * ranks:
         yield Finding(
             code="SL106",
             severity="error",
@@ -270,14 +200,14 @@ def memory(host: Host) -> Iterator[Finding]:
             ),
             remedy="raise the limit, or start fewer ranks",
         )
-    elif tightest.available < MEMORY_PER_RANK * ranks:
+    elif tightest.available < per_rank * ranks:
         yield Finding(
             code="SL106",
             severity="warning",
             summary=f"{size(tightest.available)} of memory available for {plural(ranks, 'rank')}",
             because=(
                 f"{tightest.where} is {size(tightest.limit)}",
-                "less than 1 GiB a rank: the kernel kills ranks when it runs out",
+                f"less than {size(per_rank)} a rank: the kernel kills ranks when it runs out",
             ),
             remedy="raise the limit, start fewer ranks, or end what uses the memory",
         )

@@ -6,14 +6,16 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from safelaunch.model import Finding, Job
 from safelaunch.preflight.check import Check
-from safelaunch.preflight.machine.host import Address, Host, Wanted
+from safelaunch.preflight.machine import kernel_log
+from safelaunch.preflight.machine.child import Ended
+from safelaunch.preflight.machine.host import Address, Dialed, Host, Wanted
 from safelaunch.preflight.machine.nvml import LIBRARY_NOT_FOUND, Failure, Gpu, Snapshot
 from safelaunch.preflight.machine.root import Root
 
@@ -22,20 +24,31 @@ GIB = 1 << 30
 
 
 class FakeRoot(Root):
-    def __init__(self, root: str, volumes: Mapping[str, Any]) -> None:
+    """`volumes` maps mount points to what statvfs says of them, `unwritable` directories to the errno of a write."""
+
+    def __init__(self, root: str, volumes: Mapping[str, Any], unwritable: Mapping[str, int]) -> None:
         super().__init__(root)
         self._volumes = volumes
+        self._unwritable = unwritable
 
     def statvfs(self, path: str) -> os.statvfs_result:
-        if path not in self._volumes:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        found: os.statvfs_result = self._volumes[path]
-        return found
+        above = [path, *map(str, Path(path).parents)] if self.exists(path) else [path]
+        for point in above:
+            if point in self._volumes:
+                found: os.statvfs_result = self._volumes[point]
+                return found
+        raise FileNotFoundError(errno.ENOENT, "no such file", path)
+
+    def try_write(self, path: str) -> None:
+        if path in self._unwritable:
+            raise OSError(self._unwritable[path], os.strerror(self._unwritable[path]))
 
 
 class FakeHost(Host):
     """`names` maps host names to addresses, to an exception, or to seconds after which the loopback address comes;
-    `taken` holds the addresses on which every port is in use."""
+    `taken` holds the addresses on which every port is in use; `answers` maps addresses to the errno of dialling them,
+    which otherwise succeeds. Between two looks at the processes `asleep` is called. `allowed` are the CPUs of the
+    affinity mask, `programs` what the commands print that show the kernel's log."""
 
     def __init__(
         self,
@@ -49,14 +62,30 @@ class FakeHost(Host):
         names: Mapping[str, Any] | None = None,
         taken: Mapping[str, int] | None = None,
         snapshot: Snapshot = NO_DRIVER,
+        memlock: tuple[int, int] = (8 << 20, 8 << 20),
+        processes: int = 1 << 62,
+        cpus: int = 0,
+        answers: Mapping[str, int] | None = None,
+        unwritable: Mapping[str, int] | None = None,
+        asleep: Callable[[], None] = lambda: None,
+        allowed: frozenset[int] = frozenset(range(64)),
+        programs: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(job or Job(nproc=1), environ=environ or {}, wanted=wanted)
-        self.root = FakeRoot(str(root), volumes or {})
+        self.root = FakeRoot(str(root), volumes or {}, unwritable or {})
         self.limit = file_limit
         self.names = {"node-a": ("127.0.0.1",), **(names or {})}
         self.taken = taken or {}
         self.snapshot = snapshot
         self.clock = 0.0
+        self.memlock = memlock
+        self.processes = processes
+        self.cpus = cpus
+        self.answers = answers or {}
+        self.dialled: list[str] = []
+        self.asleep = asleep
+        self.allowed = allowed
+        self.programs = programs or {}
 
     def file_limit(self) -> tuple[int, int]:
         return self.limit
@@ -64,8 +93,39 @@ class FakeHost(Host):
     def set_file_limit(self, soft: int) -> None:
         self.limit = (soft, self.limit[1])
 
+    def memlock_limit(self) -> tuple[int, int]:
+        return self.memlock
+
+    def process_limit(self) -> int:
+        return self.processes
+
+    def cpu_count(self) -> int:
+        return self.cpus or super().cpu_count()
+
+    def affinity(self) -> frozenset[int]:
+        return self.allowed
+
+    def kernel_log(self) -> kernel_log.Log:
+        return kernel_log.read(self.root, self._print)
+
+    def _print(self, argv: tuple[str, ...], deadline_s: float) -> Ended:
+        if argv[0] not in self.programs:
+            raise FileNotFoundError(argv[0])
+        return Ended(0, self.programs[argv[0]], "", 0.0)
+
+    def working_directory(self) -> str:
+        return "/"
+
     def monotonic(self) -> float:
         return self.clock
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds
+        self.asleep()
+
+    def dial(self, address: Address, port: int, deadline_s: float) -> Dialed:
+        self.dialled.append(f"{address}:{port}")
+        return Dialed("10.0.0.7", self.answers.get(address.ip, 0))
 
     def name(self) -> str:
         return "node-a"
@@ -101,7 +161,9 @@ def volume(free: int, *, total: int = 1 << 40, inodes: int = 1 << 20, free_inode
 
 def gpus(count: int, **changes: Gpu) -> Snapshot:
     """A healthy node; `g3=Gpu(...)` replaces GPU 3."""
-    healthy = [Gpu(i, f"GPU-{i:08d}", "H100", 80 * GIB, GIB // 2) for i in range(count)]
+    healthy = [
+        Gpu(i, f"GPU-{i:08d}", "H100", 80 * GIB, GIB // 2, address=f"0000:{0x10 + i:02x}:00.0") for i in range(count)
+    ]
     return Snapshot(tuple(changes.get(f"g{gpu.index}", gpu) for gpu in healthy), driver="570.1")
 
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from fake_host import GIB
 
-from safelaunch.model import Job
-from safelaunch.preflight.machine import host as host_module
-from safelaunch.preflight.machine.host import Host
+from safelaunch.model import Finding, Job
+from safelaunch.preflight.gpu.driver import driver
+from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.nvml import Snapshot
 
 
-def ask(nvml_library: str, faults: str) -> Snapshot:
-    environ = {**os.environ, "LD_LIBRARY_PATH": nvml_library, "FAKE_NVML": faults}
-    return Host(Job(nproc=1), environ=environ).nvml()
+def ask(nvml_library: str, faults: str, deadline_s: float = 60.0, **environ: str) -> Snapshot:
+    return host(nvml_library, faults, deadline_s, **environ).nvml()
+
+
+def host(nvml_library: str, faults: str, deadline_s: float = 60.0, **environ: str) -> Host:
+    variables = {**os.environ, "LD_LIBRARY_PATH": nvml_library, "FAKE_NVML": faults, **environ}
+    return Host(Job(nproc=8, uses_gpu=True), environ=variables, wanted=Wanted(thresholds={"nvml_deadline": deadline_s}))
 
 
 def test_a_healthy_node(nvml_library: str) -> None:
@@ -48,9 +55,78 @@ def test_one_gpu_lost_leaves_the_others(nvml_library: str) -> None:
     assert codes == [None, None, None, 15, None, 16, None, None]
 
 
-def test_a_call_that_hangs_is_named_and_the_child_is_gone(nvml_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "NVML_DEADLINE_S", 3.0)
-    assert ask(nvml_library, "hang@2=1").stuck_in == "nvmlDeviceGetMemoryInfo of GPU 2"
+def test_a_hang_in_any_call_of_a_gpu_names_it_and_keeps_what_was_read_before(nvml_library: str) -> None:
+    calls = host(nvml_library, "").run_probe("machine/nvml_probe", deadline_s=60.0).stderr.splitlines()
+    functions = sorted({call.split(" of ")[0] for call in calls if re.search(r" of .*\b2\b", call)})
+    assert len(functions) > 25
+
+    def hang(function: str) -> tuple[str, Snapshot, Finding]:
+        machine = host(nvml_library, f"hang@2={function}", 15.0)
+        return function, machine.nvml(), next(iter(driver(machine)))
+
+    with ThreadPoolExecutor(len(functions)) as pool:
+        ends = list(pool.map(hang, functions))
+    for function, snapshot, finding in ends:
+        assert snapshot.stuck_in.startswith(f"{function} of GPU"), snapshot.stuck_in
+        assert 2 in snapshot.stuck_gpus
+        assert [gpu.uuid for gpu in snapshot.gpus[:2]] == [
+            f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in range(2)
+        ]
+        named = function in (
+            "nvmlDeviceGetHandleByIndex",
+            "nvmlDeviceGetUUID",
+            "nvmlDeviceGetName",
+            "nvmlDeviceGetPciInfo",
+        )
+        pair = " and " in snapshot.stuck_in
+        assert len(snapshot.read) == (0 if named else 8 if pair else 2)
+        assert (finding.code, finding.severity) == ("SL108", "error")
+        assert finding.summary.startswith("GPUs 0, 2 did not answer within 15 s" if pair else "GPU 2 did not answer")
+        assert "GPU 2" in finding.where
+        assert named or "GPU-00000000-0000-0000-0000-000000000002, 0000:12:00.0" in finding.where
+
+
+def test_a_reading_is_a_value_or_has_a_reason(nvml_library: str) -> None:
+    faults = (
+        "remap.ret@1=3;temp.ret@2=4;temp.new.ret@2=4;fv.230.ret@3=2;clk.ret@4=13;fabric.version@5=1;nvlink.ret@6=999"
+    )
+    gpus = ask(nvml_library, faults).gpus
+    assert {(gpu.index, entry.reading, entry.code) for gpu in gpus for entry in gpu.unread} == {
+        (1, "remapped", 3),
+        (2, "temperature", 4),
+        (3, "recovery_action", 2),
+        (6, "links", 999),
+    }
+    assert [entry.text for entry in gpus[2].unread] == ["Insufficient Permissions"]
+    assert gpus[4].clock_reasons == 1  # by the name it had before driver 535
+    assert (gpus[5].fabric.state, gpus[5].fabric.summary) == (3, None)
+    assert (gpus[0].fabric.state, gpus[0].fabric.summary, gpus[0].fabric.mask) == (3, 1, 0xAA)
+    assert not any(gpu.failure for gpu in gpus)
+
+
+def test_a_gpu_lost_at_any_reading_has_failed(nvml_library: str) -> None:
+    gpus = ask(nvml_library, "pcie.width.ret@3=15;fv.ret@4=16").gpus
+    assert [gpu.failure.code if gpu.failure else None for gpu in gpus] == [None, None, None, 15, 16, None, None, None]
+
+
+def test_links_and_pairs(nvml_library: str) -> None:
+    snapshot = ask(nvml_library, "nvlink.down@2=3;p2p@5=4;topo@1=10")
+    assert [gpu.active_links for gpu in snapshot.gpus] == [18, 18, 15, 18, 18, 18, 18, 18]
+    assert (snapshot.gpus[2].links[5].kind, snapshot.gpus[2].links[0].kind) == ("switch", "")
+    assert len(snapshot.pairs) == 28
+    assert {(pair.a, pair.b) for pair in snapshot.pairs if pair.p2p == 4} == {
+        (0, 5), (1, 5), (2, 5), (3, 5), (4, 5), (5, 6), (5, 7)
+    }  # fmt: skip
+    assert {pair.ancestor for pair in snapshot.pairs if 1 in (pair.a, pair.b)} == {10}
+
+
+def test_faults_are_switched_by_a_file(nvml_library: str, tmp_path: Path) -> None:
+    switch = tmp_path / "faults"
+    switch.write_text("count=2\n")
+    assert len(ask(nvml_library, "", FAKE_NVML_FILE=str(switch)).gpus) == 2
+    switch.write_text("count=4\ntemp@1=80\n")
+    snapshot = ask(nvml_library, "", FAKE_NVML_FILE=str(switch))
+    assert [gpu.temperature for gpu in snapshot.gpus] == [34, 80, 34, 34]
 
 
 def test_no_library_is_no_driver() -> None:

@@ -1,0 +1,67 @@
+"""The other nodes of a job, for `safelaunch check`: where they meet, and what they say together."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from safelaunch import codes
+from safelaunch.cli.node import DEFAULT_PORTS, Terms
+from safelaunch.model import PreflightReport, SafelaunchError
+from safelaunch.preflight import between, runner
+from safelaunch.preflight.machine.host import Host
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--nnodes", type=int, default=1, metavar="N", help="nodes of the job (default 1)")
+    add(
+        "--node-rank",
+        "--node_rank",
+        type=int,
+        metavar="I",
+        help="which of them this is, from 0 on; without it the node that owns the endpoint numbers the others",
+    )
+    add(
+        "--rdzv-endpoint",
+        "--rdzv_endpoint",
+        default="",
+        metavar="HOST[:PORT]",
+        help="where the nodes meet; with it, run on each node, they are compared with each other",
+    )
+    add("--master-addr", "--master_addr", default="", metavar="ADDR", help="address of the first node")
+    add("--master-port", "--master_port", type=int, metavar="PORT", help="port to be used there")
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Take address and port from the endpoint where it is given. Raises SafelaunchError for one that cannot be."""
+    endpoint = options.rdzv_endpoint
+    if endpoint:
+        host, colon, port = endpoint.rpartition(":")
+        if not colon or endpoint.endswith("]") or (":" in host.strip("[]") and not host.startswith("[")):
+            host, port = endpoint, str(DEFAULT_PORTS["c10d"])
+        if not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise _misuse(f"--rdzv-endpoint {endpoint}: expected HOST:PORT")
+        options.master_addr, options.master_port = host.strip("[]"), int(port)
+    if options.node_rank is not None and not 0 <= options.node_rank < options.nnodes:
+        raise _misuse(f"--node-rank {options.node_rank}: expected a number from 0 to {options.nnodes - 1} (--nnodes)")
+
+
+def add_findings(report: PreflightReport, host: Host, options: argparse.Namespace, asked: Terms) -> PreflightReport:
+    """The report with what the nodes found between them."""
+    if options.nnodes < 2:
+        return report
+    meeting = between.Meeting(options.master_addr, options.master_port, options.nnodes, options.node_rank)
+    begin = host.monotonic()
+    host = host.reopened()
+    found = between.compare(host, meeting, options.deadline or asked.deadline(full=True), report.full)
+    host.end_children()
+    return dataclasses.replace(
+        report,
+        findings=(*report.findings, *runner.weigh(found, asked.severity)),
+        elapsed_s=report.elapsed_s + host.monotonic() - begin,
+    )
+
+
+def _misuse(what: str) -> SafelaunchError:
+    return SafelaunchError("SL001", what, "see `safelaunch check --help`", exit_code=codes.EXIT_USAGE)

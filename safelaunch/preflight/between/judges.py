@@ -1,0 +1,53 @@
+"""The registry of what is judged between nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from safelaunch.model import Finding
+from safelaunch.preflight.between.agreement import environment, hardware, master_address, versions
+from safelaunch.preflight.between.facts import Picture
+from safelaunch.preflight.between.pairs import bad_link, bad_node
+from safelaunch.preflight.between.reach import clocks, dial_back, missing
+
+
+@dataclass(frozen=True)
+class Judge:
+    """One check between nodes. Like a check of one node, it yields one `ok` or what is wrong. What `compares` needs
+    two nodes that answered; `dials` and `pairs` need some that were tried."""
+
+    code: str
+    name: str
+    function: Callable[[Picture], Iterator[Finding]]
+    compares: bool = True
+    dials: bool = False
+    pairs: bool = False
+
+
+GROUP = "nodes"
+JUDGES: tuple[Judge, ...] = (
+    Judge("SL160", "node-missing", missing, compares=False),
+    Judge("SL161", "versions-differ", versions),
+    Judge("SL162", "env-differs", environment),
+    Judge("SL163", "master-address-differs", master_address),
+    Judge("SL164", "hardware-differs", hardware),
+    Judge("SL165", "clock-skew", clocks, dials=True),
+    Judge("SL166", "dial-back", dial_back, dials=True),
+    Judge("SL167", "bad-node", bad_node, pairs=True),
+    Judge("SL168", "bad-link", bad_link, pairs=True),
+)
+CODES: tuple[str, ...] = tuple(judge.code for judge in JUDGES)
+
+
+def conclude(picture: Picture) -> tuple[Finding, ...]:
+    """All findings of a picture, in the order of JUDGES."""
+    return tuple(
+        dataclasses.replace(finding, check=judge.name)
+        for judge in JUDGES
+        if not judge.compares or len(picture.nodes) > 1
+        if not judge.dials or picture.dials
+        if not judge.pairs or picture.tried_pairs
+        for finding in judge.function(picture)
+    )

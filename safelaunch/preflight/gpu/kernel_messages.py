@@ -1,0 +1,168 @@
+"""Check what the driver has logged about the GPUs since boot (Xid messages)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from safelaunch.model import Finding, Severity
+from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.gpu.look import Fault, finding, gpus_in_use, not_asked, prevented
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.kernel_log import Message
+from safelaunch.preflight.machine.nvml import Gpu
+from safelaunch.preflight.machine.processes import duration
+
+# Immediate actions of NVIDIA's catalogue, docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html.
+RESET_GPU = {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158}
+REBOOT = {79, 151}
+WORKFLOW = {48, 74}
+NVLINK5 = set(range(144, 151))  # of these, lines that say "Fatal"
+FATAL = RESET_GPU | REBOOT | WORKFLOW
+IGNORED = {106, 107, 154}  # test messages, and the news of a recovery action, which SL112 reads
+# Those after which the driver sets the recovery action: column "Xid 154 linkage" of the catalogue.
+SETS_ACTION = {48, 62, 63, 64, 74, 79, 94, 95, 109, 110, 120, 136, 143, 155, 156, 158, 160, 161} | NVLINK5
+
+NAMES = {
+    13: "exception in a program's kernel",
+    31: "a program read or wrote a wrong address",
+    43: "a program's channel was stopped",
+    45: "a program was ended",
+    46: "the GPU stopped processing",
+    48: "uncorrectable memory error",
+    62: "micro-controller halt",
+    63: "a row of memory was remapped",
+    64: "a row of memory could not be remapped",
+    74: "NVLink error",
+    79: "the GPU fell off the bus",
+    92: "many correctable memory errors",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    109: "context switch timeout",
+    119: "GSP firmware timeout",
+    120: "GSP firmware error",
+    136: "NVLink training failed",
+    140: "uncorrectable memory error",
+    143: "GPU initialisation error",
+    158: "fatal timeout",
+}
+
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*\).*?: (\d+)\b")
+_OFF_BUS = re.compile(r"NVRM: .*?\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b.*fallen off the bus")
+_DRIVER_LOADED = re.compile(r"NVRM: loading NVIDIA")
+_IS_FATAL = re.compile(r"\bFatal\b")
+
+
+@dataclass(frozen=True)
+class Xid:
+    """One message about one GPU."""
+
+    number: int
+    address: str  # domain:bus:device, as sysfs has it
+    at_s: float
+    text: str
+
+    @property
+    def fatal(self) -> bool:
+        return self.number in FATAL or (self.number in NVLINK5 and bool(_IS_FATAL.search(self.text)))
+
+
+def xid(host: Host) -> Iterator[Finding]:
+    """The driver has logged errors of a GPU (Xid messages) since it was loaded.
+
+    Xids tell what no counter tells: a GPU that fell off the bus and came back, firmware that timed out, a link that
+    failed. Many are the fault of a program and harm nobody else.
+
+    How it is concluded: lines `NVRM: Xid` in /dev/kmsg, dmesg or the journal about GPUs of the job, since boot and
+    since the driver was loaded. NVIDIA's Xid catalogue names the action. "Reset GPU", "restart" and the workflows of 48
+    and 74 are errors, 144 to 150 where the line says Fatal; but where the driver sets a recovery action for that Xid
+    (its column "Xid 154 linkage"), SL112 speaks for it: none due means that it was cleared by a reset (a warning).
+    "Restart the app" and "ignore" are warnings for 2 hours, as long as Azure/azurehpc-health-checks looks back, and
+    notes after that (`gpu_xid_recent` in [preflight.thresholds]). Where the log may not be read, the recovery action
+    stands for it.
+
+    What to do: error: an admin resets the GPU or reboots the node. Warning: look at the job that ran then; if the same
+    GPU fails in several jobs, tell an admin.
+    """
+    stop = prevented(host, "SL120", "Xid messages")
+    if stop:
+        yield stop
+        return
+    gpus = gpus_in_use(host)
+    log = host.kernel_log()
+    if log.unreadable:
+        if all(gpu.recovery_action is not None for gpu in gpus) and host.nvml().answers:
+            yield ok("SL120", "the kernel log may not be read; the recovery action was looked at instead (SL112)")
+        else:
+            yield unchecked("SL120", "Xid messages: not looked at", f"the kernel log may not be read: {log.unreadable}")
+        return
+    by_address = {gpu.address.rpartition(".")[0]: gpu for gpu in gpus}
+    logged = [entry for entry in _since_the_driver_was_loaded(log.messages) if entry.address in by_address]
+    for number in sorted({entry.number for entry in logged}):
+        entries = [entry for entry in logged if entry.number == number]
+        yield from _judge(host, [(by_address[entry.address], entry) for entry in entries])
+    if not host.nvml().answers:
+        yield not_asked("SL120", "Xid messages")
+    elif not logged:
+        yield ok("SL120", "no Xid messages about the GPUs")
+
+
+def _since_the_driver_was_loaded(messages: Sequence[Message]) -> list[Xid]:
+    found: list[Xid] = []
+    for message in messages:
+        if _DRIVER_LOADED.search(message.text):
+            found.clear()
+        match = _XID.search(message.text)
+        number = int(match[2]) if match else 79
+        match = match or _OFF_BUS.search(message.text)
+        if match and number not in IGNORED:
+            domain, _, rest = match[1].lower().partition(":")
+            found.append(Xid(number, f"{int(domain, 16):04x}:{rest}", message.at_s, message.text))
+    return found
+
+
+def _judge(host: Host, entries: Sequence[tuple[Gpu, Xid]]) -> Iterator[Finding]:
+    """What one Xid number means, for the GPUs that have it."""
+    fatal = {gpu.index: gpu for gpu, entry in entries if entry.fatal}
+    number = entries[0][1].number
+    told = [gpu for gpu in fatal.values() if number in SETS_ACTION and gpu.recovery_action is not None]
+    cleared = [gpu for gpu in told if gpu.recovery_action == 0]
+    active = [gpu for gpu in fatal.values() if gpu not in told]
+    rest = list({gpu.index: gpu for gpu, _ in entries if gpu.index not in fatal}.values())
+    if len(cleared) < len(told):
+        due = [gpu for gpu in told if gpu not in cleared]
+        yield _finding(host, "note", due, entries, "what SL112 says", "it is why a recovery action is due (SL112)")
+    if active:
+        action = "reboot the node" if number in REBOOT else "reset the GPU (nvidia-smi --gpu-reset -i INDEX) or reboot"
+        yield _finding(host, "error", active, entries, f"have an admin {action}")
+    if cleared:
+        yield _finding(
+            host, "warning", cleared, entries, "nothing now; tell an admin if it happens again",
+            "the driver says that no recovery action is due: it was reset since",
+        )  # fmt: skip
+    if rest:
+        recent = _age_s(host, entries) <= host.threshold("gpu_xid_recent")
+        remedy = "look at the job that ran then; tell an admin if it happens to other jobs on the same GPU"
+        yield _finding(host, "warning" if recent else "note", rest, entries, remedy)
+
+
+def _finding(
+    host: Host, severity: Severity, gpus: Sequence[Gpu], entries: Sequence[tuple[Gpu, Xid]], remedy: str, *because: str
+) -> Finding:
+    those = [entry for gpu, entry in entries if gpu in gpus]
+    number = those[0].number
+    name = f" ({NAMES[number]})" if number in NAMES else ""
+    times = f"{len(those)} times, the last time " if len(those) > 1 else ""
+    age = duration(_age_s(host, [entry for entry in entries if entry[1] in those]))
+    fault = Fault(severity, f"Xid {number}{name}, {times}{age} ago", (those[-1].text, *because), remedy)
+    return finding("SL120", gpus, fault)
+
+
+def _age_s(host: Host, entries: Sequence[tuple[Gpu, Xid]]) -> float:
+    """Seconds since the last of these messages."""
+    try:
+        uptime_s = float(host.root.read("/proc/uptime").split()[0])
+    except OSError:
+        return 0.0
+    return max(0.0, uptime_s - max(entry.at_s for _, entry in entries))

@@ -1,0 +1,208 @@
+"""Checks of what connects the GPUs: PCIe, NVLink, peer-to-peer access, the fabric of NVSwitches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from safelaunch.model import Finding
+from safelaunch.preflight.check import ok
+from safelaunch.preflight.gpu.look import (
+    Fault,
+    could_not_look,
+    each_gpu,
+    finding,
+    gpus_in_use,
+    not_asked,
+    numbers,
+    prevented,
+    reason,
+)
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.nvml import Fabric, Gpu, Pair
+from safelaunch.preflight.machine.sizes import plural
+from safelaunch.preflight.machine.topology import nvlinks
+
+# nvmlGpuP2PStatus_t of nvml.h.
+P2P_STATUS = {
+    1: "not supported by the chipset",
+    2: "not supported by the GPU",
+    3: "not supported by the topology",
+    4: "disabled by a driver setting",
+    5: "not supported",
+    6: "unknown",
+}
+
+# nvmlGpuFabricState_t and NVML_GPU_FABRIC_HEALTH_* of nvml.h.
+FABRIC_STATES = {1: "has not begun", 2: "is in progress"}
+COMPLETED = 3
+SUMMARIES = {2: "unhealthy", 3: "limited capacity"}
+# Shift of a field of two bits in the health mask, in which 1 says yes -> what is then the matter.
+HEALTH = {
+    0: "degraded bandwidth",
+    2: "route recovery under way",
+    4: "unhealthy routes",
+    6: "recovery from an access timeout under way",
+}
+CONFIGURATION_SHIFT, CONFIGURED = 8, (0, 1)  # not supported, or nothing wrong
+
+
+def pcie_width(host: Host) -> Iterator[Finding]:
+    """A GPU has fewer PCIe lanes than its peers.
+
+    Half the lanes are half the bandwidth to the host and to network cards: loading and collectives become slow. A card
+    that sits badly, a broken riser or a bad lane does this.
+
+    How it is concluded: nvmlDeviceGetCurrPcieLinkWidth below nvmlDeviceGetMaxPcieLinkWidth, and another GPU of this
+    node has more lanes (error; facebookresearch/gcm, check_pci.py: CRITICAL; DCGM: PCIE_WIDTH). Where all GPUs have the
+    same lesser width the board is wired so, and it is a note. The PCIe generation is not judged: idle GPUs lower it.
+
+    What to do: an admin has the card or its riser reseated, or replaced.
+    """
+    widest = max((gpu.pcie_width or 0 for gpu in host.nvml().read), default=0)
+
+    def judge(gpu: Gpu) -> Iterator[Fault]:
+        now, most = gpu.pcie_width, gpu.pcie_width_max
+        if now is None or most is None or now >= most:
+            return
+        because: tuple[str, ...] = (f"PCIe x{now}, and it is made for x{most}",)
+        if now < widest:
+            because += (f"other GPUs of this node have x{widest}",)
+            remedy = "have an admin reseat or replace the card or its riser"
+            yield Fault("error", f"only {now} of {most} PCIe lanes", because, remedy)
+        else:
+            yield Fault("note", f"{now} of {most} PCIe lanes", because, "nothing, where its slot is wired so")
+
+    yield from each_gpu(
+        host, "SL123", "PCIe width", ("pcie_width", "pcie_width_max"), judge, "all PCIe lanes are in use"
+    )
+
+
+def nvlink(host: Host) -> Iterator[Finding]:
+    """NVLinks of a GPU are down that are up on its peers.
+
+    NCCL then takes the slower way for the whole node, or fails when it sets up its rings.
+
+    How it is concluded: nvmlDeviceGetNvLinkState of every link that the GPU has. GPUs of one node that differ are an
+    error (NVIDIA Health Validation: CRITICAL; nvidia-resiliency-ext: any link down). There is no fixed count: H100 NVL
+    has 12 of 18 links by design, and bridges join some GPUs of a workstation only. A GPU without any active link is at
+    fault where its peers are connected to switches. `gpu_nvlinks` in [preflight.thresholds] says how many there must
+    be; fewer on all GPUs are a warning then.
+
+    What to do: an admin resets the GPU, restarts nvidia-fabricmanager or reboots; if the link stays down the GPU, its
+    baseboard or its bridge has to be replaced.
+    """
+    everyone = host.nvml().read
+    most = max((gpu.active_links for gpu in everyone), default=0)
+    switches = any(link.kind == "switch" for gpu in everyone for link in gpu.links)
+    asked = host.threshold("gpu_nvlinks")
+    remedy = "have an admin reset the GPU or reboot; if the link stays down, have the hardware replaced"
+
+    def judge(gpu: Gpu) -> Iterator[Fault]:
+        now, there = gpu.active_links, len(gpu.links)
+        if now < most and now < there and (now or switches):
+            because = (f"{now} of {there} NVLinks are active, and {most} on other GPUs of this node",)
+            yield Fault("error", f"{plural(there - now, 'NVLink')} down", because, remedy)
+        elif now < asked:
+            yield Fault("warning", f"{now} of {asked:g} NVLinks", ("the profile asks for more (gpu_nvlinks)",), remedy)
+
+    fine = f"{most} NVLinks are active on each GPU" if switches else "no NVLink is down"
+    yield from each_gpu(host, "SL124", "NVLink", ("links",), judge, fine if most else "no NVLink is in use")
+
+
+def p2p(host: Host) -> Iterator[Finding]:
+    """GPUs that are connected by NVLink cannot access one another's memory.
+
+    NCCL then copies through the host, at a tenth of the speed.
+
+    How it is concluded: nvmlDeviceGetP2PStatus over NVLink of all pairs of GPUs of the job that share active NVLinks.
+    All of them without access are an error (leptonai/gpud: unhealthy if all pairs are), some are a warning. GPUs
+    without NVLink between them are not judged: PCIe often has no peer access. Nor are those that the fabric has not
+    taken up, which are SL126's.
+
+    What to do: an admin restarts nvidia-fabricmanager or reboots the node. Virtual machines may have it turned off.
+    """
+    stop = prevented(host, "SL125", "peer-to-peer access")
+    if stop:
+        yield stop
+        return
+    gpus = {gpu.index: gpu for gpu in gpus_in_use(host) if not _fabric_faults(gpu.fabric)}
+    pairs = {(pair.a, pair.b): pair for pair in host.nvml().pairs}
+    linked = [
+        (a, b, pairs.get((a.index, b.index), Pair(a.index, b.index)))
+        for a, b in combinations(gpus.values(), 2)
+        if nvlinks(a, b)
+    ]
+    barred = {reason(entry): (a, b) for a, b, pair in linked for entry in pair.unread if entry.reading == "p2p"}
+    broken = [(a, b, pair.p2p) for a, b, pair in linked if pair.p2p]
+    if broken:
+        yield _no_access(broken, everywhere=len(broken) == len(linked))
+    for why, those in barred.items():
+        yield could_not_look("SL125", f"peer-to-peer access of {numbers(those)} not looked at", those, why)
+    if not host.nvml().answers:
+        yield not_asked("SL125", "peer-to-peer access")
+    elif not (broken or barred):
+        yield ok("SL125", "GPUs reach one another over NVLink" if linked else "no two GPUs of the job share an NVLink")
+
+
+def _no_access(broken: list[tuple[Gpu, Gpu, int]], *, everywhere: bool) -> Finding:
+    those = {gpu.index: gpu for a, b, _ in broken for gpu in (a, b)}
+    common = [gpu for gpu in those.values() if all(gpu in pair[:2] for pair in broken)]
+    words = sorted({P2P_STATUS.get(status, f"status {status}") for _, _, status in broken})
+    because = [f"peer-to-peer over NVLink: {', '.join(words)}"]
+    because.append("between " + ", ".join(f"{a.index} and {b.index}" for a, b, _ in broken[:8]))
+    if len(broken) > 8:
+        because[-1] += f" and {plural(len(broken) - 8, 'more pair')}"
+    # One GPU that no other one reaches is the culprit; with two GPUs there is no telling.
+    guilty = common if len(common) == 1 else list(those.values())
+    return finding(
+        "SL125",
+        sorted(guilty, key=lambda gpu: gpu.index),
+        Fault(
+            "error" if everywhere else "warning",
+            "no access to the memory of other GPUs in spite of NVLink",
+            tuple(because),
+            "have an admin restart nvidia-fabricmanager, or reboot the node",
+        ),
+    )
+
+
+def fabric(host: Host) -> Iterator[Finding]:
+    """A GPU has not been taken up by the NVLink fabric, or the fabric is unhealthy.
+
+    On systems with NVSwitch, CUDA does not start on such a GPU ("system not yet initialized"), or NCCL fails later.
+
+    How it is concluded: nvmlDeviceGetGpuFabricInfoV: the state is not "completed", its status is not success
+    (Azure/azhpc-images issue 506 shows "completed" with "insufficient resources"), its summary is "unhealthy" or
+    "limited capacity", or a bit of its health mask says so; leptonai/gpud (fabric_state.go) judges in the same way.
+    "Not supported" is normal on systems without NVSwitch, as are a summary and mask that say so on HGX H100.
+
+    What to do: an admin looks at nvidia-fabricmanager (systemctl status nvidia-fabricmanager) and restarts it; it must
+    be of the version of the driver. After a reboot it may take a minute.
+    """
+    remedy = "have an admin restart it (systemctl restart nvidia-fabricmanager); it must match the driver's version"
+
+    def judge(gpu: Gpu) -> Iterator[Fault]:
+        faults = _fabric_faults(gpu.fabric)
+        if faults:
+            yield Fault("error", "not ready in the NVLink fabric", faults, remedy)
+
+    used = any(gpu.fabric and gpu.fabric.state for gpu in gpus_in_use(host)) if host.nvml().read else False
+    fine = "the NVLink fabric is ready" if used else "no NVLink fabric here"
+    yield from each_gpu(host, "SL126", "the NVLink fabric", ("fabric",), judge, fine)
+
+
+def _fabric_faults(found: Fabric | None) -> tuple[str, ...]:
+    if found is None or found.state == 0:
+        return ()
+    if found.state != COMPLETED:
+        return (f"its registration {FABRIC_STATES.get(found.state, f'has state {found.state}')}",)
+    if found.status:
+        return (f"its registration ended with error {found.status}",)
+    faults = [SUMMARIES[found.summary]] if found.summary in SUMMARIES else []
+    mask = found.mask or 0
+    faults += [word for shift, word in HEALTH.items() if mask >> shift & 0x3 == 1]
+    configuration = mask >> CONFIGURATION_SHIFT & 0xF
+    if configuration not in CONFIGURED:
+        faults.append(f"wrong configuration ({configuration})")
+    return (f"health of the fabric: {', '.join(faults)}",) if faults else ()

@@ -1,0 +1,102 @@
+"""Several hosts on one machine: network namespaces on a bridge, each with a host name of its own (netns_hosts.sh)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness import environment
+
+SCRIPT = Path(__file__).with_name("netns_hosts.sh")
+NET = "10.77.0"  # each rig has a bridge of its own, so that addresses of two do not meet
+
+
+class Hosts:
+    """`count` hosts, numbered from 1. Their names end in the number."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._environ = {**os.environ, "SLH_PREFIX": f"slt{os.getpid()}h", "SLH_NET": NET}
+        self._running: list[subprocess.Popen[str]] = []
+        self.do("up", count)
+
+    def name(self, host: int) -> str:
+        return f"{self._environ['SLH_PREFIX']}{host}"
+
+    def do(self, *command: object) -> None:
+        """A command of the script: cut, drop, rate, heal."""
+        subprocess.run(["bash", SCRIPT, *map(str, command)], env=self._environ, check=True, capture_output=True)
+
+    def inside(self, host: int, *command: str) -> None:
+        """Run a command in the network of a host."""
+        subprocess.run(["ip", "netns", "exec", self.name(host), *command], check=True, capture_output=True)
+
+    def drop_high_ports(self, host: int) -> None:
+        """A firewall on a host: no connection comes in, but to the rendezvous port."""
+        for rule in (
+            "add table inet slt",
+            "add chain inet slt input { type filter hook input priority 0; policy accept; }",
+            "add rule inet slt input tcp flags & (syn | ack) == syn tcp dport 30000-65535 drop",
+        ):
+            self.inside(host, "nft", rule)
+
+    def heal(self) -> None:
+        for host in range(1, self.count + 1):
+            self.do("heal", host)
+            subprocess.run(["ip", "netns", "exec", self.name(host), "nft", "delete table inet slt"],
+                           capture_output=True, check=False)  # fmt: skip
+
+    def start(self, host: int, *command: str, cwd: Path, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            ["bash", str(SCRIPT), "exec", str(host), *command],
+            cwd=cwd,
+            env={**environ, "SLH_PREFIX": self._environ["SLH_PREFIX"], "SLH_NET": NET},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._running.append(process)
+        return process
+
+    def check(self, *hosts: int, nodes: int, cwd: Path, arguments: tuple[str, ...] = (), **env: str) -> list[Any]:
+        """`safelaunch check` on hosts at the same time; the reports, as JSON tells them."""
+        command = [sys.executable, "-m", "safelaunch", "check", "--json", "--nproc-per-node", "1", "--only", "limits",
+                   "--nnodes", str(nodes), "--rdzv-endpoint", f"{self.name(1)}:29400", *arguments]  # fmt: skip
+        running = []
+        for host in hosts:
+            rank = () if "--no-ranks" in arguments else ("--node-rank", str(host - 1))
+            words = [word for word in (*command, *rank) if word != "--no-ranks"]
+            running.append(self.start(host, *words, cwd=cwd, environ=environment(**env)))
+        reports = []
+        for process in running:
+            out, err = process.communicate(timeout=100)
+            assert process.returncode in (0, 69), err
+            reports.append(json.loads(out))
+        return reports
+
+    def down(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self.do("down")
+
+
+def why_not() -> str:
+    """Why this machine cannot have such hosts; empty where it can."""
+    if os.getuid() != 0:
+        return "needs root"
+    for program in ("ip", "nft", "tc", "unshare"):
+        if shutil.which(program) is None:
+            return f"needs {program}"
+    probe = subprocess.run(
+        ["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True, check=False
+    )
+    return f"no namespaces: {probe.stderr.strip()}" if probe.returncode else ""

@@ -1,0 +1,135 @@
+"""The stage with real probes that meet on this machine, and what a node says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fake_host import FakeHost, gpus, write
+
+from safelaunch.codec import to_json
+from safelaunch.model import Finding, Job
+from safelaunch.preflight.between.facts import Facts, Picture
+from safelaunch.preflight.between.judges import CODES
+from safelaunch.preflight.between.stage import Meeting, compare, conclude_probe, gather
+from safelaunch.preflight.machine.child import Ended
+from safelaunch.preflight.machine.host import Host
+
+
+def meet(port: int, *ranks: int | None, nodes: int, fault: str = "", arrive_s: float = 30.0) -> list[list[Finding]]:
+    """The faults that each node found; they must come to the same."""
+    host = Host(Job(nproc=1, max_nodes=nodes), environ={**os.environ, "SAFELAUNCH_PROBE_FAULT": fault})
+
+    def one(rank: int | None) -> tuple[Finding, ...]:
+        meeting = Meeting("127.0.0.1", port, nodes, rank, arrive_s=arrive_s)
+        return compare(host, meeting, 60.0, False)
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        found = list(pool.map(one, ranks))
+    assert all(findings == found[0] for findings in found), found
+    return [[finding for finding in findings if finding.severity != "ok"] for findings in found]
+
+
+def test_nodes_that_are_all_right(free_port: int) -> None:
+    assert meet(free_port, 0, 1, 2, nodes=3) == [[], [], []]
+    # torch's own store can listen there at once.
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("0.0.0.0", free_port))
+
+
+def test_agents_on_one_machine_without_ranks(free_port: int) -> None:
+    """Each of them owns the endpoint's address; the first one there holds the meeting."""
+    assert meet(free_port, None, None, nodes=2) == [[], []]
+
+
+def test_two_nodes_with_one_rank(free_port: int) -> None:
+    (finding,), *_ = meet(free_port, 0, 1, 1, nodes=3)
+    assert finding.summary == "two nodes came as rank 1: " + " and ".join([socket.gethostname()] * 2)
+
+
+def test_a_variable_that_one_node_has_alone(free_port: int) -> None:
+    (finding,), *_ = meet(free_port, 0, 1, 2, nodes=3, fault="env@2")
+    assert (finding.code, finding.severity, finding.check) == ("SL162", "error", "env-differs")
+    assert finding.where.endswith("(rank 2)")
+
+
+def test_nobody_comes(free_port: int) -> None:
+    ((finding,),) = meet(free_port, 0, nodes=2, arrive_s=1.0)
+    assert finding.summary == "node of rank 1 never came"
+
+
+# -------------------------------------------------------------------------------- what the probe leaves
+
+
+def ended(*lines: object, returncode: int | None = 0, stderr: str = "") -> Ended:
+    text = "".join(json.dumps(to_json(line)) + "\n" for line in lines)
+    return Ended(returncode, text, stderr, 30.0, timed_out=returncode is None)
+
+
+def test_a_probe_that_was_killed_has_told_what_it_knew() -> None:
+    nodes = tuple(Facts(rank, f"n{rank}") for rank in range(2))
+    found = conclude_probe(ended(Picture(2), Picture(2, nodes), returncode=None, stderr="import torch\n"))
+    assert {finding.code for finding in found if finding.severity == "ok"} == set(CODES[:5])
+    assert found[-1].severity == "unchecked"
+    assert found[-1].because == ("the probe had no end after 30 s; its last words: import torch",)
+
+
+def test_a_meeting_that_was_lost_is_no_pass() -> None:
+    nodes = tuple(Facts(rank, f"n{rank}") for rank in range(2))
+    found = conclude_probe(ended(Picture(2, nodes, unfinished="the meeting was lost while computing: reset by peer")))
+    assert found[0].severity == "unchecked"
+    assert found[0].because == ("the meeting was lost while computing: reset by peer",)
+    assert not {"SL165", "SL166", "SL167"} & {finding.code for finding in found}
+
+
+def test_a_probe_that_said_nothing_is_no_pass() -> None:
+    (finding,) = conclude_probe(ended(returncode=-11))
+    assert (finding.code, finding.severity) == ("SL160", "unchecked")
+    assert "ended with -11" in finding.because[0]
+
+
+def test_a_name_that_does_not_resolve_is_not_told_twice(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, names={"nowhere": OSError("Name or service not known")})
+    (finding,) = compare(host, Meeting("nowhere", 29400, 2, 0), 10.0, False)
+    assert (finding.severity, finding.because) == ("unchecked", ("Name or service not known",))
+
+
+# ------------------------------------------------------------------------------- what a node says of itself
+
+
+@pytest.mark.parametrize(("name", "kept"), [("NCCL_PROTO", True), ("TORCH_NCCL_BLOCKING_WAIT", True),
+                                            ("GLOO_SOCKET_IFNAME", True), ("MINE", True), ("HOME", False),
+                                            ("TORCH_HOME", False), ("NCCL_DEBUG_FILE", False),
+                                            ("WANDB_API_KEY", False)])  # fmt: skip
+def test_which_variables_are_compared(tmp_path: Path, name: str, kept: bool) -> None:
+    host = FakeHost(tmp_path, environ={name: "value"})
+    assert gather(host, (), ["MINE"], False).env == ({name: "value"} if kept else {})
+
+
+def test_secrets_do_not_leave_the_node(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, environ={"MY_TOKEN": "s3cret"})
+    (value,) = gather(host, (), ["MY_TOKEN"], False).env.values()
+    assert value.startswith("sha256:")
+    assert "s3cret" not in value
+
+
+def test_adapters_that_may_not_be_opened_do_not_count(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path, {f"/sys/class/infiniband/mlx5_{number}/ports/1/state": "4: ACTIVE\n",
+                         f"/sys/class/infiniband_verbs/uverbs{number}/ibdev": f"mlx5_{number}\n"})  # fmt: skip
+    write(tmp_path, {"/dev/infiniband/uverbs1": "", "/dev/infiniband/uverbs2": ""})
+    job, environ = Job(nproc=2, uses_gpu=True), {"NCCL_IB_HCA": "^mlx5_2"}
+    facts = gather(FakeHost(tmp_path, job, environ=environ, snapshot=gpus(2)), (), [], True)
+    assert facts.hcas == ("mlx5_1",)
+    assert facts.gpus == ("H100", "H100")
+    assert facts.versions == {"driver": "570.1"}
+
+
+def test_a_job_on_the_cpu_has_no_gpus_to_compare(tmp_path: Path) -> None:
+    facts = gather(FakeHost(tmp_path, snapshot=gpus(2)), (), [], False)
+    assert (facts.gpus, facts.hcas, facts.uses_gpu) == ((), (), False)
