@@ -242,6 +242,7 @@ CATALOGUE: dict[str, Code] = {
         ),
         Code("SL167", "bad-node", "a node fails or is slow", "safelaunch.preflight.between.pairs:bad_node"),
         Code("SL168", "bad-link", "a link is broken or slow", "safelaunch.preflight.between.pairs:bad_link"),
+        Code("SL169", "node-refused", "a node is refused by its checks", "safelaunch.preflight.between.reach:refused"),
         # SL2xx: profiles and environment
         Code("SL201", "profile-missing", "the profile cannot be found or read", "safelaunch.settings.profile:find"),
         Code("SL202", "profile-syntax", "the profile is not valid TOML", "safelaunch.settings.profile:parse_file"),

@@ -13,7 +13,8 @@ from safelaunch.cli import others
 from safelaunch.cli.node import STATIC_PORT, Terms, terms
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError
-from safelaunch.preflight import CHECKS, record, runner
+from safelaunch.preflight import CHECKS, between, record, runner
+from safelaunch.preflight.between import Judge
 from safelaunch.preflight.check import Check
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import plural
@@ -26,6 +27,7 @@ from safelaunch.settings.spelling import did_you_mean
 # Slurm drains a node whose Prolog takes longer than MessageTimeout, by default 10 s, and kills HealthCheckProgram
 # after 60 s (slurm.conf(5)).
 PROLOG_DEADLINE_S = 8.0
+ALL: tuple[Check | Judge, ...] = (*CHECKS, *between.JUDGES)
 # What concerns one run and not the node: ports, run directories, leftovers of one user.
 OF_A_RUN = ("SL102", "SL105", "SL110")
 
@@ -49,7 +51,7 @@ def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
     asked = terms(layers.table("limits"), layers.table("preflight"))
     mode = layers.table("preflight").get("mode")
     full = options.full or (mode is not None and mode.value == "full")
-    checks = _selected(options, full=full)
+    checks, judges = _selected(options, full=full)
     host = Host(Job(nproc=1), environ=environ, wanted=asked.wanted)
     begin = host.monotonic()
     try:
@@ -69,18 +71,22 @@ def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
     )
     if full and len(checks) == len(CHECKS) and not report.refused:
         record.read(host).passed()
-    if options.rdzv_endpoint:
-        report = others.add_findings(report, host, options, asked)
+    meeting = others.meeting(options)
+    if meeting is not None and judges:
+        left = _deadline_s(options, asked, full=True) - (host.monotonic() - begin)
+        report = between.extend(report, host, meeting, left, asked.severity, judges)
     device = "GPUs" if host.job.uses_gpu else "CPU"
     return report, f"{plural(host.job.nproc, 'rank')} on {device}"
 
 
-def _selected(options: argparse.Namespace, *, full: bool) -> tuple[Check, ...]:
+def _selected(options: argparse.Namespace, *, full: bool) -> tuple[tuple[Check, ...], tuple[Judge, ...]]:
     try:
-        return runner.select(full=full, only=options.only, skip=options.skip)
+        chosen = runner.select(ALL, full=full, only=options.only, skip=options.skip)
+        checks = tuple(check for check in chosen if isinstance(check, Check))
+        return checks, tuple(judge for judge in chosen if isinstance(judge, Judge))
     except ValueError as error:
         word = str(error)
-        known = {word for check in CHECKS for word in (check.code, check.name, check.group)}
+        known = {word for check in ALL for word in (check.code, check.name, check.group)}
         raise SafelaunchError(
             "SL001",
             f"no check is called {word}",
@@ -185,12 +191,11 @@ def _duration(text: str) -> float:
 
 
 def _listing() -> list[str]:
-    width = max(len(check.name) for check in CHECKS)
-    groups = max(len(check.group) for check in CHECKS)
+    names, groups = (max(len(getattr(check, field)) for check in ALL) for field in ("name", "group"))
     return [
-        f"{check.code}  {check.name:<{width}}  {check.group:<{groups}}  {'full   ' if check.full_only else 'always '}"
+        f"{check.code}  {check.name:<{names}}  {check.group:<{groups}}  {'full   ' if check.full_only else 'always '}"
         f"  {codes.CATALOGUE[check.code].title}"
-        for check in CHECKS
+        for check in ALL
     ]
 
 

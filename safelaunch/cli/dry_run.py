@@ -10,7 +10,7 @@ from safelaunch.cli.redact import redact
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
 from safelaunch.model import Settings, Value
-from safelaunch.preflight import runner
+from safelaunch.preflight import CHECKS, runner
 from safelaunch.settings import torchrun
 
 
@@ -18,7 +18,7 @@ def show(settings: Settings) -> int:
     """Print the plan on stdout; starts and writes nothing."""
     planning.check_script(settings)
     mode = settings["preflight"]
-    checks = [check.name for check in runner.select(full=mode == "full")] if mode != "off" else []
+    checks = [check.name for check in runner.select(CHECKS, full=mode == "full")] if mode != "off" else []
     if mode == "auto":
         checks.append("and the slow ones where this node has no fresh pass")
     lines = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from safelaunch.model import Job, PreflightReport, SafelaunchError, Settings, Value
-from safelaunch.preflight import record, runner
+from safelaunch.preflight import CHECKS, between, record, runner
 from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.processes import duration
 from safelaunch.preflight.machine.sizes import plural
@@ -21,6 +21,7 @@ FULL_EVERY_S = 24 * 3600.0
 # Where torch listens when only the address was given: MASTER_PORT of torchrun, DEFAULT_PORT of its c10d backend.
 STATIC_PORT = 29500
 DEFAULT_PORTS = {"static": STATIC_PORT, "c10d": 29400}
+MEET = tuple(DEFAULT_PORTS)  # rendezvous whose endpoint is a port of a node; other kinds have servers of their own
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class NodeCheck:
         full = mode == "full" or self._is_due(self._record)
         report = runner.run(
             host,
-            checks=runner.select(full=full),
+            checks=runner.select(CHECKS, full=full),
             deadline_s=self._terms.deadline(full=full),
             severity=self._terms.severity,
             full=full,
@@ -97,10 +98,30 @@ class NodeCheck:
         )
         if full and not report.refused:
             self._record = self._record.passed()
-        return report
+        return self._with_others(host, report)
+
+    def _with_others(self, host: Host, report: PreflightReport) -> PreflightReport:
+        """The report with what the nodes of a job of a known size find between them."""
+        job = host.job
+        backend = self._settings["rdzv_backend"]
+        if not (job.min_nodes == job.max_nodes > 1 and job.master_addr and job.endpoint_port) or backend not in MEET:
+            return report
+        meeting = between.Meeting(
+            job.master_addr,
+            job.endpoint_port,
+            job.max_nodes,
+            job.node_rank if backend == "static" else None,
+            name=str(self._settings["rdzv_id"]),
+            missing="warning",  # torch's rendezvous waits longer
+            profile=tuple(self._settings.env),
+            refused=next((f"{f.code}: {f.summary}" for f in report.findings if f.severity == "error"), ""),
+        )
+        # What this node was refused for it has said itself.
+        judges = [judge for judge in between.JUDGES if not (meeting.refused and judge.code == "SL169")]
+        return between.extend(report, host, meeting, self._terms.deadline(full=True), self._terms.severity, judges)
 
     def _is_due(self, known: Record) -> bool:
-        slow = len(runner.select(full=True)) - len(runner.select(full=False))
+        slow = sum(check.full_only for check in CHECKS)
         reason = known.due(self._terms.full_every_s)
         if reason:
             self._say(f"preflight: all checks ({reason})")

@@ -1,15 +1,13 @@
-"""The other nodes of a job, for `safelaunch check`: where they meet, and what they say together."""
+"""The other nodes of a job, for `safelaunch check`: the options that say where they meet."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
 from safelaunch import codes
-from safelaunch.cli.node import DEFAULT_PORTS, Terms
-from safelaunch.model import PreflightReport, SafelaunchError
-from safelaunch.preflight import between, runner
-from safelaunch.preflight.machine.host import Host
+from safelaunch.cli.node import DEFAULT_PORTS
+from safelaunch.model import SafelaunchError
+from safelaunch.preflight import between
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,20 +45,11 @@ def settle(options: argparse.Namespace) -> None:
         raise _misuse(f"--node-rank {options.node_rank}: expected a number from 0 to {options.nnodes - 1} (--nnodes)")
 
 
-def add_findings(report: PreflightReport, host: Host, options: argparse.Namespace, asked: Terms) -> PreflightReport:
-    """The report with what the nodes found between them."""
-    if options.nnodes < 2:
-        return report
-    meeting = between.Meeting(options.master_addr, options.master_port, options.nnodes, options.node_rank)
-    begin = host.monotonic()
-    host = host.reopened()
-    found = between.compare(host, meeting, options.deadline or asked.deadline(full=True), report.full)
-    host.end_children()
-    return dataclasses.replace(
-        report,
-        findings=(*report.findings, *runner.weigh(found, asked.severity)),
-        elapsed_s=report.elapsed_s + host.monotonic() - begin,
-    )
+def meeting(options: argparse.Namespace) -> between.Meeting | None:
+    """Where this node meets the others; None where it is to be checked alone."""
+    if options.nnodes < 2 or not options.rdzv_endpoint or options.prolog:
+        return None
+    return between.Meeting(options.master_addr, options.master_port, options.nnodes, options.node_rank)
 
 
 def _misuse(what: str) -> SafelaunchError:

@@ -6,9 +6,9 @@ import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from safelaunch.model import Finding, PreflightReport, Severity
-from safelaunch.preflight import CHECKS
 from safelaunch.preflight.check import Check
 from safelaunch.preflight.machine.host import Host
 
@@ -17,16 +17,32 @@ FAULTS = ("warning", "error")
 LEVELS: Mapping[str, Severity] = {"note": "note", "warning": "warning", "error": "error"}
 
 
+class Named(Protocol):
+    """What a check, and a judge between nodes, is chosen by."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def full_only(self) -> bool: ...
+
+
+NamedT = TypeVar("NamedT", bound=Named)
+
+
 def select(
-    *, full: bool, only: Iterable[str] = (), skip: Iterable[str] = (), checks: Sequence[Check] = CHECKS
-) -> tuple[Check, ...]:
+    checks: Sequence[NamedT], *, full: bool, only: Iterable[str] = (), skip: Iterable[str] = ()
+) -> tuple[NamedT, ...]:
     """The checks that run.
 
     Args:
+        checks: what there is.
         full: the slow ones as well.
         only: codes, names or groups; empty for all. A slow check that is asked for by itself runs without `full`.
         skip: codes, names or groups to leave out.
-        checks: what there is.
 
     Raises ValueError with the first word that names no check.
     """
@@ -36,7 +52,7 @@ def select(
         if word not in known:
             raise ValueError(word)
 
-    def runs(check: Check) -> bool:
+    def runs(check: Named) -> bool:
         if unwanted & _words(check) or (wanted and not wanted & _words(check)):
             return False
         return full or not check.full_only or bool(wanted & {check.code.lower(), check.name})
@@ -44,7 +60,7 @@ def select(
     return tuple(filter(runs, checks))
 
 
-def _words(check: Check) -> set[str]:
+def _words(check: Named) -> set[str]:
     return {check.code.lower(), check.name, check.group}
 
 

@@ -17,6 +17,7 @@ import fake_nvml
 from harness import REPOSITORY
 
 from safelaunch.preflight import CHECKS
+from safelaunch.preflight.between import JUDGES
 
 
 def check(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -121,9 +122,9 @@ def test_a_busy_gpu_refuses_the_node(cuda_node: dict[str, str]) -> None:
 def test_the_list_names_every_check_with_code_and_group() -> None:
     result = check("--list")
     assert result.returncode == 0
-    for check_ in CHECKS:
+    for check_ in (*CHECKS, *JUDGES):
         assert f"{check_.code}  {check_.name} " in result.stdout
-    assert len(result.stdout.splitlines()) == len(CHECKS)
+    assert len(result.stdout.splitlines()) == len(CHECKS) + len(JUDGES)
 
 
 def test_only_and_skip() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from harness import environment
 
 SCRIPT = Path(__file__).with_name("netns_hosts.sh")
+CHECK = (sys.executable, "-m", "safelaunch", "check", "--json")
 NET = "10.77.0"  # each rig has a bridge of its own, so that addresses of two do not meet
 
 
@@ -67,8 +68,8 @@ class Hosts:
 
     def check(self, *hosts: int, nodes: int, cwd: Path, arguments: tuple[str, ...] = (), **env: str) -> list[Any]:
         """`safelaunch check` on hosts at the same time; the reports, as JSON tells them."""
-        command = [sys.executable, "-m", "safelaunch", "check", "--json", "--nproc-per-node", "1", "--only", "limits",
-                   "--nnodes", str(nodes), "--rdzv-endpoint", f"{self.name(1)}:29400", *arguments]  # fmt: skip
+        meet = ("--nnodes", str(nodes), "--rdzv-endpoint", f"{self.name(1)}:29400")
+        command = (*CHECK, "--nproc-per-node", "1", "--only", "limits,nodes", *meet, *arguments)
         running = []
         for host in hosts:
             rank = () if "--no-ranks" in arguments else ("--node-rank", str(host - 1))
@@ -80,6 +81,29 @@ class Hosts:
             assert process.returncode in (0, 69), err
             reports.append(json.loads(out))
         return reports
+
+    def launch(self, script: Path, *arguments: object, cwd: Path, own: Mapping[int, tuple[object, ...]]) -> list[Any]:
+        """`safelaunch` on the hosts that `own` names, with options of each beside those of all: the exit code and what
+        it said, of each."""
+        running = []
+        for host, options in own.items():
+            words = (sys.executable, "-m", "safelaunch", *arguments, *options, script)
+            environ = environment(XDG_CACHE_HOME=str(cwd / f"cache-{host}"))
+            running.append(self.start(host, *map(str, words), cwd=cwd, environ=environ))
+        ended = []
+        for process in running:
+            _, err = process.communicate(timeout=150)
+            ended.append((process.returncode, err))
+        return ended
+
+    def known(self, *hosts: int, cwd: Path) -> None:
+        """Write down that these hosts have passed all checks, so that a launch makes the quick ones only."""
+        program = "from safelaunch.model import Job; from safelaunch.preflight import record; " \
+                  "from safelaunch.preflight.machine.host import Host; record.read(Host(Job(1))).passed()"  # fmt: skip
+        for host in hosts:
+            environ = environment(XDG_CACHE_HOME=str(cwd / f"cache-{host}"))
+            process = self.start(host, sys.executable, "-c", program, cwd=cwd, environ=environ)
+            assert process.wait(timeout=60) == 0
 
     def down(self) -> None:
         for process in self._running:

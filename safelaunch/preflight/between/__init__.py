@@ -8,6 +8,6 @@ functions in JUDGES, and so says the same.
 from __future__ import annotations
 
 from safelaunch.preflight.between.judges import CODES, JUDGES, Judge
-from safelaunch.preflight.between.stage import Meeting, compare
+from safelaunch.preflight.between.stage import Meeting, compare, extend
 
-__all__ = ["CODES", "JUDGES", "Judge", "Meeting", "compare"]
+__all__ = ["CODES", "JUDGES", "Judge", "Meeting", "compare", "extend"]

@@ -25,7 +25,8 @@ class Limits:
 class Facts:
     """One node. `endpoint` holds the addresses that it finds for the endpoint's host, `own` its own addresses,
     `gpus` the name of each GPU that the job may use. Others dial it at `ip` and `port`; the first node at the
-    endpoint. `left_s` is how long it can stay, from the moment it says so."""
+    endpoint. `refused` is why its own checks refuse it. `left_s` is how long it can stay, from the moment it says
+    so."""
 
     rank: int = -1
     host: str = ""
@@ -36,6 +37,7 @@ class Facts:
     hcas: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     uses_gpu: bool = False
+    refused: str = ""
     full: bool = False
     nproc: int = 1
     ip: str = ""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from safelaunch.model import Finding
 from safelaunch.preflight.between.agreement import environment, hardware, master_address, versions
 from safelaunch.preflight.between.facts import Picture
 from safelaunch.preflight.between.pairs import bad_link, bad_node
-from safelaunch.preflight.between.reach import clocks, dial_back, missing
+from safelaunch.preflight.between.reach import clocks, dial_back, missing, refused
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,16 @@ class Judge:
     code: str
     name: str
     function: Callable[[Picture], Iterator[Finding]]
+    group: str = "nodes"
+    full_only: bool = False
     compares: bool = True
     dials: bool = False
     pairs: bool = False
 
 
-GROUP = "nodes"
 JUDGES: tuple[Judge, ...] = (
     Judge("SL160", "node-missing", missing, compares=False),
+    Judge("SL169", "node-refused", refused, compares=False),
     Judge("SL161", "versions-differ", versions),
     Judge("SL162", "env-differs", environment),
     Judge("SL163", "master-address-differs", master_address),
@@ -41,11 +43,11 @@ JUDGES: tuple[Judge, ...] = (
 CODES: tuple[str, ...] = tuple(judge.code for judge in JUDGES)
 
 
-def conclude(picture: Picture) -> tuple[Finding, ...]:
-    """All findings of a picture, in the order of JUDGES."""
+def conclude(picture: Picture, judges: Iterable[Judge] = JUDGES) -> tuple[Finding, ...]:
+    """All findings of a picture, in the order of the judges."""
     return tuple(
         dataclasses.replace(finding, check=judge.name)
-        for judge in JUDGES
+        for judge in judges
         if not judge.compares or len(picture.nodes) > 1
         if not judge.dials or picture.dials
         if not judge.pairs or picture.tried_pairs

@@ -230,7 +230,8 @@ class Node:
         number = 0
         if len(self.picture.nodes) > 1:
             number = self._dials(number)
-            if any(node.full for node in self.picture.nodes):
+            nodes = self.picture.nodes
+            if any(node.full for node in nodes) and not any(node.refused for node in nodes):
                 number = self._pairs(number)
         self.tell()
         room.post(f"task/{number}", {"task": "end", "picture": to_json(self.picture)})

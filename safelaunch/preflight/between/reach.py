@@ -53,6 +53,28 @@ def missing(picture: Picture) -> Iterator[Finding]:
         yield ok("SL160", f"all {picture.expected} nodes came and answered")
 
 
+def refused(picture: Picture) -> Iterator[Finding]:
+    """A node of the job was refused by its own checks, so that the others wait for it in vain.
+
+    How it is concluded: each node looks at itself first, and tells the others if it found an error. Only launches tell
+    it: the node ends with exit code 69, and the others, which its rendezvous would hold up for minutes, end as well.
+
+    What to do: what the node's own message says, or leave the node out of the job.
+    """
+    bad = [node for node in picture.nodes if node.refused]
+    for node in bad:
+        yield Finding(
+            code="SL169",
+            severity="error",
+            summary=f"{picture.name(node.rank)} was refused by its own checks",
+            because=(node.refused,),
+            remedy=f"see what safelaunch said on {node.host}, or leave the node out of the job",
+            where=picture.name(node.rank),
+        )
+    if picture.nodes and not bad:
+        yield ok("SL169", "no node was refused by its own checks")
+
+
 def _clashes(picture: Picture) -> Iterator[Finding]:
     for clash in picture.clashes:
         hosts = " and ".join(clash.hosts)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from safelaunch.codec import from_json, to_json
-from safelaunch.model import Finding, Severity
+from safelaunch.model import Finding, PreflightReport, Severity
 from safelaunch.preflight.between.facts import Facts, Limits, Picture, Request
-from safelaunch.preflight.between.judges import conclude
+from safelaunch.preflight.between.judges import JUDGES, Judge, conclude
 from safelaunch.preflight.check import unchecked
 from safelaunch.preflight.machine import infiniband
 from safelaunch.preflight.machine.child import Ended
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.visible import visible_gpus
+from safelaunch.preflight.runner import weigh
 
 # The request goes to the probe in its environment, which others may not read, and not in its arguments.
 REQUEST = "SAFELAUNCH_NODE_REQUEST"
@@ -27,6 +29,8 @@ RESOLVE_DEADLINE_S = 12.0
 MARGIN_S = 2.0
 # How long to wait for all to come, where the caller does not say: people start the check by hand on each node.
 ARRIVE_S = 60.0
+# gloo moves data on cores that do other work too: only half of the shares that hold for NCCL is worth a finding.
+GLOO_SHARE = 0.5
 
 COMPARED = re.compile(r"(NCCL|TORCH|PYTORCH|GLOO|TP|UCX|FI)_")
 # Places in the file system may differ; so may what tells the ranks apart.
@@ -47,6 +51,7 @@ class Meeting:
         arrive_s: seconds to wait for all to come.
         missing: what a node that never came counts as: in a launch, whose rendezvous waits longer, a warning.
         profile: names of the variables that profiles set.
+        refused: why this node's own checks refuse it, for the others to know; empty where they do not.
     """
 
     host: str
@@ -57,9 +62,39 @@ class Meeting:
     arrive_s: float | None = None
     missing: Severity = "error"
     profile: tuple[str, ...] = ()
+    refused: str = ""
 
 
-def compare(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> tuple[Finding, ...]:
+def extend(
+    report: PreflightReport,
+    host: Host,
+    meeting: Meeting,
+    deadline_s: float,
+    severity: Mapping[str, str],
+    judges: Sequence[Judge] = JUDGES,
+) -> PreflightReport:
+    """The report of this node's own checks with what the nodes find between them.
+
+    Args:
+        report: of this node's own checks.
+        host: as it was given to them.
+        meeting, deadline_s, judges: see `compare`.
+        severity: what a code counts as, from a profile.
+    """
+    begin = host.monotonic()
+    again = host.reopened()
+    found = compare(again, meeting, deadline_s, report.full, judges)
+    again.end_children()
+    return dataclasses.replace(
+        report,
+        findings=(*report.findings, *weigh(found, severity)),
+        elapsed_s=report.elapsed_s + host.monotonic() - begin,
+    )
+
+
+def compare(
+    host: Host, meeting: Meeting, deadline_s: float, full: bool, judges: Sequence[Judge] = JUDGES
+) -> tuple[Finding, ...]:
     """Compare this node with the others of the job. All nodes return the same findings, unless they lost each other.
 
     Args:
@@ -67,6 +102,7 @@ def compare(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> tupl
         meeting: where the others are.
         deadline_s: seconds for the whole stage; what is known by then is reported.
         full: also have pairs of nodes exchange data. It is done when any node asks for it.
+        judges: what is judged.
     """
     begin = host.monotonic()
     try:
@@ -79,10 +115,10 @@ def compare(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> tupl
         )
     except (OSError, UnicodeError) as error:
         return (unchecked("SL160", "the nodes were not compared", str(error)),)
-    return conclude_probe(ended)
+    return conclude_probe(ended, judges)
 
 
-def conclude_probe(ended: Ended) -> tuple[Finding, ...]:
+def conclude_probe(ended: Ended, judges: Sequence[Judge] = JUDGES) -> tuple[Finding, ...]:
     """Findings from the last picture that a probe printed; of one that was killed, with the reason."""
     picture = None
     for line in ended.stdout.splitlines():
@@ -95,12 +131,13 @@ def conclude_probe(ended: Ended) -> tuple[Finding, ...]:
     lost = () if ended.returncode == 0 else (f"the probe {how}; its last words: {where}",)
     if picture is None:
         return (unchecked("SL160", "the nodes were not compared", *(lost or ("the probe said nothing",))),)
-    found = conclude(picture)
+    found = conclude(picture, judges)
     return (*found, unchecked("SL160", "not all was compared", *lost)) if lost else found
 
 
 def _request(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> Request:
     found = host.resolve(meeting.host, RESOLVE_DEADLINE_S)
+    share = 1.0 if host.job.uses_gpu else GLOO_SHARE
     return Request(
         host=meeting.host,
         port=meeting.port,
@@ -110,11 +147,14 @@ def _request(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> Req
         meeting=meeting.name,
         arrive_s=min(meeting.arrive_s or ARRIVE_S, deadline_s / 2),
         deadline_s=deadline_s - MARGIN_S,
-        facts=gather(host, tuple(sorted({address.ip for address in found})), meeting.profile, full),
+        facts=dataclasses.replace(
+            gather(host, tuple(sorted({address.ip for address in found})), meeting.profile, full),
+            refused=meeting.refused,
+        ),
         limits=Limits(
             clock_skew_s=host.threshold("clock_skew"),
-            slow_error=host.threshold("pair_slow_error"),
-            slow_warning=host.threshold("pair_slow"),
+            slow_error=host.threshold("pair_slow_error") * share,
+            slow_warning=host.threshold("pair_slow") * share,
             floor=host.threshold("pair_bandwidth"),
             missing=meeting.missing,
         ),

@@ -116,10 +116,10 @@ def test_slow_checks_run_when_asked_for_and_after_the_others(tmp_path: Path) -> 
         yield ok("SL105", "")
 
     checks = (check_named("slow", slow, full_only=True), check_named("quick", quick))
-    check_all(tmp_path, *select(full=False, checks=checks))
+    check_all(tmp_path, *select(checks, full=False))
     assert order == ["quick"]
     order.clear()
-    check_all(tmp_path, *select(full=True, checks=checks))
+    check_all(tmp_path, *select(checks, full=True))
     assert order == ["quick", "slow"]
 
 
@@ -129,7 +129,7 @@ def selected(*, full: bool = False, only: tuple[str, ...] = (), skip: tuple[str,
         Check("SL102", "port-in-use", "network", good),
         Check("SL111", "collective", "limits", good, full_only=True),
     )
-    return " ".join(check.name for check in select(full=full, only=only, skip=skip, checks=checks))
+    return " ".join(check.name for check in select(checks, full=full, only=only, skip=skip))
 
 
 def test_checks_are_chosen_by_code_name_or_group() -> None:
