@@ -184,7 +184,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "gpu_xid_recent": Threshold(
         7200.0,
         "s",
-        "age up to which SL120 warns of Xid messages that need no reset; older ones are notes",
+        "age up to which SL120 takes an Xid message in earnest: older errors are warnings, older warnings are notes",
         "Azure/azurehpc-health-checks, azure_gpu_xid.nhc looks back 2 hours",
     ),
     "gpu_temperature_margin": Threshold(

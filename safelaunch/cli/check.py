@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -12,13 +13,14 @@ from safelaunch import codes, durations
 from safelaunch.cli import others
 from safelaunch.cli.node import STATIC_PORT, Terms, terms
 from safelaunch.codec import to_json
-from safelaunch.model import SCHEMA_VERSION, Job, PreflightReport, SafelaunchError
+from safelaunch.model import SCHEMA_VERSION, Finding, Job, PreflightReport, SafelaunchError, Severity
 from safelaunch.preflight import CHECKS, between, record, runner
 from safelaunch.preflight.between import Judge
 from safelaunch.preflight.check import Check
+from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import plural
-from safelaunch.preflight.shape import ranks_here, uses_gpu
+from safelaunch.preflight.shape import UncountedError, ranks_here, uses_gpu
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
 from safelaunch.settings.resolve import resolve_profiles
@@ -28,8 +30,10 @@ from safelaunch.settings.spelling import did_you_mean
 # after 60 s (slurm.conf(5)).
 PROLOG_DEADLINE_S = 8.0
 ALL: tuple[Check | Judge, ...] = (*CHECKS, *between.JUDGES)
-# What concerns one run and not the node: ports, run directories, leftovers of one user.
-OF_A_RUN = ("SL102", "SL105", "SL110")
+# What a Prolog leaves out: what concerns one run (ports, run directories, leftovers of one user), and what jobs on the
+# node may take by right (shared memory, memory, processes).
+OF_RUNS = ("SL102", "SL104", "SL105", "SL106", "SL110", "SL135")
+OF_GPUS_IN_USE = ("SL109",)
 
 
 def run(argv: list[str]) -> int:
@@ -37,16 +41,18 @@ def run(argv: list[str]) -> int:
 
     Raises SafelaunchError for a bad profile or a bad option.
     """
+    if "--prolog" in argv:
+        return _prolog(argv)
     options = _parser().parse_args(argv)
-    others.settle(options)
     if options.list:
         print(*_listing(), sep="\n")
         return codes.EXIT_OK
-    return _prolog(options) if options.prolog else _print(*_examine(options, os.environ), options)
+    return _print(*_examine(options, os.environ), options)
 
 
 def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[PreflightReport, str]:
     """The report on this node, and what it was checked for, in words."""
+    others.settle(options)
     layers = resolve_profiles(options.profile, environ)
     asked = terms(layers.table("limits"), layers.table("preflight"))
     mode = layers.table("preflight").get("mode")
@@ -54,27 +60,43 @@ def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
     checks, judges = _selected(options, full=full)
     host = Host(Job(nproc=1), environ=environ, wanted=asked.wanted)
     begin = host.monotonic()
+    deadline_s = _deadline_s(options, asked, full=full)
+    host.until = begin + deadline_s
+    uncounted: tuple[Finding, ...] = ()
     try:
-        host = host.for_job(_job(options, host))
+        host = host.for_job(_job(options, host, options.nproc_per_node))
     except SafelaunchError as error:
         if error.exit_code != codes.EXIT_REFUSED:
             raise
-        # The node cannot even say how many ranks it would run: that is the answer.
-        return PreflightReport((error.diagnostic,), host.name(), host.monotonic() - begin, full), "this job"
+        # The node cannot even say how many ranks it would run. All else is looked at as for one rank.
+        severity: Severity = "unchecked" if isinstance(error, UncountedError) else "error"
+        if severity == "unchecked" or error.diagnostic.code != "SL108":  # its own check tells that
+            uncounted = (dataclasses.replace(error.diagnostic, severity=severity, check="gpu-count"),)
+        host = host.for_job(_job(options, host, "1"))
     report = runner.run(
         host,
         checks=checks,
-        deadline_s=_deadline_s(options, asked, full=full),
+        deadline_s=deadline_s,
         severity=asked.severity,
         full=full,
         begin=begin,
     )
-    if full and len(checks) == len(CHECKS) and not report.refused:
-        record.read(host).passed()
+    report = dataclasses.replace(report, findings=(*uncounted, *report.findings))
+    if record.is_full_pass(report):
+        record.read(host).passed(report)
     meeting = others.meeting(options)
     if meeting is not None and judges:
         left = _deadline_s(options, asked, full=True) - (host.monotonic() - begin)
-        report = between.extend(report, host, meeting, left, asked.severity, judges)
+        pairs = full or any(judge.full_only for judge in judges)
+        chosen = judges if options.only else [judge for judge in between.JUDGES if judge in judges or judge.full_only]
+        report = between.extend(report, host, meeting, left, asked.severity, chosen, full=pairs)
+    if not report.findings:
+        raise SafelaunchError(
+            "SL001",
+            "no check was made: what was chosen is switched off, or needs several nodes",
+            "`safelaunch check --list` shows the checks; those of group `nodes` need --nnodes and --rdzv-endpoint",
+            exit_code=codes.EXIT_USAGE,
+        )
     device = "GPUs" if host.job.uses_gpu else "CPU"
     return report, f"{plural(host.job.nproc, 'rank')} on {device}"
 
@@ -114,23 +136,33 @@ def _print(report: PreflightReport, job: str, options: argparse.Namespace) -> in
 # ----------------------------------------------------------------------------------------------- prolog
 
 
-def _prolog(options: argparse.Namespace) -> int:
+def _prolog(argv: list[str]) -> int:
     """One line for a drain reason on stdout where the node is bad, and nothing where it is not.
 
     A fault of safelaunch itself, or of its options, drains no node: it is told on stderr, and the exit code is 0.
     """
-    options.skip = [*options.skip, *OF_A_RUN]
     try:
-        report, _ = _examine(options, _prolog_environ(os.environ))
+        options = _parser().parse_args(argv)
+        environ = _prolog_environ(os.environ)
+        named = "CUDA_VISIBLE_DEVICES" in environ
+        options.skip = [*options.skip, *OF_RUNS, *(() if named else OF_GPUS_IN_USE)]
+        report, _ = _examine(options, environ)
+    except SystemExit:  # argparse has told what is wrong, or has printed the help
+        return codes.EXIT_OK
     except Exception as error:
         summary = error.diagnostic.summary if isinstance(error, SafelaunchError) else repr(error)
         print(f"safelaunch: this node was not checked: {summary}", file=sys.stderr)
         return codes.EXIT_OK
-    if options.json:
-        return _print(report, "", options)
-    if report.refused:
-        print(doctor.reason(report))
-    return codes.EXIT_REFUSED if report.refused else codes.EXIT_OK
+    code = codes.EXIT_REFUSED if report.refused else codes.EXIT_OK
+    try:
+        if options.json:
+            _print(report, "", options)
+        elif report.refused:
+            print(doctor.reason(report))
+        sys.stdout.flush()
+    except OSError:  # the reason is lost, and the node stays as bad as it is
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def _prolog_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -157,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", type=_words, action="extend", default=[], metavar="CHECK,...", help="codes, names or groups")
     add("--skip", type=_words, action="extend", default=[], metavar="CHECK,...", help="codes, names or groups")
     add("--list", action="store_true", help="list the checks and stop")
-    add("--deadline", type=_duration, metavar="DURATION", help="for everything together, such as 20s")
+    add("--deadline", type=duration, metavar="DURATION", help="for everything together, such as 20s")
     add("--json", action="store_true", help="print the report as JSON")
     add(
         "--prolog",
@@ -183,7 +215,7 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
     seconds = durations.seconds(text)
     if seconds == 0:
         raise ValueError(text)
@@ -199,17 +231,23 @@ def _listing() -> list[str]:
     ]
 
 
-def _job(options: argparse.Namespace, host: Host) -> Job:
-    asked = options.nproc_per_node
+def _job(options: argparse.Namespace, host: Host, asked: str) -> Job:
+    gpus = uses_gpu(asked, host)
+    nproc = ranks_here(asked, host)
+    if asked == "auto" and not gpus:
+        # Nobody has asked for so many ranks: a container with a part of the machine's CPUs is not to be refused for it.
+        quota = cgroup.cpus(host.root)
+        nproc = min(nproc, max(1, int(quota[0]))) if quota is not None else nproc
     return Job(
-        nproc=ranks_here(asked, host),
+        nproc=nproc,
         min_nodes=options.nnodes,
         max_nodes=options.nnodes,
         master_addr=options.master_addr,
         node_rank=options.node_rank or 0,
-        master_port=options.master_port,
+        master_port=options.master_port if not options.node_rank else None,  # the first node listens, wherever it is
+        port_shared=options.nnodes > 1 and (bool(options.rdzv_endpoint) or options.node_rank is None),
         endpoint_port=options.master_port or (STATIC_PORT if options.master_addr else None),
-        uses_gpu=uses_gpu(asked, host),
+        uses_gpu=gpus,
         nproc_asked=asked,
         run_dir=options.run_dir,
     )

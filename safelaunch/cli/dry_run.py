@@ -6,11 +6,11 @@ import os
 import shlex
 import sys
 
-from safelaunch.cli.redact import redact
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
 from safelaunch.model import Settings, Value
 from safelaunch.preflight import CHECKS, runner
+from safelaunch.redaction import redact
 from safelaunch.settings import torchrun
 
 

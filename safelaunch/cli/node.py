@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from safelaunch.model import Job, PreflightReport, SafelaunchError, Settings, Value
+from safelaunch.model import Finding, Job, PreflightReport, SafelaunchError, Settings, Value
 from safelaunch.preflight import CHECKS, between, record, runner
 from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.processes import duration
@@ -17,6 +19,9 @@ from safelaunch.preflight.shape import ranks_here, uses_gpu
 DEADLINE_S = 60.0
 FULL_DEADLINE_S = 240.0
 FULL_EVERY_S = 24 * 3600.0
+SILENT_S = 5.0  # to wait for other nodes without a word
+REFUSED_ARRIVE_S = 15.0  # a node that is refused stays so long to tell the others
+MEETING_PORTS = range(15000, 25000)
 
 # Where torch listens when only the address was given: MASTER_PORT of torchrun, DEFAULT_PORT of its c10d backend.
 STATIC_PORT = 29500
@@ -62,29 +67,39 @@ class NodeCheck:
         run_dir: where the run directory is.
         environ: of safelaunch itself.
         say: prints a line.
+        tell: prints a finding.
     """
 
     def __init__(
-        self, settings: Settings, run_dir: str, environ: Mapping[str, str], say: Callable[[str], None]
+        self,
+        settings: Settings,
+        run_dir: str,
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        tell: Callable[[Finding], None],
     ) -> None:
         self._settings = settings
         self._run_dir = run_dir
         self._terms = terms(settings.limits, settings.preflight)
-        self._say = say
+        self._say, self._tell = say, tell
         merged = {**environ, **{name: str(value.value) for name, value in settings.env.items()}}
         self._host = Host(Job(nproc=1), environ=merged, wanted=self._terms.wanted)
         self._record: Record | None = None
 
     def run(self, mode: str) -> PreflightReport:
-        """Check this node for the launch; one that cannot even count its ranks is refused as well.
+        """Check this node for the launch, and tell what is found; one that cannot even count its ranks is refused as
+        well.
 
         Args:
             mode: `full`, or `auto`: then the slow checks run where this node has no fresh pass on record.
         """
         begin = self._host.monotonic()
+        self._host.until = begin + self._terms.deadline(full=True)
         try:
             host = self._host.for_job(job_of(self._settings, self._host, self._run_dir))
         except SafelaunchError as error:
+            self._record = record.read(self._host)
+            self._tell(error.diagnostic)
             return PreflightReport((error.diagnostic,), self._host.name(), self._host.monotonic() - begin, False)
         self._record = record.read(host)
         full = mode == "full" or self._is_due(self._record)
@@ -96,9 +111,14 @@ class NodeCheck:
             full=full,
             begin=begin,
         )
-        if full and not report.refused:
-            self._record = self._record.passed()
-        return self._with_others(host, report)
+        self._record = self._record.passed(report)
+        # The others may let this node wait; what it has found itself is told before.
+        for finding in report.findings:
+            self._tell(finding)
+        compared = self._with_others(host, report)
+        for finding in compared.findings[len(report.findings) :]:
+            self._tell(finding)
+        return compared
 
     def _with_others(self, host: Host, report: PreflightReport) -> PreflightReport:
         """The report with what the nodes of a job of a known size find between them."""
@@ -108,17 +128,27 @@ class NodeCheck:
             return report
         meeting = between.Meeting(
             job.master_addr,
-            job.endpoint_port,
+            meeting_port(job.endpoint_port, str(self._settings["rdzv_id"])),
             job.max_nodes,
             job.node_rank if backend == "static" else None,
             name=str(self._settings["rdzv_id"]),
+            arrive_s=REFUSED_ARRIVE_S if report.refused else None,
             missing="warning",  # torch's rendezvous waits longer
             profile=tuple(self._settings.env),
             refused=next((f"{f.code}: {f.summary}" for f in report.findings if f.severity == "error"), ""),
         )
         # What this node was refused for it has said itself.
         judges = [judge for judge in between.JUDGES if not (meeting.refused and judge.code == "SL169")]
-        return between.extend(report, host, meeting, self._terms.deadline(full=True), self._terms.severity, judges)
+        nodes = plural(job.max_nodes - 1, "other node")
+        patience = threading.Timer(
+            SILENT_S, self._say, [f"preflight: waiting for {nodes} at {meeting.host}:{meeting.port}"]
+        )
+        patience.daemon = True
+        patience.start()
+        try:
+            return between.extend(report, host, meeting, self._terms.deadline(full=True), self._terms.severity, judges)
+        finally:
+            patience.cancel()
 
     def _is_due(self, known: Record) -> bool:
         slow = sum(check.full_only for check in CHECKS)
@@ -133,6 +163,15 @@ class NodeCheck:
         """Write down how the run ended: a code, or nothing for success."""
         if self._record is not None:
             self._record = self._record.ended(code)
+
+
+def meeting_port(endpoint_port: int, run_id: str) -> int:
+    """The port of the endpoint's host at which the nodes meet before a launch: the same on all of them.
+
+    Not the endpoint's own: the agent of a node that has checked itself already would take our store for its
+    rendezvous, and fail when it closes. It lies below the kernel's ephemeral ports, and far from 29400 and 29500.
+    """
+    return MEETING_PORTS[zlib.crc32(f"{endpoint_port}/{run_id}".encode()) % len(MEETING_PORTS)]
 
 
 def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
@@ -163,6 +202,7 @@ def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
         nproc_asked=asked,
         run_dir=run_dir,
         numa_binding=str(settings["numa_binding"] or ""),
+        local_addr=str(settings["local_addr"] or ""),
     )
 
 

@@ -28,11 +28,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where the nodes meet; with it, run on each node, they are compared with each other",
     )
     add("--master-addr", "--master_addr", default="", metavar="ADDR", help="address of the first node")
-    add("--master-port", "--master_port", type=int, metavar="PORT", help="port to be used there")
+    add("--master-port", "--master_port", type=port, metavar="PORT", help="port to be used there")
+
+
+def port(text: str) -> int:
+    """A TCP port. Raises ValueError."""
+    if not 0 <= int(text) < 1 << 16:
+        raise ValueError(text)
+    return int(text)
 
 
 def settle(options: argparse.Namespace) -> None:
     """Take address and port from the endpoint where it is given. Raises SafelaunchError for one that cannot be."""
+    if options.nnodes < 1:
+        raise _misuse(f"--nnodes {options.nnodes}: expected a number above 0")
     endpoint = options.rdzv_endpoint
     if endpoint:
         host, colon, port = endpoint.rpartition(":")

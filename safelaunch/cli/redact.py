@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from safelaunch.model import Settings
-
-SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH|_KEY$|_PWD$", re.IGNORECASE
-)
-URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
-
-
-def redact(name: str, value: str) -> str:
-    """The value as it may be shown to a colleague."""
-    return "<redacted>" if SECRET.search(name) and value else URL_CREDENTIALS.sub("<redacted>@", value)
+from safelaunch.redaction import redact
 
 
 def environment_text(settings: Settings, environ: Mapping[str, str]) -> str:

@@ -106,13 +106,11 @@ class Run:
         try:
             from safelaunch.cli.node import NodeCheck
 
-            self.node = NodeCheck(self.settings, self.plan.run_dir, os.environ, self.say)
+            self.node = NodeCheck(self.settings, self.plan.run_dir, os.environ, self.say, self.finding)
             self.report = self.node.run(mode)
         except Exception as error:  # the run must not wait for a check that has failed itself
             self.say(f"warning[SL902]: safelaunch's own fault, this node is not checked: {error!r}")
             self.report = PreflightReport((), self._host, 0.0)
-        for finding in self.report.findings:
-            self.finding(finding)
         return self.report
 
     def remember(self, code: str) -> None:

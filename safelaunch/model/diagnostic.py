@@ -9,7 +9,7 @@ from safelaunch.model.topology import Topology
 
 SCHEMA_VERSION = 1
 
-Severity = Literal["ok", "note", "warning", "error", "unchecked"]
+Severity = Literal["ok", "note", "warning", "error", "unchecked", "skipped"]
 VerdictKind = Literal["hang", "crash", "slow", "preflight", "infra"]
 Confidence = Literal["high", "medium", "low"]
 
@@ -26,7 +26,8 @@ class Diagnostic:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Diagnostic):
-    """One result of a check. `unchecked` (could not look, `because` says why) is never a pass.
+    """One result of a check. `unchecked` (could not look, `because` says why) is never a pass, and neither is `skipped`
+    (there is nothing to look at: no GPU in the job, hardware without the feature; `summary` says what is missing).
 
     `where` names what is at fault in full, such as a GPU with its UUID and PCI address, or a node.
     """

@@ -64,7 +64,7 @@ class Job:
     `master_port` are set only where the user chose them; port 0 and None mean that a free port is taken.
     `port_shared` is true where another agent of this job may listen there already (c10d with several nodes).
     `endpoint_port` is the port that the node with the master address listens on, this one or another; None where it
-    is not known.
+    is not known. `local_addr` is what torch elastic is to call this node, where the user has said it.
     """
 
     nproc: int
@@ -79,6 +79,7 @@ class Job:
     nproc_asked: str = ""
     run_dir: str = ""
     numa_binding: str = ""
+    local_addr: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Checks of a node before a launch, one file per group; the runner gives each its deadline."""
+"""Checks of a node before a launch: what each is called, when it runs, and its deadline, which the runner enforces.
+
+They stand in the folders gpu, network and node; in active are those that put the devices to work (`--full`), in between
+those of several nodes. What they know of the machine they have from machine."""
 
 from __future__ import annotations
 

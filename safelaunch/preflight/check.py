@@ -13,7 +13,8 @@ from safelaunch.preflight.machine.host import Host
 class Check:
     """One entry of `preflight.CHECKS`.
 
-    `function` yields one `ok` Finding when all is well, else what is wrong, or `unchecked` with the reason. Its
+    `function` yields one `ok` Finding when all is well, else what is wrong, `unchecked` with the reason where it could
+    not look, or `skipped` where there is nothing to look at. Its
     docstring is what `safelaunch explain CODE` prints. `full_only` checks cost seconds and run when asked for,
     after the others; among them, those of a later `stage` when the earlier ones are done, which they would disturb.
     A check that has not come back after `deadline_s` seconds becomes a Finding of severity `late`.
@@ -32,6 +33,11 @@ class Check:
 def ok(code: str, summary: str) -> Finding:
     """What a check yields when all is well."""
     return Finding(code=code, severity="ok", summary=summary)
+
+
+def skipped(code: str, why: str) -> Finding:
+    """What a check yields where there is nothing to look at: no pass, and no doubt either."""
+    return Finding(code=code, severity="skipped", summary=why)
 
 
 def unchecked(code: str, summary: str, *reasons: str) -> Finding:

@@ -1,7 +1,8 @@
 """What is known of this node from earlier runs: when it last passed the full set, and whether its last run went bad.
 
 One small file per user and node, below the user's cache folder. It is only ever replaced whole, so runs that start
-at the same time read one version or the other, and the last one to write wins.
+at the same time read one version or the other, and the last one to write wins. The folder may lie on a file system
+that does not answer: nothing here waits for it longer than `ANSWER_S`.
 """
 
 from __future__ import annotations
@@ -13,42 +14,50 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from safelaunch.codec import from_json, to_json
-from safelaunch.model import SCHEMA_VERSION
+from safelaunch.model import SCHEMA_VERSION, PreflightReport
+from safelaunch.preflight import CHECKS
+from safelaunch.preflight.gpu.look import used_gpus
 from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.within import within
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SUSPECT = ("SL1", "SL6")  # a run that ended so says that the node may be bad
-
-
-@dataclass(frozen=True)
-class Node:
-    """What makes a node the one that was checked: after a reboot, with another driver or with other GPUs it is new."""
-
-    boot_id: str
-    driver: str
-    gpus: tuple[str, ...]
+ANSWER_S = 2.0
+NODE = "node"  # beside the GPUs, what passes
 
 
 @dataclass(frozen=True)
 class Known:
-    """The content of the file. `passed_at` is the time of the last full pass in seconds since the epoch; `suspect` is
-    the code with which the last run ended, if it casts doubt on the node."""
+    """The content of the file. `boot_id` and `driver` are of the last pass: after a reboot, or with another driver, a
+    node is new. `passed` is when the node and each of its GPUs (by UUID) last passed, in seconds since the epoch;
+    `suspect` is the code with which the last run ended, if it casts doubt on the node."""
 
-    node: Node
-    passed_at: float | None = None
+    boot_id: str = ""
+    driver: str = ""
+    passed: dict[str, float] = field(default_factory=dict)
     suspect: str = ""
     schema_version: int = SCHEMA_VERSION
 
 
 @dataclass(frozen=True)
 class Record:
-    """The record of one node. `missing` says why none can be kept; then every run is the first one."""
+    """The record of one node, for a job that uses certain GPUs of it.
+
+    Args:
+        path: the file; empty where there is none.
+        boot_id, driver: of the node as it is now.
+        gpus: UUIDs of the GPUs that the job uses.
+        known: what the file says.
+        missing: why no record can be kept; then every run is the first one.
+    """
 
     path: str
-    node: Node
+    boot_id: str
+    driver: str
+    gpus: tuple[str, ...]
     known: Known | None
     missing: str = ""
 
@@ -59,64 +68,92 @@ class Record:
             every_s: seconds for which a pass counts.
             now: seconds since the epoch.
         """
-        now = time.time() if now is None else now
         known = self.known
         if known is None:
             return self.missing or "this node has no full pass on record"
         if known.suspect:
             return f"the last run on this node ended with {known.suspect}"
-        if known.node != self.node:
-            return _what_changed(known.node, self.node)
-        if known.passed_at is None:
+        if not known.passed:
             return "this node has no full pass on record"
+        if known.boot_id != self.boot_id:
+            return "this node was rebooted since its last full pass"
+        if known.driver != self.driver:
+            before, after = known.driver or "not there", self.driver or "gone"
+            return f"the GPU driver was {before} at the last full pass and is {after}"
+        if not set(self.gpus) <= set(known.passed):
+            return "GPUs of this job have no full pass on record"
         # A pass from the future was written under a clock that has been corrected since: it proves nothing.
-        if not 0 <= now - known.passed_at < every_s:
-            return "the last full pass is too old"
-        return ""
+        return "" if 0 <= self.age_s(now) < every_s else "the last full pass is too old"
 
     def age_s(self, now: float | None = None) -> float:
-        """Seconds since the last full pass."""
-        passed = self.known.passed_at if self.known is not None else None
-        return (time.time() if now is None else now) - (passed or 0.0)
+        """Seconds since the last full pass of what the job uses."""
+        passed = self.known.passed if self.known is not None else {}
+        return (time.time() if now is None else now) - min((passed.get(key, 0.0) for key in self._used), default=0.0)
 
-    def passed(self) -> Record:
-        """Write down that the node has passed the full set just now."""
-        return self._keep(Known(self.node, time.time()))
+    @property
+    def _used(self) -> tuple[str, ...]:
+        return (NODE, *self.gpus)
+
+    def passed(self, report: PreflightReport) -> Record:
+        """Write down that the node, and the GPUs of the job, have passed the full set just now, if they have."""
+        if not is_full_pass(report):
+            return self
+        known = self.known
+        same = known is not None and (known.boot_id, known.driver) == (self.boot_id, self.driver)
+        before = known.passed if known is not None and same else {}
+        now = time.time()
+        return self._keep(Known(self.boot_id, self.driver, {**before, **dict.fromkeys(self._used, now)}))
 
     def ended(self, code: str) -> Record:
         """Write down how a run ended: the code of its verdict or refusal, empty for success. A record that would not
         change is left alone."""
         suspect = code if code.startswith(SUSPECT) else ""
-        known = self.known or Known(self.node)
+        known = self.known or Known()
         return self._keep(dataclasses.replace(known, suspect=suspect)) if known.suspect != suspect else self
 
     def _keep(self, known: Known) -> Record:
         """Replace the file. Where that is not possible the next run checks again, which is all that is lost."""
         if not self.path:
             return self
-        partial = f"{self.path}.{secrets.token_hex(4)}"
         try:
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(to_json(known), file)
-            os.replace(partial, self.path)
+            within(ANSWER_S, lambda: _write(self.path, known))
         except OSError as error:
-            return dataclasses.replace(self, missing=f"no record can be kept: {error.strerror}")
+            return dataclasses.replace(self, missing=f"no record can be kept: {error.strerror or error}")
         return dataclasses.replace(self, known=known)
 
 
+def is_full_pass(report: PreflightReport) -> bool:
+    """Whether a report says that the node is good: every slow check has run and could look, and nothing is an error."""
+    slow = {check.name for check in CHECKS if check.full_only}
+    looked = {finding.check for finding in report.findings}
+    blind = {finding.check for finding in report.findings if finding.severity == "unchecked"}
+    return slow <= looked and not slow & blind and not report.refused
+
+
 def read(host: Host) -> Record:
-    """The record of this node for this user."""
+    """The record of this node for this user, and for the host's job."""
     snapshot = host.nvml()
-    node = Node(_boot_id(host), snapshot.driver, tuple(gpu.uuid for gpu in snapshot.gpus))
+    used = used_gpus(host, snapshot) if host.job.uses_gpu else ()
+    now = (_boot_id(host), snapshot.driver, tuple(snapshot.gpus[index].uuid for index in used))
     folder = _folder(host.environ)
     if not folder:
-        return Record("", node, None, "no record can be kept: there is neither HOME nor XDG_CACHE_HOME")
+        return Record("", *now, None, "no record can be kept: there is neither HOME nor XDG_CACHE_HOME")
     # Several nodes often share one home directory.
     name = hashlib.sha256(host.name().encode()).hexdigest()[:16]
     path = os.path.join(folder, "safelaunch", f"node-{name}.json")
-    return Record(path, node, _load(path))
+    try:
+        return Record(path, *now, within(ANSWER_S, lambda: _load(path)))
+    except TimeoutError:
+        return Record("", *now, None, f"no record can be kept: {folder} does not answer")
+
+
+def _write(path: str, known: Known) -> None:
+    partial = f"{path}.{secrets.token_hex(4)}"
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        json.dump(to_json(known), file)
+    os.replace(partial, path)
 
 
 def _load(path: str) -> Known | None:
@@ -127,7 +164,12 @@ def _load(path: str) -> Known | None:
             known = from_json(Known, json.load(file)) if found.st_uid == os.getuid() else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return known if known is not None and known.schema_version == SCHEMA_VERSION else None
+    sound = known is not None and known.schema_version == SCHEMA_VERSION and isinstance(known.passed, dict)
+    return known if known is not None and sound and all(map(_is_time, known.passed.values())) else None
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _folder(environ: Mapping[str, str]) -> str:
@@ -144,11 +186,3 @@ def _boot_id(host: Host) -> str:
         return host.root.read(BOOT_ID).strip()
     except OSError:
         return ""
-
-
-def _what_changed(before: Node, now: Node) -> str:
-    if before.boot_id != now.boot_id:
-        return "this node was rebooted since its last full pass"
-    if before.driver != now.driver:
-        return f"the GPU driver was {before.driver or 'not there'} at the last full pass and is {now.driver or 'gone'}"
-    return "this node has other GPUs than at its last full pass"

@@ -111,7 +111,10 @@ class _Running:
         self._found: list[Finding] = []
         self._begin = time.monotonic()
         self._thread = threading.Thread(target=self._work, args=(host,), name=f"check-{check.name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # no thread can be made (pids limit): SL135 can still say so
+            self._work(host)
 
     def _work(self, host: Host) -> None:
         try:
@@ -125,7 +128,8 @@ class _Running:
     def findings(self, until: float) -> list[Finding]:
         """Wait for the check, to its own deadline or to `until`, whichever is first."""
         deadline = min(self._begin + self._check.deadline_s, until)
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
         late = self._thread.is_alive()
         found = list(self._found)
         if late:

@@ -82,9 +82,15 @@ def uses_gpu(nproc_per_node: str, host: Host) -> bool:
     if nproc_per_node == "gpu":
         return True
     try:
-        return gpus_here(host) > 0
+        return gpus_here(host) > 0 or _hidden_by_mistake(host)
     except SafelaunchError:
         return True
+
+
+def _hidden_by_mistake(host: Host) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES is to name GPUs and names none of those that are here. An empty text and -1 are how
+    people hide them."""
+    return bool(host.nvml().gpus) and host.environ.get(VARIABLE, "").strip() not in ("", "-1")
 
 
 def torch_build() -> str:
@@ -114,7 +120,11 @@ def _why_none(host: Host) -> str:
     return f"the driver has {plural(len(host.nvml().gpus), 'GPU')}, {VARIABLE}={host.environ.get(VARIABLE)!r}"
 
 
-def _unknown(code: str, reason: str) -> SafelaunchError:
-    return SafelaunchError(
+class UncountedError(SafelaunchError):
+    """How many GPUs there are cannot be told, which says nothing against the node."""
+
+
+def _unknown(code: str, reason: str) -> UncountedError:
+    return UncountedError(
         code, "the number of GPUs cannot be told", GIVE_A_NUMBER, because=(reason,), exit_code=EXIT_REFUSED
     )

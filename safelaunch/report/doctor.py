@@ -17,6 +17,7 @@ from safelaunch.model import Finding, PreflightReport
 from safelaunch.report import text, topology
 from safelaunch.report.palette import PLAIN, Palette
 
+QUIET = ("ok", "skipped")
 MANY = 3  # doubts with one reason are told in one line
 REASON = 120  # characters; `sinfo -R` and `scontrol show node` stay readable
 
@@ -27,7 +28,7 @@ def render(report: PreflightReport, *, job: str, verbose: bool = False, palette:
     Args:
         report: what the checks found.
         job: what the node was checked for, such as `8 ranks on GPUs`.
-        verbose: also list the checks that passed, and explain notes.
+        verbose: also list the checks that passed, and those that do not apply here, and explain notes.
         palette: colours.
     """
     lines = _passed(report, palette) if verbose else []
@@ -36,7 +37,7 @@ def render(report: PreflightReport, *, job: str, verbose: bool = False, palette:
     for finding in _folded(report.findings):
         if finding.severity == "note" and not verbose:
             lines.append(text.diagnostic(finding, palette=palette)[0])
-        elif finding.severity != "ok":
+        elif finding.severity not in QUIET:
             lines += text.diagnostic(finding, palette=palette)
     return [*lines, _conclusion(report, job, palette)]
 
@@ -68,9 +69,10 @@ def _folded(findings: tuple[Finding, ...]) -> list[Finding]:
 
 
 def _passed(report: PreflightReport, palette: Palette) -> list[str]:
-    passed = [finding for finding in report.findings if finding.severity == "ok"]
-    width = max((len(finding.check) for finding in passed), default=0)
-    return [f"{palette.paint('good', 'ok')}  {finding.check:<{width}}  {finding.summary}" for finding in passed]
+    quiet = [finding for finding in report.findings if finding.severity in QUIET]
+    width = max((len(finding.check) for finding in quiet), default=0)
+    marks = {"ok": palette.paint("good", "ok"), "skipped": palette.paint("dim", "- ")}
+    return [f"{marks[finding.severity]}  {finding.check:<{width}}  {finding.summary}" for finding in quiet]
 
 
 def _conclusion(report: PreflightReport, job: str, palette: Palette) -> str:
@@ -86,12 +88,16 @@ def _conclusion(report: PreflightReport, job: str, palette: Palette) -> str:
         head = palette.paint("warning", "ready, with doubts") + f": {report.host} can run {job}"
     else:
         head = palette.paint("good", "ready") + f": {report.host} can run {job}"
-    passed, checks = _checks(report.findings)
-    score = f"all {checks} checks passed" if passed == checks else f"{passed} of {checks} checks passed"
-    return f"{head}: {', '.join(faults)}{'; ' if faults else ''}{score} in {report.elapsed_s:.2f} s"
+    return f"{head}: {', '.join(faults)}{'; ' if faults else ''}{_score(report.findings)} in {report.elapsed_s:.2f} s"
 
 
-def _checks(findings: tuple[Finding, ...]) -> tuple[int, int]:
-    """How many checks found nothing wrong, and how many ran. A note is nothing wrong."""
-    names = {finding.check for finding in findings}
-    return len(names - {finding.check for finding in findings if finding.severity not in ("ok", "note")}), len(names)
+def _score(findings: tuple[Finding, ...]) -> str:
+    """`all 16 checks passed, 22 do not apply`. A note is nothing wrong."""
+    looked = {finding.check for finding in findings if finding.severity != "skipped"}
+    passed = looked - {finding.check for finding in findings if finding.severity not in ("ok", "note", "skipped")}
+    idle = len({finding.check for finding in findings} - looked)
+    if len(passed) == len(looked):
+        score = f"all {len(looked)} checks passed" if len(looked) > 1 else f"{len(looked)} check passed"
+    else:
+        score = f"{len(passed)} of {len(looked)} checks passed"
+    return f"{score}, {idle} {'does' if idle == 1 else 'do'} not apply," if idle else score

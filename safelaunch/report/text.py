@@ -17,7 +17,7 @@ from safelaunch.report.palette import PLAIN, Palette
 
 WIDTH = 300  # characters of one line
 
-STYLES = {"error": "error", "warning": "warning", "note": "dim", "unchecked": "warning", "ok": "good"}
+STYLES = {"error": "error", "warning": "warning", "note": "dim", "unchecked": "warning", "ok": "good", "skipped": "dim"}
 
 
 def diagnostic(

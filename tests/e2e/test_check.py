@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -171,7 +172,48 @@ def test_the_gpus_of_other_jobs_are_left_alone_in_a_prolog(cuda_node: dict[str, 
     assert prolog(**environ, SLURM_JOB_GPUS="1").returncode == 69
 
 
-def test_a_mistake_in_the_prolog_drains_no_node() -> None:
-    result = prolog("--profile", "no-such-profile", PYTHONPATH=str(REPOSITORY))
+@pytest.mark.parametrize("mistake", [("--profile", "no-such-profile"), ("--no-such-option",), ("--node-rank", "5")])
+def test_a_mistake_in_the_prolog_drains_no_node(mistake: tuple[str, ...]) -> None:
+    result = prolog(*mistake, PYTHONPATH=str(REPOSITORY))
     assert (result.returncode, result.stdout) == (0, "")
-    assert "safelaunch: this node was not checked: " in result.stderr
+    assert mistake[-1] in result.stderr
+
+
+def test_running_jobs_drain_no_node(cuda_node: dict[str, str]) -> None:
+    """HealthCheckProgram runs beside them, and knows of no job's GPUs."""
+    path = f"{cuda_node['PYTHONPATH']}:{REPOSITORY}"
+    assert prolog(**{**cuda_node, "PYTHONPATH": path}, FAKE_NVML="mem.used@1=40000000000").returncode == 0
+
+
+def test_mig_cannot_be_counted_and_is_no_reason_to_refuse(cuda_node: dict[str, str]) -> None:
+    result = check(**cuda_node, FAKE_NVML="mig@0=1")
+    assert result.returncode == 0
+    assert "unchecked[SL107]: the number of GPUs cannot be told" in result.stdout
+    path = f"{cuda_node['PYTHONPATH']}:{REPOSITORY}"
+    assert prolog(**{**cuda_node, "PYTHONPATH": path}, FAKE_NVML="mig@0=1").returncode == 0
+
+
+# ------------------------------------------------------------------------------------------ time and place
+
+
+def test_a_driver_that_hangs_does_not_outlast_the_deadline(cuda_node: dict[str, str]) -> None:
+    result = check("--deadline", "2s", **cuda_node, FAKE_NVML="hang@2=nvmlDeviceGetTemperature")
+    assert result.returncode == 69
+    seconds = re.search(r"GPU 2 did not answer within ([\d.]+) s", result.stdout)
+    assert seconds is not None, result.stdout
+    assert float(seconds[1]) < 2
+
+
+def test_another_node_on_this_machine_is_no_stranger_on_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        endpoint = f"127.0.0.1:{first.getsockname()[1]}"
+        result = check("--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", endpoint, "--only", "port-in-use")
+    assert "SL102" not in result.stdout
+    assert result.returncode == 0
+
+
+@pytest.mark.parametrize("options", [("--only", "nodes"), ("--nnodes", "0"), ("--node-rank", "1")])
+def test_what_cannot_be_checked_is_an_error_of_the_user(options: tuple[str, ...]) -> None:
+    result = check(*options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error[SL001]: ")

@@ -58,6 +58,7 @@ def test_three_healthy_nodes(hosts: netns.Hosts, tmp_path: Path) -> None:
     assert time.monotonic() - begin < 60  # 6 s on two idle cores
 
 
+@pytest.mark.long
 def test_three_healthy_nodes_without_ranks_exchange_data(hosts: netns.Hosts, tmp_path: Path) -> None:
     reports = hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, arguments=("--no-ranks", "--full"))
 
@@ -77,7 +78,7 @@ def test_the_port_is_free_right_after(hosts: netns.Hosts, tmp_path: Path) -> Non
     hosts.inside(1, netns.sys.executable, "-c", listen)
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2])
+@pytest.mark.parametrize("bad", [pytest.param(0, marks=pytest.mark.long), 1, pytest.param(2, marks=pytest.mark.long)])
 def test_another_version_of_torch_among_three(hosts: netns.Hosts, tmp_path: Path, bad: int) -> None:
     finding = only(hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, SAFELAUNCH_PROBE_FAULT=f"version@{bad}"))
 
@@ -95,6 +96,7 @@ def test_of_two_nodes_it_cannot_be_told_whose_version_is_wrong(hosts: netns.Host
     assert hosts.name(2) in finding["where"]
 
 
+@pytest.mark.long
 def test_a_clock_that_is_off(hosts: netns.Hosts, tmp_path: Path) -> None:
     finding = only(hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, SAFELAUNCH_PROBE_FAULT="clock@1"))
 
@@ -102,7 +104,7 @@ def test_a_clock_that_is_off(hosts: netns.Hosts, tmp_path: Path) -> None:
     assert finding["summary"] == f"the clock of node {hosts.name(2)} (rank 1) is 5.0 s ahead of the others"
 
 
-@pytest.mark.parametrize("bad", [1, 3])
+@pytest.mark.parametrize("bad", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_firewall_before_one_of_three(hosts: netns.Hosts, tmp_path: Path, bad: int) -> None:
     hosts.drop_high_ports(bad)
     finding = only(hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, arguments=("--full",)))
@@ -112,6 +114,7 @@ def test_a_firewall_before_one_of_three(hosts: netns.Hosts, tmp_path: Path, bad:
     assert "a firewall drops it" in finding["because"][0]
 
 
+@pytest.mark.long
 def test_a_firewall_between_two(hosts: netns.Hosts, tmp_path: Path) -> None:
     hosts.drop_high_ports(2)
     finding = only(hosts.check(1, 2, nodes=2, cwd=tmp_path))
@@ -120,8 +123,27 @@ def test_a_firewall_between_two(hosts: netns.Hosts, tmp_path: Path) -> None:
     assert "cannot tell" in finding["because"][-1]
 
 
+@pytest.mark.long
+def test_the_ranks_have_a_network_of_their_own(hosts: netns.Hosts, tmp_path: Path) -> None:
+    """What a firewall drops where the nodes meet does not matter, where the ranks are told to take another network."""
+    hosts.inside(1, "ip", "link", "add", "ranks0", "type", "veth", "peer", "name", "ranks0", "netns", hosts.name(2))
+    try:
+        for host in (1, 2):
+            hosts.inside(host, "ip", "address", "add", f"10.78.0.{host}/24", "dev", "ranks0")
+            hosts.inside(host, "ip", "link", "set", "ranks0", "up")
+            hosts.drop_high_ports(host)
+            hosts.inside(host, "nft", 'insert rule inet slt input iifname "ranks0" accept')
+        assert faults(hosts.check(1, 2, nodes=2, cwd=tmp_path))[0]["code"] == "SL166"
+        reports = hosts.check(1, 2, nodes=2, cwd=tmp_path, arguments=("--full",), GLOO_SOCKET_IFNAME="ranks0")
+    finally:
+        hosts.inside(1, "ip", "link", "delete", "ranks0")
+
+    assert not [finding for finding in faults(reports) if finding["severity"] == "error"]
+    assert {"SL166", "SL167"} <= {finding["code"] for finding in between(reports[0])}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("bad", [1, 3])
+@pytest.mark.parametrize("bad", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_the_slow_link_of_one_of_three(hosts: netns.Hosts, tmp_path: Path, bad: int) -> None:
     hosts.do("rate", bad, 20_000)
     reports = hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, arguments=("--full",))
@@ -133,6 +155,7 @@ def test_the_slow_link_of_one_of_three(hosts: netns.Hosts, tmp_path: Path, bad: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_slow_link_of_two_nodes(hosts: netns.Hosts, tmp_path: Path) -> None:
     hosts.do("rate", 2, 20_000)
     reports = hosts.check(1, 2, nodes=2, cwd=tmp_path, arguments=("--full",))
@@ -143,6 +166,7 @@ def test_the_slow_link_of_two_nodes(hosts: netns.Hosts, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_node_that_hangs_in_its_pairs(hosts: netns.Hosts, tmp_path: Path) -> None:
     reports = hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, arguments=("--full",), SAFELAUNCH_PROBE_FAULT="hang-pair@1")
     (finding,) = [finding for finding in faults(reports) if finding["severity"] == "error"]
@@ -153,6 +177,7 @@ def test_a_node_that_hangs_in_its_pairs(hosts: netns.Hosts, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_of_two_nodes_it_cannot_be_told_which_hangs(hosts: netns.Hosts, tmp_path: Path) -> None:
     reports = hosts.check(1, 2, nodes=2, cwd=tmp_path, arguments=("--full",), SAFELAUNCH_PROBE_FAULT="hang-pair@1")
     (finding,) = [finding for finding in faults(reports) if finding["severity"] == "error"]
@@ -170,6 +195,7 @@ def test_a_node_that_comes_and_never_answers(hosts: netns.Hosts, tmp_path: Path)
     assert finding["summary"] == f"node {hosts.name(3)} (rank 2) came and then did not answer"
 
 
+@pytest.mark.long
 def test_a_node_that_goes_silent_later(hosts: netns.Hosts, tmp_path: Path) -> None:
     deadline = ("--deadline", "30s")
     reports = hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, arguments=deadline, SAFELAUNCH_PROBE_FAULT="mute-later@1")
@@ -179,6 +205,7 @@ def test_a_node_that_goes_silent_later(hosts: netns.Hosts, tmp_path: Path) -> No
     assert "a connection to each of the others" in finding["because"][0]
 
 
+@pytest.mark.long
 def test_a_node_that_never_comes(hosts: netns.Hosts, tmp_path: Path) -> None:
     finding = only(hosts.check(1, 3, nodes=3, cwd=tmp_path, arguments=("--deadline", "16s")))
 
@@ -186,6 +213,7 @@ def test_a_node_that_never_comes(hosts: netns.Hosts, tmp_path: Path) -> None:
     assert finding["summary"] == "node of rank 1 never came"
 
 
+@pytest.mark.long
 def test_the_node_of_the_endpoint_never_comes(hosts: netns.Hosts, tmp_path: Path) -> None:
     finding = only(hosts.check(2, 3, nodes=3, cwd=tmp_path, arguments=("--deadline", "14s")))
 
@@ -194,6 +222,7 @@ def test_the_node_of_the_endpoint_never_comes(hosts: netns.Hosts, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_cable_that_is_cut_on_the_way(hosts: netns.Hosts, tmp_path: Path) -> None:
     """All end at their deadline, whatever a store call waits for, and the others name the node."""
     hosts.do("drop", 3)
@@ -204,6 +233,7 @@ def test_a_cable_that_is_cut_on_the_way(hosts: netns.Hosts, tmp_path: Path) -> N
     assert "gives no answer" in alone["because"][0]
 
 
+@pytest.mark.long
 def test_an_endpoint_of_another_program(hosts: netns.Hosts, tmp_path: Path) -> None:
     """A port that is held where the meeting should be is said by the check of the port, and not a second time."""
     serve = "import socket, time; s = socket.create_server(('', 29400)); print('up', flush=True); time.sleep(90)"

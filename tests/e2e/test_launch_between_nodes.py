@@ -76,13 +76,28 @@ def test_a_node_that_is_refused_ends_the_others_at_once_and_is_named(
     assert "SL169" not in ended[2][1]
 
 
-def test_a_node_with_another_environment_is_named_before_anything_starts(
-    hosts: netns.Hosts, script: Path, tmp_path: Path
+def test_a_node_with_another_torch_is_named_before_anything_starts(
+    hosts: netns.Hosts, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(netns, "KEPT", {"SAFELAUNCH_PROBE_FAULT": "version@1"})
     profile = tmp_path / "odd.toml"
     profile.write_text('[env]\nNCCL_PROTO = "LL"\n')
     own = {1: ("--node-rank", 0), 2: ("--node-rank", 1, "--profile", profile), 3: ("--node-rank", 2)}
     ended = hosts.launch(script, *static(hosts, 3), cwd=tmp_path, own=own)
 
     assert [code for code, _ in ended] == [69, 69, 69], ended
-    assert all(f"error[SL162]: node {hosts.name(2)} (rank 1)" in err for _, err in ended), ended
+    for _, err in ended:
+        assert f"error[SL161]: node {hosts.name(2)} (rank 1) has torch 0.0.1" in err
+        assert f"warning[SL162]: node {hosts.name(2)} (rank 1) has NCCL_PROTO=LL" in err
+
+
+def test_a_node_that_is_not_checked_disturbs_nobody_and_is_not_disturbed(
+    hosts: netns.Hosts, script: Path, tmp_path: Path
+) -> None:
+    profile = tmp_path / "hasty.toml"
+    profile.write_text('[preflight]\ndeadline = "20s"\n')  # of which half is for waiting
+    own = {1: ("--node-rank", 0, "--profile", profile), 2: ("--node-rank", 1, "--preflight", "off")}
+    ended = hosts.launch(script, *static(hosts, 2), cwd=tmp_path, own=own)
+
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert "warning[SL160]" in ended[0][1], ended

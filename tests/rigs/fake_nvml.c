@@ -14,13 +14,15 @@
  *   FUNCTION.ret@G=R      that function returns R for GPU G (3 not supported, 4 no permission, 13 not found, ...)
  *   KEY.ret@G=R           the same by the key of what is read, see below
  *   fv.230@G=N            recovery action: 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset; fv.230.ret@G=R
- *   compute_mode, mig, mig.pending, persist, ecc.mode, ecc.pending, ecc.unc.vol, ecc.unc.agg, ecc.sram.agg,
+ *   compute_mode, mig, mig.pending, persist, ecc.mode, ecc.pending, ecc.unc.vol, ecc.sram.agg,
  *   remap.corr, remap.unc, remap.pending, remap.failed, clk.reasons, temp, temp.slowdown, temp.margin,
- *   pcie.width, pcie.maxwidth, pcie.gen, pcie.maxgen, mem.used, mem.total   as in nvml.h
+ *   pcie.width, pcie.maxwidth, mem.used, mem.total, display   as in nvml.h
+ *   clk.reasons.first@G=N the clock event reasons at the first look; at later ones clk.reasons
  *   ecc.corr.rise@G=N     the count of corrected ECC errors rises by N each time it is read
  *   clock.sm@G=N          clock of the SMs in MHz
  *   name@G=TEXT           model
- *   proc@G=PID            a process of this pid has a context on G and 4 GiB of its memory
+ *   proc@G=PID            a process of this pid has a context on G and 4 GiB of its memory, or proc.mem bytes; a driver
+ *                         before 510 is nvmlDeviceGetComputeRunningProcesses_v3.ret=13
  *   nvlink.count@G=N      NVLinks of G; nvlink.down@G=N: the first N of them are inactive
  *   nvlink.peer@G=P       all links of G lead to GPU P and to no switch
  *   fabric.state, fabric.status, fabric.summary, fabric.mask, fabric.version (newest struct that is known)
@@ -183,28 +185,33 @@ int nvmlDeviceGetMemoryInfo(void *h, ull *memory) {
   memory[1] = memory[0] - memory[2];
   return OK;
 }
-int nvmlDeviceGetComputeRunningProcesses_v3(void *h, u *count, struct proc *to) {
-  ull pid;
+static int processes(int gpu, u *count, struct proc *to) {
   u room = *count;
-  ENTER("proc", GPU(h));
-  pid = number("proc", GPU(h), 0);
+  ull pid = number("proc", gpu, 0);
   *count = pid ? 1 : 0;
   if (!pid) return OK;
   if (!to || room < 1) return TOO_SMALL;
   memset(to, 0, sizeof *to);
   to->pid = (u)pid;
-  to->mem = 4ULL << 30;
+  to->mem = number("proc.mem", gpu, 4ULL << 30);
   return OK;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *h, u *count, struct proc *to) {
+  ENTER("proc", GPU(h));
+  return processes(GPU(h), count, to);
+}
+int nvmlDeviceGetComputeRunningProcesses_v2(void *h, u *count, struct proc *to) {
+  ENTER("proc", GPU(h));
+  return processes(GPU(h), count, to);
 }
 
 #define NUMBER(function, key, otherwise) \
   int function(void *h, u *to) { ENTER(key, GPU(h)); *to = (u)number(key, GPU(h), otherwise); return OK; }
-NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, "pcie.gen", 5)
-NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "pcie.maxgen", 5)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "pcie.width", 16)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "pcie.maxwidth", 16)
 NUMBER(nvmlDeviceGetPersistenceMode, "persist", 1)
 NUMBER(nvmlDeviceGetComputeMode, "compute_mode", 0)
+NUMBER(nvmlDeviceGetDisplayActive, "display", 0)
 
 int nvmlDeviceGetMigMode(void *h, u *now, u *pending) {
   ENTER("mig", GPU(h));
@@ -224,7 +231,7 @@ int nvmlDeviceGetTotalEccErrors(void *h, int type, int counter, ull *to) {
   if (!number("ecc.mode", GPU(h), 1)) return UNSUPPORTED;
   static ull corrected[64];
   if (type == 0) *to = corrected[GPU(h)] += number("ecc.corr.rise", GPU(h), 0);
-  else *to = number(counter == 0 ? "ecc.unc.vol" : "ecc.unc.agg", GPU(h), 0);
+  else *to = counter == 0 ? number("ecc.unc.vol", GPU(h), 0) : 0;
   return OK;
 }
 int nvmlDeviceGetMemoryErrorCounter(void *h, int type, int counter, int location, ull *to) {
@@ -247,15 +254,19 @@ int nvmlDeviceGetClockInfo(void *h, int type, u *to) {
   *to = type == 1 ? (u)number("clock.sm", GPU(h), 1755) : 2619;
   return OK;
 }
+static int clock_reasons(int gpu, ull *to) {
+  static int looked[64];
+  *to = number("clk.reasons", gpu, 1);
+  if (!looked[gpu]++) *to = number("clk.reasons.first", gpu, *to);
+  return OK;
+}
 int nvmlDeviceGetCurrentClocksEventReasons(void *h, ull *to) {
   ENTER("clk", GPU(h));
-  *to = number("clk.reasons", GPU(h), 1);
-  return OK;
+  return clock_reasons(GPU(h), to);
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, ull *to) {
   ENTER("clk.old", GPU(h));
-  *to = number("clk.reasons", GPU(h), 1);
-  return OK;
+  return clock_reasons(GPU(h), to);
 }
 int nvmlDeviceGetTemperature(void *h, int sensor, u *to) {
   (void)sensor;

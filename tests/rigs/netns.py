@@ -15,6 +15,15 @@ from harness import environment
 
 SCRIPT = Path(__file__).with_name("netns_hosts.sh")
 CHECK = (sys.executable, "-m", "safelaunch", "check", "--json")
+PASSED = """
+import time
+from safelaunch.model import Job
+from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.record import Known, read
+record = read(Host(Job(1)))
+record._keep(Known(record.boot_id, record.driver, {"node": time.time()}))
+"""
+KEPT: dict[str, str] = {}  # variables of a launch on all hosts, such as a fault of the probes
 NET = "10.77.0"  # each rig has a bridge of its own, so that addresses of two do not meet
 
 
@@ -88,7 +97,7 @@ class Hosts:
         running = []
         for host, options in own.items():
             words = (sys.executable, "-m", "safelaunch", *arguments, *options, script)
-            environ = environment(XDG_CACHE_HOME=str(cwd / f"cache-{host}"))
+            environ = environment(XDG_CACHE_HOME=str(cwd / f"cache-{host}"), **KEPT)
             running.append(self.start(host, *map(str, words), cwd=cwd, environ=environ))
         ended = []
         for process in running:
@@ -98,11 +107,9 @@ class Hosts:
 
     def known(self, *hosts: int, cwd: Path) -> None:
         """Write down that these hosts have passed all checks, so that a launch makes the quick ones only."""
-        program = "from safelaunch.model import Job; from safelaunch.preflight import record; " \
-                  "from safelaunch.preflight.machine.host import Host; record.read(Host(Job(1))).passed()"  # fmt: skip
         for host in hosts:
             environ = environment(XDG_CACHE_HOME=str(cwd / f"cache-{host}"))
-            process = self.start(host, sys.executable, "-c", program, cwd=cwd, environ=environ)
+            process = self.start(host, sys.executable, "-c", PASSED, cwd=cwd, environ=environ)
             assert process.wait(timeout=60) == 0
 
     def down(self) -> None:

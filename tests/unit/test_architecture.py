@@ -22,7 +22,7 @@ from safelaunch.preflight import between
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
-BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds"}
+BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"}
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
 LAYERS: dict[str, set[str]] = {
@@ -33,13 +33,14 @@ LAYERS: dict[str, set[str]] = {
     "procfs": set(),
     "durations": set(),
     "thresholds": set(),
+    "redaction": set(),
     "black_box": {"pulse"},
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
     "settings": {"model", "codec", "codes", "durations", "thresholds"},
     "cluster": {"model", "codes"},
-    "preflight": {"model", "codec", "codes", "thresholds"},
+    "preflight": {"model", "codec", "codes", "thresholds", "redaction"},
     "launch": {"model", "codec", "codes", "procfs", "files"},
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse"},
@@ -274,7 +275,8 @@ def test_every_judge_between_nodes_is_in_judges() -> None:
 PURE_FILES = [
     path
     for path in FILES
-    if name(path) in {f"preflight/between/{stem}.py" for stem in ("agreement", "facts", "pairs", "reach", "vote")}
+    if name(path)
+    in {f"preflight/between/{stem}.py" for stem in ("agreement", "facts", "pairs", "reach", "seats", "vote")}
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from safelaunch.model import Finding
 from safelaunch.preflight.active.probe_report import Fault, RankReport, first_failure, name_ranks
-from safelaunch.preflight.check import ok
+from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.machine.sizes import MIB, plural, size
 
 # Variables that make NCCL take another way than the one that was measured.
@@ -77,7 +77,7 @@ def judge(
     found = bus_bandwidths(ranks)
     told = ", ".join(f"{_rate(rate)} with {size(length)}" for length, rate in found.items())
     if not found:
-        return ok("SL156", "one rank: there is no bus to measure" if len(ranks) == 1 else "nothing was measured")
+        return skipped("SL156", "one rank: there is no bus to measure" if len(ranks) == 1 else "nothing was measured")
     text = f"all_reduce between {plural(len(ranks), 'rank')}: {told}"
     entries = {entry.size: entry for entry in known}
     shares = {length: rate / entries[length].bandwidth for length, rate in found.items() if length in entries}

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.active.collective_run import (
-    GLOO_DEADLINE_S,
-    backend,
-    collectives,
-    deadline_s,
-    run_collectives,
-)
+from safelaunch.preflight.active.collective_run import backend, collectives, deadline_s
 from safelaunch.preflight.active.probe_report import ProbeReport, find_fault
 from safelaunch.preflight.active.probe_run import Outcome
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import plural
-
-__all__ = ["GLOO_DEADLINE_S", "collective", "probe"]
 
 
 def collective(host: Host) -> Iterator[Finding]:
@@ -37,15 +29,11 @@ def collective(host: Host) -> Iterator[Finding]:
     What to do: run it again with NCCL_DEBUG=INFO or TORCH_CPP_LOG_LEVEL=INFO and the number of ranks that failed. If it
     is always the same rank of a GPU job, its GPU is suspect: leave it out with CUDA_VISIBLE_DEVICES to confirm that.
     """
-    yield _conclude(host, collectives(host), deadline_s(host))
+    yield conclude(host, collectives(host), deadline_s(host))
 
 
-def probe(host: Host, limit_s: float) -> Finding:
-    """Run the probe, with so many seconds for its ranks once torch is imported."""
-    return _conclude(host, run_collectives(host, limit_s), limit_s)
-
-
-def _conclude(host: Host, outcome: Outcome[ProbeReport], limit_s: float) -> Finding:
+def conclude(host: Host, outcome: Outcome[ProbeReport], limit_s: float) -> Finding:
+    """What follows from what the ranks did in so many seconds."""
     report, job, over = outcome.report, host.job, backend(host)
     if report is None:
         return unchecked("SL111", "no collectives between the ranks were tried", outcome.unknown)

@@ -16,21 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from safelaunch.codec import to_json
-from safelaunch.preflight.active.forked import (
-    FAULT,
-    Forked,
-    Tell,
-    answer_stream,
-    fault_of,
-    import_torch,
-    steps,
-)
+from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, fault_of, import_torch, steps
 from safelaunch.preflight.active.probe_report import ProbeReport, RankReport
 from safelaunch.preflight.active.progress import IMPORTING
 
-__all__ = ["FAULT", "main"]
-
-# Kinds of FAULT: `hang` or `die` (before all_reduce), `wrong` (sends wrong values), and `late-hang` or `late-die`
+# Kinds of fault: `hang` or `die` (before all_reduce), `wrong` (sends wrong values), and `late-hang` or `late-die`
 # (before the bandwidth is measured).
 
 # After a first failure, how long to listen for the others: who failed as a consequence is worth a line.

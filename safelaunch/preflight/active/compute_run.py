@@ -55,12 +55,12 @@ def computed_before(host: Host) -> Computed | None:
 
 
 def judge(
-    host: Host, code: str, what: str, judgement: Callable[[Sequence[Device]], Iterable[Finding]]
+    host: Host, code: str, otherwise: str, judgement: Callable[[Sequence[Device]], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    """The judgement on the devices, or that there is nothing to judge."""
+    """The judgement on the devices, or `otherwise` and why there is nothing to judge."""
     found = computed(host)
     if found.unknown:
-        yield unchecked(code, f"{what} not checked", found.unknown)
+        yield unchecked(code, otherwise, found.unknown)
     else:
         yield from judgement(found.devices)
 

@@ -26,7 +26,7 @@ def gpu_context(host: Host) -> Iterator[Finding]:
     GPU of several that hangs or fails wants a reset (`nvidia-smi --gpu-reset -i N`, by an admin) or a reboot, and
     service if it comes back; leave it out with CUDA_VISIBLE_DEVICES until then. `dmesg | grep -i xid` may say more.
     """
-    yield from judge(host, "SL150", "the devices were", lambda devices: broken(devices, deadline_s(host)))
+    yield from judge(host, "SL150", "the devices were not checked", lambda devices: broken(devices, deadline_s(host)))
 
 
 def silent_corruption(host: Host) -> Iterator[Finding]:
@@ -45,4 +45,4 @@ def silent_corruption(host: Host) -> Iterator[Finding]:
     What to do: do not train on this GPU. Run the check again with CUDA_VISIBLE_DEVICES set to it and another, to be
     sure; then have it tested and replaced by an admin (`dcgmi diag -r 4`).
     """
-    yield from judge(host, "SL152", "the results were", corrupt)
+    yield from judge(host, "SL152", "the results were not checked", corrupt)

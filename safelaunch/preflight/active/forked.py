@@ -105,6 +105,8 @@ class Forked(Generic[P]):
                 if os.waitpid(pid, os.WNOHANG)[0]:
                     del self._pids[rank]
             time.sleep(0.001)
+        for key in list(self._pipes.get_map().values()):
+            self._close(key.fd)
 
     def _hear(self, rank: int, pipe: int) -> None:
         data = os.read(pipe, 65536)

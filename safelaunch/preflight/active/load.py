@@ -9,7 +9,7 @@ from safelaunch.preflight.active.compute_faults import count
 from safelaunch.preflight.active.compute_report import Device
 from safelaunch.preflight.active.compute_run import NO_GPU, judge
 from safelaunch.preflight.active.load_faults import Speed, corrected, slow, throttled
-from safelaunch.preflight.check import ok
+from safelaunch.preflight.check import skipped
 from safelaunch.preflight.machine.host import Host
 
 
@@ -70,7 +70,7 @@ def throttled_under_load(host: Host) -> Iterator[Finding]:
     yield from _on_gpus(
         host,
         "SL154",
-        "throttling under load was",
+        "throttling under load was not checked",
         lambda devices: throttled(devices, host.threshold("throttled_share")),
     )
 
@@ -90,7 +90,7 @@ def ecc_rate(host: Host) -> Iterator[Finding]:
     yield from _on_gpus(
         host,
         "SL155",
-        "ECC errors under load were",
+        "ECC errors under load were not checked",
         lambda devices: corrected(devices, host.threshold("corrected_ecc_rate")),
     )
 
@@ -102,21 +102,21 @@ def _limits(host: Host, *names: str) -> Sequence[float]:
 def _speed(host: Host, speed: Speed) -> Iterator[Finding]:
     if host.job.uses_gpu:
         share = host.threshold("throttled_share")
-        yield from judge(host, speed.code, "the speed was", lambda devices: slow(devices, speed, share))
+        yield from judge(host, speed.code, "the speed was not checked", lambda devices: slow(devices, speed, share))
     else:
-        yield from judge(host, speed.code, "the speed was", lambda devices: [_measured(devices, speed)])
+        yield from judge(host, speed.code, "the speed was not checked", lambda devices: [_measured(devices, speed)])
 
 
 def _measured(devices: Sequence[Device], speed: Speed) -> Finding:
     rates = [rate for device in devices if (rate := speed.rate(device.did))]
     what = f"{count(devices)}: {speed.text(*rates)} each; " if rates else ""
-    return ok(speed.code, f"{what}not judged on the CPU")
+    return skipped(speed.code, f"{what}not judged on the CPU")
 
 
 def _on_gpus(
-    host: Host, code: str, what: str, judgement: Callable[[Sequence[Device]], Iterable[Finding]]
+    host: Host, code: str, otherwise: str, judgement: Callable[[Sequence[Device]], Iterable[Finding]]
 ) -> Iterator[Finding]:
     if host.job.uses_gpu:
-        yield from judge(host, code, what, judgement)
+        yield from judge(host, code, otherwise, judgement)
     else:
-        yield ok(code, NO_GPU)
+        yield skipped(code, NO_GPU)

@@ -9,17 +9,9 @@ from dataclasses import dataclass
 
 from safelaunch.model import Finding, Severity
 from safelaunch.preflight.active.compute_report import Device, DeviceReport
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
+from safelaunch.preflight.machine.clock_reasons import REASONS
 
-# Clock event reasons of nvml.h that are faults, the worst first: bit, severity, words, remedy.
-COOLING = "have the cooling of this GPU looked at: fans, air flow, thermal paste (admin)"
-POWER = "have the power of this node looked at: supplies, cabling, PDU (admin)"
-REASONS: tuple[tuple[int, Severity, str, str], ...] = (
-    (0x40, "error", "hardware thermal slowdown", COOLING),
-    (0x80, "error", "hardware power brake", POWER),
-    (0x20, "warning", "software thermal slowdown", COOLING),
-    (0x08, "warning", "hardware slowdown", f"{COOLING}, or {POWER}"),
-)
 RANKING: dict[Severity, int] = {"warning": 1, "error": 2}
 
 
@@ -117,10 +109,10 @@ def _cannot_tell(devices: Sequence[Device], speed: Speed, share: float) -> Findi
 def throttling(did: DeviceReport, least_share: float) -> tuple[Severity, str, str] | None:
     """Severity, words and remedy of what held the clocks back in more than this share of the samples."""
     seen = []
-    for bit, severity, words, remedy in REASONS:
-        share = sum(bool(reasons & bit) for reasons in did.reasons) / len(did.reasons) if did.reasons else 0.0
+    for reason in REASONS:
+        share = sum(bool(mask & reason.bit) for mask in did.reasons) / len(did.reasons) if did.reasons else 0.0
         if share > least_share:
-            seen.append((severity, f"{words} in {share:.0%} of the samples", remedy))
+            seen.append((reason.severity, f"{reason.words} in {share:.0%} of the samples", reason.remedy))
     return seen[0] if seen else None
 
 
@@ -140,7 +132,7 @@ def throttled(devices: Sequence[Device], least_share: float) -> Iterator[Finding
     yield from _silent("SL154", "clocks", devices)
     if not any(throttling(device.did, least_share) or device.did.nvml_error for device in devices):
         asked = [device for device in devices if device.did.reasons]
-        yield ok("SL154", "no GPU was throttled under load" if asked else _unsupported("clock event reasons"))
+        yield ok("SL154", "no GPU was throttled under load") if asked else _unsupported("SL154", "clock event reasons")
 
 
 def corrected(devices: Sequence[Device], most_per_s: float) -> Iterator[Finding]:
@@ -165,7 +157,7 @@ def corrected(devices: Sequence[Device], most_per_s: float) -> Iterator[Finding]
             )
     yield from _silent("SL155", "ECC errors", devices)
     if not bad and not any(device.did.nvml_error for device in devices):
-        yield ok("SL155", "no flood of corrected ECC errors under load" if counted else _unsupported("ECC"))
+        yield ok("SL155", "no flood of corrected ECC errors under load") if counted else _unsupported("SL155", "ECC")
 
 
 def _silent(code: str, what: str, devices: Sequence[Device]) -> Iterator[Finding]:
@@ -176,8 +168,8 @@ def _silent(code: str, what: str, devices: Sequence[Device]) -> Iterator[Finding
         yield unchecked(code, f"the {what} of {names} were not read under load", silent[0].did.nvml_error)
 
 
-def _unsupported(what: str) -> str:
-    return f"{what}: not supported by these GPUs"
+def _unsupported(code: str, what: str) -> Finding:
+    return skipped(code, f"{what}: not supported by these GPUs")
 
 
 def _clock(did: DeviceReport) -> Iterator[str]:

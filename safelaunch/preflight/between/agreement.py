@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from safelaunch.model import Finding, Severity
 from safelaunch.preflight.between.facts import Facts, Picture
@@ -11,6 +12,7 @@ from safelaunch.preflight.between.vote import Vote, vote
 from safelaunch.preflight.check import ok
 
 UNSET = "unset"
+EVEN_SO = "it reached the others even so: by NAT, or by one of several addresses"
 
 # What ranks exchange data with, and what stands beside it.
 SAME_VERSIONS = ("torch", "CUDA", "NCCL")
@@ -27,6 +29,11 @@ PROTOCOL = frozenset(
         "NET_GDR_LEVEL", "NSOCKS_PERTHREAD", "SOCKET_NTHREADS", "IB_QPS_PER_CONNECTION", "IB_SPLIT_DATA_ON_QPS",
     )
 )  # fmt: skip
+# Switches that are off by default, so that 0 says the same as no value; beside these, all of NCCL's *_DISABLE.
+OFF_BY_DEFAULT = frozenset(("NCCL_COLLNET_ENABLE", "NCCL_IGNORE_CPU_AFFINITY", "TORCH_NCCL_BLOCKING_WAIT"))
+OFF = "unset or 0"
+# So many variables that differ in the same way stand in the summary.
+MOST_NAMED = 3
 # Nodes whose interfaces have different names have to differ in these.
 NAMES_OF_INTERFACES = frozenset(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"))
 
@@ -67,22 +74,34 @@ def environment(picture: Picture) -> Iterator[Finding]:
 
     How it is concluded: every node tells the NCCL_, TORCH_, GLOO_, UCX_ and FI_ variables that its ranks would get, and
     those that profiles set. A difference in one that decides the protocol, the algorithm or the transport (NCCL_PROTO,
-    NCCL_ALGO, NCCL_NET, NCCL_IB_DISABLE and their like, by NCCL's user guide) is an error, in any other a warning, and
-    in the name of a network interface, which may well differ, a note. Paths of files and folders are not compared. A
-    value that may be a secret is compared by its hash.
+    NCCL_ALGO, NCCL_NET, NCCL_IB_DISABLE and their like, by NCCL's user guide) is an error in a job that uses GPUs, any
+    other a warning, and in the name of a network interface, which may well differ, a note. Of a switch that is off by
+    default 0 and no value are the same, and so are an empty value and none of a variable of NCCL. Paths of files and
+    folders are not compared. A value that may be a secret, and what a profile sets beyond these variables, is compared
+    by its hash and leaves the node as nothing else.
 
     What to do: set the variables in a profile that all nodes use, and not in the shell or the ~/.bashrc of one node.
     """
     names = sorted({name for node in picture.nodes for name in node.env})
+    nccl = any(node.uses_gpu for node in picture.nodes)
     together: dict[tuple[Severity, tuple[tuple[int, ...], ...]], list[str]] = {}
     for name in names:
-        found = vote({node.rank: node.env.get(name, UNSET) for node in picture.nodes})
+        found = vote({node.rank: _meant(name, node.env) for node in picture.nodes})
         if not found.unanimous:
-            kind: Severity = "error" if name in PROTOCOL else "note" if name in NAMES_OF_INTERFACES else "warning"
+            kind: Severity = "note" if name in NAMES_OF_INTERFACES else "warning"
+            if name in PROTOCOL and (nccl or not name.startswith("NCCL_")):
+                kind = "error"
             together.setdefault((kind, tuple(ranks for _, ranks in found.groups)), []).append(name)
     for (severity, _), differing in sorted(together.items(), key=lambda item: item[1]):
-        values = {node.rank: _assigned(differing, node.env) for node in picture.nodes}
-        yield _differs("SL162", severity, picture, vote(values), "set it in a profile that all nodes use")
+        shown, more = differing[:MOST_NAMED], differing[MOST_NAMED:]
+        rest = f" ({len(more)} more differ in the same way)" if more else ""
+        values = {node.rank: _assigned(shown, node.env) for node in picture.nodes}
+        finding = _differs("SL162", severity, picture, vote(values), "set it in a profile that all nodes use")
+        yield dataclasses.replace(
+            finding,
+            summary=finding.summary + rest,
+            because=(*finding.because, *([f"these differ as well: {', '.join(more)}"] if more else [])),
+        )
     if not together:
         yield ok("SL162", "the ranks of all nodes get the same variables of NCCL, gloo and torch")
 
@@ -95,12 +114,15 @@ def master_address(picture: Picture) -> Iterator[Finding]:
 
     How it is concluded: every node looks the name up as its ranks would. One that shares no address with the others is
     named, unless what it found is an address of the node that listens there, which may have several. On that node
-    itself the name may mean the loopback address.
+    itself the name may mean the loopback address (as 127.0.1.1 in Debian's /etc/hosts). It is a warning: a node that
+    is compared has come by this very name, so that the address may be another way to the same machine (NAT, a DNS that
+    answers each network differently), or one of several that the name has.
 
     What to do: correct /etc/hosts or DNS on the node that is named, or give an address in place of the name.
     """
     listener = picture.nodes[0]
-    asked = {node.rank: node.endpoint for node in picture.nodes if node.endpoint and not _means_itself(node, listener)}
+    asked = {node.rank: _found(node, listener) for node in picture.nodes}
+    asked = {rank: addresses for rank, addresses in asked.items() if addresses}
     found = vote(asked)
     usual = set(found.groups[0][0]) if found.groups else set()
     strangers = {
@@ -118,44 +140,59 @@ def master_address(picture: Picture) -> Iterator[Finding]:
         for text, ranks in vote({rank: shown[rank] for rank in strangers}).groups:
             yield Finding(
                 code="SL163",
-                severity="error",
+                severity="warning",
                 summary=f"{picture.names(ranks)} {_verb(ranks, 'finds', 'find')} {text} for the endpoint's name,"
-                " which is another machine than the others find",
-                because=because,
+                " which is no address that the others find",
+                because=(*because, EVEN_SO),
                 remedy=f"correct /etc/hosts or DNS on {picture.names(ranks)}, or give an address in place of the name",
                 where=picture.names(ranks),
             )
         return
-    yield _differs("SL163", "error", picture, vote(shown), "correct /etc/hosts or DNS, or give an address", "finds")
+    yield _differs("SL163", "warning", picture, vote(shown), "correct /etc/hosts or DNS, or give an address", "finds")
 
 
 def hardware(picture: Picture) -> Iterator[Finding]:
     """The nodes have different network adapters for NCCL (HCAs), or different GPUs.
 
-    NCCL makes its plan from what each node says that it has. Where the sets of HCAs differ, two ends plan different
+    NCCL makes its plan from what each node says that it has. Where the numbers of HCAs differ, two ends plan different
     connections and wait for each other (NVIDIA/nccl issue 2428). Where GPUs differ, all wait for the slowest.
 
-    How it is concluded: every node names its HCAs of /sys/class/infiniband that it may open, and the GPUs that the job
-    may use. A differing set of HCAs is an error where the job uses GPUs; differing kinds or numbers of GPUs are a
-    warning.
+    How it is concluded: every node tells the ports in /sys/class/infiniband that are up, that NCCL_IB_HCA leaves in and
+    that it may open, and the GPUs that the job may use. Where the job uses GPUs, another number of ports of one link
+    layer and rate is an error. As many ports of other names are a note: names depend on the board, on udev and on what
+    a pod is given, and NCCL does without equal ones. Differing kinds or numbers of GPUs are a warning.
 
-    What to do: look on the node that is named whether an adapter is gone (`ibv_devices`) or may not be opened
+    What to do: look on the node that is named whether a port is down or gone (`ibstat`, SL130) or may not be opened
     (/dev/infiniband in the container); NCCL_IB_HCA, set to the common ones on every node, leaves the others out.
     """
-    faults = []
-    if any(node.uses_gpu for node in picture.nodes):
-        adapters = vote({node.rank: ", ".join(node.hcas) or "no HCA" for node in picture.nodes})
-        if not adapters.unanimous:
-            remedy = "see `ibv_devices` and /dev/infiniband there; NCCL_IB_HCA on all nodes can leave adapters out"
-            faults.append(_differs("SL164", "error", picture, adapters, remedy))
+    found = [*_adapters(picture)] if any(node.uses_gpu for node in picture.nodes) else []
     kinds = vote({node.rank: _kinds(node.gpus) for node in picture.nodes})
     if not kinds.unanimous:
-        faults.append(
+        found.append(
             _differs("SL164", "warning", picture, kinds, "ask for nodes of one kind; all wait for the slowest")
         )
-    yield from faults
-    if not faults:
+    yield from found
+    if not found:
         yield ok("SL164", f"all nodes have the same hardware: {kinds.groups[0][0]}")
+
+
+def _adapters(picture: Picture) -> Iterator[Finding]:
+    """That the nodes have other ports of HCAs, or the same under other names."""
+    names = vote({node.rank: ", ".join(sorted(node.hcas)) or "none" for node in picture.nodes})
+    listed = tuple(f"ports of {picture.names(ranks)}: {text}" for text, ranks in names.groups[:MOST_NAMED])
+    listed = listed if not names.unanimous else ()
+    counts = vote({node.rank: _kinds(node.hcas.values(), "no HCA") for node in picture.nodes})
+    if not counts.unanimous:
+        remedy = "see `ibstat` and /dev/infiniband there; NCCL_IB_HCA on all nodes can leave adapters out"
+        finding = _differs("SL164", "error", picture, counts, remedy)
+        yield dataclasses.replace(finding, because=(*finding.because, *listed))
+    elif not names.unanimous:
+        yield Finding(
+            code="SL164",
+            severity="note",
+            summary=f"the HCAs have different names on the nodes; all have {counts.groups[0][0]}",
+            because=listed,
+        )
 
 
 def _differs(
@@ -191,15 +228,28 @@ def _listed(names: Sequence[str], known: Mapping[str, str], absent: str) -> str:
 
 
 def _assigned(names: Sequence[str], env: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={env[name]}" if name in env else f"{name} {UNSET}" for name in names)
+    meant = {name: _meant(name, env) for name in names}
+    return ", ".join(f"{name} {text}" if text in (UNSET, OFF) else f"{name}={text}" for name, text in meant.items())
 
 
-def _kinds(gpus: Sequence[str]) -> str:
-    return " and ".join(f"{count} x {kind}" for kind, count in sorted(Counter(gpus).items())) or "no GPU"
+def _meant(name: str, env: Mapping[str, str]) -> str:
+    """What a variable says: NCCL takes an empty one for unset."""
+    text = env.get(name, UNSET)
+    if name.startswith("NCCL_") and not text.strip():
+        text = UNSET
+    switch = name in OFF_BY_DEFAULT or (name.startswith("NCCL_") and name.endswith("_DISABLE"))
+    return OFF if switch and text in (UNSET, "0") else text
 
 
-def _means_itself(node: Facts, listener: Facts) -> bool:
-    return node.rank == listener.rank and all(ip.startswith("127.") or ip == "::1" for ip in node.endpoint)
+def _kinds(things: Iterable[str], none: str = "no GPU") -> str:
+    return " and ".join(f"{count} x {kind}" for kind, count in sorted(Counter(things).items())) or none
+
+
+def _found(node: Facts, listener: Facts) -> tuple[str, ...]:
+    """What a node finds at the endpoint; the one that listens there may call itself by a loopback address."""
+    if node.rank != listener.rank:
+        return node.endpoint
+    return tuple(ip for ip in node.endpoint if not ip.startswith("127.") and ip != "::1")
 
 
 def _verb(ranks: Sequence[int], one: str, several: str) -> str:

@@ -8,21 +8,37 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from safelaunch.preflight.between.facts import Dial
 
 DIAL_S = 3.0
 PINGS = 3
+# A limit on processes counts threads too, and may be low.
+MOST_AT_ONCE = 32
+# None is dialled any more after that: whom 64 connections that time out do not tell, the others do not either.
+LAST_S = 2 * DIAL_S
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node listens, and the seat that answers there. The first node has no `ip`: it is at the endpoint."""
+
+    rank: int
+    seat: int
+    ip: str
+    port: int
 
 
 class Listener:
-    """Answers each question on a port of the kernel's choice with this node's rank and time."""
+    """Answers each question on a port of the kernel's choice with this node's seat and time."""
 
-    def __init__(self, shift_s: float = 0.0) -> None:
-        self.rank = -1
-        self.shift_s = shift_s
+    def __init__(self) -> None:
+        """Raises RuntimeError where no thread can be started."""
+        self.seat = -1
+        self.shift_s = 0.0
         self._socket = _listening()
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, name="dial-back", daemon=True).start()
@@ -30,14 +46,17 @@ class Listener:
     def _accept(self) -> None:
         while True:
             connection, _ = self._socket.accept()
-            threading.Thread(target=self._answer, args=(connection,), name="dial-back", daemon=True).start()
+            try:
+                threading.Thread(target=self._answer, args=(connection,), name="dial-back", daemon=True).start()
+            except RuntimeError:  # no further thread: one after the other, then
+                self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
             connection.settimeout(DIAL_S)
             try:
                 while connection.recv(1):
-                    answer = {"rank": self.rank, "time": time.time() + self.shift_s}
+                    answer = {"seat": self.seat, "time": time.time() + self.shift_s}
                     connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError:
                 pass  # the one who dialled is gone, and knows
@@ -52,15 +71,37 @@ def _listening() -> socket.socket:
     return socket.create_server(("", 0), backlog=64)
 
 
-def dial_all(src: int, places: Mapping[int, tuple[str, int]], shift_s: float = 0.0) -> tuple[Dial, ...]:
-    """Dial nodes, given by rank, at their addresses, all at once."""
-    if not places:
-        return ()
-    with ThreadPoolExecutor(len(places)) as pool:
-        return tuple(pool.map(lambda rank: _dial(src, rank, *places[rank], shift_s), places))
+def dial_all(src: int, places: Mapping[int, Place], shift_s: float = 0.0) -> tuple[Dial, ...]:
+    """Dial nodes, given by rank, many at once; this thread dials too, and alone where no other can be started."""
+    waiting = deque(places.values())
+    found: dict[int, Dial] = {}
+    until = time.monotonic() + LAST_S
+
+    def work() -> None:
+        while time.monotonic() < until:
+            try:
+                place = waiting.popleft()
+            except IndexError:
+                return
+            found[place.rank] = dial(src, place, shift_s)
+
+    others = []
+    for _ in range(min(len(places), MOST_AT_ONCE) - 1):
+        thread = threading.Thread(target=work, name="dial", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            break
+        others.append(thread)
+    work()
+    for thread in others:
+        thread.join()
+    return tuple(found[rank] for rank in places if rank in found)
 
 
-def _dial(src: int, dst: int, ip: str, port: int, shift_s: float) -> Dial:
+def dial(src: int, place: Place, shift_s: float = 0.0) -> Dial:
+    """Connect to a node, and ask it for its seat and its time."""
+    dst, ip, port = place.rank, place.ip, place.port
     best = Dial(src, dst, ip, port, rtt_s=DIAL_S)
     try:
         with socket.create_connection((ip, port), DIAL_S) as connection:
@@ -71,7 +112,7 @@ def _dial(src: int, dst: int, ip: str, port: int, shift_s: float) -> Dial:
                 connection.sendall(b"?")
                 answer = json.loads(lines.readline() or b"{}")
                 rtt_s = time.perf_counter() - begin
-                if answer.get("rank") != dst:
+                if not isinstance(answer, dict) or answer.get("seat") != place.seat:
                     return Dial(src, dst, ip, port, "something else answers there")
                 if rtt_s < best.rtt_s:
                     best = Dial(src, dst, ip, port, rtt_s=rtt_s, offset_s=answer["time"] - (sent + rtt_s / 2))

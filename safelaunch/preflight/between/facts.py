@@ -23,10 +23,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Facts:
-    """One node. `endpoint` holds the addresses that it finds for the endpoint's host, `own` its own addresses,
-    `gpus` the name of each GPU that the job may use. Others dial it at `ip` and `port`; the first node at the
-    endpoint. `refused` is why its own checks refuse it. `left_s` is how long it can stay, from the moment it says
-    so."""
+    """One node. `endpoint` holds the addresses that it finds for the endpoint's host, `own` its own addresses, `hcas`
+    the kind of each port that NCCL would use, by its name, and `gpus` the name of each GPU that the job may use. Others
+    dial it at `ip` and `port`; without `ip`, as the first node may be, at the endpoint. `refused` is why its own checks
+    refuse it. `left_s` is how long it can stay, from the moment it says so."""
 
     rank: int = -1
     host: str = ""
@@ -34,7 +34,7 @@ class Facts:
     env: dict[str, str] = field(default_factory=dict)
     endpoint: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    hcas: tuple[str, ...] = ()
+    hcas: dict[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     uses_gpu: bool = False
     refused: str = ""
@@ -164,13 +164,15 @@ class Picture:
 @dataclass(frozen=True)
 class Request:
     """What a node gives its probe. Ranks: `rank` is None where the meeting numbers the nodes; then `owner` tells
-    whether the endpoint is an address of this node. Times are seconds from the start of the probe."""
+    whether the endpoint is an address of this node. `parent` is the process that the probe ends with. Times are seconds
+    from the start of the probe."""
 
     host: str
     port: int
     nodes: int
     rank: int | None
     owner: bool
+    parent: int
     meeting: str
     arrive_s: float
     deadline_s: float

@@ -37,8 +37,8 @@ JUDGES: tuple[Judge, ...] = (
     Judge("SL164", "hardware-differs", hardware),
     Judge("SL165", "clock-skew", clocks, dials=True),
     Judge("SL166", "dial-back", dial_back, dials=True),
-    Judge("SL167", "bad-node", bad_node, pairs=True),
-    Judge("SL168", "bad-link", bad_link, pairs=True),
+    Judge("SL167", "bad-node", bad_node, full_only=True, pairs=True),
+    Judge("SL168", "bad-link", bad_link, full_only=True, pairs=True),
 )
 CODES: tuple[str, ...] = tuple(judge.code for judge in JUDGES)
 

@@ -29,7 +29,7 @@ class PairChild:
         self._unread = b""
         self._ready = False
         self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM)],
+            [sys.executable, str(PROGRAM), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONSAFEPATH": "1"},
@@ -58,7 +58,7 @@ class PairChild:
         return float(answer.get("value", 0.0)), str(answer.get("error", ""))
 
     def end(self) -> None:
-        """Kill it. The ranks it forked are in its process group, which is the node probe's: they end themselves."""
+        """Kill it. The ranks that it forked end with it."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
 

@@ -6,16 +6,20 @@ lines of JSON on stdin, results go as lines to stdout. Whatever hangs is killed 
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import selectors
 import signal
-import socket
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar, TextIO
+
+from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, import_torch, steps
+from safelaunch.preflight.active.progress import Progress, exit_text
+from safelaunch.preflight.between.interfaces import interface_to
+from safelaunch.preflight.between.parent import end_with
 
 # Elements of float32 of the first exchange; four times as many each time, until one takes so long.
 FIRST = 1 << 14
@@ -26,100 +30,83 @@ REPEATS, REPEAT_S = 10, 0.8
 # How long a rank that is done waits for its peers before it closes its connections.
 GOODBYE_S = 2.0
 COMPUTE_S = 0.3
+# After a first failure of a local rank, how long to listen for the others, which wait for it in vain.
+GRACE_S = 0.5
+MOST_SAID = 300  # characters of an error
 
 
-def main() -> None:
-    answer = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    try:
-        importlib.import_module("torch.distributed")
-        print(json.dumps({"ready": True}), file=answer)
-    except Exception as error:
-        print(json.dumps({"error": f"torch cannot be imported: {error}"}), file=answer)
-        return
-    for line in sys.stdin:
-        task = json.loads(line)
-        print(json.dumps(_run(task)), file=answer)
+@dataclass(frozen=True)
+class Computed(Progress):
+    """What a rank made of computing: operations per second."""
+
+    steps: ClassVar[tuple[str, ...]] = ("computing",)
+    value: float = 0.0
 
 
-def _run(task: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Exchanged(Progress):
+    """What a rank made of its exchange with the other node: bytes per second."""
+
+    steps: ClassVar[tuple[str, ...]] = (
+        "meeting the other node",
+        "init_process_group",
+        "all_reduce",
+        "timed all_reduce",
+    )
+    value: float = 0.0
+
+
+def main(parent: int) -> None:
+    end_with(parent)
+    answer = answer_stream()
+    _, error = import_torch("torch.distributed")
+    print(json.dumps({"error": f"torch cannot be imported: {error}"} if error else {"ready": True}), file=answer)
+    answer.flush()
+    for line in () if error else sys.stdin:
+        print(json.dumps(_run(json.loads(line), answer)), file=answer, flush=True)
+
+
+def _run(task: dict[str, Any], answer: TextIO) -> dict[str, Any]:
     """Fork the ranks of a task, and gather what they say: the slowest one counts, and the first error."""
-    until = time.monotonic() + task["deadline_s"]
-    pipes = selectors.DefaultSelector()
-    pids, heard = [], {}
-    for rank in range(task["nlocal"]):
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            # Should this process die, nobody else would end a rank that hangs.
-            signal.alarm(int(task["deadline_s"]) + 10)
-            _rank(task, rank, writer)
-        os.close(writer)
-        pids.append(pid)
-        pipes.register(reader, selectors.EVENT_READ, rank)
-    said: dict[int, bytes] = {}
-    while pipes.get_map() and (left := until - time.monotonic()) > 0:
-        for key, _ in pipes.select(left):
-            data = os.read(key.fd, 65536)
-            said[key.data] = said.get(key.data, b"") + data
-            if not data:
-                pipes.unregister(key.fd)
-                os.close(key.fd)
-    for key in list(pipes.get_map().values()):
-        os.close(key.fd)
-    _end(pids)
-    for rank in range(task["nlocal"]):
-        lines = [json.loads(line) for line in said.get(rank, b"").split(b"\n")[:-1]]
-        heard[rank] = {name: value for line in lines for name, value in line.items()}
-    return _summed(heard, task["deadline_s"], late=time.monotonic() >= until)
+    me = os.getpid()
+    computes = task["kind"] == "compute"
 
-
-def _summed(heard: dict[int, dict[str, Any]], deadline_s: float, *, late: bool) -> dict[str, Any]:
-    for rank, news in heard.items():
-        if "error" in news:
-            return {"error": f"local rank {rank}: {news['error']}"}
-    for rank, news in heard.items():
-        if "value" not in news:
-            stage = news.get("stage", "starting")
-            what = f"did not come back from {stage} within {deadline_s:g} s" if late else f"died while {stage}"
-            return {"error": f"local rank {rank} {what}"}
-    return {"value": min(news["value"] for news in heard.values())}
-
-
-def _end(pids: list[int]) -> None:
-    """Kill every rank; one that does not vanish is stuck in the kernel and left there."""
-    left = set(pids)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 1.0
-    while left and time.monotonic() < until:
-        left -= {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0]}
-        time.sleep(0.001)
-
-
-def _rank(task: dict[str, Any], rank: int, pipe: int) -> None:
-    """The life of one rank; does not return."""
-
-    def tell(**news: Any) -> None:
-        os.write(pipe, json.dumps(news).encode() + b"\n")
-
-    try:
+    def work(rank: int, tell: Tell) -> None:
+        end_with(me)
         if task.get("hang"):
             signal.pause()
-        tell(value=_compute(task, rank) if task["kind"] == "compute" else _exchange(task, rank, tell))
-    except BaseException as error:
-        text = str(error).strip()
-        tell(error=f"{type(error).__name__}: {text.splitlines()[0][:300] if text else ''}")
-    finally:
-        os._exit(0)
+        if not computes:
+            _exchange(task, rank, tell)
+            return
+        with steps(tell)():
+            tell({"value": _flops(task["backend"], rank)})
+
+    made = Computed if computes else Exchanged
+    ranks = Forked([made(rank) for rank in range(task["nlocal"])], work, task["deadline_s"], answer)
+    ranks.watch(task["deadline_s"], grace_s=GRACE_S)
+    ranks.end()
+    return _summed(ranks.reports, task["deadline_s"])
 
 
-def _compute(task: dict[str, Any], rank: int) -> float:
+def _summed(reports: Sequence[Computed | Exchanged], deadline_s: float) -> dict[str, Any]:
+    failed = sorted(
+        (report for report in reports if report.failed_s is not None), key=lambda report: report.failed_s or 0
+    )
+    for report in failed:
+        why = report.error or f"died {report.where} ({exit_text(report.exit_code)})"
+        return {"error": f"local rank {report.rank}: {why[:MOST_SAID]}"}
+    for report in reports:
+        if not report.done:
+            return {"error": f"local rank {report.rank} did not come back within {deadline_s:g} s, {report.where}"}
+    return {"value": min(report.value for report in reports)}
+
+
+def _flops(backend: str, rank: int) -> float:
     """Operations per second of multiplying matrices. On a CPU the best of many short runs in the thread's own time,
     so that neighbours do not count; on a GPU all of it, so that throttling does."""
     import torch
 
-    if task["backend"] == "nccl":
+    if backend == "nccl":
         torch.cuda.set_device(rank)
         size = 4096
         left = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
@@ -145,53 +132,54 @@ def _compute(task: dict[str, Any], rank: int) -> float:
     return 2.0 * size**3 / max(best, 1e-9)
 
 
-def _exchange(task: dict[str, Any], local: int, tell: Any) -> float:
+def _exchange(task: dict[str, Any], local: int, tell: Tell) -> None:
     """all_reduce with the other node: right to the last bit, then its bus bandwidth in bytes per second."""
     import torch
     import torch.distributed as dist
 
     backend, nlocal = task["backend"], task["nlocal"]
     world, rank = 2 * nlocal, task["role"] * nlocal + local
-    device = torch.device("cpu")
-    tell(stage="meeting the other node")
-    if backend == "nccl":
-        device = torch.device("cuda", local)
-        torch.cuda.set_device(device)
-    elif not os.environ.get("GLOO_SOCKET_IFNAME") and (interface := _interface(task["peer_ip"])):
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
     timeout = timedelta(seconds=task["deadline_s"])
-    host, port = task["store"]
-    store = dist.PrefixStore(task["key"], dist.TCPStore(host, port, None, False, timeout, wait_for_workers=False))
-    tell(stage="init_process_group")
-    dist.init_process_group(
-        backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world, timeout=timeout
-    )
+    step = steps(tell)
+    with step():
+        device = torch.device("cpu")
+        if backend == "nccl":
+            device = torch.device("cuda", local)
+            torch.cuda.set_device(device)
+        elif not os.environ.get("GLOO_SOCKET_IFNAME") and (interface := interface_to(task["peer_ip"])):
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
+        host, port = task["store"]
+        store = dist.PrefixStore(task["key"], dist.TCPStore(host, port, None, False, timeout, wait_for_workers=False))
+    with step():
+        dist.init_process_group(
+            backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world, timeout=timeout
+        )
+    with step():
+        # Whole numbers below 2^24, so that sums are exact in float32 whatever their order.
+        pattern = torch.arange(FIRST, dtype=torch.float32, device=device) % 251
+        total = pattern + (rank + 1)
+        dist.all_reduce(total)
+        if not torch.equal(total, pattern * world + world * (world + 1) // 2):
+            raise ValueError("all_reduce gave wrong values")
+    with step():
+        tell({"value": _bandwidth(torch, dist, device, world, MOST[backend])})
+        store.add("goodbye", 1)
+        until = time.monotonic() + GOODBYE_S
+        while store.add("goodbye", 0) < world and time.monotonic() < until:
+            time.sleep(0.005)
 
-    tell(stage="all_reduce")
-    # Whole numbers below 2^24, so that sums are exact in float32 whatever their order.
-    pattern = torch.arange(FIRST, dtype=torch.float32, device=device) % 251
-    total = pattern + (rank + 1)
-    dist.all_reduce(total)
-    if not torch.equal(total, pattern * world + world * (world + 1) // 2):
-        raise ValueError("all_reduce gave wrong values")
 
+def _bandwidth(torch: Any, dist: Any, device: Any, world: int, most: int) -> float:
     elements = FIRST
-    tell(stage="timed all_reduce")
     while True:
         data = torch.ones(elements, dtype=torch.float32, device=device)
         times = [_timed(dist, torch, data, device)]
-        if times[0] >= LONG_ENOUGH_S or elements >= MOST[backend]:
+        if times[0] >= LONG_ENOUGH_S or elements >= most:
             break
         elements *= 4
     while len(times) < REPEATS and sum(times) < REPEAT_S:
         times.append(_timed(dist, torch, data, device))
-    bandwidth: float = 2 * (world - 1) / world * 4 * elements / min(times)
-
-    store.add("goodbye", 1)
-    until = time.monotonic() + GOODBYE_S
-    while store.add("goodbye", 0) < world and time.monotonic() < until:
-        time.sleep(0.005)
-    return bandwidth
+    return 2 * (world - 1) / world * 4 * elements / min(times)
 
 
 def _timed(dist: Any, torch: Any, data: Any, device: Any) -> float:
@@ -205,19 +193,5 @@ def _timed(dist: Any, torch: Any, data: Any, device: Any) -> float:
     return float(took.item())
 
 
-def _interface(peer_ip: str) -> str:
-    """The network interface by which this node reaches another."""
-    import psutil
-
-    family = socket.AF_INET6 if ":" in peer_ip else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((peer_ip, 9))
-        mine = probe.getsockname()[0].partition("%")[0]
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address.partition("%")[0] == mine for address in addresses):
-            return str(name)
-    return ""
-
-
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

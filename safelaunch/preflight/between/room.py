@@ -65,14 +65,14 @@ class Room:
                 raise LostError(first_line(error)) from error
         return None
 
-    def collect(self, stem: str, ranks: Iterable[int], until: float) -> dict[int, Any]:
-        """What each rank posted under `stem/rank`, of those that did until the deadline."""
-        missing, found = set(ranks), {}
+    def collect(self, stem: str, numbers: Iterable[int], until: float = 0.0) -> dict[int, Any]:
+        """What was posted under `stem/number`, of what is there at the deadline; without one, of what is there now."""
+        missing, found = set(numbers), {}
         while True:
-            for rank in sorted(missing):
-                value = self.peek(f"{stem}/{rank}")
+            for number in sorted(missing):
+                value = self.peek(f"{stem}/{number}")
                 if value is not None:
-                    found[rank] = value
+                    found[number] = value
             missing -= set(found)
             if not missing or time.monotonic() >= until:
                 return found

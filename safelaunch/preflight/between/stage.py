@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,13 @@ from safelaunch.preflight.machine import infiniband
 from safelaunch.preflight.machine.child import Ended
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.visible import visible_gpus
+from safelaunch.preflight.network.endpoint import RESOLVE_DEADLINE_S
 from safelaunch.preflight.runner import weigh
+from safelaunch.redaction import is_secret
 
 # The request goes to the probe in its environment, which others may not read, and not in its arguments.
 REQUEST = "SAFELAUNCH_NODE_REQUEST"
 
-# A name server that has not answered after that is not coming; see `network.names`.
-RESOLVE_DEADLINE_S = 12.0
 # The probe ends by itself so long before it is killed, to tell what it knows.
 MARGIN_S = 2.0
 # How long to wait for all to come, where the caller does not say: people start the check by hand on each node.
@@ -35,7 +36,6 @@ GLOO_SHARE = 0.5
 COMPARED = re.compile(r"(NCCL|TORCH|PYTORCH|GLOO|TP|UCX|FI)_")
 # Places in the file system may differ; so may what tells the ranks apart.
 NOT_COMPARED = re.compile(r"(_DIR|_FILE|_PATH|_HOME|_ROOT|_TEMP)$|^TORCHELASTIC_")
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|KEY|PRIVATE|AUTH|_PWD$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ def extend(
     deadline_s: float,
     severity: Mapping[str, str],
     judges: Sequence[Judge] = JUDGES,
+    full: bool | None = None,
 ) -> PreflightReport:
     """The report of this node's own checks with what the nodes find between them.
 
@@ -80,10 +81,11 @@ def extend(
         host: as it was given to them.
         meeting, deadline_s, judges: see `compare`.
         severity: what a code counts as, from a profile.
+        full: see `compare`; by default as the report.
     """
     begin = host.monotonic()
     again = host.reopened()
-    found = compare(again, meeting, deadline_s, report.full, judges)
+    found = compare(again, meeting, deadline_s, report.full if full is None else full, judges)
     again.end_children()
     return dataclasses.replace(
         report,
@@ -144,6 +146,7 @@ def _request(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> Req
         nodes=meeting.nodes,
         rank=meeting.node_rank,
         owner=any(host.has_address(address) for address in found),
+        parent=os.getpid(),
         meeting=meeting.name,
         arrive_s=min(meeting.arrive_s or ARRIVE_S, deadline_s / 2),
         deadline_s=deadline_s - MARGIN_S,
@@ -169,7 +172,7 @@ def gather(host: Host, endpoint: tuple[str, ...], profile: Iterable[str], full: 
         versions={"driver": driver} if driver else {},
         env=_compared(host, frozenset(profile)),
         endpoint=endpoint,
-        hcas=_adapters(host) if host.job.uses_gpu else (),
+        hcas=_adapters(host) if host.job.uses_gpu else {},
         gpus=gpus,
         uses_gpu=host.job.uses_gpu,
         full=full,
@@ -178,12 +181,17 @@ def gather(host: Host, endpoint: tuple[str, ...], profile: Iterable[str], full: 
 
 
 def _compared(host: Host, profile: frozenset[str]) -> dict[str, str]:
-    """The variables that the ranks of all nodes should have in common."""
+    """The variables that the ranks of all nodes should have in common. What a profile sets may be anything: of that
+    only the hash leaves the node, as of what looks like a secret."""
     return {
-        name: f"sha256:{hashlib.sha256(value.encode()).hexdigest()[:12]}" if SECRET.search(name) else value
+        name: _hash(value) if not COMPARED.match(name) or is_secret(name, value) else value
         for name, value in sorted(host.environ.items())
         if (COMPARED.match(name) or name in profile) and not NOT_COMPARED.search(name)
     }
+
+
+def _hash(value: str) -> str:
+    return f"sha256:{hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
 
 
 def _gpus(host: Host) -> tuple[str, tuple[str, ...]]:
@@ -196,13 +204,12 @@ def _gpus(host: Host) -> tuple[str, tuple[str, ...]]:
     return snapshot.driver, tuple(names[index] for index in (visible or ()) if index in names)
 
 
-def _adapters(host: Host) -> tuple[str, ...]:
-    """The HCAs that NCCL would take and may open: those whose character device below /dev/infiniband is there."""
-    devices = {}
-    for device in host.root.names("/sys/class/infiniband_verbs"):
-        try:
-            devices[host.root.read(f"/sys/class/infiniband_verbs/{device}/ibdev").strip()] = device
-        except OSError:
-            continue
-    found = {port.device for port in infiniband.selected(infiniband.read(host.root), host.environ)}
-    return tuple(sorted(name for name in found if host.root.exists(f"/dev/infiniband/{devices.get(name, '?')}")))
+def _adapters(host: Host) -> dict[str, str]:
+    """The ports of HCAs that NCCL would take: they are up, and the character device below /dev/infiniband is there."""
+    verbs = "/sys/class/infiniband_verbs"
+    devices = {host.root.text(f"{verbs}/{device}/ibdev"): device for device in host.root.names(verbs)}
+    return {
+        str(port): f"{port.link_layer or 'HCA'} {port.rate:g} Gb/s"
+        for port in infiniband.selected(infiniband.read(host.root), host.environ)
+        if port.up and host.root.exists(f"/dev/infiniband/{devices.get(port.device, '?')}")
+    }

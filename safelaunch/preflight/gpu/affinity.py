@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Device, Finding
-from safelaunch.preflight.check import ok
-from safelaunch.preflight.gpu.look import Fault, gpus_in_use, grouped, not_asked, prevented, spans
+from safelaunch.preflight.gpu.look import Fault, conclude, gpus_in_use, grouped, numbers, prevented, spans
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Gpu
 
@@ -33,17 +32,18 @@ def numa_affinity(host: Host) -> Iterator[Finding]:
     places = [
         (gpu, place)
         for gpu in gpus_in_use(host)
+        if not gpu.why_unread("address")
         for place in [topology.device(f"GPU{gpu.index}") if topology else None]
         if place
     ]
     found = [(gpu, fault) for gpu, place in places for fault in _judge(host, gpu, place)]
     yield from grouped("SL128", found)
-    if not host.nvml().answers:
-        yield not_asked("SL128", "the NUMA nodes of the GPUs")
-    elif not found:
-        known = "ranks may run next to their GPUs"
-        unknown = "this machine does not say which CPUs are near a GPU"
-        yield ok("SL128", known if any(place.cpus for _, place in places) else unknown)
+    unknown = [gpu for gpu, place in places if not place.cpus]
+    nothing = "this machine does not say which CPUs are near a GPU" if len(unknown) == len(places) else ""
+    fine = "ranks may run next to their GPUs"
+    if unknown:
+        fine += f" (this machine does not say it of {numbers(unknown)})"
+    yield from conclude(host, "SL128", "the NUMA node", ("address",), fine, nothing, found=bool(found))
 
 
 def _judge(host: Host, gpu: Gpu, place: Device) -> Iterator[Fault]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok
+from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.gpu.look import NOT_USED, gpus_in_use, needs_gpu
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.topology import NETWORK_CARDS
@@ -43,7 +43,7 @@ def debug_variables(host: Host) -> Iterator[Finding]:
     What to do: unset it, unless you are looking for an error right now.
     """
     if not needs_gpu(host):
-        yield ok("SL116", NOT_USED)
+        yield skipped("SL116", NOT_USED)
         return
     found = {name: why for name, why in _harmful(host).items() if host.environ.get(name, "") not in OFF}
     for name, why in found.items():

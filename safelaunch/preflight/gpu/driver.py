@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.gpu.look import full_names, needs_gpu, numbers, used_gpus
 from safelaunch.preflight.machine import nvml
-from safelaunch.preflight.machine.host import Host
+from safelaunch.preflight.machine.host import FIRST_PID_NAMESPACE, Host
 from safelaunch.preflight.machine.nvml import Failure, Gpu, Snapshot
+from safelaunch.preflight.machine.nvml_bus import CONTROLLER_3D, OnBus, on_bus
 from safelaunch.preflight.machine.sizes import plural
 
 NO_GPU = "no NVIDIA driver on this machine"
@@ -21,6 +22,8 @@ REMEDIES = {
     nvml.DRIVER_NOT_LOADED: "load the kernel driver (modprobe nvidia), or run on a node with GPUs",
     nvml.LIBRARY_NOT_FOUND: "install the driver; in a container, start it with --gpus all (nvidia-container-toolkit)",
     nvml.LIB_RM_VERSION_MISMATCH: "the driver was upgraded under a running kernel: reload the nvidia module, or reboot",
+    nvml.NO_PERMISSION: "have an admin look at the rights of /dev/nvidiaINDEX, or, in a container or batch job, ask "
+    "for this GPU (device cgroup)",
     nvml.GPU_IS_LOST: "the GPU fell off the bus: reboot the node, and have it serviced if it happens again",
     nvml.RESET_REQUIRED: "reset it (nvidia-smi --gpu-reset -i INDEX), or reboot the node",
 }
@@ -37,15 +40,19 @@ def driver(host: Host) -> Iterator[Finding]:
     seen to block for 45 s and for good (NVIDIA/DCGM issue 313, NVIDIA/NVSentinel issue 1576). The call that did not
     return is named, with its GPU. Errors of NVML are reported with its own words; "GPU is lost" and "reset required" to
     any call about a GPU are its end. In a job that does not use GPUs all of this is a warning at most; a machine
-    without the driver is fine then.
+    without the driver is fine then, unless it is no container and its PCI bus has NVIDIA 3D controllers (class 0x0302,
+    GPUs of data centres) that no virtual machine has: that is a warning.
 
     What to do: the message says it for the known errors. "Driver/library version mismatch" wants the kernel module
     reloaded or a reboot, a lost GPU or a driver that hangs wants a reboot, "reset required" a reset of that GPU.
     """
     snapshot = host.nvml()
     needed = needs_gpu(host)
-    if snapshot.absent and not needed:
-        yield ok("SL108", NO_GPU)
+    idle = _without_a_driver(host) if snapshot.absent else ()
+    if snapshot.absent and not needed and idle:
+        yield _no_driver(snapshot, idle)
+    elif snapshot.absent and not needed:
+        yield skipped("SL108", NO_GPU)
     elif snapshot.absent and host.root.exists(AMD_DRIVER):
         yield unchecked(
             "SL108", "the GPUs were not checked", "this machine has AMD's driver, which is not looked at yet"
@@ -59,7 +66,8 @@ def driver(host: Host) -> Iterator[Finding]:
     for gpu, failure in broken:
         yield _broken_gpu(_with_name(host, gpu, snapshot), failure, severe=needed and gpu.index in used)
     if snapshot.answers and not broken:
-        yield ok("SL108", f"NVIDIA driver {snapshot.driver}, {plural(len(snapshot.gpus), 'GPU')}")
+        version = snapshot.driver or "of a version that it does not tell"
+        yield ok("SL108", f"NVIDIA driver {version}, {plural(len(snapshot.gpus), 'GPU')}")
 
 
 def no_answer(snapshot: Snapshot, *, needed: bool) -> Finding:
@@ -90,11 +98,32 @@ def no_answer(snapshot: Snapshot, *, needed: bool) -> Finding:
     )
 
 
+def _without_a_driver(host: Host) -> tuple[OnBus, ...]:
+    """The GPUs that wait for the driver on the PCI bus; inside a container they are not ours to use."""
+    if host.pid_namespace() != FIRST_PID_NAMESPACE:
+        return ()
+    return tuple(gpu for gpu in on_bus(host.root) if gpu.kind.startswith(CONTROLLER_3D) and gpu.for_the_host)
+
+
+def _no_driver(snapshot: Snapshot, idle: Sequence[OnBus]) -> Finding:
+    failure = snapshot.failure
+    are = "GPU is" if len(idle) == 1 else "GPUs are"
+    return Finding(
+        code="SL108",
+        severity="warning",
+        summary=f"{len(idle)} NVIDIA {are} on the PCI bus and no driver answers",
+        because=(f"{failure.call}: {failure.text}",) if failure else (),
+        remedy="have an admin load the driver (modprobe nvidia) or install it, if the GPUs are to be used",
+        where="; ".join(f"GPU {gpu.address}" for gpu in idle),
+    )
+
+
 def _broken_gpu(gpu: Gpu, failure: Failure, *, severe: bool) -> Finding:
+    matter = "may not be used" if failure.code == nvml.NO_PERMISSION else "does not answer"
     return Finding(
         code="SL108",
         severity="error" if severe else "warning",
-        summary=f"GPU {gpu.index} does not answer: {failure.text}",
+        summary=f"GPU {gpu.index} {matter}: {failure.text}",
         because=(f"{failure.call} returned error {failure.code}",),
         remedy=REMEDIES.get(failure.code, "see `dmesg | grep NVRM`").replace("INDEX", str(gpu.index)),
         where=str(gpu),

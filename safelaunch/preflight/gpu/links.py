@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok
+from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.gpu.look import (
+    NO_GPU,
     Fault,
     could_not_look,
     each_gpu,
@@ -16,12 +18,11 @@ from safelaunch.preflight.gpu.look import (
     not_asked,
     numbers,
     prevented,
-    reason,
 )
+from safelaunch.preflight.gpu.pairs import Peers, between, gpus_of
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Fabric, Gpu, Pair
 from safelaunch.preflight.machine.sizes import plural
-from safelaunch.preflight.machine.topology import nvlinks
 
 # nvmlGpuP2PStatus_t of nvml.h.
 P2P_STATUS = {
@@ -44,6 +45,12 @@ HEALTH = {
     4: "unhealthy routes",
     6: "recovery from an access timeout under way",
 }
+# Models whose NVLinks lead to a bridge between two boards, which is bought separately.
+BRIDGED = re.compile(r"GeForce|RTX|Quadro|TITAN|PCIe| NVL\b|\bA[34]0\b", re.IGNORECASE)
+ALL_DOWN = (
+    "have an admin restart nvidia-fabricmanager, or reset the GPUs; if the links stay down, see `nvidia-smi nvlink -s`"
+)
+
 CONFIGURATION_SHIFT, CONFIGURED = 8, (0, 1)  # not supported, or nothing wrong
 
 
@@ -86,17 +93,20 @@ def nvlink(host: Host) -> Iterator[Finding]:
     How it is concluded: nvmlDeviceGetNvLinkState of every link that the GPU has. GPUs of one node that differ are an
     error (NVIDIA Health Validation: CRITICAL; nvidia-resiliency-ext: any link down). There is no fixed count: H100 NVL
     has 12 of 18 links by design, and bridges join some GPUs of a workstation only. A GPU without any active link is at
-    fault where its peers are connected to switches. `gpu_nvlinks` in [preflight.thresholds] says how many there must
-    be; fewer on all GPUs are a warning then.
+    fault where its peers are connected to switches. Where GPUs have NVLinks and none of them is active, it is a warning
+    for a job of several GPUs; a note for models that have NVLink over a bridge only, which is often left out (GeForce,
+    RTX, PCIe boards; by the name of the model, an estimate). `gpu_nvlinks` in [preflight.thresholds] says how many
+    there must be; fewer on all GPUs are a warning then.
 
     What to do: an admin resets the GPU, restarts nvidia-fabricmanager or reboots; if the link stays down the GPU, its
-    baseboard or its bridge has to be replaced.
+    baseboard or its bridge has to be replaced. Where the boards have no bridge there is nothing to do.
     """
     everyone = host.nvml().read
     most = max((gpu.active_links for gpu in everyone), default=0)
     switches = any(link.kind == "switch" for gpu in everyone for link in gpu.links)
     asked = host.threshold("gpu_nvlinks")
     remedy = "have an admin reset the GPU or reboot; if the link stays down, have the hardware replaced"
+    several = sum(bool(gpu.links) for gpu in gpus_in_use(host)) > 1
 
     def judge(gpu: Gpu) -> Iterator[Fault]:
         now, there = gpu.active_links, len(gpu.links)
@@ -105,9 +115,24 @@ def nvlink(host: Host) -> Iterator[Finding]:
             yield Fault("error", f"{plural(there - now, 'NVLink')} down", because, remedy)
         elif now < asked:
             yield Fault("warning", f"{now} of {asked:g} NVLinks", ("the profile asks for more (gpu_nvlinks)",), remedy)
+        elif there and not most and several:
+            bridged = BRIDGED.search(gpu.name)
+            because = ("no GPU of this node has an active NVLink" + (": is there a bridge?" if bridged else ""),)
+            yield Fault(
+                "note" if bridged else "warning",
+                f"all {there} NVLinks are down",
+                because,
+                "nothing, where no bridge is meant to be there" if bridged else ALL_DOWN,
+            )
 
-    fine = f"{most} NVLinks are active on each GPU" if switches else "no NVLink is down"
-    yield from each_gpu(host, "SL124", "NVLink", ("links",), judge, fine if most else "no NVLink is in use")
+    counts = {(gpu.active_links, len(gpu.links)) for gpu in gpus_in_use(host) if gpu.links}
+    (alike,) = counts if len(counts) == 1 else (None,)
+    fine = "no NVLink is down that is up on other GPUs"
+    if alike and switches:
+        fine = f"{alike[0]} of {alike[1]} NVLinks are active on each GPU"
+    yield from each_gpu(
+        host, "SL124", "NVLink", ("links",), judge, fine, "" if most else "no NVLink is active, and one GPU needs none"
+    )
 
 
 def p2p(host: Host) -> Iterator[Finding]:
@@ -126,42 +151,55 @@ def p2p(host: Host) -> Iterator[Finding]:
     if stop:
         yield stop
         return
-    gpus = {gpu.index: gpu for gpu in gpus_in_use(host) if not _fabric_faults(gpu.fabric)}
-    pairs = {(pair.a, pair.b): pair for pair in host.nvml().pairs}
-    linked = [
-        (a, b, pairs.get((a.index, b.index), Pair(a.index, b.index)))
-        for a, b in combinations(gpus.values(), 2)
-        if nvlinks(a, b)
-    ]
-    barred = {reason(entry): (a, b) for a, b, pair in linked for entry in pair.unread if entry.reading == "p2p"}
-    broken = [(a, b, pair.p2p) for a, b, pair in linked if pair.p2p]
+    gpus = [gpu for gpu in gpus_in_use(host) if not _fabric_faults(gpu.fabric)]
+    known = {(pair.a, pair.b): pair for pair in host.nvml().pairs}
+    pairs = [Peers(a, b, known.get((a.index, b.index), Pair(a.index, b.index))) for a, b in combinations(gpus, 2)]
+    linked = [pair for pair in pairs if pair.linked]
+    barred: dict[str, list[Peers]] = {}
+    for pair in pairs:
+        why = pair.why_unknown
+        if why:
+            barred.setdefault(why, []).append(pair)
+    broken = [pair for pair in linked if pair.status.p2p]
     if broken:
         yield _no_access(broken, everywhere=len(broken) == len(linked))
     for why, those in barred.items():
-        yield could_not_look("SL125", f"peer-to-peer access of {numbers(those)} not looked at", those, why)
+        concerned = gpus_of(those)
+        summary = f"peer-to-peer access of {numbers(concerned)} not looked at"
+        yield could_not_look("SL125", summary, concerned, why, between(those))
     if not host.nvml().answers:
         yield not_asked("SL125", "peer-to-peer access")
     elif not (broken or barred):
-        yield ok("SL125", "GPUs reach one another over NVLink" if linked else "no two GPUs of the job share an NVLink")
+        yield _reached(linked) if linked else skipped("SL125", _nothing(host, gpus))
 
 
-def _no_access(broken: list[tuple[Gpu, Gpu, int]], *, everywhere: bool) -> Finding:
-    those = {gpu.index: gpu for a, b, _ in broken for gpu in (a, b)}
-    common = [gpu for gpu in those.values() if all(gpu in pair[:2] for pair in broken)]
-    words = sorted({P2P_STATUS.get(status, f"status {status}") for _, _, status in broken})
-    because = [f"peer-to-peer over NVLink: {', '.join(words)}"]
-    because.append("between " + ", ".join(f"{a.index} and {b.index}" for a, b, _ in broken[:8]))
-    if len(broken) > 8:
-        because[-1] += f" and {plural(len(broken) - 8, 'more pair')}"
-    # One GPU that no other one reaches is the culprit; with two GPUs there is no telling.
-    guilty = common if len(common) == 1 else list(those.values())
+def _nothing(host: Host, gpus: Sequence[Gpu]) -> str:
+    used = gpus_in_use(host)
+    if len(used) < 2:
+        return "one GPU, which has no peers" if used else NO_GPU
+    return "no two GPUs of the job share an NVLink" if len(gpus) > 1 else "the fabric has not taken up the GPUs (SL126)"
+
+
+def _reached(linked: Sequence[Peers]) -> Finding:
+    unknown = [pair for pair in linked if pair.unsupported]
+    if len(unknown) == len(linked):
+        return skipped("SL125", f"peer-to-peer access: not supported by {numbers(gpus_of(linked))}")
+    without = f" (not supported {between(unknown)})" if unknown else ""
+    return ok("SL125", f"GPUs reach one another over NVLink{without}")
+
+
+def _no_access(broken: Sequence[Peers], *, everywhere: bool) -> Finding:
+    those = gpus_of(broken)
+    common = [gpu for gpu in those if all(gpu in (pair.a, pair.b) for pair in broken)]
+    words = sorted({P2P_STATUS.get(pair.status.p2p or 0, f"status {pair.status.p2p}") for pair in broken})
     return finding(
         "SL125",
-        sorted(guilty, key=lambda gpu: gpu.index),
+        # One GPU that no other one reaches is the culprit; with two GPUs there is no telling.
+        common if len(common) == 1 else those,
         Fault(
             "error" if everywhere else "warning",
             "no access to the memory of other GPUs in spite of NVLink",
-            tuple(because),
+            (f"peer-to-peer over NVLink: {', '.join(words)}", between(broken)),
             "have an admin restart nvidia-fabricmanager, or reboot the node",
         ),
     )
@@ -188,8 +226,8 @@ def fabric(host: Host) -> Iterator[Finding]:
             yield Fault("error", "not ready in the NVLink fabric", faults, remedy)
 
     used = any(gpu.fabric and gpu.fabric.state for gpu in gpus_in_use(host)) if host.nvml().read else False
-    fine = "the NVLink fabric is ready" if used else "no NVLink fabric here"
-    yield from each_gpu(host, "SL126", "the NVLink fabric", ("fabric",), judge, fine)
+    nothing = "" if used else "no NVLink fabric here"
+    yield from each_gpu(host, "SL126", "the NVLink fabric", ("fabric",), judge, "the NVLink fabric is ready", nothing)
 
 
 def _fabric_faults(found: Fabric | None) -> tuple[str, ...]:

@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from safelaunch.model import Finding, Severity
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Gpu, Snapshot, Unread
 from safelaunch.preflight.machine.visible import visible_gpus
 
 NOT_USED = "the job does not use GPUs"
+NO_GPU = "no GPU to look at"
+
+# The fields of Gpu from which a check concludes, or how they follow from what a GPU supports.
+Readings = Sequence[str] | Callable[[Gpu], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def gpus_in_use(host: Host) -> tuple[Gpu, ...]:
 def prevented(host: Host, code: str, what: str) -> Finding | None:
     """Why a check has nothing to look at: the job needs no GPU, or the driver does not answer."""
     if not needs_gpu(host):
-        return ok(code, NOT_USED)
+        return skipped(code, NOT_USED)
     if not host.nvml().answers and not host.nvml().read:
         return not_asked(code, what)
     return None
@@ -59,9 +63,10 @@ def each_gpu(
     host: Host,
     code: str,
     what: str,
-    readings: Sequence[str],
+    readings: Readings,
     judge: Callable[[Gpu], Iterable[Fault]],
     fine: str,
+    nothing: str = "",
 ) -> Iterator[Finding]:
     """Look at every GPU that a rank will take.
 
@@ -69,34 +74,50 @@ def each_gpu(
         host: the machine and the job.
         code: of the findings.
         what: the thing looked at, such as `ECC errors`.
-        readings: the fields of Gpu that are needed. A GPU that gives none of them does not support the thing; one that
-            refuses any of them for another reason could not be looked at.
+        readings: the fields of Gpu that are needed. A GPU that does not have one of them does not support the thing;
+            one that refuses one for another reason could not be looked at.
         judge: what is wrong with a GPU. Single readings may be missing.
         fine: what is said when nothing is wrong.
+        nothing: what is said instead where there was nothing to look at; empty where there was.
     """
     stop = prevented(host, code, what)
     if stop:
         yield stop
         return
-    found: list[tuple[Gpu, Fault]] = []
-    refused: dict[str, list[Gpu]] = {}
-    without: dict[str, list[Gpu]] = {}
-    gpus = gpus_in_use(host)
-    for gpu in gpus:
-        missing = [entry for entry in map(gpu.why_unread, readings) if entry]
-        barred = [entry for entry in missing if not entry.unsupported]
-        if barred:
-            refused.setdefault(reason(barred[0]), []).append(gpu)
-        elif len(missing) == len(readings):
-            without.setdefault(missing[0].text, []).append(gpu)
-        found += [(gpu, fault) for fault in judge(gpu)]
+    found = [(gpu, fault) for gpu in gpus_in_use(host) for fault in judge(gpu)]
     yield from grouped(code, found)
+    yield from conclude(host, code, what, readings, fine, nothing, found=bool(found))
+
+
+def conclude(
+    host: Host, code: str, what: str, readings: Readings, fine: str, nothing: str = "", *, found: bool
+) -> Iterator[Finding]:
+    """What is said of the GPUs of the job beside the faults: which of them could not be looked at, or that all is well.
+    The arguments are those of `each_gpu`; `found` says that there are faults."""
+    gpus = gpus_in_use(host)
+    refused, without = unread(gpus, readings)
     for why, those in refused.items():
         yield could_not_look(code, f"{what} of {numbers(those)} not looked at", those, why)
     if not host.nvml().answers:
         yield not_asked(code, what)
     elif not found and not refused:
-        yield ok(code, _all_well(gpus, without, what, fine))
+        yield _all_well(code, gpus, without, what, fine, nothing)
+
+
+def unread(gpus: Sequence[Gpu], readings: Readings) -> tuple[dict[str, list[Gpu]], dict[str, list[Gpu]]]:
+    """The GPUs that could not be looked at, and those that do not support it, each by the reason."""
+    refused: dict[str, list[Gpu]] = {}
+    without: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        needed = readings(gpu) if callable(readings) else readings
+        missing = [entry for entry in map(gpu.why_unread, needed) if entry]
+        barred = [entry for entry in missing if not entry.unsupported]
+        if barred:
+            refused.setdefault(reason(barred[0]), []).append(gpu)
+        elif missing:
+            text = missing[0].text if len(missing) == len(needed) else reason(missing[0])
+            without.setdefault(text, []).append(gpu)
+    return refused, without
 
 
 def reason(entry: Unread) -> str:
@@ -147,13 +168,15 @@ def spans(values: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _all_well(gpus: Sequence[Gpu], without: Mapping[str, Sequence[Gpu]], what: str, fine: str) -> str:
+def _all_well(
+    code: str, gpus: Sequence[Gpu], without: Mapping[str, Sequence[Gpu]], what: str, fine: str, nothing: str
+) -> Finding:
     if not gpus:
-        return "no GPU to look at"
+        return skipped(code, NO_GPU)
     those = [gpu for group in without.values() for gpu in group]
-    if not those:
-        return fine
     why = ", ".join(without)
     if len(those) == len(gpus):
-        return f"{what}: not supported by {numbers(gpus)} ({why})"
-    return f"{fine} ({numbers(those)}: {why})"
+        return skipped(code, f"{what}: not supported by {numbers(gpus)} ({why})")
+    if nothing:
+        return skipped(code, nothing)
+    return ok(code, f"{fine} ({numbers(those)}, not looked at: {why})" if those else fine)

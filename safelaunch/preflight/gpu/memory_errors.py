@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.gpu.look import Fault, each_gpu
+from safelaunch.preflight.gpu.look import Fault, each_gpu, gpus_in_use
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Gpu
 
 RESET = "have an admin reset the GPU (nvidia-smi --gpu-reset -i INDEX) or reboot the node"
+COUNTERS = {"ecc_volatile": "since the driver was loaded", "ecc_sram": "of SRAM"}
 REPLACE = "have an admin take the node out of service and the GPU replaced (RMA)"
 
 
@@ -59,14 +60,18 @@ def ecc_errors(host: Host) -> Iterator[Finding]:
             because = (f"{gpu.ecc_sram} uncorrectable errors of SRAM in its life",)
             yield Fault("warning", "its on-chip memory wears out", because, REPLACE)
 
-    yield from each_gpu(
-        host,
-        "SL118",
-        "ECC errors",
-        ("ecc_volatile", "ecc_aggregate", "ecc_sram"),
-        judge,
-        "no uncorrectable memory errors",
-    )
+    counted = [name for name in COUNTERS if any(_counts(gpu, name) for gpu in gpus_in_use(host))]
+    if len(counted) == 1:
+        (other,) = (words for name, words in COUNTERS.items() if name not in counted)
+        fine = f"no uncorrectable memory errors {COUNTERS[counted[0]]}; those {other} are not counted by these GPUs"
+    else:
+        fine = "no uncorrectable memory errors"
+    yield from each_gpu(host, "SL118", "ECC errors", counted or tuple(COUNTERS), judge, fine)
+
+
+def _counts(gpu: Gpu, counter: str) -> bool:
+    why = gpu.why_unread(counter)
+    return not (why and why.unsupported)
 
 
 def row_remap(host: Host) -> Iterator[Finding]:

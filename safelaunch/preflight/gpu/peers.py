@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
-from safelaunch.model import Finding
-from safelaunch.preflight.check import ok
-from safelaunch.preflight.gpu.look import Fault, gpus_in_use, grouped, not_asked, prevented
+from safelaunch.model import Finding, Severity
+from safelaunch.preflight.gpu.look import Fault, conclude, gpus_in_use, grouped, numbers, prevented
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Gpu
-from safelaunch.preflight.machine.sizes import size
+from safelaunch.preflight.machine.sizes import plural, size
 
-K = TypeVar("K")
-
-REMEDY = "choose GPUs that are alike (CUDA_VISIBLE_DEVICES), or have an admin look at this one"
+REMEDY = "choose GPUs that are alike (CUDA_VISIBLE_DEVICES), or have an admin look at the odd one"
 
 
 def alike(host: Host) -> Iterator[Finding]:
@@ -25,7 +21,8 @@ def alike(host: Host) -> Iterator[Finding]:
     is a wrong or a broken part.
 
     How it is concluded: model, memory, the PCIe width a GPU is made for and its number of NVLinks are compared between
-    the GPUs of the job, and the ones that differ from most are named (a warning). Memory may differ by 2 %, for what
+    the GPUs of the job, and the ones that differ from most are named (a warning); all of them where there are not more
+    of one kind than of all others together, such as two that differ. Memory may differ by 2 %, for what
     the driver keeps (an estimate; `gpu_memory_difference` in [preflight.thresholds]), and is compared between GPUs with
     the same ECC mode only, which costs memory on some models. On systems with NVSwitch, where all GPUs are attached in
     the same way, a different PCIe path or no NUMA node is a note. No absolute numbers are asked for.
@@ -36,67 +33,77 @@ def alike(host: Host) -> Iterator[Finding]:
     if stop:
         yield stop
         return
-    gpus = gpus_in_use(host)
+    gpus = [gpu for gpu in gpus_in_use(host) if not gpu.why_unread("name")]
     found = list(_differences(host, gpus))
     yield from grouped("SL127", found)
-    if not host.nvml().answers:
-        yield not_asked("SL127", "whether the GPUs are alike")
-    elif not found:
-        yield ok("SL127", "one GPU, nothing to compare" if len(gpus) == 1 else "the GPUs are alike")
+    nothing = "one GPU, nothing to compare" if len(gpus) < 2 else ""
+    if nothing and len(gpus_in_use(host)) > 1:
+        nothing = "the GPUs do not tell their models"
+    yield from conclude(host, "SL127", "the model", ("name",), "the GPUs are alike", nothing, found=bool(found))
 
 
 def _differences(host: Host, gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, Fault]]:
-    models = list(_odd(gpus, lambda gpu: gpu.name))
-    for gpu, usual in models:
-        yield gpu, _fault(f"it is a {gpu.name}", f"most others are {usual}")
-    same = [gpu for gpu in gpus if gpu not in [odd for odd, _ in models]]
+    yield from _compared(gpus, lambda gpu: gpu.name)
+    # What else differs between models is no news.
+    model = Counter(gpu.name for gpu in gpus).most_common(1)[0][0] if gpus else ""
+    same = [gpu for gpu in gpus if gpu.name == model]
     for ecc in {gpu.ecc for gpu in same}:
-        yield from _memory(host, [gpu for gpu in same if gpu.ecc == ecc and gpu.memory_total])
-    for gpu, lanes in _odd([gpu for gpu in same if gpu.pcie_width_max], lambda gpu: gpu.pcie_width_max):
-        yield gpu, _fault(f"it is made for PCIe x{gpu.pcie_width_max}", f"most others for x{lanes}")
-    for gpu, links in _odd([gpu for gpu in same if not gpu.why_unread("links")], lambda gpu: len(gpu.links)):
-        yield gpu, _fault(f"it has {len(gpu.links)} NVLinks", f"most others {links}")
+        having = [gpu for gpu in same if gpu.ecc == ecc and gpu.memory_total]
+        yield from _compared(having, _memory(host, having))
+    yield from _compared(
+        [gpu for gpu in same if gpu.pcie_width_max], lambda gpu: f"made for PCIe x{gpu.pcie_width_max}"
+    )
+    with_links = [gpu for gpu in same if not gpu.why_unread("links")]
+    yield from _compared(with_links, lambda gpu: plural(len(gpu.links), "NVLink"))
     if any(link.kind == "switch" for gpu in same for link in gpu.links):
-        yield from _places(host, same)
+        yield from _compared([gpu for gpu in same if not gpu.why_unread("address")], _place(host), "note")
 
 
-def _memory(host: Host, gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, Fault]]:
+def _memory(host: Host, gpus: Sequence[Gpu]) -> Callable[[Gpu], str]:
+    """The memory of a GPU in words; of all that are close to the middle one the same."""
     usual = sorted(gpu.memory_total for gpu in gpus)[len(gpus) // 2] if gpus else 0
-    for gpu in gpus:
-        if abs(gpu.memory_total - usual) > host.threshold("gpu_memory_difference") * usual:
-            yield gpu, _fault(f"it has {size(gpu.memory_total)} of memory", f"most others {size(usual)}")
+
+    def words(gpu: Gpu) -> str:
+        close = abs(gpu.memory_total - usual) <= host.threshold("gpu_memory_difference") * usual
+        return f"{size(usual if close else gpu.memory_total)} of memory"
+
+    return words
 
 
-def _places(host: Host, gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, Fault]]:
-    """GPUs whose place on the PCI bus is of another kind."""
+def _place(host: Host) -> Callable[[Gpu], str]:
+    """The kind of place that a GPU has on the PCI bus, in words."""
     topology = host.topology()
-    places = {gpu.index: topology.device(f"GPU{gpu.index}") if topology else None for gpu in gpus}
 
-    def pattern(gpu: Gpu) -> tuple[int, bool]:
-        place = places[gpu.index]
-        return (len(place.pci_path), place.numa_node is not None) if place else (0, False)
+    def words(gpu: Gpu) -> str:
+        place = topology.device(f"GPU{gpu.index}") if topology else None
+        steps = plural(len(place.pci_path), "step") if place else "unknown steps"
+        return f"{steps} down the PCI bus{'' if place and place.numa_node is not None else ' without a NUMA node'}"
 
-    for gpu, (usual, near) in _odd(gpus, pattern):
-        depth, has_node = pattern(gpu)
-        mine = [f"{depth} steps down the PCI bus" if depth != usual else "", "" if has_node else "no NUMA node"]
-        others = [f"{usual} steps" if depth != usual else "", "" if near == has_node else "a NUMA node"]
-        because = (f"it has {_words(mine)}", f"most others have {_words(others)}")
-        yield gpu, Fault("note", "attached differently from the other GPUs", because)
+    return words
 
 
-def _words(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, parts)) or "none"
-
-
-def _odd(gpus: Sequence[Gpu], key: Callable[[Gpu], K]) -> Iterator[tuple[Gpu, K]]:
-    """The GPUs whose value is not the usual one, and the usual one."""
-    if not gpus:
-        return
-    usual = Counter(map(key, gpus)).most_common(1)[0][0]
+def _compared(
+    gpus: Sequence[Gpu], words: Callable[[Gpu], str], severity: Severity = "warning"
+) -> Iterator[tuple[Gpu, Fault]]:
+    """The GPUs of which something else is said than of most; all where there is no majority that could be right."""
+    groups: dict[str, list[Gpu]] = {}
     for gpu in gpus:
-        if key(gpu) != usual:
-            yield gpu, usual
-
-
-def _fault(what: str, usual: str) -> Fault:
-    return Fault("warning", "not like the other GPUs", (f"{what}, {usual}",), REMEDY)
+        groups.setdefault(words(gpu), []).append(gpu)
+    if len(groups) < 2:
+        return
+    remedy = REMEDY if severity == "warning" else ""
+    usual, most = max(groups.items(), key=lambda group: len(group[1]))
+    if 2 * len(most) <= len(gpus):
+        fault = Fault(
+            severity,
+            "not like one another",
+            tuple(f"{numbers(group)}: {said}" for said, group in groups.items()),
+            remedy,
+        )
+        yield from ((gpu, fault) for gpu in gpus)
+        return
+    others = "all others" if len(most) == len(gpus) - 1 else "most others"
+    for said, group in groups.items():
+        if said != usual:
+            fault = Fault(severity, "not like the other GPUs", (f"{said}; {others}: {usual}",), remedy)
+            yield from ((gpu, fault) for gpu in group)

@@ -26,6 +26,7 @@ from safelaunch.preflight.machine.child import REAP_S, Children, Ended
 from safelaunch.preflight.machine.processes import Process
 from safelaunch.preflight.machine.root import Root
 from safelaunch.preflight.machine.storage import Storage, Volume
+from safelaunch.preflight.machine.within import within
 from safelaunch.thresholds import THRESHOLDS
 
 # How long the health check of NVIDIA/nvidia-resiliency-ext (shared_utils/health_check.py) waits for a directory.
@@ -186,12 +187,12 @@ class Host:
 
         Raises TimeoutError at the deadline, and socket.gaierror when the resolver says no.
         """
-        found = _within(deadline_s, lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
+        found = within(deadline_s, lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
         return tuple(Address(int(family), str(address[0])) for family, _, _, _, address in found)
 
     def canonical_name(self, deadline_s: float) -> str:
         """`socket.getfqdn()`, which looks the own address up in reverse. Raises TimeoutError at the deadline."""
-        return _within(deadline_s, socket.getfqdn)
+        return within(deadline_s, socket.getfqdn)
 
     def bind(self, family: int, ip: str, port: int) -> None:
         """Bind a TCP socket as torch's store does and close it again. Raises OSError when that fails."""
@@ -272,7 +273,8 @@ class Host:
         """What NVML says; asked once, in a child, whoever asks first."""
         with self._nvml_lock:
             if "snapshot" not in self._nvml:
-                deadline_s = self.threshold("nvml_deadline")
+                left = self.until - time.monotonic() - REAP_S
+                deadline_s = round(max(1.0, min(self.threshold("nvml_deadline"), left)), 1)
                 try:
                     ended = self.run_probe("machine/nvml_probe", deadline_s=deadline_s)
                     self._nvml["snapshot"] = nvml.from_probe(ended, deadline_s)
@@ -284,7 +286,7 @@ class Host:
         """PCI address and UUID of the GPUs that the kernel module knows, also of those it has lost; empty when it does
         not say in time."""
         try:
-            return _within(DRIVER_FILES_DEADLINE_S, lambda: driver_files.gpus(self.root))
+            return within(DRIVER_FILES_DEADLINE_S, lambda: driver_files.gpus(self.root))
         except (OSError, TimeoutError):
             return {}
 
@@ -330,24 +332,3 @@ class Shared:
 
 def _finite(limit: int) -> int:
     return limit if limit != resource.RLIM_INFINITY else 2**63 - 1
-
-
-def _within(deadline_s: float, call: Callable[[], T]) -> T:
-    """The result of a call that cannot be interrupted, or TimeoutError; the call then goes on in its thread."""
-    outcome: list[T] = []
-    errors: list[Exception] = []
-
-    def work() -> None:
-        try:
-            outcome.append(call())
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="preflight-resolve", daemon=True)
-    thread.start()
-    thread.join(deadline_s)
-    if errors:
-        raise errors[0]
-    if not outcome:
-        raise TimeoutError(f"no answer within {deadline_s:g} s")
-    return outcome[0]

@@ -82,16 +82,16 @@ def _named(port: Port, entry: str, whole: bool) -> bool:
 def _port(root: Root, device: str, number: int) -> Port:
     folder = f"{DEVICES}/{device}"
     here = f"{folder}/ports/{number}"
-    link_layer = _text(root, f"{here}/link_layer")
-    physical = _word(_text(root, f"{here}/phys_state"))
+    link_layer = root.text(f"{here}/link_layer")
+    physical = _word(root.text(f"{here}/phys_state"))
     return Port(
         device,
         number,
-        state=_word(_text(root, f"{here}/state")),
+        state=_word(root.text(f"{here}/state")),
         physical=physical,
-        rate=_rate(_text(root, f"{here}/rate")),
+        rate=_rate(root.text(f"{here}/rate")),
         link_layer=link_layer,
-        model=_text(root, f"{folder}/board_id") or _text(root, f"{folder}/hca_type"),
+        model=root.text(f"{folder}/board_id") or root.text(f"{folder}/hca_type"),
         pci=_pci(root, folder),
         virtual=root.exists(f"{folder}/device/physfn"),
         enabled=_switched_on(root, folder) if link_layer == "Ethernet" else physical != "Disabled",
@@ -101,7 +101,7 @@ def _port(root: Root, device: str, number: int) -> Port:
 def _switched_on(root: Root, folder: str) -> bool:
     """Whether an Ethernet port's interface is on. A container does not see the interfaces of others: those are not
     for it to judge."""
-    flags = [_text(root, f"{folder}/device/net/{name}/flags") for name in root.names(f"{folder}/device/net")]
+    flags = [root.text(f"{folder}/device/net/{name}/flags") for name in root.names(f"{folder}/device/net")]
     return any(int(text, 16) & IFF_UP for text in flags if re.fullmatch("0x[0-9a-fA-F]+", text))
 
 
@@ -122,13 +122,6 @@ def _rate(text: str) -> float:
     """`400 Gb/sec (4X NDR)` -> 400.0."""
     found = re.match(r"[0-9.]+", text)
     return float(found[0]) if found else 0.0
-
-
-def _text(root: Root, path: str) -> str:
-    try:
-        return root.read(path).strip()
-    except OSError:
-        return ""
 
 
 def _numbers(root: Root, device: str) -> Iterator[int]:

@@ -37,9 +37,14 @@ class Log:
 def read(root: Root, run: Callable[[tuple[str, ...], float], Ended]) -> Log:
     """The kernel's messages since boot, as far as they are kept."""
     try:
-        return Log(_parse(root.read_available(KMSG)))
+        messages = _parse(root.read_available(KMSG))
     except OSError as error:
         reason = f"{KMSG}: {error.strerror}"
+    else:
+        if messages:
+            return Log(messages)
+        # The kernel always has something to tell: containers put /dev/null or a console in its place.
+        reason = f"{KMSG}: it holds no messages of the kernel"
     for command in COMMANDS:
         try:
             ended = run(command, DEADLINE_S)

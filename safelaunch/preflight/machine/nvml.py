@@ -14,6 +14,7 @@ from safelaunch.preflight.machine.child import Ended
 # nvmlReturn_t of NVIDIA's nvml.h.
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
+NO_PERMISSION = 4
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
@@ -94,8 +95,11 @@ class Fabric:
 class Gpu:
     """One GPU. Memory is in bytes, temperatures are in degrees Celsius, `address` is its PCI address as sysfs has it.
 
-    A reading that is not there is None (or empty), and `unread` says why. After a failure all readings are missing.
-    Modes and counters are passed on as nvml.h has them; ECC counters are of uncorrectable errors.
+    A reading that is not there is None (or empty), and `unread` says why; under `link_ends` it says so of what its
+    active links lead to. After a failure all readings are missing.
+    Modes and counters are passed on as nvml.h has them; ECC counters are of uncorrectable errors. `display` says that a
+    desktop has memory of it, with or without a monitor; `clock_reasons` are those of two looks, where the first had one
+    that holds the clocks back.
     """
 
     index: int
@@ -105,6 +109,7 @@ class Gpu:
     memory_used: int = 0
     mig: bool = False
     processes: tuple[GpuProcess, ...] = ()
+    display: bool | None = None
     failure: Failure | None = None
     address: str = ""
     unread: tuple[Unread, ...] = ()
@@ -115,7 +120,6 @@ class Gpu:
     ecc: bool | None = None
     ecc_pending: bool | None = None
     ecc_volatile: int | None = None
-    ecc_aggregate: int | None = None
     ecc_sram: int | None = None
     remapped: Remapped | None = None
     clock_reasons: int | None = None
@@ -124,8 +128,6 @@ class Gpu:
     margin: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
-    pcie_generation: int | None = None
-    pcie_generation_max: int | None = None
     links: tuple[Link, ...] = ()
     fabric: Fabric | None = None
 
@@ -155,7 +157,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All of NVML at one moment. `failure` is set when NVML did not start. `stuck_in` names the call that had not
+    """All of NVML at one moment. `failure` is set when NVML did not start; `driver` is empty where the version is not
+    told. `stuck_in` names the call that had not
     returned after `waited_s` seconds and `stuck_gpus` its GPU, or two: of the GPUs, the first `asked` have their
     readings, those behind them a name only. `unknown` says why the probe itself failed."""
 
@@ -185,7 +188,8 @@ class Snapshot:
 
 
 def from_probe(ended: Ended, waited_s: float = 0.0) -> Snapshot:
-    """Read what the probe printed. Of one that did not finish, keep what it had read, and say where it was."""
+    """Read what the probe printed; of a GPU that came twice the later counts. Of a probe that did not finish, keep
+    what it had read, and say where it was."""
     known: dict[str, Any] = {"gpus": [], "pairs": []}
     asked, complete = 0, False
     for line in _lines(ended.stdout):

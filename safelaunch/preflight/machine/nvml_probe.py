@@ -14,7 +14,8 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -28,6 +29,10 @@ UNCORRECTABLE, VOLATILE, AGGREGATE, SRAM = 1, 0, 1, 7  # kinds of ECC counters
 SENSOR, SLOWDOWN = 0, 1  # the temperature of the chip, and the threshold at which its clocks are lowered
 P2P_NVLINK = 2  # nvmlGpuP2PCapsIndex_t
 LINK_KINDS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t
+# Clock event reasons that hold the clocks back: those of clock_reasons.REASONS. Power is drawn in jolts, and what shows
+# once may be over in the next moment.
+HELD_BACK = 0x40 | 0x80 | 0x20 | 0x08
+BETWEEN_LOOKS_S = 0.3
 MOST_LINKS = 64  # ends the loop for a driver that never says that a link does not exist
 
 
@@ -45,10 +50,14 @@ class Calls:
     def __init__(self, pynvml: Any) -> None:
         self.pynvml = pynvml
         self.current = ""
+        # What pynvml raises, in place of an NVMLError, for a driver that is older than the function that it calls.
+        self._too_new: tuple[type[Exception], ...] = tuple(
+            filter(None, [getattr(pynvml, "NVMLLibraryMismatchError", None)])
+        )
 
     def __call__(self, function: str, *arguments: Any, about: str = "") -> Any:
         """The result of a call. Raises NVMLError for a GPU that is lost or wants a reset, and before there is a GPU
-        to speak of, else Unanswered."""
+        to speak of, else Unanswered: for a function that is not there at all in any case."""
         self.current = f"{function} of {about}" if about else function
         found = getattr(self.pynvml, function, None)
         if found is None:
@@ -60,6 +69,8 @@ class Calls:
             if not about or error.value in (GPU_IS_LOST, RESET_REQUIRED):
                 raise
             raise Unanswered(self.current, error.value, str(error)) from None
+        except self._too_new:
+            raise Unanswered(self.current, FUNCTION_NOT_FOUND, "the driver is too old for it") from None
 
     def failure(self, error: Any) -> dict[str, Any]:
         """The error of the latest call."""
@@ -92,14 +103,15 @@ class Readings:
             value = read()
         except Unanswered as error:
             for name in fields:
-                self._missing(name, error)
+                self.miss(name, error)
             return False
         parts = [value] if len(fields) == 1 else value
         self.known.update(zip(fields, map(kind, parts), strict=True))
         self.known["unread"] = [entry for entry in self.known["unread"] if entry["reading"] not in fields]
         return True
 
-    def _missing(self, name: str, error: Unanswered) -> None:
+    def miss(self, name: str, error: Unanswered) -> None:
+        """Keep the reason why there is no such reading."""
         entry = {"reading": name, "call": error.call, "code": error.code, "text": str(error)}
         # Where a second function was tried, the reason of the first one is the better one.
         if not any(other["reading"] == name for other in self.known["unread"]):
@@ -118,12 +130,11 @@ def main() -> None:
     call = Calls(pynvml)
     try:
         call("nvmlInit")
-        driver = call("nvmlSystemGetDriverVersion")
+        _print({"driver": _version(call)})
         count = call("nvmlDeviceGetCount")
-    except pynvml.NVMLError as error:
+    except (pynvml.NVMLError, Unanswered) as error:
         _print({"failure": call.failure(error), "complete": True})
         return
-    _print({"driver": driver})
     handles: dict[int, Any] = {}
     gpus = []
     for index in range(count):
@@ -137,6 +148,8 @@ def main() -> None:
     for place, a in enumerate(alive):
         for b in alive[place + 1 :]:
             _print({"pair": _pair(call, a, b, handles[a], handles[b])})
+    for gpu in _second_look(call, gpus, handles):
+        _print({"gpu": gpu})
     _print({"complete": True})
 
 
@@ -144,59 +157,90 @@ def _print(line: dict[str, Any]) -> None:
     print(json.dumps(line), flush=True)
 
 
+def _version(call: Calls) -> str:
+    """The version of the driver; empty where it does not tell, which is no reason not to use it."""
+    try:
+        return str(call("nvmlSystemGetDriverVersion"))
+    except (call.pynvml.NVMLError, Unanswered):
+        return ""
+
+
 def _identity(call: Calls, index: int, handles: dict[int, Any]) -> dict[str, Any]:
-    known: dict[str, Any] = {"index": index}
+    """Who a GPU is. It can be used without a name, but not without a handle."""
     about = f"GPU {index}"
     try:
         handles[index] = call("nvmlDeviceGetHandleByIndex", index, about=about)
-        known["uuid"] = call("nvmlDeviceGetUUID", handles[index], about=about)
-        known["name"] = call("nvmlDeviceGetName", handles[index], about=about)
-        known["address"] = _address(call("nvmlDeviceGetPciInfo", handles[index], about=about))
     except (call.pynvml.NVMLError, Unanswered) as error:
-        known["failure"] = call.failure(error)
-    return known
+        return {"index": index, "failure": call.failure(error)}
+    readings = Readings(call, about, handles[index])
+    try:
+        readings.take("uuid", "nvmlDeviceGetUUID")
+        readings.take("name", "nvmlDeviceGetName")
+        readings.take("address", "nvmlDeviceGetPciInfo", kind=_address)
+    except call.pynvml.NVMLError as error:
+        readings.known["failure"] = call.failure(error)
+    return {"index": index, **readings.known}
 
 
 def _address(pci: Any) -> str:
-    """A PCI address as sysfs has it: NVML has eight digits of domain, sysfs four."""
+    """A PCI address as sysfs has it: NVML has eight digits of domain, sysfs four. Empty where there is none."""
     text = pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId
     domain, _, rest = text.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
+    return f"{int(domain, 16):04x}:{rest}" if rest else ""
 
 
 def _read(call: Calls, gpu: dict[str, Any], handle: Any) -> None:
     """All readings of one GPU, into `gpu`."""
     readings = Readings(call, f"GPU {gpu['index']}", handle)
+    readings.known["unread"] += gpu["unread"]
     take, keep, ask = readings.take, readings.keep, readings.ask
     try:
         keep("memory_total memory_used", lambda: _memory(ask("nvmlDeviceGetMemoryInfo")))
-        keep("processes", lambda: _processes(ask("nvmlDeviceGetComputeRunningProcesses")))
+        if not take("processes", "nvmlDeviceGetComputeRunningProcesses", kind=_processes):
+            take("processes", "nvmlDeviceGetComputeRunningProcesses_v2", kind=_processes)  # of older drivers
+        take("display", "nvmlDeviceGetDisplayActive", kind=bool)
         take("mig mig_pending", "nvmlDeviceGetMigMode", kind=bool)
         keep("recovery_action", lambda: _field(call, ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION])))
         take("compute_mode", "nvmlDeviceGetComputeMode")
         take("persistence", "nvmlDeviceGetPersistenceMode", kind=bool)
         take("ecc ecc_pending", "nvmlDeviceGetEccMode", kind=bool)
         take("ecc_volatile", "nvmlDeviceGetTotalEccErrors", UNCORRECTABLE, VOLATILE)
-        take("ecc_aggregate", "nvmlDeviceGetTotalEccErrors", UNCORRECTABLE, AGGREGATE)
         take("ecc_sram", "nvmlDeviceGetMemoryErrorCounter", UNCORRECTABLE, AGGREGATE, SRAM)
         keep("remapped", lambda: _remapped(ask("nvmlDeviceGetRemappedRows")))
-        # The old name goes with CUDA 14, the new one came with driver 535.
-        if not take("clock_reasons", "nvmlDeviceGetCurrentClocksEventReasons"):
-            take("clock_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        _clock_reasons(readings)
         if not take("temperature", "nvmlDeviceGetTemperature", SENSOR):
             take("temperature", "nvmlDeviceGetTemperatureV", SENSOR)
-        if not take("slowdown_at", "nvmlDeviceGetTemperatureThreshold", SLOWDOWN):
-            take("margin", "nvmlDeviceGetMarginTemperature")
+        take("slowdown_at", "nvmlDeviceGetTemperatureThreshold", SLOWDOWN)
+        take("margin", "nvmlDeviceGetMarginTemperature")
         take("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth")
         take("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth")
-        take("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration")
-        take("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration")
-        keep("links", lambda: _links(ask))
+        keep("links", lambda: _links(readings))
         keep("fabric", lambda: _fabric(call.pynvml, ask))
     except call.pynvml.NVMLError as error:
         gpu["failure"] = call.failure(error)
     else:
         gpu.update(readings.known)
+
+
+def _clock_reasons(readings: Readings) -> bool:
+    # The old name goes with CUDA 14, the new one came with driver 535.
+    return readings.take("clock_reasons", "nvmlDeviceGetCurrentClocksEventReasons") or readings.take(
+        "clock_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
+    )
+
+
+def _second_look(call: Calls, gpus: list[dict[str, Any]], handles: dict[int, Any]) -> Iterator[dict[str, Any]]:
+    """Those GPUs again whose clocks were held back, with what holds them back still."""
+    held_back = [gpu for gpu in gpus if (gpu.get("clock_reasons") or 0) & HELD_BACK]
+    if held_back:
+        time.sleep(BETWEEN_LOOKS_S)
+    for gpu in held_back:
+        again = Readings(call, f"GPU {gpu['index']}", handles[gpu["index"]])
+        try:
+            if _clock_reasons(again):
+                yield {**gpu, "clock_reasons": gpu["clock_reasons"] & again.known["clock_reasons"]}
+        except call.pynvml.NVMLError:  # lost just now
+            continue
 
 
 def _memory(found: Any) -> tuple[int, int]:
@@ -220,8 +264,10 @@ def _remapped(found: Any) -> dict[str, Any]:
     return {**counts, "pending": bool(pending), "failed": bool(failed)}
 
 
-def _links(ask: Callable[..., Any]) -> list[dict[str, Any]]:
-    """The NVLinks, up to the first that does not exist. Raises Unanswered where already the first one does not."""
+def _links(readings: Readings) -> list[dict[str, Any]]:
+    """The NVLinks, up to the first that does not exist. Raises Unanswered where already the first one does not. Where
+    they lead to may be hidden, as in a virtual machine: the reason is kept as that of the reading `link_ends`."""
+    ask = readings.ask
     links: list[dict[str, Any]] = []
     for number in range(MOST_LINKS):
         try:
@@ -235,8 +281,8 @@ def _links(ask: Callable[..., Any]) -> list[dict[str, Any]]:
             try:
                 link["kind"] = LINK_KINDS.get(ask("nvmlDeviceGetNvLinkRemoteDeviceType", number), "")
                 link["address"] = _address(ask("nvmlDeviceGetNvLinkRemotePciInfo", number))
-            except (Unanswered, ValueError):
-                pass  # in a virtual machine the other end may be hidden
+            except Unanswered as error:
+                readings.miss("link_ends", error)
         links.append(link)
     return links
 

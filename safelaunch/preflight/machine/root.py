@@ -21,6 +21,13 @@ class Root:
         """The whole text of a file; bytes that are not UTF-8 are replaced."""
         return Path(self._root + path).read_text(encoding="utf-8", errors="replace")
 
+    def text(self, path: str) -> str:
+        """The text of a file such as those of sysfs, without white space around it; empty where it cannot be read."""
+        try:
+            return self.read(path).strip()
+        except OSError:
+            return ""
+
     def read_available(self, path: str) -> str:
         """What a file such as /dev/kmsg holds now: its end would be waited for, and it hands out a record at a time."""
         parts = []
@@ -82,6 +89,9 @@ class Root:
         # Not every file system makes files without a name (NFS, Lustre, overlayfs before Linux 6.1).
         if not os.access(self._root + path, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(self._root + path)
 
     def statvfs(self, path: str) -> os.statvfs_result:
         return os.statvfs(self._root + path)

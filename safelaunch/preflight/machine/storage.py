@@ -1,5 +1,6 @@
-"""Directories that the job needs: on file systems of this machine they are looked at directly, on those of a network
-in a child with a deadline."""
+"""Directories that the job needs. File systems of a network are looked at in a child with a deadline; those of this
+machine directly, and what is written to them in a child as well: a frozen or broken disk answers no writer, and a
+thread that waits for it would keep this process from its end."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Volume:
 
     `path` is the nearest directory that exists; sizes are in bytes. `error` is what the kernel said instead of an
     answer, `unwritable` why nothing can be written there, `unknown` why its room is not known; `late` is set where
-    there was no answer within `elapsed_s`.
+    there was no answer within `elapsed_s`. `directory` is false where `path` is something else.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Volume:
     unwritable: str = ""
     unknown: str = ""
     late: bool = False
+    directory: bool = True
     mount: Mount | None = None
 
 
@@ -58,17 +60,31 @@ class Storage:
         is asked."""
         mount = mount_of(root, mounts(root), path)
         if mount is None or not mount.network:
-            return replace(from_json(Volume, look(root, path, write=write)), mount=mount)
+            here = replace(from_json(Volume, look(root, path, write=False)), mount=mount)
+            if not write or here.error or not here.directory:
+                return here
+            written = self.written(root, run, path, mount, deadline_s)
+            return replace(here, unwritable=written.unwritable, late=written.late, elapsed_s=written.elapsed_s)
+        return self._in_child(root, run, path, mount, deadline_s, write=write)
+
+    def written(self, root: Root, run: Run, path: str, mount: Mount | None, deadline_s: float) -> Volume:
+        """What came of writing to a file system of this machine."""
+        return self._in_child(root, run, path, mount, deadline_s, write=True)
+
+    def _in_child(
+        self, root: Root, run: Run, path: str, mount: Mount | None, deadline_s: float, *, write: bool
+    ) -> Volume:
+        point = mount.point if mount is not None else ""
         with self._lock:
-            lock = self._locks[mount.point]
+            lock = self._locks[point]
         with lock:
-            if mount.point in self._late:
+            if point in self._late:
                 return Volume(path, elapsed_s=deadline_s, late=True, mount=mount)
             if (path, write) not in self._seen:
                 found = _ask(root, run, path, write, deadline_s)
                 self._seen[path, write] = replace(found, mount=mount)
                 if found.late:
-                    self._late.add(mount.point)
+                    self._late.add(point)
             return self._seen[path, write]
 
 

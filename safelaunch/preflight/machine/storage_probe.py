@@ -27,6 +27,9 @@ def look(root: Any, path: str, *, write: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"path": path}
     try:
         found["path"] = path = _existing(root, path)
+        found["directory"] = root.is_directory(path)
+        if not found["directory"]:
+            return found
         root.first_name(path)
     except PermissionError:
         pass  # an answer all the same

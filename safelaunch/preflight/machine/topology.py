@@ -12,7 +12,6 @@ PCI_DEVICES = "/sys/bus/pci/devices"
 NETWORK_CARDS = "/sys/class/infiniband"
 
 SELF = "X"
-# Symbol -> what it means, from the nearest to the farthest.
 # nvmlGpuTopologyLevel_t.
 LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
@@ -41,13 +40,13 @@ def topology(root: Root, snapshot: Snapshot) -> Topology | None:
 def device(root: Root, label: str, name: str, address: str) -> Device:
     """A PCI device with what sysfs says of its place."""
     folder = f"{PCI_DEVICES}/{address}"
-    node = _read(root, f"{folder}/numa_node")
+    node = root.text(f"{folder}/numa_node")
     number = int(node) if node.lstrip("-").isdigit() else -1  # -1: the firmware does not say
     path = root.realpath(folder).split("/")
     # /sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0
     below = [part for part in path if ":" in part] if address and root.exists(folder) else []
     return Device(
-        label, name, address, number if number >= 0 else None, _read(root, f"{folder}/local_cpulist"), tuple(below)
+        label, name, address, number if number >= 0 else None, root.text(f"{folder}/local_cpulist"), tuple(below)
     )
 
 
@@ -65,18 +64,41 @@ def by_path(one: Device, other: Device) -> str:
 
 
 def nvlinks(one: Gpu, other: Gpu) -> int:
-    """The active NVLinks by which two GPUs reach each other, directly or over switches."""
-    direct = sum(link.active and link.kind != "switch" and link.address == other.address for link in one.links)
-    if direct and other.address:
-        return direct
-    return min(sum(link.active and link.kind == "switch" for link in gpu.links) for gpu in (one, other))
+    """The active NVLinks by which two GPUs are known to reach each other, directly or over switches."""
+    direct = max(_leading_to(one, other.address), _leading_to(other, one.address))
+    return direct or min(_to_switches(one), _to_switches(other))
+
+
+def hidden_nvlinks(one: Gpu, other: Gpu) -> int:
+    """The active NVLinks by which two GPUs may reach each other as far as is known: it is not told where they lead."""
+    return min(_leading_anywhere(one, other), _leading_anywhere(other, one))
+
+
+def may_lead(gpu: Gpu, other: Gpu) -> bool:
+    """Whether active NVLinks of a GPU may lead to another one: over switches, or to where it is not told."""
+    return bool(_to_switches(gpu) or _leading_anywhere(gpu, other))
+
+
+def _leading_to(gpu: Gpu, address: str) -> int:
+    return sum(
+        link.active and link.kind != "switch" and bool(address) and link.address == address for link in gpu.links
+    )
+
+
+def _to_switches(gpu: Gpu) -> int:
+    return sum(link.active and link.kind == "switch" for link in gpu.links)
+
+
+def _leading_anywhere(gpu: Gpu, other: Gpu) -> int:
+    unknown = [not link.kind or (link.kind == "gpu" and not (link.address and other.address)) for link in gpu.links]
+    return sum(link.active and hidden for link, hidden in zip(gpu.links, unknown, strict=True))
 
 
 def _between_gpus(one: Gpu, other: Gpu, pair: Pair | None) -> str:
     count = nvlinks(one, other)
     if not count and pair and pair.p2p == 0:
         # A virtual machine may hide what the links lead to, but not that peers are reached over them.
-        count = min(sum(link.active and not link.kind for link in gpu.links) for gpu in (one, other))
+        count = hidden_nvlinks(one, other)
     if count:
         return f"NV{count}"
     return LEVELS.get(pair.ancestor, "") if pair and pair.ancestor is not None else ""
@@ -88,10 +110,3 @@ def _network_cards(root: Root) -> list[Device]:
         address = root.realpath(f"{NETWORK_CARDS}/{name}/device").rpartition("/")[2]
         cards.append(device(root, f"NIC{number}", name, address))
     return cards
-
-
-def _read(root: Root, path: str) -> str:
-    try:
-        return root.read(path).strip()
-    except OSError:
-        return ""

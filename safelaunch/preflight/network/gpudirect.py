@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.machine import infiniband
 from safelaunch.preflight.machine.host import Host
 
@@ -33,7 +33,7 @@ def gpudirect(host: Host) -> Iterator[Finding]:
     """
     why_not = _not_for(host)
     if why_not:
-        yield ok("SL131", why_not)
+        yield skipped("SL131", why_not)
         return
     modules = _read(host, "/proc/modules")
     loaded = [line.split()[0] for line in modules.splitlines() if line.split()[0] in MODULES]

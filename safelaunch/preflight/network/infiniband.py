@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median_high, median_low
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok
+from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.machine import infiniband
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.infiniband import Port
@@ -47,7 +47,7 @@ def ports(host: Host) -> Iterator[Finding]:
     known = infiniband.read(host.root)
     chosen = infiniband.selected(known, host.environ)
     if not known:
-        yield ok("SL130", NO_PORT)
+        yield skipped("SL130", NO_PORT)
     elif not chosen:
         yield _none_chosen(host, known)
     else:
@@ -57,10 +57,10 @@ def ports(host: Host) -> Iterator[Finding]:
 
 def _none_chosen(host: Host, known: Sequence[Port]) -> Finding:
     if infiniband.disabled(host.environ):
-        return ok("SL130", "NCCL_IB_DISABLE is set: InfiniBand and RoCE are not used")
+        return skipped("SL130", "NCCL_IB_DISABLE is set: InfiniBand and RoCE are not used")
     setting = host.environ.get("NCCL_IB_HCA", "")
     if setting.startswith("^") or not _crucial(host):
-        return ok("SL130", f"NCCL_IB_HCA={setting} leaves all ports out")
+        return skipped("SL130", f"NCCL_IB_HCA={setting} leaves all ports out")
     return Finding(
         code="SL130",
         severity="warning",

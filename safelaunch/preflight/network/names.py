@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok
-from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.network.endpoint import RESOLVE_DEADLINE_S, master_addresses
+from safelaunch.preflight.machine.host import Address, Host
+from safelaunch.preflight.network.endpoint import RESOLVE_DEADLINE_S, master_addresses, of_this_node
 
 # A healthy resolver answers within milliseconds; each rank pays this delay again at its start.
 RESOLVE_SLOW_S = 3.0
+MASTER_RETRY_S = 15.0  # an estimate
 
 
 def names(host: Host) -> Iterator[Finding]:
@@ -24,15 +25,17 @@ def names(host: Host) -> Iterator[Finding]:
 
     How it is concluded: both names are looked up as a rank would do it, with a deadline of 12 s, past which the
     usual resolver has given up too (resolv.conf(5): 5 s, two attempts). A master address that does not resolve is an
-    error. This node's own name is an error where there are several nodes, and a warning on one alone, where torch
-    falls back to the loopback address. A lookup of over 3 s is a warning, and so is a master address that means
-    "this very machine" (127.x) in a job of several nodes: it means another machine on each.
+    error, in a job of several nodes only after 15 s: the name of a pod or of a new machine may come a little later.
+    This node's own name is an error where there are several nodes, and a warning on one alone, where torch falls back
+    to the loopback address, and where --local-addr was given. A lookup of over 3 s is a warning, and so is a master
+    address that means "this very machine" (127.x) in a job of several nodes: it means another machine on each; and so
+    is one that is not this node's although it has rank 0, unless a service forwards it.
 
     What to do: correct --master-addr, DNS, or /etc/hosts. For the own name, a line `ADDRESS NAME` in /etc/hosts is
     enough; --local-addr tells torch elastic what to use instead.
     """
     several = host.job.max_nodes > 1
-    faults = [*_own_name(host, severe=several)]
+    faults = [*_own_name(host, severe=several and not host.job.local_addr)]
     if host.job.master_addr:
         faults += _master_address(host, several)
     yield from faults
@@ -63,7 +66,7 @@ def _master_address(host: Host, several: bool) -> Iterator[Finding]:
     name = host.job.master_addr
     begin = host.monotonic()
     try:
-        addresses = master_addresses(host)
+        addresses = _patiently(host, MASTER_RETRY_S if several else 0.0)
     except (OSError, UnicodeError) as error:
         yield Finding(
             code="SL103",
@@ -74,6 +77,15 @@ def _master_address(host: Host, several: bool) -> Iterator[Finding]:
         )
         return
     yield from _slow(host, name, begin)
+    first = several and host.job.node_rank == 0 and not host.job.port_shared
+    if first and not of_this_node(host, addresses):
+        yield Finding(
+            code="SL103",
+            severity="warning",
+            summary=f"the master address {name} is not an address of this node, which has rank 0",
+            because=(f"it is {', '.join(map(str, addresses))}; rank 0 listens here, and the others look for it there",),
+            remedy="give an address of this node, or start rank 0 on the node that has it",
+        )
     if several and all(address.is_loopback for address in addresses):
         yield Finding(
             code="SL103",
@@ -82,6 +94,18 @@ def _master_address(host: Host, several: bool) -> Iterator[Finding]:
             because=("the job spans several nodes, and a loopback address reaches only the node itself",),
             remedy="give an address of the first node that the others can reach, or correct /etc/hosts",
         )
+
+
+def _patiently(host: Host, seconds: float) -> tuple[Address, ...]:
+    """The addresses of the master, asked for again while the resolver knows none."""
+    until = host.monotonic() + seconds
+    while True:
+        try:
+            return master_addresses(host)
+        except socket.gaierror:
+            if host.monotonic() >= until:
+                raise
+            host.sleep(1.0)
 
 
 def _slow(host: Host, name: str, begin: float) -> Iterator[Finding]:

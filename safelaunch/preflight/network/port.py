@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.machine.host import Address, Host
 from safelaunch.preflight.network.endpoint import listens_here, master_addresses, of_this_node
 
@@ -31,7 +31,7 @@ def port(host: Host) -> Iterator[Finding]:
     """
     job = host.job
     if not job.master_port:
-        yield ok("SL102", "no port was asked for: a free one will be taken")
+        yield skipped("SL102", "no port was asked for: a free one will be taken")
         return
     try:
         ours = of_this_node(host, master_addresses(host))
@@ -41,7 +41,9 @@ def port(host: Host) -> Iterator[Finding]:
         )
         return
     if not listens_here(host, ours):
-        yield ok("SL102", f"port {job.master_port} belongs to {job.master_addr or 'the first node'}, not to this node")
+        yield skipped(
+            "SL102", f"port {job.master_port} belongs to {job.master_addr or 'the first node'}, not to this node"
+        )
         return
     for address in (*WILDCARDS, *ours):
         try:

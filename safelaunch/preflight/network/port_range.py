@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.network.endpoint import listens_here, master_addresses, of_this_node
 
@@ -29,7 +29,7 @@ def port_range(host: Host) -> Iterator[Finding]:
     """
     port = host.job.master_port
     if not port:
-        yield ok("SL132", "no port was asked for")
+        yield skipped("SL132", "no port was asked for")
         return
     try:
         low, high = map(int, host.root.read(RANGE).split())
@@ -45,7 +45,7 @@ def port_range(host: Host) -> Iterator[Finding]:
     except (OSError, UnicodeError):
         here = False  # SL103 tells that
     if not here:
-        yield ok("SL132", f"port {port} is for another node to listen on")
+        yield skipped("SL132", f"port {port} is for another node to listen on")
         return
     better = next((choice for choice in FREE_TO_CHOOSE if not low <= choice <= high), None)
     reserve = f"have an administrator reserve it: sysctl net.ipv4.ip_local_reserved_ports={port}"

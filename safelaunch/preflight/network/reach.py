@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.machine.host import Address, Dialed, Host
 from safelaunch.preflight.network.endpoint import master_addresses, of_this_node
 
@@ -42,7 +42,7 @@ def reach(host: Host) -> Iterator[Finding]:
     job = host.job
     port = job.endpoint_port or job.master_port
     if not job.master_addr or not port:
-        yield ok("SL133", "no endpoint of another node was given")
+        yield skipped("SL133", "no endpoint of another node was given")
         return
     try:
         addresses = master_addresses(host)
@@ -50,7 +50,7 @@ def reach(host: Host) -> Iterator[Finding]:
         yield unchecked("SL133", f"{job.master_addr} was not dialled", "it does not resolve (see SL103)")
         return
     if of_this_node(host, addresses):
-        yield ok("SL133", f"{job.master_addr} is this node")
+        yield skipped("SL133", f"{job.master_addr} is this node")
         return
     failed = []
     for address in addresses[:MOST_ADDRESSES]:

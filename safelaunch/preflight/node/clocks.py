@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok
+from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import plural
 
@@ -34,11 +34,13 @@ def governor(host: Host) -> Iterator[Finding]:
     What to do: as root, `cpupower frequency-set -g performance`.
     """
     if not host.job.uses_gpu:
-        yield ok("SL137", "the job does not use GPUs")
+        yield skipped("SL137", "the job does not use GPUs")
         return
     folders = [f"{CPUS}/{name}/cpufreq" for name in host.root.names(CPUS) if re.fullmatch(r"cpu\d+", name)]
     # (driver, governor) of each CPU that has them
-    states = [(_read(host, f"{here}/scaling_driver"), _read(host, f"{here}/scaling_governor")) for here in folders]
+    states = [
+        (host.root.text(f"{here}/scaling_driver"), host.root.text(f"{here}/scaling_governor")) for here in folders
+    ]
     governed = [(driver, chosen) for driver, chosen in states if chosen]
     slow = [driver for driver, chosen in governed if chosen == "powersave" and driver in FIXED]
     if slow:
@@ -52,7 +54,7 @@ def governor(host: Host) -> Iterator[Finding]:
     elif governed:
         yield ok("SL137", "governor " + ", ".join(sorted({chosen for _, chosen in governed})))
     else:
-        yield ok("SL137", "this machine shows no frequency governor")
+        yield skipped("SL137", "this machine shows no frequency governor")
 
 
 def clocksource(host: Host) -> Iterator[Finding]:
@@ -68,11 +70,11 @@ def clocksource(host: Host) -> Iterator[Finding]:
     What to do: `dmesg | grep -i clocksource` says why the kernel left the tsc. An administrator can look for a newer
     firmware, or set it back: write `tsc` into that file, or boot with clocksource=tsc.
     """
-    current = _read(host, f"{CLOCK}/current_clocksource")
+    current = host.root.text(f"{CLOCK}/current_clocksource")
     if current not in SLOW_CLOCKS:
-        yield ok("SL138", current or "this machine does not show its clock source")
+        yield ok("SL138", current) if current else skipped("SL138", "this machine does not show its clock source")
         return
-    others = _read(host, f"{CLOCK}/available_clocksource").split()
+    others = host.root.text(f"{CLOCK}/available_clocksource").split()
     yield Finding(
         code="SL138",
         severity="warning",
@@ -81,10 +83,3 @@ def clocksource(host: Host) -> Iterator[Finding]:
         remedy="`dmesg | grep -i clocksource` says why"
         + (f"; an administrator can set it back: echo tsc > {CLOCK}/current_clocksource" if "tsc" in others else ""),
     )
-
-
-def _read(host: Host, path: str) -> str:
-    try:
-        return host.root.read(path).strip()
-    except OSError:
-        return ""

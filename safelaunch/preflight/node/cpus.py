@@ -9,8 +9,7 @@ from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import plural
-
-OMP = "OMP_NUM_THREADS"
+from safelaunch.preflight.node.openmp import OMP, threads_by_variable
 
 
 def cpus(host: Host) -> Iterator[Finding]:
@@ -37,7 +36,7 @@ def cpus(host: Host) -> Iterator[Finding]:
     allowed = min(float(affinity), quota[0]) if quota else float(affinity)
     because = (f"{quota[1]} allows {quota[0]:g}, and {affinity} are there",) if quota and quota[0] < affinity else ()
     has = f"{allowed:.3g} {'CPU' if allowed == 1 else 'CPUs'}"
-    ranks, threads = host.job.nproc, _threads_by_variable(host)
+    ranks, threads = host.job.nproc, threads_by_variable(host)
     each = max(1, int(allowed // ranks))
     if threads and threads > 1 and threads * ranks > allowed * host.threshold("cpu_oversubscription"):
         yield Finding(
@@ -69,12 +68,6 @@ def cpus(host: Host) -> Iterator[Finding]:
         )
     else:
         yield ok("SL136", f"{has} for {plural(ranks, 'rank')}")
-
-
-def _threads_by_variable(host: Host) -> int | None:
-    """OMP_NUM_THREADS as the user set it; of a list for nested levels the first."""
-    text = host.environ.get(OMP, "").partition(",")[0].strip()
-    return int(text) if text.isdigit() and int(text) else None
 
 
 def _more(host: Host) -> str:

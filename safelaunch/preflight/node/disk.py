@@ -42,7 +42,7 @@ def disk(host: Host) -> Iterator[Finding]:
     or less than the profile demands, is an error, and so is one that cannot be written. For temporary files (TMPDIR,
     TEMP or TMP, else /tmp, as Python looks for them) less than 100 MiB is a warning and less than 1 MiB an error.
     Leptonai/gpud calls a node degraded below 500 MB; a share of the size is not judged, since 5 % of a large disk is
-    plenty. Directories of a network are asked in a child with a deadline.
+    plenty. What does not answer a writer within 15 s is an error; on file systems of a network SL139 tells it.
 
     What to do: make room, or choose another place with --run-dir or TMPDIR.
     """
@@ -95,6 +95,24 @@ def _judge(host: Host, shared: list[Place]) -> Iterator[Finding]:
     """The worst of one file system, said once."""
     for place in shared:
         volume = place.volume
+        if not volume.directory:
+            yield Finding(
+                code="SL105",
+                severity="error",
+                summary=f"{place.purpose} {place.path} cannot be made: {volume.path} is not a directory",
+                remedy=place.remedy,
+            )
+            return
+        if (volume.late or volume.error) and not (volume.mount is not None and volume.mount.network):
+            yield Finding(
+                code="SL105",
+                severity="error",
+                summary=f"the file system of {volume.path} does not answer",
+                because=(volume.error or f"nothing could be written within {volume.elapsed_s:.3g} s",),
+                remedy=f"see `dmesg` for its disk, or {place.remedy}",
+                where=_where(volume),
+            )
+            return
         if volume.late or volume.error:
             yield unchecked(
                 "SL105", f"no room was measured at {volume.path}", "its file system does not answer (see SL139)"

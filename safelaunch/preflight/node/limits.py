@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -127,8 +128,8 @@ def shared_memory(host: Host) -> Iterator[Finding]:
 
     How it is concluded: free space by statvfs. Below 128 MiB a rank is a warning: NVIDIA's NCCL guide asks for
     `--shm-size=1g` on eight GPUs, and the container default is 64 MiB in all. `min_shm` in [preflight] of a profile
-    sets another threshold. Less than 1 MiB, or no /dev/shm at all, is an error: then not even a lock of Python's
-    multiprocessing can be made.
+    sets another threshold. Less than 1 MiB, one that is read-only, or no /dev/shm at all, is an error: then not even a
+    lock of Python's multiprocessing can be made.
 
     What to do: docker run --shm-size=8g (or --ipc=host); in Kubernetes mount an emptyDir with medium: Memory at
     /dev/shm. On a full one, look for files of dead programs: ls -l /dev/shm.
@@ -146,6 +147,15 @@ def shared_memory(host: Host) -> Iterator[Finding]:
         return
     except OSError as error:
         yield unchecked("SL104", "/dev/shm could not be looked at", str(error))
+        return
+    if found.f_flag & os.ST_RDONLY:
+        yield Finding(
+            code="SL104",
+            severity="error",
+            summary="/dev/shm is mounted read-only",
+            because=("Python's multiprocessing, data loaders and NCCL write there",),
+            remedy="mount it writable: mount -o remount,rw /dev/shm, or another tmpfs",
+        )
         return
     total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
     need = host.wanted.shm or int(host.threshold("shm_per_rank")) * host.job.nproc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok
+from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.machine import infiniband
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import size
@@ -32,11 +32,11 @@ def memlock(host: Host) -> Iterator[Finding]:
     soft, hard = host.memlock_limit()
     least = host.threshold("memlock_least")
     if not host.job.uses_gpu:
-        yield ok("SL134", "the job does not use GPUs")
+        yield skipped("SL134", "the job does not use GPUs")
     elif host.job.max_nodes == 1:
-        yield ok("SL134", "the job runs on one node")
+        yield skipped("SL134", "the job runs on one node")
     elif not any(port.up for port in infiniband.selected(infiniband.read(host.root), host.environ)):
-        yield ok("SL134", "no InfiniBand or RoCE port is in use")
+        yield skipped("SL134", "no InfiniBand or RoCE port is in use")
     elif soft >= least or host.capable(IPC_LOCK):
         unlimited = soft == 2**63 - 1
         yield ok("SL134", "no limit" if unlimited else f"{size(soft)}" if soft >= least else "CAP_IPC_LOCK: no limit")

@@ -10,6 +10,7 @@ from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.cgroup import Processes
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.sizes import plural
+from safelaunch.preflight.node.openmp import threads_of_a_rank
 
 # Measured with torch 2.13 and gloo on CPU, OMP_NUM_THREADS=1: a rank with one process group has 4 threads, one with
 # three and a backward pass behind it 10.
@@ -47,7 +48,7 @@ def pids(host: Host) -> Iterator[Finding]:
         yield unchecked("SL135", "the limits of processes could not be read", str(error))
         return
     ranks = host.job.nproc
-    least, need = LEAST * ranks, (BASE + LOADERS + _omp(host)) * ranks
+    least, need = LEAST * ranks, (BASE + LOADERS + threads_of_a_rank(host)) * ranks
     tightest = min(limits, key=lambda limit: limit.limit - limit.used)
     left = max(0, tightest.limit - tightest.used)
     fullest = max(limits, key=lambda limit: limit.used / max(1, limit.limit))
@@ -95,11 +96,6 @@ def _threads(host: Host) -> Iterator[int]:
         values = {line.partition(":")[0]: line.split()[1:] for line in status.splitlines()}
         if values.get("Uid", [""])[0] == str(host.uid):
             yield int(values["Threads"][0])
-
-
-def _omp(host: Host) -> int:
-    text = host.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(text) if text.isdigit() else 1 if host.job.nproc > 1 else host.cpu_count()
 
 
 def _remedy(limit: Processes) -> str:

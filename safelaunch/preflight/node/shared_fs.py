@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
-from safelaunch.preflight.check import ok, unchecked
+from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.mounts import Mount, mount_of, mounts
 from safelaunch.preflight.machine.storage import Volume
@@ -45,7 +45,8 @@ def shared_fs(host: Host) -> Iterator[Finding]:
     if not faults:
         points = dict.fromkeys(f"{mount.point} ({mount.kind})" for _, _, mount in remote)
         answers = "answer" if len(points) > 1 else "answers"
-        yield ok("SL139", f"{', '.join(points)} {answers}" if points else "the job needs no network file system")
+        well = ok("SL139", f"{', '.join(points)} {answers}")
+        yield well if points else skipped("SL139", "the job needs no network file system")
 
 
 def _remote(host: Host) -> Iterator[tuple[str, str, Mount]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from safelaunch.codec import from_json
 from safelaunch.model import Finding, Job
 from safelaunch.preflight.check import Check
 from safelaunch.preflight.machine import kernel_log
@@ -18,6 +19,8 @@ from safelaunch.preflight.machine.child import Ended
 from safelaunch.preflight.machine.host import Address, Dialed, Host, Wanted
 from safelaunch.preflight.machine.nvml import LIBRARY_NOT_FOUND, Failure, Gpu, Snapshot
 from safelaunch.preflight.machine.root import Root
+from safelaunch.preflight.machine.storage import Storage, Volume
+from safelaunch.preflight.machine.storage_probe import look
 
 NO_DRIVER = Snapshot(failure=Failure("dlopen", LIBRARY_NOT_FOUND, "not there"))
 GIB = 1 << 30
@@ -42,6 +45,13 @@ class FakeRoot(Root):
     def try_write(self, path: str) -> None:
         if path in self._unwritable:
             raise OSError(self._unwritable[path], os.strerror(self._unwritable[path]))
+
+
+class HereAndNow(Storage):
+    """Writes as a `FakeRoot` says, without a child."""
+
+    def written(self, root: Root, run: Any, path: str, mount: Any, deadline_s: float) -> Volume:
+        return from_json(Volume, look(root, path, write=True))
 
 
 class FakeHost(Host):
@@ -72,6 +82,7 @@ class FakeHost(Host):
         programs: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(job or Job(nproc=1), environ=environ or {}, wanted=wanted)
+        self._storage = HereAndNow()
         self.root = FakeRoot(str(root), volumes or {}, unwritable or {})
         self.limit = file_limit
         self.names = {"node-a": ("127.0.0.1",), **(names or {})}
@@ -155,7 +166,7 @@ class FakeHost(Host):
 def volume(free: int, *, total: int = 1 << 40, inodes: int = 1 << 20, free_inodes: int = 1 << 20) -> SimpleNamespace:
     """What statvfs says of a file system; sizes in bytes."""
     return SimpleNamespace(
-        f_frsize=1, f_blocks=total, f_bavail=free, f_files=inodes, f_favail=free_inodes, f_ffree=free_inodes
+        f_flag=0, f_frsize=1, f_blocks=total, f_bavail=free, f_files=inodes, f_favail=free_inodes, f_ffree=free_inodes
     )
 
 

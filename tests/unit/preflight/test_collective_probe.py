@@ -7,13 +7,18 @@ import os
 import pytest
 
 from safelaunch.model import Finding, Job
-from safelaunch.preflight.active.collective import GLOO_DEADLINE_S, probe
-from safelaunch.preflight.active.collective_probe import FAULT
+from safelaunch.preflight.active.collective import conclude
+from safelaunch.preflight.active.collective_run import GLOO_DEADLINE_S, run_collectives
+from safelaunch.preflight.active.forked import FAULT
 from safelaunch.preflight.machine.host import Host
 
 
 def result(nproc: int, fault: str = "", deadline_s: float = GLOO_DEADLINE_S) -> Finding:
-    return probe(Host(Job(nproc=nproc), environ={**os.environ, FAULT: fault}), deadline_s)
+    return concluded(Host(Job(nproc=nproc), environ={**os.environ, FAULT: fault}), deadline_s)
+
+
+def concluded(host: Host, deadline_s: float) -> Finding:
+    return conclude(host, run_collectives(host, deadline_s), deadline_s)
 
 
 @pytest.mark.parametrize("nproc", [1, 4])
@@ -45,6 +50,6 @@ def test_torch_that_cannot_be_imported_is_said(tmp_path: object) -> None:
     os.mkdir(package)
     with open(os.path.join(package, "__init__.py"), "w", encoding="utf-8") as file:
         file.write("raise ImportError('libcudart.so.12: cannot open shared object file')")
-    finding = probe(Host(Job(nproc=2), environ={**os.environ, "PYTHONPATH": str(tmp_path)}), 5.0)
+    finding = concluded(Host(Job(nproc=2), environ={**os.environ, "PYTHONPATH": str(tmp_path)}), 5.0)
     assert finding.summary == "torch cannot be imported"
     assert "libcudart" in finding.because[0]

@@ -16,7 +16,7 @@ def render(*findings: Finding, verbose: bool = False) -> list[str]:
 
 
 def test_one_happy_line() -> None:
-    assert render(GOOD) == ["ready: node-a can run 2 ranks on CPU: all 1 checks passed in 0.12 s"]
+    assert render(GOOD) == ["ready: node-a can run 2 ranks on CPU: 1 check passed in 0.12 s"]
 
 
 def test_a_note_is_one_line_and_no_doubt() -> None:

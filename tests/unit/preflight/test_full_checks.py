@@ -53,6 +53,7 @@ def test_a_rank_that_computes_wrongly_is_named_and_nothing_else_turns_red() -> N
     assert found["SL152"].summary == "rank 1 computed a wrong result"
 
 
+@pytest.mark.long
 def test_a_rank_that_is_wrong_once_disagrees_with_itself() -> None:
     found = check("flip-once@0", 2, COMPUTE)
     assert faults(found) == {("SL152", "error")}
@@ -80,6 +81,7 @@ def test_a_rank_that_hangs_is_killed_at_the_deadline_and_is_the_finding(monkeypa
     ]
 
 
+@pytest.mark.long
 def test_large_messages_that_hang_are_the_bandwidth_s_fault_alone() -> None:
     found = check("late-die@1", nproc=2)
     assert faults(found) == {("SL156", "error")}

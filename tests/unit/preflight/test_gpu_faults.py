@@ -31,7 +31,7 @@ def changed(count: int, **changes: object) -> Snapshot:
 
 @pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_a_job_without_gpus_and_a_machine_without_a_driver_are_fine(tmp_path: Path, check: object) -> None:
-    assert only(check.function(FakeHost(tmp_path, Job(nproc=4)))).severity == "ok"  # type: ignore[attr-defined]
+    assert only(check.function(FakeHost(tmp_path, Job(nproc=4)))).severity == "skipped"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
@@ -59,10 +59,16 @@ def test_equal_faults_are_one_finding_that_names_all_gpus(tmp_path: Path) -> Non
 def test_a_reading_that_some_gpus_do_not_have_is_said(tmp_path: Path) -> None:
     without = (Unread("remapped", "nvmlDeviceGetRemappedRows of GPU 1", 3, "Not Supported"),)
     some = only(row_remap(FakeHost(tmp_path, GPU_JOB, snapshot=changed(4, unread=without))))
-    assert (some.severity, some.summary) == ("ok", "no bad rows of memory (GPU 1: Not Supported)")
+    assert (some.severity, some.summary) == (
+        "ok",
+        "no bad rows of memory (GPU 1, not looked at: Not Supported)",
+    )
     none = Snapshot(tuple(dataclasses.replace(gpu, unread=without) for gpu in gpus(2).gpus))
     finding = only(row_remap(FakeHost(tmp_path, GPU_JOB, snapshot=none)))
-    assert (finding.severity, finding.summary) == ("ok", "row remapping: not supported by GPUs 0-1 (Not Supported)")
+    assert (finding.severity, finding.summary) == (
+        "skipped",
+        "row remapping: not supported by GPUs 0-1 (Not Supported)",
+    )
 
 
 def test_a_lost_gpu_is_the_matter_of_one_check_alone(tmp_path: Path) -> None:
@@ -71,7 +77,7 @@ def test_a_lost_gpu_is_the_matter_of_one_check_alone(tmp_path: Path) -> None:
         finding.code
         for check in GPU_CHECKS
         for finding in check.function(FakeHost(tmp_path, GPU_JOB, snapshot=lost))
-        if finding.severity not in ("ok", "note") and finding.code != "SL120"
+        if finding.severity not in ("ok", "note", "skipped") and finding.code != "SL120"
     ]
     assert loud == ["SL108"]
 
@@ -104,6 +110,45 @@ def test_the_margin_stands_in_for_a_threshold(tmp_path: Path) -> None:
     assert only(temperature(host)).severity == "ok"
 
 
+@pytest.mark.parametrize(
+    ("margin", "severity", "says"),
+    [
+        (53, "ok", ""),
+        (3, "warning", "34 C, 3 C below the temperature at which its clocks are cut"),
+        (-4, "error", "34 C, and a margin of -4 C to where its clocks are cut (nvmlDeviceGetMarginTemperature)"),
+    ],
+)
+def test_the_worse_of_margin_and_threshold_counts(tmp_path: Path, margin: int, severity: str, says: str) -> None:
+    snapshot = changed(2, temperature=34, slowdown_at=87, margin=margin)
+    finding = only(temperature(FakeHost(tmp_path, GPU_JOB, snapshot=snapshot)))
+    assert (finding.severity, finding.because) == (severity, (says,) if says else ())
+
+
+def cold(*links: Link, name: str = "NVIDIA H100 80GB HBM3", count: int = 2) -> Snapshot:
+    return Snapshot(tuple(dataclasses.replace(gpu, links=links, name=name) for gpu in gpus(count).gpus))
+
+
+def test_links_that_are_all_down_are_a_fault_for_several_gpus_alone(tmp_path: Path) -> None:
+    down = (Link(False),) * 18
+    finding = only(nvlink(FakeHost(tmp_path, GPU_JOB, snapshot=cold(*down))))
+    assert (finding.severity, finding.summary) == ("warning", "GPUs 0-1: all 18 NVLinks are down")
+    one = only(nvlink(FakeHost(tmp_path, Job(nproc=1, uses_gpu=True), snapshot=cold(*down))))
+    assert (one.severity, one.summary) == ("skipped", "no NVLink is active, and one GPU needs none")
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 3090", "NVIDIA A100 80GB PCIe", "NVIDIA H200 NVL", "NVIDIA A40"])
+def test_boards_without_a_bridge_are_a_note(tmp_path: Path, name: str) -> None:
+    finding = only(nvlink(FakeHost(tmp_path, GPU_JOB, snapshot=cold(Link(False), name=name))))
+    assert finding.severity == "note"
+    assert "bridge" in finding.because[0]
+
+
+def test_the_same_links_on_all_gpus_are_by_design(tmp_path: Path) -> None:
+    links = (Link(False),) * 6 + (Link(True, "switch"),) * 12
+    finding = only(nvlink(FakeHost(tmp_path, GPU_JOB, snapshot=cold(*links))))
+    assert (finding.severity, finding.summary) == ("ok", "12 of 18 NVLinks are active on each GPU")
+
+
 def test_bridges_between_some_gpus_are_no_fault(tmp_path: Path) -> None:
     bridged = [
         dataclasses.replace(gpu, links=(Link(True, "gpu", f"0000:{0x10 + (gpu.index ^ 1):02x}:00.0"),) * 4)
@@ -125,6 +170,18 @@ def test_memory_is_compared_between_gpus_of_the_same_ecc_mode(tmp_path: Path) ->
     less = changed(4, memory_total=75 * GIB, ecc=True)
     assert only(alike(FakeHost(tmp_path, GPU_JOB, snapshot=less))).severity == "ok"
     assert only(alike(FakeHost(tmp_path, GPU_JOB, snapshot=changed(4, memory_total=75 * GIB)))).severity == "warning"
+
+
+def test_the_odd_gpu_is_named_only_where_most_are_of_one_kind(tmp_path: Path) -> None:
+    one = only(alike(FakeHost(tmp_path, GPU_JOB, snapshot=changed(4, name="A100"))))
+    assert (one.summary, one.because) == ("GPU 1: not like the other GPUs", ("A100; all others: H100",))
+    two = only(alike(FakeHost(tmp_path, GPU_JOB, snapshot=changed(2, name="A100"))))
+    assert (two.severity, two.summary) == ("warning", "GPUs 0-1: not like one another")
+    assert two.because == ("GPU 0: H100", "GPU 1: A100")
+    assert "CUDA_VISIBLE_DEVICES" in two.remedy
+    less = only(alike(FakeHost(tmp_path, GPU_JOB, snapshot=changed(2, memory_total=40 * GIB))))
+    assert less.because == ("GPU 0: 80 GiB of memory", "GPU 1: 40 GiB of memory")
+    assert only(alike(FakeHost(tmp_path, GPU_JOB, snapshot=gpus(1)))).severity == "skipped"
 
 
 @pytest.mark.parametrize(

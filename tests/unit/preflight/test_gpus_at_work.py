@@ -72,6 +72,7 @@ def test_a_slow_gpu_is_named(nvml_library: str) -> None:
     assert any("SM clock 345 MHz under load, the median is 1755 MHz" in line for line in slow.because)
 
 
+@pytest.mark.long
 def test_nvml_that_fails_or_hangs_while_a_gpu_works_is_a_doubt(nvml_library: str) -> None:
     found = check(nvml_library, "SL150", "SL154", nvml="nvmlDeviceGetClockInfo.ret@2=999")
     assert found["SL150"][0].severity == "ok"
@@ -85,6 +86,6 @@ def test_nvml_that_fails_or_hangs_while_a_gpu_works_is_a_doubt(nvml_library: str
 def test_gpus_without_ecc_and_clock_reasons(nvml_library: str) -> None:
     off = ";".join(f"{key}.ret=3" for key in ("clk", "clk.old", "nvmlDeviceGetTotalEccErrors"))
     found = check(nvml_library, "SL154", "SL155", nvml=off)
-    assert [found[code][0].severity for code in found] == ["ok", "ok"]
+    assert [found[code][0].severity for code in found] == ["skipped", "skipped"]
     assert "not supported" in found["SL154"][0].summary
     assert "not supported" in found["SL155"][0].summary

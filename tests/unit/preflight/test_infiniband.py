@@ -127,7 +127,7 @@ def test_a_port_that_nccl_is_told_to_leave_out_is_left_out(tmp_path: Path) -> No
     rails(tmp_path, mlx5_3=POLLING)
     finding = check(tmp_path, NCCL_IB_HCA="^=mlx5_3")
     assert (finding.severity, finding.summary) == ("ok", "7 of 7 ports up at 400 Gb/s; 1 left out by NCCL_IB_HCA")
-    assert check(tmp_path, NCCL_IB_DISABLE="1").severity == "ok"
+    assert check(tmp_path, NCCL_IB_DISABLE="1").severity == "skipped"
 
 
 def test_a_filter_that_names_no_port_is_told(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_filter_that_names_no_port_is_told(tmp_path: Path) -> None:
     finding = check(tmp_path, NCCL_IB_HCA="ibp")
     assert finding.severity == "warning"
     assert "NCCL_IB_HCA=ibp names no port of this machine" in finding.summary
-    assert check(tmp_path, NCCL_IB_HCA="^mlx5").severity == "ok"
+    assert check(tmp_path, NCCL_IB_HCA="^mlx5").severity == "skipped"
 
 
 def test_second_ports_that_nobody_uses_are_no_fault(tmp_path: Path) -> None:
@@ -250,10 +250,10 @@ def test_gpudirect_by_module_by_dmabuf_and_not_at_all(tmp_path: Path) -> None:
 
 def test_gpudirect_is_asked_for_only_where_it_would_be_used(tmp_path: Path) -> None:
     gpu_node(tmp_path)
-    assert direct(tmp_path, Job(nproc=8, uses_gpu=True)).severity == "ok"
-    assert direct(tmp_path, Job(nproc=8, max_nodes=2)).severity == "ok"
-    assert direct(tmp_path, NCCL_IB_DISABLE="1").severity == "ok"
-    assert direct(tmp_path, NCCL_NET_GDR_LEVEL="LOC").severity == "ok"
+    assert direct(tmp_path, Job(nproc=8, uses_gpu=True)).severity == "skipped"
+    assert direct(tmp_path, Job(nproc=8, max_nodes=2)).severity == "skipped"
+    assert direct(tmp_path, NCCL_IB_DISABLE="1").severity == "skipped"
+    assert direct(tmp_path, NCCL_NET_GDR_LEVEL="LOC").severity == "skipped"
 
 
 def test_gpudirect_that_cannot_be_told_is_no_pass(tmp_path: Path) -> None:
@@ -278,6 +278,6 @@ def test_a_limit_that_does_not_hold_is_no_fault(tmp_path: Path) -> None:
     rails(tmp_path)
     assert only(memlock(FakeHost(tmp_path, TWO_NODES, memlock=(2**63 - 1, 2**63 - 1)))).severity == "ok"
     assert only(memlock(FakeHost(tmp_path, TWO_NODES, memlock=(256 << 30, 256 << 30)))).severity == "ok"
-    assert only(memlock(FakeHost(tmp_path, Job(nproc=8, uses_gpu=True)))).severity == "ok"
+    assert only(memlock(FakeHost(tmp_path, Job(nproc=8, uses_gpu=True)))).severity == "skipped"
     write(tmp_path, {"/proc/self/status": "Name:\tx\nCapEff:\t0000000000004000\n"})  # CAP_IPC_LOCK
     assert only(memlock(FakeHost(tmp_path, TWO_NODES))).severity == "ok"

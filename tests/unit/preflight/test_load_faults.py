@@ -93,7 +93,7 @@ def test_sensors_that_fail_are_a_doubt_and_missing_ones_are_not() -> None:
     findings = list(throttled(node(g2=gpu(2, reasons=(), nvml_error="NVML: Unknown Error")), 0.1))
     assert [(finding.severity, finding.because) for finding in findings] == [("unchecked", ("NVML: Unknown Error",))]
     finding = only(throttled([gpu(0, reasons=())], 0.1))
-    assert (finding.severity, "not supported" in finding.summary) == ("ok", True)
+    assert (finding.severity, "not supported" in finding.summary) == ("skipped", True)
 
 
 def test_a_flood_of_corrected_errors() -> None:
@@ -105,4 +105,4 @@ def test_a_flood_of_corrected_errors() -> None:
 
 def test_gpus_without_ecc() -> None:
     finding = only(corrected([gpu(0, corrected_before=None, corrected_after=None)], 100.0))
-    assert (finding.severity, finding.summary) == ("ok", "ECC: not supported by these GPUs")
+    assert (finding.severity, finding.summary) == ("skipped", "ECC: not supported by these GPUs")

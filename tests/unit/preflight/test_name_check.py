@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ from safelaunch.model import Job
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.network.names import names
 
-SEVERAL = Job(nproc=1, min_nodes=2, max_nodes=2, master_addr="node-b")
+SEVERAL = Job(nproc=1, min_nodes=2, max_nodes=2, master_addr="node-b", node_rank=1)
 
 
 def test_names_that_resolve(tmp_path: Path) -> None:
@@ -38,6 +39,16 @@ def test_a_loopback_master_address_for_several_nodes_is_a_warning(tmp_path: Path
     assert only(names(FakeHost(tmp_path, SEVERAL, names=loopback))).severity == "warning"
     alone = Job(nproc=1, master_addr="node-b")
     assert only(names(FakeHost(tmp_path, alone, names=loopback))).severity == "ok"
+
+
+def test_rank_0_is_told_when_the_master_address_is_another_machines(tmp_path: Path) -> None:
+    elsewhere = {"node-b": ("10.0.0.2",)}
+    first = dataclasses.replace(SEVERAL, node_rank=0)
+    finding = only(names(FakeHost(tmp_path, first, names=elsewhere)))
+    assert finding.severity == "warning"
+    assert "is not an address of this node, which has rank 0" in finding.summary
+    anybody = dataclasses.replace(first, port_shared=True)  # c10d: who owns the address is first
+    assert only(names(FakeHost(tmp_path, anybody, names=elsewhere))).severity == "ok"
 
 
 def test_a_slow_resolver_is_a_warning(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from fake_host import GIB
 
 from safelaunch.model import Finding, Job
 from safelaunch.preflight.gpu.driver import driver
+from safelaunch.preflight.machine.clock_reasons import REASONS
 from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.nvml import Snapshot
+from safelaunch.preflight.machine.nvml_probe import HELD_BACK
 
 
 def ask(nvml_library: str, faults: str, deadline_s: float = 60.0, **environ: str) -> Snapshot:
@@ -39,6 +41,49 @@ def test_processes_memory_and_mig(nvml_library: str) -> None:
     assert [entry.pid for entry in snapshot.gpus[1].processes] == [4242]
     assert snapshot.gpus[1].memory_used == 4 * GIB
     assert [gpu.mig for gpu in snapshot.gpus] == [False, False, True, *[False] * 5]
+
+
+def test_an_older_driver_shows_processes_by_an_older_function(nvml_library: str) -> None:
+    snapshot = ask(nvml_library, "nvmlDeviceGetComputeRunningProcesses_v3.ret=13;proc@1=4242")
+    assert snapshot.answers
+    assert [entry.pid for entry in snapshot.gpus[1].processes] == [4242]
+    assert not any(gpu.unread for gpu in snapshot.gpus)
+
+
+def test_a_function_that_the_driver_does_not_have_is_a_reading_that_is_missing(nvml_library: str) -> None:
+    """pynvml has an exception of its own for some of them, which is no NVMLError."""
+    snapshot = ask(nvml_library, "proc.ret=13")
+    assert snapshot.answers
+    (entry,) = snapshot.gpus[1].unread
+    assert (entry.reading, entry.unsupported, entry.text) == ("processes", True, "the driver is too old for it")
+
+
+def test_a_gpu_without_a_name_can_be_used(nvml_library: str) -> None:
+    snapshot = ask(nvml_library, "driver.ret=3;name.ret@3=3;pci.ret@4=3;uuid.ret@5=999;handle.ret@6=4")
+    assert snapshot.answers
+    assert snapshot.driver == ""
+    assert [gpu.index for gpu in snapshot.gpus if gpu.failure] == [6]
+    assert [(gpu.index, entry.reading) for gpu in snapshot.gpus for entry in gpu.unread] == [
+        (3, "name"),
+        (4, "address"),
+        (5, "uuid"),
+    ]
+    assert (snapshot.gpus[3].name, snapshot.gpus[3].address, snapshot.gpus[3].temperature) == ("", "0000:13:00.0", 34)
+
+
+def test_an_active_display(nvml_library: str) -> None:
+    snapshot = ask(nvml_library, "display@1=1;display.ret@2=3")
+    assert [gpu.display for gpu in snapshot.gpus[:4]] == [False, True, None, False]
+
+
+def test_clocks_held_back_for_a_moment_are_looked_at_twice(nvml_library: str) -> None:
+    faults = "clk.reasons.first@1=0x88;clk.reasons@2=0x81;clk.reasons.first@2=0x89;clk.reasons.first@3=0x4;clk.ret@4=13"
+    snapshot = ask(nvml_library, faults + ";clk.reasons.first@4=0x40;clk.reasons@4=0x41")
+    assert snapshot.answers
+    assert [gpu.clock_reasons for gpu in snapshot.gpus] == [1, 0, 0x81, 4, 0x40, 1, 1, 1]
+    assert len({gpu.uuid for gpu in snapshot.gpus}) == 8
+    bits = {bit.bit for bit in REASONS}
+    assert {1 << place for place in range(64) if HELD_BACK >> place & 1} == bits
 
 
 @pytest.mark.parametrize("code", [9, 18])

@@ -71,7 +71,37 @@ def test_the_action_of_nvidia_decides(tmp_path: Path, message: str, severity: st
 
 def test_an_old_fault_of_a_program_is_a_note(tmp_path: Path) -> None:
     assert look(tmp_path, record(about(3, "31, pid=77, MMU Fault"), age_s=8000))[0].severity == "note"
-    assert look(tmp_path, record(about(3, "119, pid=77, Timeout"), age_s=80000))[0].severity == "error"
+
+
+@pytest.mark.parametrize("number", [46, 48, 74, 79, 109, 119, 140])
+@pytest.mark.parametrize("action", [None, 0])
+def test_an_error_that_a_reset_ends_is_a_warning_when_it_is_old(
+    tmp_path: Path, number: int, action: int | None
+) -> None:
+    """A reset leaves no line in the log, and drivers before 570 do not tell the recovery action."""
+    (finding,) = look(tmp_path, record(about(3, f"{number}, Timeout"), age_s=8000), action=action)
+    assert finding.severity == "warning"
+    assert "recovery action" in finding.because[1]
+    if action is None:
+        assert finding.because[1] == (
+            "it is more than 2 h old, and of recovery actions the driver does not tell whether one is due"
+        )
+        assert finding.remedy.startswith("have an admin re")
+        assert "unless that was done since" in finding.remedy
+
+
+def test_a_recovery_action_that_is_due_keeps_an_old_error(tmp_path: Path) -> None:
+    line = record(about(3, "119, Timeout"), age_s=8000)
+    assert look(tmp_path, line, action=1)[0].severity == "error"
+    assert look(tmp_path, line, action=0)[0].severity == "warning"
+
+
+def test_each_gpu_has_its_own_age(tmp_path: Path) -> None:
+    lines = (record(about(2, "119, Timeout"), age_s=8000), record(about(5, "119, Timeout"), age_s=60))
+    found = {finding.summary[:5]: finding for finding in look(tmp_path, *lines)}
+    assert {gpu: finding.severity for gpu, finding in found.items()} == {"GPU 2": "warning", "GPU 5": "error"}
+    assert "--gpu-reset -i 5" in found["GPU 5"].remedy
+    assert "2 h old" in found["GPU 5"].remedy
 
 
 def test_several_gpus_and_times_are_one_finding(tmp_path: Path) -> None:
@@ -127,6 +157,17 @@ def test_a_log_that_may_not_be_read(tmp_path: Path) -> None:
     nothing = unreadable(tmp_path, None)
     assert nothing.severity == "unchecked"
     assert "/dev/kmsg: No such file or directory" in nothing.because[0]
+
+
+@pytest.mark.parametrize("content", ["", "a console\nand not a kernel\n"])
+def test_a_false_kernel_log_is_no_quiet_one(tmp_path: Path, content: str) -> None:
+    """Containers have /dev/null or a console in the place of /dev/kmsg."""
+    write(tmp_path, {"/dev/kmsg": content})
+    finding = unreadable(tmp_path, None)
+    assert finding.severity == "unchecked"
+    assert finding.because == ("the kernel log may not be read: /dev/kmsg: it holds no messages of the kernel",)
+    told = unreadable(tmp_path, None, dmesg=f"[{UPTIME_S - 70}.1] {about(3, '46, stopped')}\n")
+    assert told.summary.startswith("GPU 3: Xid 46")
 
 
 def test_dmesg_and_the_journal_stand_in_for_kmsg(tmp_path: Path) -> None:

@@ -75,9 +75,26 @@ def test_an_environment_that_differs_as_a_whole_is_one_finding() -> None:
                                                 ("NCCL_IB_HCA", "warning"), ("NCCL_DEBUG", "warning"),
                                                 ("GLOO_SOCKET_IFNAME", "note")])  # fmt: skip
 def test_what_a_variable_counts_as(name: str, severity: str) -> None:
-    finding = only(environment, nodes(3, {1: {"env": {name: "x"}}}))
+    finding = only(environment, nodes(3, {1: {"env": {name: "x"}}}, uses_gpu=True))
     assert (finding.severity, finding.where) == (severity, "node n1 (rank 1)")
-    assert finding.summary == f"node n1 (rank 1) has {name}=x; all others have {name} unset"
+    unset = "unset or 0" if name.endswith("_DISABLE") else "unset"
+    assert finding.summary == f"node n1 (rank 1) has {name}=x; all others have {name} {unset}"
+
+
+@pytest.mark.parametrize("env", [{"NCCL_IB_DISABLE": "0"}, {"NCCL_P2P_DISABLE": "0"}, {"NCCL_PROTO": ""},
+                                 {"TORCH_NCCL_BLOCKING_WAIT": "0"}, {"NCCL_COLLNET_ENABLE": " "}])  # fmt: skip
+def test_a_value_that_says_the_same_as_none(env: dict[str, str]) -> None:
+    assert only(environment, nodes(3, {1: {"env": env}})).severity == "ok"
+
+
+def test_variables_of_nccl_stop_no_job_on_the_cpu() -> None:
+    assert only(environment, nodes(3, {1: {"env": {"NCCL_PROTO": "LL"}}})).severity == "warning"
+
+
+def test_a_switch_that_is_on_by_default_is_not_off_when_unset() -> None:
+    finding = only(environment, nodes(3, {1: {"env": {"NCCL_CUMEM_ENABLE": "0"}}}, uses_gpu=True))
+    assert finding.severity == "error"
+    assert "NCCL_CUMEM_ENABLE=0" in finding.summary
 
 
 def test_variables_that_differ_in_the_same_way_are_told_together() -> None:
@@ -85,12 +102,22 @@ def test_variables_that_differ_in_the_same_way_are_told_together() -> None:
     assert "NCCL_ALGO=Ring, NCCL_PROTO=LL" in finding.summary
 
 
+def test_of_many_variables_the_first_stand_in_the_summary_and_the_others_below() -> None:
+    names = [f"UCX_{letter}" for letter in "ABCDE"]
+    finding = only(environment, nodes(3, {1: {"env": dict.fromkeys(names, "1")}}))
+    assert finding.summary == (
+        "node n1 (rank 1) has UCX_A=1, UCX_B=1, UCX_C=1; all others have UCX_A unset, UCX_B unset, UCX_C unset"
+        " (2 more differ in the same way)"
+    )
+    assert finding.because[-1] == "these differ as well: UCX_D, UCX_E"
+
+
 # ------------------------------------------------------------------------------------------- the endpoint
 
 
-def test_a_node_that_finds_another_machine_is_named() -> None:
+def test_a_node_that_finds_another_address_is_named_but_it_has_come() -> None:
     finding = only(master_address, nodes(3, {2: {"endpoint": ("10.0.9.9",)}}))
-    assert (finding.severity, finding.where) == ("error", "node n2 (rank 2)")
+    assert (finding.severity, finding.where) == ("warning", "node n2 (rank 2)")
     assert "10.0.9.9" in finding.summary
 
 
@@ -106,6 +133,14 @@ def test_several_addresses_of_the_same_machine_are_no_fault() -> None:
 
 def test_the_listener_may_find_itself_at_the_loopback_address() -> None:
     assert only(master_address, nodes(2, {0: {"endpoint": ("127.0.1.1",)}})).severity == "ok"
+    seen = nodes(3, {0: {"endpoint": ("127.0.1.1", "34.1.2.3")}}, endpoint=("34.1.2.3",))
+    assert only(master_address, seen).severity == "ok"
+
+
+def test_of_addresses_that_all_differ_it_cannot_be_told() -> None:
+    finding = only(master_address, nodes(2, {0: {"endpoint": ("34.1.2.3",)}, 1: {"endpoint": ("34.1.2.4",)}}))
+    assert finding.severity == "warning"
+    assert "cannot tell" in finding.because[0]
 
 
 def test_an_address_that_no_interface_has_is_no_fault_where_all_find_it() -> None:
@@ -115,12 +150,32 @@ def test_an_address_that_no_interface_has_is_no_fault_where_all_find_it() -> Non
 # ------------------------------------------------------------------------------------------- hardware
 
 
-def test_a_lost_adapter_is_an_error_of_a_job_with_gpus_only() -> None:
-    lost = {1: {"hcas": ("mlx5_0",)}}
-    both = {"hcas": ("mlx5_0", "mlx5_1")}
-    finding = only(hardware, nodes(3, lost, **both, uses_gpu=True, gpus=("H100",) * 8))
+NDR = "InfiniBand 400 Gb/s"
+GPUS: dict[str, Any] = {"uses_gpu": True, "gpus": ("H100",) * 8}
+
+
+@pytest.mark.parametrize(
+    "other", [{"mlx5_0:1": NDR}, {"mlx5_0:1": NDR, "mlx5_1:1": "InfiniBand 200 Gb/s"},
+              {"mlx5_0:1": NDR, "mlx5_1:1": "Ethernet 400 Gb/s"}, {}]
+)  # fmt: skip
+def test_other_adapters_are_an_error_of_a_job_with_gpus_only(other: dict[str, str]) -> None:
+    both = {"hcas": {"mlx5_0:1": NDR, "mlx5_1:1": NDR}}
+    finding = only(hardware, nodes(3, {1: {"hcas": other}}, **both, **GPUS))
     assert (finding.severity, finding.where) == ("error", "node n1 (rank 1)")
-    assert only(hardware, nodes(3, lost, **both)).severity == "ok"
+    assert finding.summary.endswith(f"; all others have 2 x {NDR}")
+    usual = "ports of nodes n0 (rank 0) and n2 (rank 2): mlx5_0:1, mlx5_1:1"
+    assert (usual in finding.because) == (set(other) != set(both["hcas"]))
+    assert only(hardware, nodes(3, {1: {"hcas": other}}, **both)).severity == "ok"
+
+
+def test_adapters_with_other_names_are_a_note() -> None:
+    """Pods of Kubernetes get virtual functions of any number, and names depend on the board."""
+    seen = nodes(2, {0: {"hcas": {"mlx5_12:1": NDR, "mlx5_7:1": NDR}}, 1: {"hcas": {"mlx5_3:1": NDR, "mlx5_9:1": NDR}}},
+                 **GPUS)  # fmt: skip
+    finding = only(hardware, seen)
+    assert (finding.code, finding.severity) == ("SL164", "note")
+    assert finding.because == ("ports of node n0 (rank 0): mlx5_12:1, mlx5_7:1",
+                               "ports of node n1 (rank 1): mlx5_3:1, mlx5_9:1")  # fmt: skip
 
 
 def test_other_gpus_are_a_warning() -> None:

@@ -1,0 +1,90 @@
+"""Runs in: the probe of the node that holds the meeting. Waits until all nodes have come and said what they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+
+from safelaunch.codec import from_json
+from safelaunch.preflight.between.facts import Facts, Silent
+from safelaunch.preflight.between.room import POLL_S, Room
+from safelaunch.preflight.between.seats import Arrival, Seating, seating
+
+# How long a node that came may take for its facts, which it has ready, and to say that it is still there.
+FACTS_S = 5.0
+
+
+class Gathering:
+    """Who has come. Once all have, each is asked whether it is still there: one that ended while it waited may be
+    started again, and is waited for like one that did not come yet.
+
+    `rolls` counts the tasks posted.
+    """
+
+    def __init__(self, room: Room, nodes: int, mine: Facts) -> None:
+        self.seated: Seating = seating({}, nodes)
+        self.rolls = 0
+        self._room = room
+        self._count = nodes
+        self._arrivals = {0: Arrival(mine.host, 0)}
+        self._facts = {0: mine}
+        self._came_at = {0: time.monotonic()}
+        self._leaves_at: dict[int, float] = {}
+        self._called: frozenset[int] = frozenset()
+        self._called_at = -math.inf
+        self._answered = {0}
+
+    @property
+    def nodes(self) -> tuple[Facts, ...]:
+        """Those that said what they are and are still there, by rank."""
+        silent = {silent.rank for silent in self.silent}
+        ranks = [(rank, seat) for rank, seat in sorted(self.seated.seats.items()) if rank not in silent]
+        return tuple(dataclasses.replace(self._facts[seat], rank=rank) for rank, seat in ranks)
+
+    @property
+    def silent(self) -> tuple[Silent, ...]:
+        """Those that came and then did not answer."""
+        after = time.monotonic() - self._called_at
+        return tuple(
+            Silent(rank, self._arrivals[seat].host, "what it is", FACTS_S)
+            if seat not in self._facts
+            else Silent(rank, self._arrivals[seat].host, "a sign that it is still there", after)
+            for rank, seat in sorted(self.seated.seats.items())
+            if seat not in self._facts or seat in self._called - self._answered
+        )
+
+    @property
+    def until(self) -> float:
+        """When the first of them has to leave, on the monotonic clock."""
+        return min((self._leaves_at.get(seat, math.inf) for seat in self.seated.seats.values()), default=math.inf)
+
+    def wait(self, until: float) -> None:
+        """Wait for all, until then at the latest; for those that came and are silent, a little longer."""
+        while not self._complete() and time.monotonic() < max(until, self._called_at + FACTS_S):
+            time.sleep(POLL_S)
+
+    def _complete(self) -> bool:
+        """Whether there is nobody to wait for any more."""
+        now = time.monotonic()
+        seats = set(range(self._room.add("seats", 0) + 1))
+        for seat, news in self._room.collect("came", seats - set(self._arrivals)).items():
+            self._arrivals[seat], self._came_at[seat] = from_json(Arrival, news), now
+        for seat, news in self._room.collect("facts", set(self._arrivals) - set(self._facts)).items():
+            self._facts[seat] = from_json(Facts, news)
+            self._leaves_at[seat] = now + self._facts[seat].left_s
+        self.seated = seating(self._arrivals, self._count)
+        taken = frozenset(self.seated.seats.values())
+        if len(taken) + len(self.seated.clashes) < self._count:
+            return False
+        known = taken & set(self._facts)
+        return all(now > self._came_at[seat] + FACTS_S for seat in taken - known) and self._all_there(known)
+
+    def _all_there(self, seats: frozenset[int]) -> bool:
+        """Call the roll, anew for every set of seats."""
+        if seats != self._called:
+            self._room.post(f"task/{self.rolls}", {"task": "roll"})
+            self._called, self._called_at, self._answered = seats, time.monotonic(), {0}
+            self.rolls += 1
+        self._answered |= set(self._room.collect(f"there/{self.rolls - 1}", seats - self._answered))
+        return seats <= self._answered

@@ -1,0 +1,126 @@
+"""Runs in: the probe of the node that holds the meeting. Waits for all to come, then asks them one thing after the
+other, and last posts the picture that comes of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from safelaunch.codec import from_json, to_json
+from safelaunch.preflight.between import pairs
+from safelaunch.preflight.between.dialing import DIAL_S, Place
+from safelaunch.preflight.between.facts import Dial, Pair, PairReport, Request, Silent, Speed
+from safelaunch.preflight.between.gathering import Gathering
+from safelaunch.preflight.between.reach import unreachable, unreachable_pairs
+from safelaunch.preflight.between.room import Room
+from safelaunch.preflight.between.seats import Seating
+from safelaunch.preflight.between.tasks import Tasks
+from safelaunch.preflight.between.telling import Telling
+
+# How long an answer may take beyond the task itself.
+ANSWER_S = 5.0
+# `import torch` in the child for pairs, and a kernel on every GPU.
+COMPUTE_S = 60.0
+# Seconds for a pair. Contexts and the first collective of NCCL take 5 to 15 s; gloo is done in two.
+PAIR_S = {"gloo": 15.0, "nccl": 60.0}
+# How long the holder of the meeting waits for the others to leave before it closes the port.
+LEAVE_S = 3.0
+
+
+class Holder:
+    """Holds a meeting to its end. `until` is on the monotonic clock."""
+
+    def __init__(self, request: Request, telling: Telling, tasks: Tasks, room: Room, until: float) -> None:
+        self._request = request
+        self._telling = telling
+        self._tasks = tasks
+        self._room = room
+        self._until = until
+        self._number = 0
+
+    def hold(self, arrive_until: float) -> None:
+        """Wait for all to come, until then at the latest, and go through with it. Raises LostError."""
+        room, telling = self._room, self._telling
+        self._tasks.take(0, 0)
+        room.post("open", True)
+        telling.doing = "waiting for the others to come"
+        gathering = Gathering(room, self._request.nodes, self._tasks.facts)
+        gathering.wait(arrive_until)
+        seated, self._number = gathering.seated, gathering.rolls
+        self._until = min(self._until, gathering.until)
+        telling.tell(nodes=gathering.nodes, silent=gathering.silent, clashes=seated.clashes)
+        telling.doing = "asking the others"
+        if len(telling.picture.nodes) > 1:
+            self._dials(seated)
+            nodes = telling.picture.nodes
+            if any(node.full for node in nodes) and not any(node.refused for node in nodes):
+                self._pairs()
+        telling.tell()
+        room.post(f"task/{self._number}", {"task": "end", "picture": to_json(telling.picture)})
+        stay = room.add("joined", 0) - len(telling.picture.silent) - seated.replaced
+        room.count("left", stay, min(self._until, time.monotonic() + LEAVE_S))
+
+    def _ask(self, task: dict[str, Any], seconds: float, question: str, ranks: set[int]) -> dict[int, Any]:
+        """Post a task, do it as well, and gather the answers. Who gives none is silent from now on."""
+        number, self._number = self._number, self._number + 1
+        until = min(self._until - LEAVE_S, time.monotonic() + seconds + ANSWER_S)
+        begin = time.monotonic()
+        task = {**task, "seconds": seconds}
+        self._room.post(f"task/{number}", task)
+        mine = self._tasks.do(task)
+        answers = self._room.collect(f"done/{number}", ranks - {0}, until)
+        late = sorted(ranks - {0} - set(answers))
+        if late:
+            picture = self._telling.picture
+            hosts = {node.rank: node.host for node in picture.nodes}
+            after = time.monotonic() - begin
+            self._telling.tell(
+                silent=(*picture.silent, *(Silent(rank, hosts[rank], question, after) for rank in late)),
+                nodes=tuple(node for node in picture.nodes if node.rank not in late),
+            )
+        return {**({0: mine} if 0 in ranks else {}), **answers}
+
+    def _ranks(self) -> set[int]:
+        return {node.rank for node in self._telling.picture.nodes}
+
+    def _dials(self, seated: Seating) -> None:
+        """Tell all where the others are, and no more than that: there may be a thousand."""
+        nodes = self._telling.picture.nodes
+        roster = [Place(node.rank, seated.seats[node.rank], node.ip, node.port) for node in nodes]
+        self._tasks.learn(roster)
+        task = {"task": "dial", "roster": to_json(roster)}
+        answers = self._ask(task, 3 * DIAL_S, "a connection to each of the others", self._ranks())
+        # A silent node may still accept connections; it is told of once.
+        known = self._ranks()
+        dials = (from_json(Dial, dial) for rank in sorted(answers) for dial in answers[rank])
+        self._telling.tell(dials=tuple(dial for dial in dials if dial.dst in known))
+
+    def _pairs(self) -> None:
+        """Let pairs exchange data, round after round, as `pairs.next_round` says."""
+        telling = self._telling
+        if len(self._ranks() - unreachable(telling.picture)) < 2:
+            return
+        gpus = {node.rank: len(node.gpus) if node.uses_gpu else 0 for node in telling.picture.nodes}
+        backend = "nccl" if all(gpus.values()) else "gloo"
+        compute = {"task": "compute", "backend": backend}
+        answers = self._ask(compute, COMPUTE_S, "a multiplication of matrices", self._ranks())
+        telling.tell(speeds=tuple(from_json(Speed, answers[rank]) for rank in sorted(answers)), tried_pairs=True)
+        seconds = PAIR_S[backend]
+        tried: list[Pair] = []
+        for done in range(pairs.MAX_ROUNDS):
+            picture = telling.picture
+            ranks = self._ranks() - unreachable(picture)
+            chosen = pairs.next_round(sorted(ranks), tried, picture.limits, unreachable_pairs(picture))
+            if not chosen:
+                return
+            if time.monotonic() + seconds + ANSWER_S + LEAVE_S > self._until:
+                telling.tell(unfinished=f"the time was up after {done} rounds of pairs")
+                return
+            counted = [(a, b, min(gpus[a], gpus[b]) if backend == "nccl" else 1) for a, b in chosen]
+            busy = {rank for both in chosen for rank in both}
+            names = {rank: picture.name(rank) for rank in busy}
+            task = {"task": "pairs", "backend": backend, "pairs": counted}
+            answers = self._ask(task, seconds, "an exchange of data", busy)
+            reports = {rank: from_json(PairReport, answer) for rank, answer in answers.items() if answer}
+            tried += [pairs.merge(both, reports, names.__getitem__) for both in chosen]
+            telling.tell(pairs=tuple(pair for pair in tried if set(pair.both) <= self._ranks()))
