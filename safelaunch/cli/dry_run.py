@@ -9,7 +9,8 @@ import sys
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
 from safelaunch.model import Settings, Value
-from safelaunch.preflight import CHECKS, runner
+from safelaunch.preflight import CHECKS
+from safelaunch.preflight.machine.sizes import plural
 from safelaunch.redaction import redact
 from safelaunch.settings import torchrun
 
@@ -17,17 +18,13 @@ from safelaunch.settings import torchrun
 def show(settings: Settings) -> int:
     """Print the plan on stdout; starts and writes nothing."""
     planning.check_script(settings)
-    mode = settings["preflight"]
-    checks = [check.name for check in runner.select(CHECKS, full=mode == "full")] if mode != "off" else []
-    if mode == "auto":
-        checks.append("and the slow ones where this node has no fresh pass")
     lines = [
         f"script        {shlex.join([settings['training_script'], *settings['training_script_args']])}",
         f"mode          {planning.mode(settings)}",
         f"nodes         {settings['nnodes']}, {settings['nproc_per_node']} ranks here",
         f"profiles      {', '.join(settings.profiles)}",
         f"run directory {run_dir.base_dir(settings['run_dir'], os.environ)}/<run id>",
-        f"preflight     {mode}: {', '.join(checks) or 'nothing is checked'}",
+        f"preflight     {settings['preflight']}: {_checks(settings)}",
         f"torchrun      {equivalent(settings)}",
         "",
         "options that are not torchrun's default:",
@@ -40,6 +37,21 @@ def show(settings: Settings) -> int:
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _checks(settings: Settings) -> str:
+    """How the node would be checked; `safelaunch check --list` names the checks."""
+    mode = str(settings["preflight"])
+    if mode == "off":
+        return "nothing is checked"
+    severity = settings.preflight["severity"].value if "severity" in settings.preflight else {}
+    made = [check for check in CHECKS if severity.get(check.code) != "off"]
+    slow = sum(check.full_only for check in made)
+    when = "" if mode == "full" else " where this node has no fresh pass on record"
+    words = f"{plural(len(made) - slow, 'quick check')}, and {plural(slow, 'slow one')}{when}"
+    fewest, _, most = str(settings["nnodes"]).rpartition(":")
+    several = int(most) > 1 and (not fewest or fewest == most)
+    return words + ("; then the nodes are compared" if several else "")
 
 
 def equivalent(settings: Settings) -> str:

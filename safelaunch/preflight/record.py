@@ -78,7 +78,7 @@ class Record:
         if known.boot_id != self.boot_id:
             return "this node was rebooted since its last full pass"
         if known.driver != self.driver:
-            before, after = known.driver or "not there", self.driver or "gone"
+            before, after = (driver or "none that could be read" for driver in (known.driver, self.driver))
             return f"the GPU driver was {before} at the last full pass and is {after}"
         if not set(self.gpus) <= set(known.passed):
             return "GPUs of this job have no full pass on record"
