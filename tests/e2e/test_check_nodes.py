@@ -186,6 +186,7 @@ def test_of_two_nodes_it_cannot_be_told_which_hangs(hosts: netns.Hosts, tmp_path
     assert any("cannot tell which of the two it is" in line for line in finding["because"])
 
 
+@pytest.mark.long
 def test_a_node_that_comes_and_never_answers(hosts: netns.Hosts, tmp_path: Path) -> None:
     deadline = ("--deadline", "20s")
     reports = hosts.check(1, 2, 3, nodes=3, cwd=tmp_path, arguments=deadline, SAFELAUNCH_PROBE_FAULT="mute@2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from harness import FAULTS, Ended, launch
 
 HEALTHY = FAULTS / "healthy.py"
@@ -29,9 +30,9 @@ def test_the_first_run_on_a_node_checks_it_in_full_and_the_second_does_not(tmp_p
     assert "slow check" in second.err
     assert "left out, passed " in second.err
     assert "collective" not in checked(second)
-    assert "collective" in checked(once(tmp_path, "--preflight", "full"))
 
 
+@pytest.mark.long
 def test_a_run_that_was_refused_has_the_next_one_checked_in_full(tmp_path: Path) -> None:
     once(tmp_path)
     profile = tmp_path / "roomy.toml"
@@ -43,6 +44,7 @@ def test_a_run_that_was_refused_has_the_next_one_checked_in_full(tmp_path: Path)
     assert IN_FULL not in once(tmp_path).err
 
 
+@pytest.mark.long
 def test_a_crash_of_the_program_casts_no_doubt_on_the_node(tmp_path: Path) -> None:
     once(tmp_path)
     crashed = launch(
@@ -52,6 +54,7 @@ def test_a_crash_of_the_program_casts_no_doubt_on_the_node(tmp_path: Path) -> No
     assert IN_FULL not in once(tmp_path).err
 
 
+@pytest.mark.long
 def test_a_profile_says_for_how_long_a_pass_counts(tmp_path: Path) -> None:
     profile = tmp_path / "always.toml"
     profile.write_text('[preflight]\nfull_every = "1ms"\n')

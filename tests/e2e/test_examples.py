@@ -66,9 +66,9 @@ def test_training_learns_and_resumes_after_a_crash_as_if_nothing_had_happened(tm
     ("kind", "sign"),
     [
         ("exception", "ValueError: shard 17 is truncated: expected 4096 tokens, found 1024"),
-        ("oom", "MemoryError"),
-        ("segfault", "Signal 11 (SIGSEGV)"),
-        ("leave", "Connection closed by peer"),
+        pytest.param("oom", "MemoryError", marks=pytest.mark.long),
+        pytest.param("segfault", "Signal 11 (SIGSEGV)", marks=pytest.mark.long),
+        pytest.param("leave", "Connection closed by peer", marks=pytest.mark.long),
         ("small-tensor", "gloo::EnforceNotMet"),
     ],
 )

@@ -55,7 +55,7 @@ LATE = (
     Fault("loader_worker", "SL307", "__getitem__", (2,), slow=False),
     Fault("stopped", "SL304", "stopped", (3,)),
     Fault("gil_sleep", "SL305", "gil_sleep", (1,)),
-    Fault("gil_regex", "SL305", "gil_regex", (2,), slow=False),
+    Fault("gil_regex", "SL305", "gil_regex", (2,)),
     Fault("save", "SL308", "save", (0,)),
     Fault("never_init", "SL309", "sleep", (1,), slow=False),
     Fault("new_group", "SL301", "sleep", (2,)),
@@ -74,7 +74,7 @@ APARTS = (
     Fault("out_of_data", "SL303", "out_of_data", (3,), APART, slow=False),
     Fault("all_but_one_out_of_data", "SL303", "all_but_one_out_of_data", (1, 2, 3), APART, rank=0),
     Fault("order", "SL311", "order", (2,), APART),
-    Fault("order", "SL311", "order", (), APART, ranks=2, rank=1, slow=False),
+    Fault("order", "SL311", "order", (), APART, ranks=2, rank=1),
     Fault("recv_of_nothing", "SL311", "recv_of_nothing", (1,), APART),
     Fault("forgot_to_send", "SL311", None, (), APART, rank=1),
     Fault("both_receive", "SL311", "both_receive", (), APART, ranks=2, rank=0),
@@ -123,6 +123,7 @@ def test_the_culprit_and_nobody_else_is_named(fault: Fault, tmp_path: Path) -> N
     assert survivors(ended.run_dir, within_s=5) == []
 
 
+@pytest.mark.long
 @pytest.mark.rig
 def test_a_rank_that_sleeps_in_the_kernel_holds_up_nobody(tmp_path: Path) -> None:
     command = [*SAFELAUNCH, "--nproc-per-node", "4", *QUICKLY, str(HANG), "frozen_disk", "2"]

@@ -27,7 +27,7 @@ class Story:
 
 STORIES = (
     Story("steps", slow=False),
-    Story("checkpoint", 3, slow=False),
+    Story("checkpoint", 3),
     Story("evaluate", 30),
     Story("checkpoint", 20),
     Story("first_step", 30),

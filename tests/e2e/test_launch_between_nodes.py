@@ -91,6 +91,7 @@ def test_a_node_with_another_torch_is_named_before_anything_starts(
         assert f"warning[SL162]: node {hosts.name(2)} (rank 1) has NCCL_PROTO=LL" in err
 
 
+@pytest.mark.long
 def test_a_node_that_is_not_checked_disturbs_nobody_and_is_not_disturbed(
     hosts: netns.Hosts, script: Path, tmp_path: Path
 ) -> None:

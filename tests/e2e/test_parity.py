@@ -81,7 +81,13 @@ def test_loader_workers_and_pickled_classes_of_the_script(method: str, tmp_path:
 def test_a_healthy_run_says_nothing(tmp_path: Path) -> None:
     ended = launch("--nproc-per-node", 2, FAULTS / "victim.py", "none", 0, cwd=tmp_path)
 
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    # But how much of the node was checked, in one line.
+    checked, *rest = ended.err.splitlines()
+    assert checked.startswith("safelaunch: preflight: ")
+    assert (ended.code, ended.out, rest) == (0, "", [])
+
+    quiet = launch("-q", "--nproc-per-node", 2, FAULTS / "victim.py", "none", 0, cwd=tmp_path)
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
 
 
 def test_output_is_teed_with_the_prefix_of_torchrun(tmp_path: Path) -> None:

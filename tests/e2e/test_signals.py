@@ -204,7 +204,9 @@ def test_nohup_is_respected(tmp_path: Path) -> None:
 def test_a_signal_before_the_workers_start_ends_the_run(tmp_path: Path) -> None:
     # A rendezvous for a node that never comes: torchrun ignores Ctrl-C here.
     process = start(
-        "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", FAULTS / "hello.py", cwd=tmp_path
+        *("--preflight", "off", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"),
+        FAULTS / "hello.py",
+        cwd=tmp_path,
     )
     while not list(tmp_path.glob("runs/*/*/agent.jsonl")):
         time.sleep(0.02)

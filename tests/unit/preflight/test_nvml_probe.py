@@ -100,6 +100,7 @@ def test_one_gpu_lost_leaves_the_others(nvml_library: str) -> None:
     assert codes == [None, None, None, 15, None, 16, None, None]
 
 
+@pytest.mark.long
 def test_a_hang_in_any_call_of_a_gpu_names_it_and_keeps_what_was_read_before(nvml_library: str) -> None:
     calls = host(nvml_library, "").run_probe("machine/nvml_probe", deadline_s=60.0).stderr.splitlines()
     functions = sorted({call.split(" of ")[0] for call in calls if re.search(r" of .*\b2\b", call)})

@@ -80,6 +80,7 @@ def test_nobody_beats_without_torch(tmp_path: Path) -> None:
     assert rank.slot.pulse.beat == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_twenty_quick_runs_end_well(tmp_path: Path) -> None:
