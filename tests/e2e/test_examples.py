@@ -69,7 +69,7 @@ def test_training_learns_and_resumes_after_a_crash_as_if_nothing_had_happened(tm
         pytest.param("oom", "MemoryError", marks=pytest.mark.long),
         pytest.param("segfault", "Signal 11 (SIGSEGV)", marks=pytest.mark.long),
         pytest.param("leave", "Connection closed by peer", marks=pytest.mark.long),
-        ("small-tensor", "gloo::EnforceNotMet"),
+        pytest.param("small-tensor", "gloo::EnforceNotMet", marks=pytest.mark.long),
     ],
 )
 def test_fault_ends_the_run(kind: str, sign: str) -> None:

@@ -57,7 +57,7 @@ LATE = (
     Fault("gil_sleep", "SL305", "gil_sleep", (1,)),
     Fault("gil_regex", "SL305", "gil_regex", (2,)),
     Fault("save", "SL308", "save", (0,)),
-    Fault("never_init", "SL309", "sleep", (1,), slow=False),
+    Fault("never_init", "SL309", "sleep", (1,)),
     Fault("new_group", "SL301", "sleep", (2,)),
     Fault("subgroup", "SL301", "sleep", (3,), words=(3600, 600)),
     Fault("pipeline", "SL301", "sleep", (1,)),
@@ -67,7 +67,7 @@ LATE = (
 APARTS = (
     Fault("skipped", "SL302", "skipped", (2,), APART),
     Fault("different", "SL302", "different", (1,), APART),
-    Fault("one_rank_section", "SL302", "log_metrics", (0,), APART, slow=False),
+    Fault("one_rank_section", "SL302", "log_metrics", (0,), APART),
     Fault("one_rank_section", "SL302", None, (), APART, ranks=2, rank=0),
     Fault("no_backward", "SL303", "no_backward", (1,), APART),
     Fault("no_backward_with_buffers", "SL302", "no_backward_with_buffers", (1,), APART),
@@ -243,6 +243,7 @@ def test_a_restart_is_watched_as_well(tmp_path: Path) -> None:
     assert survivors(ended.run_dir, within_s=5) == []
 
 
+@pytest.mark.long
 def test_whoever_loses_patience_is_told_why(tmp_path: Path) -> None:
     process = start("--nproc-per-node", 2, "--shutdown-timeout", 2, HANG, "sleep", 1, cwd=tmp_path)
     said = read_until(process, "without progress")
@@ -258,6 +259,7 @@ def test_whoever_loses_patience_is_told_why(tmp_path: Path) -> None:
     assert survivors(ended.run_dir, within_s=5) == []
 
 
+@pytest.mark.long
 def test_a_profile_sets_the_limit(tmp_path: Path) -> None:
     (tmp_path / "hasty.toml").write_text('[hang]\nabort_after = "7s"\n')
     ended = launch("--nproc-per-node", 2, "--profile", "./hasty.toml", HANG, "sleep", 0, cwd=tmp_path)

@@ -71,6 +71,7 @@ def test_a_rank_that_dies_is_one_error_and_no_collective_is_tried_with_it() -> N
     assert found["SL111"].because == ("rank 2 did not even compute (see SL150)",)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_killed_at_the_deadline_and_is_the_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute_run, "CPU_DEADLINE_S", 8.0)

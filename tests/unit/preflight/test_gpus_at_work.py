@@ -44,6 +44,7 @@ def test_healthy_gpus(nvml_library: str) -> None:
     assert found["SL155"][0].summary == "no flood of corrected ECC errors under load"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("faults", "code", "severity", "summary"),
     [

@@ -163,6 +163,7 @@ print(dict(counters["graph_break"]), counters["stats"]["unique_graphs"])
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_compiled_step_is_compiled_as_without_us(tmp_path: Path) -> None:
