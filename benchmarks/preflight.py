@@ -15,20 +15,15 @@ from pathlib import Path
 from pairs import LAUNCHERS, parser
 
 HERE = Path(__file__).resolve().parent
-FAKE_TORCH = "cuda = '12.8'\nhip = None\n"  # what tells safelaunch that the job would use GPUs
 
 
 def eight_gpus(folder: Path) -> dict[str, str]:
     """The environment of a node with eight healthy GPUs."""
-    package = folder / "site" / "torch"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "version.py").write_text(FAKE_TORCH)
     sys.path.append(str(HERE.parent / "tests" / "rigs"))
-    library = import_module("fake_nvml").build(folder)
-    if library is None:
+    environ = import_module("fake_nvml").node(folder)
+    if environ is None:
         sys.exit("a C compiler is needed")
-    return {"LD_LIBRARY_PATH": str(library), "PYTHONPATH": f"{package.parent}:{HERE.parent}"}
+    return {**environ, "PYTHONPATH": f"{environ['PYTHONPATH']}:{HERE.parent}"}
 
 
 def check(*arguments: str, folder: Path, environ: dict[str, str]) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from safelaunch.model import Finding, Job, PreflightReport, SafelaunchError, Settings, Value
-from safelaunch.preflight import CHECKS, between, record, runner
+from safelaunch.preflight import CHECKS, record, runner
 from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.processes import duration
 from safelaunch.preflight.machine.sizes import plural
@@ -126,6 +126,8 @@ class NodeCheck:
         backend = self._settings["rdzv_backend"]
         if not (job.min_nodes == job.max_nodes > 1 and job.master_addr and job.endpoint_port) or backend not in MEET:
             return report
+        from safelaunch.preflight import between  # which a job of one node has no use for
+
         meeting = between.Meeting(
             job.master_addr,
             meeting_port(job.endpoint_port, str(self._settings["rdzv_id"])),

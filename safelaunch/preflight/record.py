@@ -134,7 +134,7 @@ def read(host: Host) -> Record:
     """The record of this node for this user, and for the host's job."""
     snapshot = host.nvml()
     used = used_gpus(host, snapshot) if host.job.uses_gpu else ()
-    now = (_boot_id(host), snapshot.driver, tuple(snapshot.gpus[index].uuid for index in used))
+    now = (host.root.text(BOOT_ID), snapshot.driver, tuple(snapshot.gpus[index].uuid for index in used))
     folder = _folder(host.environ)
     if not folder:
         return Record("", *now, None, "no record can be kept: there is neither HOME nor XDG_CACHE_HOME")
@@ -179,10 +179,3 @@ def _folder(environ: Mapping[str, str]) -> str:
         return cache
     home = environ.get("HOME", "")
     return os.path.join(home, ".cache") if os.path.isabs(home) else ""
-
-
-def _boot_id(host: Host) -> str:
-    try:
-        return host.root.read(BOOT_ID).strip()
-    except OSError:
-        return ""

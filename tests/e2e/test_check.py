@@ -11,10 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "rigs"))
-
-import fake_nvml
 from harness import REPOSITORY
 
 from safelaunch.preflight import CHECKS
@@ -29,20 +25,6 @@ def check(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "NO_COLOR": "1", **environ},
         timeout=110,
     )
-
-
-@pytest.fixture
-def cuda_node(tmp_path: Path) -> dict[str, str]:
-    """The environment of a node with eight GPUs and a torch that is built for them, as far as a check looks."""
-    libraries = tmp_path / "lib"
-    torch = tmp_path / "site/torch"
-    libraries.mkdir()
-    torch.mkdir(parents=True)
-    if fake_nvml.build(libraries) is None:
-        pytest.skip("no C compiler")
-    (torch / "__init__.py").touch()
-    (torch / "version.py").write_text("cuda = '12.8'\nhip = None\n")
-    return {"LD_LIBRARY_PATH": str(libraries), "PYTHONPATH": str(tmp_path / "site")}
 
 
 def test_a_healthy_node_is_one_line(tmp_path: Path) -> None:

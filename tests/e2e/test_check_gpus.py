@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "rigs"))
-
-import fake_nvml
-
 Report = dict[str, Any]
 
 QUIET = ("ok", "skipped")
@@ -118,17 +114,8 @@ def long_unless(cases: Sequence[Any], in_ci: Set[str]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a node with eight GPUs and a torch that is built for them, as far as a check looks."""
-    folder = tmp_path_factory.mktemp("node")
-    libraries, torch = folder / "lib", folder / "site/torch"
-    libraries.mkdir()
-    torch.mkdir(parents=True)
-    if fake_nvml.build(libraries) is None:
-        pytest.skip("no C compiler")
-    (torch / "__init__.py").touch()
-    (torch / "version.py").write_text("cuda = '12.8'\nhip = None\n")
-    return {"LD_LIBRARY_PATH": str(libraries), "PYTHONPATH": str(folder / "site"), "HOME": str(folder)}
+def node(cuda_node: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {**cuda_node, "HOME": str(tmp_path_factory.mktemp("home"))}
 
 
 def check(node: dict[str, str], *arguments: str, **environ: str) -> tuple[int, Report]:

@@ -13,17 +13,6 @@ import pytest
 pytestmark = [pytest.mark.rig, pytest.mark.timeout(180)]
 
 
-@pytest.fixture(scope="module")
-def rig() -> Iterator[netns.Hosts]:
-    if reason := netns.why_not():
-        pytest.skip(reason)
-    hosts = netns.Hosts(3)
-    try:
-        yield hosts
-    finally:
-        hosts.down()
-
-
 @pytest.fixture
 def hosts(rig: netns.Hosts) -> Iterator[netns.Hosts]:
     yield rig

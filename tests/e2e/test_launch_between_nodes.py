@@ -13,17 +13,6 @@ pytestmark = [pytest.mark.rig, pytest.mark.timeout(180)]
 STRICT = '[preflight]\nmin_shm = "8000GiB"\n[preflight.severity]\nSL104 = "error"\n'
 
 
-@pytest.fixture(scope="module")
-def rig() -> Iterator[netns.Hosts]:
-    if reason := netns.why_not():
-        pytest.skip(reason)
-    hosts = netns.Hosts(3)
-    try:
-        yield hosts
-    finally:
-        hosts.down()
-
-
 @pytest.fixture
 def hosts(rig: netns.Hosts, tmp_path: Path) -> Iterator[netns.Hosts]:
     rig.known(1, 2, 3, cwd=tmp_path)

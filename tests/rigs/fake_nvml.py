@@ -23,3 +23,16 @@ def build(folder: Path) -> Path | None:
         [compiler, "-fPIC", "-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(library), str(SOURCE)], check=True
     )
     return folder
+
+
+def node(folder: Path) -> dict[str, str] | None:
+    """The environment of a node with eight GPUs and a torch that is built for them, as far as a check looks: what lies
+    below `folder`. None without a C compiler."""
+    libraries, torch = folder / "lib", folder / "site/torch"
+    libraries.mkdir()
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").touch()
+    (torch / "version.py").write_text("cuda = '12.8'\nhip = None\n")
+    if build(libraries) is None:
+        return None
+    return {"LD_LIBRARY_PATH": str(libraries), "PYTHONPATH": str(torch.parent)}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from safelaunch.codec import to_json
-from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, fault_of, import_torch, steps
+from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, device_of, fault_of, import_torch, steps
 from safelaunch.preflight.active.probe_report import ProbeReport, RankReport
 from safelaunch.preflight.active.progress import IMPORTING
 
@@ -62,10 +62,7 @@ def _rank(rank: int, world: int, backend: str, store: str, sizes: Sequence[int],
     fault = fault_of(rank)
     step = steps(tell)
     with step():
-        device = torch.device("cpu")
-        if backend == "nccl":
-            device = torch.device("cuda", rank)
-            torch.cuda.set_device(device)
+        device = device_of(torch, cuda=backend == "nccl", rank=rank)
         dist.init_process_group(backend, store=dist.FileStore(store, world), rank=rank, world_size=world)
 
     _obey(fault, "")

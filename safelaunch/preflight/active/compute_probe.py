@@ -21,7 +21,7 @@ from typing import Any
 
 from safelaunch.codec import to_json
 from safelaunch.preflight.active.compute_report import ComputeReport, DeviceReport
-from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, fault_of, import_torch, steps
+from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, device_of, fault_of, import_torch, steps
 from safelaunch.preflight.active.gpu_sensors import Sensors
 from safelaunch.preflight.active.progress import IMPORTING
 
@@ -89,10 +89,7 @@ def _device(torch: Any, kind: str, rank: int, name: str, factors: Sequence[Any],
     fault = fault_of(rank)
     step = steps(tell)
     with step():
-        device = torch.device("cpu")
-        if kind == "cuda":
-            device = torch.device("cuda", rank)
-            torch.cuda.set_device(device)
+        device = device_of(torch, cuda=kind == "cuda", rank=rank)
         total = float((torch.ones(1024, device=device) * 2).sum())
         if total != 2048:
             raise RuntimeError(f"1024 times 2 came out as {total}")

@@ -52,6 +52,15 @@ def fault_of(rank: int) -> str:
     return os.environ.get(FAULT, "").removesuffix(f"@{rank}")
 
 
+def device_of(torch: Any, *, cuda: bool, rank: int) -> Any:
+    """The device of a process: the CPU, or the GPU of its number, which becomes the current one."""
+    if not cuda:
+        return torch.device("cpu")
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    return device
+
+
 class Forked(Generic[P]):
     """The processes of a probe, and what is known of each."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, TextIO
 
-from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, import_torch, steps
+from safelaunch.preflight.active.forked import Forked, Tell, answer_stream, device_of, import_torch, steps
 from safelaunch.preflight.active.progress import Progress, exit_text
 from safelaunch.preflight.between.interfaces import interface_to
 from safelaunch.preflight.between.parent import end_with
@@ -142,11 +142,12 @@ def _exchange(task: dict[str, Any], local: int, tell: Tell) -> None:
     timeout = timedelta(seconds=task["deadline_s"])
     step = steps(tell)
     with step():
-        device = torch.device("cpu")
-        if backend == "nccl":
-            device = torch.device("cuda", local)
-            torch.cuda.set_device(device)
-        elif not os.environ.get("GLOO_SOCKET_IFNAME") and (interface := interface_to(task["peer_ip"])):
+        device = device_of(torch, cuda=backend == "nccl", rank=local)
+        if (
+            backend == "gloo"
+            and not os.environ.get("GLOO_SOCKET_IFNAME")
+            and (interface := interface_to(task["peer_ip"]))
+        ):
             os.environ["GLOO_SOCKET_IFNAME"] = interface
         host, port = task["store"]
         store = dist.PrefixStore(task["key"], dist.TCPStore(host, port, None, False, timeout, wait_for_workers=False))

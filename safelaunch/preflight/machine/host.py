@@ -89,9 +89,7 @@ class Host:
         self.until = math.inf  # on the monotonic clock, when the preflight is to be over
         self._children = Children()
         self._storage = Storage()
-        self._nvml_lock = threading.Lock()
-        self._nvml: dict[str, nvml.Snapshot] = {}
-        self._shared = Shared()
+        self._of_machine, self._shared = Shared(), Shared()
 
     def for_job(self, job: Job) -> Host:
         """The same machine, and what is known of it already, for another job."""
@@ -269,18 +267,17 @@ class Host:
 
     # ----------------------------------------------------------------------------------------------- GPU
 
+    def _ask_nvml(self) -> nvml.Snapshot:
+        left = self.until - time.monotonic() - REAP_S
+        deadline_s = round(max(1.0, min(self.threshold("nvml_deadline"), left)), 1)
+        try:
+            return nvml.from_probe(self.run_probe("machine/nvml_probe", deadline_s=deadline_s), deadline_s)
+        except OSError as error:
+            return nvml.Snapshot(unknown=f"the NVML probe did not start: {error}")
+
     def nvml(self) -> nvml.Snapshot:
         """What NVML says; asked once, in a child, whoever asks first."""
-        with self._nvml_lock:
-            if "snapshot" not in self._nvml:
-                left = self.until - time.monotonic() - REAP_S
-                deadline_s = round(max(1.0, min(self.threshold("nvml_deadline"), left)), 1)
-                try:
-                    ended = self.run_probe("machine/nvml_probe", deadline_s=deadline_s)
-                    self._nvml["snapshot"] = nvml.from_probe(ended, deadline_s)
-                except OSError as error:
-                    self._nvml["snapshot"] = nvml.Snapshot(unknown=f"the NVML probe did not start: {error}")
-            return self._nvml["snapshot"]
+        return self._of_machine.get("nvml", self._ask_nvml)
 
     def driver_gpus(self) -> dict[str, str]:
         """PCI address and UUID of the GPUs that the kernel module knows, also of those it has lost; empty when it does

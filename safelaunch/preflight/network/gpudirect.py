@@ -35,10 +35,10 @@ def gpudirect(host: Host) -> Iterator[Finding]:
     if why_not:
         yield skipped("SL131", why_not)
         return
-    modules = _read(host, "/proc/modules")
+    modules = host.root.text("/proc/modules")
     loaded = [line.split()[0] for line in modules.splitlines() if line.split()[0] in MODULES]
-    kernel = _read(host, "/proc/sys/kernel/osrelease").strip()
-    driver = _read(host, "/proc/driver/nvidia/version")
+    kernel = host.root.text("/proc/sys/kernel/osrelease")
+    driver = host.root.text("/proc/driver/nvidia/version")
     numbers = tuple(map(int, re.findall(r"\d+", kernel)[:2]))
     is_open = "Open Kernel Module" in driver
     if loaded:
@@ -78,10 +78,3 @@ def _not_for(host: Host) -> str:
     if host.environ.get("NCCL_NET_GDR_LEVEL", "").upper() in ("LOC", "0"):
         return "NCCL_NET_GDR_LEVEL switches it off"
     return ""
-
-
-def _read(host: Host, path: str) -> str:
-    try:
-        return host.root.read(path)
-    except OSError:
-        return ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch import black_box
+from safelaunch.diagnosis import waits
 
 
 @pytest.fixture
@@ -192,3 +193,8 @@ def test_writers_refuse_a_file_that_cannot_hold_them(path: str, tmp_path: Path) 
         black_box.Writer(str(tmp_path / "missing"), 0)
     with pytest.raises((ValueError, IndexError, struct.error)):
         black_box.Writer(path, 3)
+
+
+def test_the_rules_know_how_many_calls_a_record_holds() -> None:
+    """`diagnosis` imports neither files nor workers, and so has the number to itself."""
+    assert waits.RING == black_box.ENTRIES

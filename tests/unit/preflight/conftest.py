@@ -1,13 +1,7 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "rigs"))
-
 import fake_nvml
+import pytest
 
 
 @pytest.fixture(scope="session")
