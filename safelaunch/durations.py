@@ -21,3 +21,11 @@ def seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise ValueError(text)
     return value
+
+
+def text(duration: float) -> str:
+    """Seconds as people write them: "10m", "1h30m", "2.5s"."""
+    whole, rest = divmod(round(duration, 3), 60)
+    hours, minutes = divmod(int(whole), 60)
+    parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{number:.9g}{unit}" for number, unit in parts if number) or "0s"

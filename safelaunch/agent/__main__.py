@@ -47,7 +47,7 @@ def main(plan_file: str, events: int, commands: int) -> int:
         phase = "launch"
         # What torch elastic tees to the console is the workers' output.
         sys.stdout, sys.stderr = os.fdopen(stdout, "w", 1), os.fdopen(stderr, "w", 1)
-        groups = WorkerGroups(channel, document["marks"], plan.run_dir, stdout, stderr)
+        groups = WorkerGroups(channel, document["marks"], plan.run_dir, stdout, stderr, plan.unset)
         elastic.launch(config, entrypoint, arguments, channel, groups)
     except BaseException as error:
         kind = type(error).__name__

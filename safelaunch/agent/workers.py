@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
@@ -90,12 +90,22 @@ class WorkerGroups:
         marks: variables that mark every process of the run and tell a worker where to write.
         run_dir: the run directory of this node.
         stdout, stderr: descriptors of the user's own streams; the agent's point to its log.
+        unset: variables that no worker is to have, not even those that torch elastic sets (OMP_NUM_THREADS).
     """
 
-    def __init__(self, channel: Channel, marks: Mapping[str, str], run_dir: str, stdout: int, stderr: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        marks: Mapping[str, str],
+        run_dir: str,
+        stdout: int,
+        stderr: int,
+        unset: Collection[str] = (),
+    ) -> None:
         self._channel = channel
         self._marks = dict(marks)
         self._run_dir = run_dir
+        self._unset = unset
         self.stdout = stdout
         self.stderr = stderr
         self._gate = Gate()
@@ -114,7 +124,8 @@ class WorkerGroups:
         rank = int(env["RANK"])
         rank_dir = os.path.join(self._run_dir, f"attempt_{attempt}", f"rank_{rank:03d}")
         os.makedirs(rank_dir, mode=0o700, exist_ok=True)
-        env = {**env, **self._marks, "SAFELAUNCH_RANK_DIR": rank_dir, "SAFELAUNCH_SLOT": str(slot)}
+        env = {name: value for name, value in env.items() if name not in self._unset}
+        env |= {**self._marks, "SAFELAUNCH_RANK_DIR": rank_dir, "SAFELAUNCH_SLOT": str(slot)}
         env["SAFELAUNCH_AGENT"] = str(os.getpid())
         path = env.get("PYTHONPATH")
         env["PYTHONPATH"] = INJECT if path is None else INJECT + os.pathsep + path

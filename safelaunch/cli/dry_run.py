@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import sys
+from collections.abc import Sequence
 
+from safelaunch import codes
+from safelaunch.cli import launch_facts, lint
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
-from safelaunch.model import Settings, Value
+from safelaunch.model import Finding, SafelaunchError, Settings, Value
 from safelaunch.preflight import CHECKS
 from safelaunch.preflight.machine.sizes import plural
 from safelaunch.redaction import redact
-from safelaunch.settings import torchrun
+from safelaunch.report import text
+from safelaunch.settings import computed, torchrun
 
 
 def show(settings: Settings) -> int:
-    """Print the plan on stdout; starts and writes nothing."""
+    """Print the plan on stdout; starts and writes nothing.
+
+    Returns the exit code, which is that of the launch where the lint would refuse it.
+    """
     planning.check_script(settings)
+    settings = _filled(settings)
+    left_out = _open(settings)
+    found = lint.of_settings(settings, os.environ)
     lines = [
         f"script        {shlex.join([settings['training_script'], *settings['training_script_args']])}",
         f"mode          {planning.mode(settings)}",
@@ -26,6 +37,7 @@ def show(settings: Settings) -> int:
         f"run directory {run_dir.base_dir(settings['run_dir'], os.environ)}/<run id>",
         f"preflight     {settings['preflight']}: {_checks(settings)}",
         f"torchrun      {equivalent(settings)}",
+        *([f"              without {', '.join(left_out)}, computed at the start"] if left_out else []),
         "",
         "options that are not torchrun's default:",
         *[f"  {name} = {value.value}  # {value.origin}" for name, value in _changed(settings)],
@@ -34,9 +46,41 @@ def show(settings: Settings) -> int:
             f"  {name}={redact(name, str(value.value))}  # {value.origin}"
             for name, value in sorted(settings.env.items())
         ],
+        *_taken_away(settings),
+        *_lint(settings, found),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
-    return 0
+    return codes.EXIT_PROFILE if any(finding.severity == "error" for finding in found) else codes.EXIT_OK
+
+
+def _filled(settings: Settings) -> Settings:
+    """The settings with what is known of their computed values; the run directory is made by a launch only."""
+    try:
+        return computed.fill(settings, launch_facts.known(settings, os.environ, socket.gethostname()))
+    except SafelaunchError:  # the launch would be refused for it, and says why
+        return computed.fill(settings, {"host": socket.gethostname()})
+
+
+def _open(settings: Settings) -> list[str]:
+    """The variables whose values only the launch itself can compute."""
+    return [
+        name
+        for name, value in sorted(settings.env.items())
+        if name not in settings.computed and computed.needs(str(value.value))
+    ]
+
+
+def _taken_away(settings: Settings) -> list[str]:
+    gone = [f"  {name}  # {value.origin}" for name, value in sorted(settings.unset.items()) if name not in settings.env]
+    return ["environment that is taken away:", *gone] if gone else []
+
+
+def _lint(settings: Settings, found: Sequence[Finding]) -> list[str]:
+    if int(settings["verbose"]) > int(settings["quiet"]):
+        lines = [f"  {line}" for finding in found for line in text.diagnostic(finding)]
+    else:
+        lines = [f"  {lint.line(finding)}" for finding in found]
+    return ["what the launch would say of its environment:", *lines] if lines else []
 
 
 def _checks(settings: Settings) -> str:
@@ -55,8 +99,16 @@ def _checks(settings: Settings) -> str:
 
 
 def equivalent(settings: Settings) -> str:
-    """The torchrun command line that starts the same ranks."""
-    words = [f"{name}={value.value}" for name, value in sorted(settings.env.items())]
+    """The torchrun command line that starts the same ranks, but for what only the launch itself can compute."""
+    left_out = _open(settings)
+    gone = sorted(name for name in settings.unset if name not in settings.env)
+    words = ["env"] if gone else []
+    words += [word for name in gone for word in ("-u", name)]
+    words += [
+        f"{name}={redact(name, str(value.value))}"
+        for name, value in sorted(settings.env.items())
+        if name not in left_out
+    ]
     words.append("torchrun")
     for option in torchrun.OPTIONS:
         value = settings.options[option.dest]

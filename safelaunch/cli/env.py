@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping
+import socket
+from dataclasses import dataclass
 
 from safelaunch import codes
 from safelaunch.codec import to_json
 from safelaunch.model import Value
-from safelaunch.settings import kinds
+from safelaunch.redaction import redact
+from safelaunch.settings import computed, kinds
 from safelaunch.settings.commandline import Parser, misuse
-from safelaunch.settings.resolve import apply_shell, resolve_profiles, shell_rival
+from safelaunch.settings.resolve import Layers, apply_shell, drop_unset, resolve_profiles, shell_rival
 
 USAGE = """\
-usage: safelaunch env [--profile NAME|PATH]... [--json]
+usage: safelaunch env [--profile NAME|PATH]... [--check [--strict]] [--json]
 
 Show the environment variables that a launch with these profiles adds, with the file and line each
-comes from, and those that stay as the shell has them. The output can be sourced by a shell.
+comes from, those that it takes away, and those that stay as the shell has them. The output can be
+sourced by a shell; what only the launch can compute, such as {run_dir}, is shown as a comment.
 
 options:
   --profile NAME|PATH  as for a launch: repeatable, a later one wins; else SAFELAUNCH_PROFILE
+  --check              check the whole environment of such a launch against what the installed torch
+                       and NCCL really read; exit code 78 where something is wrong
+  --strict             with --check: warnings give exit code 78 as well
   --json               print JSON
   -h, --help           show this text
 """
@@ -33,6 +39,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--profile", action="append", default=[])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--strict", action="store_true")
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         raise misuse(f"unknown argument {unknown[0]}", "see `safelaunch env --help`")
@@ -40,35 +48,82 @@ def run(argv: list[str]) -> int:
         print(USAGE, end="")
         return codes.EXIT_OK
     names = arguments.profile or kinds.NAMES.read(os.environ.get("SAFELAUNCH_PROFILE", ""))
-    env = resolve_profiles(names, os.environ).table("env")
-    added, _ = apply_shell(env, os.environ)
-    overridden = {name: value for name, value in env.items() if name not in added}
+    if arguments.strict and not arguments.check:
+        raise misuse("--strict goes with --check", "safelaunch env --check --strict")
+    layers = resolve_profiles(names, os.environ)
+    if arguments.check:
+        return _check(layers, as_json=arguments.json, strict=arguments.strict)
+    shown = _Shown.of(layers)
     if arguments.json:
-        print(json.dumps(_as_json(added, overridden), indent=2))
+        print(json.dumps(_as_json(shown), indent=2))
     else:
-        _print(added, overridden)
+        print(*_lines(shown), sep="\n")
     return codes.EXIT_OK
 
 
-def _print(added: Mapping[str, Value], overridden: Mapping[str, Value]) -> None:
-    settings = {name: f"{name}={shlex.quote(value.value)}" for name, value in sorted(added.items())}
-    width = max(map(len, settings.values()), default=0)
-    for name, setting in settings.items():
-        print(f"{setting:{width}}  # {added[name].origin}")
-    for name, value in sorted(overridden.items()):
-        rival = shell_rival(name, os.environ)
-        line = f"# {rival}={os.environ[rival]} stays as in the shell; {name}={value.value} is set by {value.origin}"
-        print(line.replace("\n", "\\n"))  # a line break would end the comment
+@dataclass(frozen=True)
+class _Shown:
+    """What is shown: variables that are added, that only the launch can compute, that the shell has instead, and that
+    are taken away; and the shell's environment without the last."""
+
+    added: dict[str, Value]
+    computed: dict[str, Value]
+    overridden: dict[str, Value]
+    unset: dict[str, Value]
+    shell: dict[str, str]
+
+    @classmethod
+    def of(cls, layers: Layers) -> _Shown:
+        env, unset = layers.table("env"), layers.table("unset")
+        shell, _ = drop_unset(unset, os.environ)
+        kept, _ = apply_shell(env, shell)
+        texts = {name: computed.value(str(value.value), {"host": socket.gethostname()}) for name, value in kept.items()}
+        return cls(
+            added={name: Value(text, kept[name].origin) for name, text in texts.items() if text is not None},
+            computed={name: kept[name] for name, text in texts.items() if text is None},
+            overridden={name: value for name, value in env.items() if name not in kept},
+            unset={name: value for name, value in unset.items() if name not in kept},
+            shell=shell,
+        )
 
 
-def _as_json(added: Mapping[str, Value], overridden: Mapping[str, Value]) -> dict[str, object]:
+def _check(layers: Layers, *, as_json: bool, strict: bool) -> int:
+    from safelaunch.cli import lint
+
+    installed = lint.installed_of(os.environ, lint.SCAN_S)
+    findings = lint.of_layers(layers, installed, os.environ)
+    checked = f"{len(os.environ)} variables of the environment and {len(layers.table('env'))} of the profiles"
+    return lint.show(findings, checked, installed, as_json=as_json, strict=strict)
+
+
+def _lines(shown: _Shown) -> list[str]:
+    settings = [(f"unset {name}", value.origin) for name, value in sorted(shown.unset.items())]
+    settings += [(f"{name}={shlex.quote(value.value)}", value.origin) for name, value in sorted(shown.added.items())]
+    width = max((len(setting) for setting, _ in settings), default=0)
+    lines = [f"{setting:{width}}  # {origin}" for setting, origin in settings]
+    remarks = [
+        f"{name}={value.value} is computed by the launch, as {value.origin} says"
+        for name, value in sorted(shown.computed.items())
+    ]
+    for name, value in sorted(shown.overridden.items()):
+        rival = shell_rival(name, shown.shell)
+        remarks.append(
+            f"{rival}={redact(rival, shown.shell[rival])} stays as in the shell; "
+            f"{name}={redact(name, str(value.value))} is set by {value.origin}"
+        )
+    return lines + ["# " + remark.replace("\n", "\\n") for remark in remarks]  # a line break would end the comment
+
+
+def _as_json(shown: _Shown) -> dict[str, object]:
     def shell_value(name: str) -> dict[str, str]:
-        rival = shell_rival(name, os.environ)
-        return {"variable": rival, "value": os.environ[rival]}
+        rival = shell_rival(name, shown.shell)
+        return {"variable": rival, "value": shown.shell[rival]}
 
     return {
-        "added": {name: to_json(value) for name, value in added.items()},
+        "added": to_json(shown.added),
+        "computed": to_json(shown.computed),
+        "unset": {name: to_json(value.origin) for name, value in shown.unset.items()},
         "overridden": {
-            name: {"shell": shell_value(name), "profile": to_json(value)} for name, value in overridden.items()
+            name: {"shell": shell_value(name), "profile": to_json(value)} for name, value in shown.overridden.items()
         },
     }

@@ -43,7 +43,7 @@ def run(argv: list[str]) -> int:
 def text(entry: Code) -> str:
     """The explanation: the docstring of the check or rule that concludes this code."""
     module, _, path = entry.text.partition(":")
-    return inspect.getdoc(reduce(getattr, path.split("."), import_module(module))) or ""
+    return inspect.getdoc(reduce(getattr, path.split("."), import_module(f"safelaunch.{module}"))) or ""
 
 
 def _document(entry: Code) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from safelaunch import black_box
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.hang import hang_untold
+from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe
@@ -39,6 +40,7 @@ class Hangs:
         say: prints a line.
         folder: gives the folder of a new incident.
         host: this host's name.
+        report: takes the folder, the case and the verdict where a verdict is written beside evidence that lies there.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Hangs:
         say: Callable[[str], None],
         folder: Callable[[], str],
         host: str,
+        report: Callable[[str, Case, Verdict], None] = lambda *_: None,
     ) -> None:
         self.watch = watch
         self.slow: list[Verdict] = []
@@ -59,6 +62,8 @@ class Hangs:
         self._reader = self._open(path) if path else None
         self._new_folder = folder
         self._host = host
+        self._report = report
+        self._facts: Case | None = None
         self._attempt = -1
         self._started = self._started_beating = 0.0
         self._told_unseen = False
@@ -108,12 +113,8 @@ class Hangs:
         """The case of a hang that is being ended, and its verdict."""
         self.evidence = (*self.evidence, *gather(incident, group.workers, HANG_LAST, LAST_S))
         facts = self._build(incident, group, oom_kills)
-        verdict = self._judge(facts)
         notice = self.watch.notice
-        if notice is not None and verdict.code == "SL399":
-            verdict = notice.verdict
-        elif notice is not None and verdict.location is None and verdict.culprit_ranks == notice.verdict.culprit_ranks:
-            verdict = dataclasses.replace(verdict, location=notice.verdict.location)  # a stack that came late
+        verdict = with_notice(self._judge(facts), notice.verdict if notice is not None else None)
         return facts, self.timed(verdict)
 
     def timed(self, verdict: Verdict) -> Verdict:
@@ -186,6 +187,8 @@ class Hangs:
         try:
             if self.folder:
                 bundle.write_verdict(self.folder, verdict)
+                if self._facts is not None:
+                    self._report(self.folder, self._facts, verdict)
         except OSError as error:
             self._say(f"warning[SL902]: the verdict cannot be written to {self.folder}: {error.strerror}")
 
@@ -211,6 +214,7 @@ class Hangs:
         """Write the incident's folder; false, and one line, where that is not possible."""
         try:
             bundle.write(self.folder, facts, verdict, self.evidence, case.stack_text, name)
+            self._facts = facts
         except OSError as error:
             self._say(f"warning[SL902]: the evidence cannot be written to {self.folder}: {error.strerror}")
             self.folder = ""

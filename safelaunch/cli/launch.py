@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
+import socket
 import sys
 import time
 from typing import Any
@@ -38,7 +40,13 @@ def run(argv: list[str]) -> int:
         # Death signals, subreapers and /proc carry the promises of a run; without them it would be torchrun.
         raise SafelaunchError("SL001", "safelaunch runs jobs on Linux only", "use torchrun here", exit_code=2)
     signals.treat_as_terminating(str(settings["signals_to_handle"]).split(","))
+    from safelaunch.cli import launch_facts
+    from safelaunch.settings import computed
+
+    known = launch_facts.known(settings, os.environ, socket.gethostname())
     plan = planning.build(settings, os.environ)
+    settings = computed.fill(settings, {**known, "run_dir": plan.run_dir, "run_id": plan.run_id})
+    plan = dataclasses.replace(plan, env=planning.added(settings))
     _write_run(settings, plan, argv)
     return _supervise(settings, plan, signals)
 
@@ -65,6 +73,9 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
         job.say(missing)
     started = time.time()
     outcome = Supervisor(plan, signals, job.stages(), path).run()
+    job.start.wait()
+    for group in outcome.groups[-1:]:
+        job.listen(group, last=True)  # what ranks that ended soon had to say
     _clear(plan)
     result = {
         "schema_version": SCHEMA_VERSION,
@@ -75,7 +86,7 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
         "started": started,
         "elapsed_s": round(time.time() - started, 3),
         "attempts": to_json(outcome.groups),
-        "findings": to_json(outcome.report.findings if outcome.report else ()),
+        "findings": to_json([*(outcome.report.findings if outcome.report else ()), *job.heard]),
         "verdicts": to_json([*job.hangs.slow, *outcome.verdicts]),
         "abandoned_pids": list(outcome.abandoned),
     }
@@ -88,6 +99,7 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
         _print_verdict(told, job.hangs.folder, outcome.exit_code, job)  # why somebody had enough of it
     _write_result(result, settings, plan, job)
     job.remember(_last_code(outcome))
+    job.reports.write()
     return outcome.exit_code
 
 
@@ -119,7 +131,7 @@ def _black_box(settings: Settings, plan: LaunchPlan) -> tuple[str | None, str]:
 
 def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
     from safelaunch import files
-    from safelaunch.cli.redact import environment_text
+    from safelaunch.cli import redact
 
     document = {
         "schema_version": SCHEMA_VERSION,
@@ -129,11 +141,11 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
         "argv": argv,
         "cwd": os.getcwd(),
         "started": time.time(),
-        "settings": to_json(settings),
-        "plan": to_json(plan),
+        "settings": to_json(redact.without_secrets(settings)),
+        "plan": to_json(redact.plan_without_secrets(plan)),
     }
     files.write_json(os.path.join(plan.run_dir, "run.json"), document)
-    files.write_text(os.path.join(plan.run_dir, "env.txt"), environment_text(settings, os.environ))
+    files.write_text(os.path.join(plan.run_dir, "env.txt"), redact.environment_text(settings, os.environ))
 
 
 def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any) -> None:

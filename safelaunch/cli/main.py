@@ -10,7 +10,7 @@ from safelaunch.model import Finding, SafelaunchError
 # As in codes.py, which the way to `--help` does not load.
 EXIT_SIGINT, EXIT_OUR_FAULT = 130, 70
 
-SUBCOMMANDS = ("check", "profile", "env", "explain")
+SUBCOMMANDS = ("check", "profile", "env", "diagnose", "attach", "explain")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from safelaunch.preflight.machine.processes import duration
 from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.record import Record
 from safelaunch.preflight.shape import ranks_here, uses_gpu
+from safelaunch.settings.resolve import environment
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
 DEADLINE_S = 60.0
@@ -82,8 +83,7 @@ class NodeCheck:
         self._run_dir = run_dir
         self._terms = terms(settings.limits, settings.preflight)
         self._say, self._tell = say, tell
-        merged = {**environ, **{name: str(value.value) for name, value in settings.env.items()}}
-        self._host = Host(Job(nproc=1), environ=merged, wanted=self._terms.wanted)
+        self._host = Host(Job(nproc=1), environ=environment(settings, environ), wanted=self._terms.wanted)
         self._record: Record | None = None
 
     def run(self, mode: str) -> PreflightReport:
@@ -101,6 +101,7 @@ class NodeCheck:
             self._record = record.read(self._host)
             self._tell(error.diagnostic)
             return PreflightReport((error.diagnostic,), self._host.name(), self._host.monotonic() - begin, False)
+        self._host = host
         self._record = record.read(host)
         full = mode == "full" or self._is_due(self._record)
         report = runner.run(
@@ -120,6 +121,11 @@ class NodeCheck:
             self._tell(finding)
         return compared
 
+    @property
+    def host(self) -> Host:
+        """This node as the check has seen it; for questions whose answers are there already."""
+        return self._host
+
     def _with_others(self, host: Host, report: PreflightReport) -> PreflightReport:
         """The report with what the nodes of a job of a known size find between them."""
         job = host.job
@@ -134,9 +140,10 @@ class NodeCheck:
             job.max_nodes,
             job.node_rank if backend == "static" else None,
             name=str(self._settings["rdzv_id"]),
-            arrive_s=REFUSED_ARRIVE_S if report.refused else None,
+            arrive_s=REFUSED_ARRIVE_S if report.refused else self._arrive_s(),
             missing="warning",  # torch's rendezvous waits longer
-            profile=tuple(self._settings.env),
+            # What is computed may differ from node to node: CPUs, folders.
+            profile=tuple(name for name in self._settings.env if name not in self._settings.computed),
             refused=next((f"{f.code}: {f.summary}" for f in report.findings if f.severity == "error"), ""),
         )
         # What this node was refused for it has said itself.
@@ -151,6 +158,14 @@ class NodeCheck:
             return between.extend(report, host, meeting, self._terms.deadline(full=True), self._terms.severity, judges)
         finally:
             patience.cancel()
+
+    def _arrive_s(self) -> float | None:
+        """Seconds for the others to come; None for the meeting's own. Who is to be waited for more briefly in the
+        rendezvous is so here too."""
+        from safelaunch.preflight.between.stage import ARRIVE_S
+
+        wait = self._settings.timeouts.get("rendezvous")
+        return float(wait.value) if wait is not None and wait.value < ARRIVE_S else None
 
     def _is_due(self, known: Record) -> bool:
         slow = sum(check.full_only for check in CHECKS)

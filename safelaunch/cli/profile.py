@@ -1,4 +1,4 @@
-"""`safelaunch profile list` and `safelaunch profile show NAME...`."""
+"""`safelaunch profile list`, `show NAME...` and `lint [NAME...]`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from safelaunch import codes
 from safelaunch.codec import to_json
-from safelaunch.model import SafelaunchError, Value
+from safelaunch.model import Finding, SafelaunchError, Value
 from safelaunch.settings import profile
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.resolve import Layers, resolve_profiles
@@ -16,14 +16,19 @@ from safelaunch.settings.resolve import Layers, resolve_profiles
 USAGE = """\
 usage: safelaunch profile list [--json]
        safelaunch profile show NAME|PATH... [--json]
+       safelaunch profile lint [NAME|PATH...] [--from-shell FILE]... [--strict] [--json]
 
 list   the profiles that can be named, and where each lies
 show   every value that a launch with these profiles has, with the file and line it comes from;
        the shipped default profile comes first, and a later profile wins
+lint   check each profile (without a name: all) against what the installed torch and NCCL really
+       read; exit code 78 where something is wrong
 
 options:
-  --json      print JSON
-  -h, --help  show this text
+  --from-shell FILE  lint the variables that a shell script, job spec, Dockerfile or YAML file sets
+  --strict           warnings give exit code 78 as well
+  --json             print JSON
+  -h, --help         show this text
 """
 
 
@@ -32,11 +37,17 @@ def run(argv: list[str]) -> int:
     parser = Parser("safelaunch profile")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("words", nargs="*", metavar="list|show NAME")
+    parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--from-shell", "--from_shell", action="append", default=[])
+    parser.add_argument("words", nargs="*", metavar="list|show NAME|lint")
     arguments = parser.parse_intermixed_args(argv)
     match arguments.words:
         case _ if arguments.help:
             print(USAGE, end="")
+        case ["lint", *names]:
+            return _lint(names, arguments.from_shell, as_json=arguments.json, strict=arguments.strict)
+        case _ if arguments.from_shell or arguments.strict:
+            raise misuse("--from-shell and --strict go with `lint`", "safelaunch profile lint --from-shell FILE")
         case ["list"]:
             _list(arguments.json)
         case ["show", first, *more]:
@@ -45,29 +56,32 @@ def run(argv: list[str]) -> int:
             raise misuse("no profile was named", "`safelaunch profile list` shows the names")
         case words:
             raise misuse(
-                f"expected `list` or `show NAME`, not {' '.join(words) or 'nothing'}", "see `safelaunch profile --help`"
+                f"expected `list`, `show NAME` or `lint`, not {' '.join(words) or 'nothing'}",
+                "see `safelaunch profile --help`",
             )
     return codes.EXIT_OK
 
 
 def _list(as_json: bool) -> None:
-    rows = [(name, _description(path), path) for name, path in profile.available(os.environ).items()]
+    rows = [(name, *_described(path), path) for name, path in profile.available(os.environ).items()]
     if as_json:
-        keys = ("name", "description", "path")
+        keys = ("name", "description", "extends", "path")
         print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
         return
-    width = max(len(name) for name, _, _ in rows)
-    for name, description, path in rows:
-        print(f"{name:{width}}  {description}")
+    width = max(len(name) for name, *_ in rows)
+    for name, description, bases, path in rows:
+        print(f"{name:{width}}  {description}" + (f" (extends {', '.join(bases)})" if bases else ""))
         print(f"{'':{width}}  {path}")
 
 
-def _description(path: str) -> str:
+def _described(path: str) -> tuple[str, list[str]]:
+    """The description of a profile, and what it extends."""
     # One broken file must not hide the others.
     try:
-        return profile.parse_file(path).description
+        found = profile.parse_file(path)
     except SafelaunchError as error:
-        return f"(broken: {error})"
+        return f"(broken: {error})", []
+    return found.description, [base.value for base in found.extends]
 
 
 def _show(names: list[str], as_json: bool) -> None:
@@ -76,19 +90,51 @@ def _show(names: list[str], as_json: bool) -> None:
         print(json.dumps(_as_json(layers), indent=2))
         return
     print("profiles, a later one wins: " + ", ".join(layer.name for layer in layers.profiles))
-    rows = [(".".join(path[:-1]), f"{path[-1]} = {_as_toml(value.value)}", value) for path, value in _sorted(layers)]
+    rows = [_row(path, value) for path, value in _sorted(layers)]
     width = max(len(setting) for _, setting, _ in rows)
     shown = ""
     for table, setting, value in rows:
         if table != shown:
-            print(f"\n[{table}]")
+            print(f"\n[{table}]" if table else "")
             shown = table
         print(f"{setting:{width}}  # {value.origin.where}")
 
 
+def _row(path: tuple[str, ...], value: Value) -> tuple[str, str, Value]:
+    """The table of a setting, the setting as text, and its value."""
+    if path[0] == "unset":
+        return "", f"unset {path[1]}", value
+    return ".".join(path[:-1]), f"{path[-1]} = {_as_toml(value.value)}", value
+
+
+def _lint(names: list[str], files: list[str], *, as_json: bool, strict: bool) -> int:
+    from safelaunch.cli import lint
+
+    installed = lint.installed_of(os.environ, lint.SCAN_S)
+    findings: list[Finding] = []
+    checked = 0
+    if not names and not files:
+        names = list(profile.available(os.environ))
+    for name in names:
+        try:
+            layers = resolve_profiles([name], os.environ)
+        except SafelaunchError as error:  # one broken file must not hide the others
+            findings.append(error.diagnostic)
+            continue
+        checked += len(layers.table("env"))
+        findings += lint.of_layers(layers, installed)
+    for path in files:
+        settings, found = lint.of_file(path, installed)
+        checked += len(settings)
+        findings += found
+    sources = [lint.counted(len(group), noun) for group, noun in ((names, "profile"), (files, "file")) if group]
+    what = f"{lint.counted(checked, 'variable')} of {' and '.join(sources)}"
+    return lint.show(lint.without_repeats(findings), what, installed, as_json=as_json, strict=strict)
+
+
 def _sorted(layers: Layers) -> list[tuple[tuple[str, ...], Value]]:
     """The values table by table, tables and keys in the order of the files."""
-    tables = list(dict.fromkeys(path[:-1] for path in layers.values))
+    tables = list(dict.fromkeys([("unset",), *(path[:-1] for path in layers.values)]))
     return sorted(layers.values.items(), key=lambda item: tables.index(item[0][:-1]))
 
 

@@ -7,9 +7,13 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.hang import Hangs
+from safelaunch.cli.ranks import listener, unsaid
+from safelaunch.cli.report import Reports
+from safelaunch.cli.start import Start
 from safelaunch.diagnosis import diagnose, infra
 from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.evidence import LASTING, URGENT, case, memory
@@ -27,12 +31,16 @@ from safelaunch.model import (
     Verdict,
     WorkerGroup,
 )
-from safelaunch.report import bundle, palette, text
+from safelaunch.report import banner, bundle, palette, text
 from safelaunch.report import verdict as terminal
+from safelaunch.settings import severity
 from safelaunch.watch.hang import HangWatch
 
 if TYPE_CHECKING:
     from safelaunch.cli.node import NodeCheck
+    from safelaunch.preflight.machine.host import Host
+    from safelaunch.preflight.machine.nvml import Snapshot
+    from safelaunch.report.banner import Banner
 
 URGENT_S = 0.8  # the living are held back from their end for at most this long
 LASTING_S = 0.2
@@ -48,17 +56,25 @@ class Run:
         self.node: NodeCheck | None = None
         self.bundles: dict[int, str] = {}
         self._host = socket.gethostname()
+        self.reports = Reports(plan.run_dir, self._findings, self.say)
         self.hangs = Hangs(
             black_box,
             HangWatch(settings["on_hang"], settings["hang_abort_after"]),
             self.say,
             self._new_folder,
             self._host,
+            self.reports.later,
         )
+        self.heard: list[Finding] = []
+        self._shown: tuple[Finding, ...] = ()  # of the lint
+        self._ranks = listener(black_box, settings, os.environ, self.gpus, self.say)
         self._folders = 0
         self._oom_before = memory.oom_kills()
         self._loud = int(settings["verbose"]) - int(settings["quiet"])
         self.palette = palette.for_stream(sys.stderr, settings["color"])
+        wanted = "banner" in settings.launch and settings.launch["banner"].value
+        show = self.show_banner if self._loud > 0 or (wanted and self._loud >= 0) else None
+        self.start = Start(settings, plan.run_dir, os.environ, self._known_host, show, self.say)
 
     def stages(self) -> Stages:
         """The callables that the supervisor gets."""
@@ -67,11 +83,25 @@ class Run:
             suspect=self.suspect,
             settled=lambda group: not any(leaving(worker) for worker in group.alive),
             conclude=self.conclude,
-            watch=self.hangs.poll,
+            watch=self.watch,
             infra=infra.judge,
             say=self.say,
             notice=lambda verdict, next_step: self.say(f"{terminal.headline(verdict)}; {next_step}"),
+            started=self.start,
         )
+
+    def _known_host(self) -> Host | None:
+        """This node as the preflight has seen it; None without one."""
+        return self.node.host if self.node is not None else None
+
+    def gpus(self) -> Snapshot | None:
+        """What NVML has said of this node already."""
+        host = self._known_host()
+        return host.nvml_known() if host is not None else None
+
+    def show_banner(self, shown: Banner) -> None:
+        """One screen about what the ranks run with."""
+        self.print(banner.lines(shown, self.palette))
 
     # ------------------------------------------------------------------------------------------- speaking
 
@@ -98,25 +128,87 @@ class Run:
     # -------------------------------------------------------------------------------------------- stages
 
     def preflight(self) -> PreflightReport:
-        """Check this node, in the time that the agent takes to import torch."""
+        """Check the environment and this node, in the time that the agent takes to import torch."""
+        linted = self._lint()
+        self.report = PreflightReport(linted, self._host, 0.0)
+        if not self.report.refused:
+            report = self._check_node({finding.summary.partition("=")[0] for finding in linted})
+            self.report = dataclasses.replace(report, findings=(*linted, *report.findings))
+        return self.report
+
+    def _lint(self) -> tuple[Finding, ...]:
+        """Tell what the variables of this launch do not do. A fault of ours is told, and costs nothing else."""
+        try:
+            from safelaunch.cli import lint
+
+            findings = lint.of_settings(self.settings, os.environ)
+            shown, rest = lint.at_launch(findings, verbose=self._loud > 0)
+        except Exception as error:
+            self.say(f"warning[SL902]: safelaunch's own fault, the environment is not checked: {error!r}")
+            return ()
+        self._shown = shown
+        self._tell(shown)
+        if rest:
+            self.say(rest)
+        return findings
+
+    def _tell(self, findings: Iterable[Finding]) -> None:
+        """Findings about environment and devices: a line with what to do, or all of it where the user wants more."""
+        from safelaunch.cli import lint
+
+        for finding in findings:
+            if self._loud > 0 or finding.severity == "error":
+                self.print(text.diagnostic(finding, palette=self.palette))
+            else:
+                self.say(lint.line(finding, self.palette))
+
+    def _check_node(self, linted: Set[str]) -> PreflightReport:
+        """`linted` are variables that the lint has spoken of: the node has no second word about them."""
+        told = {f"environment variable {name}" for name in linted}
+
+        def tell(finding: Finding) -> None:
+            if finding.where not in told:
+                self.finding(finding)
+
         mode = self.settings["preflight"]
         if mode == "off":
-            self.report = PreflightReport((), self._host, 0.0)
-            return self.report
+            return PreflightReport((), self._host, 0.0)
         try:
             from safelaunch.cli.node import NodeCheck
 
-            self.node = NodeCheck(self.settings, self.plan.run_dir, os.environ, self.say, self.finding)
-            self.report = self.node.run(mode)
+            self.node = NodeCheck(self.settings, self.plan.run_dir, os.environ, self.say, tell)
+            return self.node.run(mode)
         except Exception as error:  # the run must not wait for a check that has failed itself
             self.say(f"warning[SL902]: safelaunch's own fault, this node is not checked: {error!r}")
-            self.report = PreflightReport((), self._host, 0.0)
-        return self.report
+            return PreflightReport((), self._host, 0.0)
 
     def remember(self, code: str) -> None:
         """Write down how the run ended: the next one looks closer at a node that may be bad."""
         if self.node is not None:
             self.node.remember(code)
+
+    def watch(self, group: WorkerGroup) -> Incident | None:
+        """One round over the living ranks; an incident when it is time to end them."""
+        self.reports.write()  # of an attempt before
+        self.listen(group)
+        return self.hangs.poll(group)
+
+    def _findings(self) -> list[Finding]:
+        return [*(self.report.findings if self.report is not None else ()), *self.heard]
+
+    def listen(self, group: WorkerGroup, *, last: bool = False) -> None:
+        """Tell what follows from what the ranks say of themselves, unless the lint has told it already. `last` says
+        that the ranks will say no more."""
+        fresh = self._ranks.poll(group, last=last)
+        if not fresh:
+            return
+        from safelaunch.cli import lint
+
+        weighed = severity.weighed(fresh, severity.of_table(self.settings.lint))
+        found = unsaid(weighed, self.report.findings if self.report is not None else (), self._shown)
+        shown, _ = lint.at_launch(found, verbose=self._loud > 0)
+        self.heard += found
+        self._tell(shown)
 
     def suspect(self, incident: Incident, group: WorkerGroup) -> tuple[Evidence, ...]:
         """What will not wait: kernel state and stacks of the ranks that live. Of a hang they have been taken."""
@@ -143,7 +235,7 @@ class Run:
         facts = case.build(incident, group, evidence, self._host, grown)
         after = round(time.monotonic() - incident.t, 3)
         verdict = dataclasses.replace(self._diagnose(facts), detected_after_s=after, concluded_after_s=after)
-        if not verdict.culprit_ranks:
+        if not verdict.culprit_ranks or verdict.code == "SL414":
             # The ranks that waited have given up, which says less than what was seen while they waited.
             told = self.hangs.last_word(f"the wait ended when {verdict.summary}")
             if told is not None:
@@ -158,6 +250,7 @@ class Run:
         except OSError as error:
             self.say(f"warning[SL902]: the evidence cannot be written to {folder}: {error.strerror}")
             folder = ""
+        self.reports.later(folder, facts, verdict)
         self.bundles[len(self.bundles)] = folder
         return verdict
 

@@ -6,9 +6,10 @@ rule that concludes wins, so the order goes from evidence that proves to evidenc
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
-from safelaunch.diagnosis import crash, disagree, early, hang, mismatch
+from safelaunch.diagnosis import crash, disagree, early, from_stacks, hang, mismatch, timeouts
 from safelaunch.model import Case, Verdict
 
 Rule = Callable[[Case], Verdict | None]
@@ -23,6 +24,7 @@ CRASH_RULES: tuple[Rule, ...] = (
     crash.killed,
     crash.native_crash,
     crash.silent_exit,
+    timeouts.collective_timeout,
     crash.connection_lost,
     crash.torn_down,
     crash.cannot_tell,
@@ -30,14 +32,18 @@ CRASH_RULES: tuple[Rule, ...] = (
 
 # What no patience can end comes first.
 HANG_RULES: tuple[Rule, ...] = (
+    from_stacks.at_work,
     disagree.departed,
     early.early_exit,
     disagree.different_operation,
     mismatch.size_mismatch,
+    hang.may_be_running,
     disagree.deadlock,
+    from_stacks.late_and_at_work,
     hang.never_entered,
     hang.all_inside,
     crash.exception,
+    from_stacks.apart,
     hang.hang_untold,
 )
 
@@ -49,5 +55,12 @@ def diagnose(case: Case) -> Verdict:
     for rule in HANG_RULES if case.incident.kind == "hang" else CRASH_RULES:
         verdict = rule(case)
         if verdict is not None:
-            return verdict
+            return _as_sure_as_it_can_be(verdict, case)
     raise AssertionError("the last rule concludes always")
+
+
+def _as_sure_as_it_can_be(verdict: Verdict, case: Case) -> Verdict:
+    """Dumps alone are one kind of evidence: nothing that rests on them is of high confidence."""
+    if case.origin == "run" or verdict.confidence != "high":
+        return verdict
+    return dataclasses.replace(verdict, confidence="medium")

@@ -7,6 +7,7 @@ import re
 import signal
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis import devices
 from safelaunch.diagnosis.failures import (
     NATIVE_SIGNALS,
     SIGABRT,
@@ -71,6 +72,9 @@ def exception(case: Case) -> Verdict | None:
     NCCL's remote error, a store that hung up) are consequences. Of the rest, one that stands alone is the root,
     else the one that was raised first; if several ranks raised the same at the same line, all of them are named.
 
+    Errors about GPUs ("invalid device ordinal", "Duplicate GPU detected") come with the mapping of the ranks concerned:
+    LOCAL_RANK, CUDA_VISIBLE_DEVICES, how many GPUs torch sees, and which one the rank took; the bundle has all ranks'.
+
     What to do: the traceback printed above the verdict is the root one; no `@record` is needed. For SL409 the
     program could not be imported or parsed on that rank: compare its environment and its copy of the code with
     the other ranks'.
@@ -87,16 +91,17 @@ def exception(case: Case) -> Verdict | None:
     message = one_line(error.message)
     rivals = [failure for failure in primary(case) if failure not in culprits]
     because = tuple(f"rank {rival.rank} failed too: {_shortly(rival)}" for rival in rivals[:2])
+    of_gpus, way_out = devices.trouble(case, [culprit.facts for culprit in culprits], error.message)
     return _verdict(
         case,
         code,
         f"{who} raised {error.type}: {message}" if message else f"{who} raised {error.type}",
         culprits,
         location=error.location,
-        because=because,
+        because=(*of_gpus, *because),
         remedy="the environment or the code differs on this rank: compare it with a rank that started"
         if code == "SL409"
-        else "the traceback above is where it started",
+        else way_out or "the traceback above is where it started",
         confidence="medium" if rivals or len(culprits) > 1 else "high",
     )
 
@@ -115,6 +120,7 @@ def exception_everywhere(case: Case) -> Verdict | None:
     error = found[0].facts.error
     assert error is not None
     messages = {f.facts.error.message for f in found if f.facts.error is not None}
+    of_gpus, way_out = devices.trouble(case, [failure.facts for failure in found], error.message)
     alike = len(messages) == 1 and not ANOTHER.search(error.message) and not OTHER_RANK.search(error.message)
     verdict = _verdict(
         case,
@@ -122,8 +128,8 @@ def exception_everywhere(case: Case) -> Verdict | None:
         f"every rank raised {error.type}: {one_line(error.message)}".rstrip(": "),
         [],
         location=error.location,
-        because=(f"type and line are the same on {names(failure.rank for failure in found)}",),
-        remedy="no rank stands out: look at the arguments, the files and the code that all ranks share",
+        because=(f"type and line are the same on {names(failure.rank for failure in found)}", *of_gpus),
+        remedy=way_out or "no rank stands out: look at the arguments, the files and the code that all ranks share",
         confidence="high" if alike else "medium",
     )
     return dataclasses.replace(verdict, traceback=error.traceback, secondary=())
@@ -261,7 +267,8 @@ def connection_lost(case: Case) -> Verdict | None:
     """Ranks lost their connections, and no rank of this node had failed or left before: no rank to blame.
 
     How it was concluded: every failure tells of a lost peer, and nobody on this node was lost. Either a rank of
-    another node was first (its own node's verdict names it), or the network between nodes broke.
+    another node was first (its own node's verdict names it), or the network between nodes broke. A wait that reached
+    its own timeout is SL414.
 
     What to do: read the verdicts of the other nodes; without one, check links, interfaces and firewalls.
     """

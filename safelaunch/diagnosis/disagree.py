@@ -6,26 +6,26 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING, is_user_code, user_frame
+from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.waits import (
-    Graph,
-    Wait,
     arrival,
     blocked_in,
     canonical,
     differs,
     final,
-    graph,
     is_message,
     stack_of,
     threads_inside,
 )
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Collective, RankFacts, SourceLine, Verdict
+from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
 
 ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
 CLOSING = {"barrier", LEAVING}  # what programs do after their loop
+MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 
 def different_operation(case: Case) -> Verdict | None:
@@ -35,7 +35,8 @@ def different_operation(case: Case) -> Verdict | None:
     operations at one number. A collective that a rank skipped, or made once too often, shows like this, and so does
     one that stands below `if rank == 0`. If one side has left a loop in which the other still is (read from stacks and
     source), the side that left is named (SL303). Otherwise, with at least three ranks, one that differs from all
-    others is named (SL302); with two nobody can say who is right, and both lines are shown.
+    others is named (SL302); with two nobody can say who is right, and both lines are shown. Dumps of the Flight
+    Recorder do not show who left a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -49,7 +50,8 @@ def different_operation(case: Case) -> Verdict | None:
     if len(sides) < 2:
         return None
     several = next((f for side in sides for f, _ in side if len(threads_inside(f)) > 1), None)
-    left = _left_loop(case, sides) if several is None else None
+    # Dumps hold neither lines of loops nor counts of batches: who left a loop, and who skipped a barrier, look alike.
+    left = () if from_dumps(case) else _left_loop(case, sides) if several is None else None
     named, code = left or (), "SL303" if left else "SL302"
     if left == ():
         odd = [side for side in sides if len(side) == 1]
@@ -57,7 +59,8 @@ def different_operation(case: Case) -> Verdict | None:
         # Members whose vote is not known, here or on other nodes, must not be able to turn it.
         unseen = {rank for other in found.waits if _same_place(other.call, wait.call) for rank in other.away}
         others = len(unseen | voters) - most
-        named = (odd[0][0][0].rank,) if len(odd) == 1 and most >= 2 and most > others else ()
+        enough = most >= (MAJORITY_OF_DUMPS if from_dumps(case) else 2)
+        named = (odd[0][0][0].rank,) if len(odd) == 1 and enough and most > others else ()
     shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
     facts, call = next((pair for pair in shown if pair[0].rank in named), shown[0])
     peers = next(side[0][1] for side in sides if side is not shown)
@@ -73,6 +76,9 @@ def different_operation(case: Case) -> Verdict | None:
         if several is not None
         else ()
     )
+    ending = from_dumps(case) and any(canonical(side[0][1].op) in _CLOSING for side in sides)
+    if ending:
+        threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
     because = (*threads, *_conditions(facts, call, case.source), *_counts(case, named), *waiters(case, found))
     return hang_verdict(
         case,
@@ -83,10 +89,17 @@ def different_operation(case: Case) -> Verdict | None:
         call=call,
         because=because,
         remedy="make the same collectives in the same order on all ranks",
-        confidence="high" if named and (code == "SL302" or case.source) else "medium",
+        confidence=_sureness(case, wait, named, code, ending),
         conclusive=final(itertools.chain(*sides)),
         waiting=voters,
     )
+
+
+def _sureness(case: Case, wait: Wait, named: tuple[int, ...], code: str, ending: bool) -> Confidence:
+    if from_dumps(case):
+        told = any(group.name == wait.call.group for group in case.groups)
+        return "low" if ending or (named and not told) else "medium"
+    return "high" if named and (code == "SL302" or case.source) else "medium"
 
 
 def departed(case: Case) -> Verdict | None:
@@ -135,19 +148,20 @@ def deadlock(case: Case) -> Verdict | None:
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
     found = graph(case)
-    if not found.cycle:
-        return None
+    if not found.cycle or (from_dumps(case) and found.sinks):
+        return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
     sites: dict[tuple[str, int, str], list[int]] = {}
     groups = {wait.call.group for wait in found.waits if wait.rank in found.cycle}
+    members = [set(group.ranks) for group in case.groups if group.name in groups]
     for wait in found.waits:  # those who wait for the circle from outside have a vote too, if all of it concerns them
-        if all(wait.rank in group.ranks for group in case.groups if group.name in groups):
+        if all(wait.rank in those for those in members):
             call = wait.call
             what = f"rank {wait.rank}" if is_message(call) else canonical(call.op)
             sites.setdefault((call.group, call.seq, what), []).append(wait.rank)
     alone = [ranks for ranks in sites.values() if len(ranks) == 1]
     most = max((len(ranks) for ranks in sites.values()), default=0)
     named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 else ()
-    if named and (named[0] not in found.cycle or _usual_message(case, found, named[0])):
+    if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
@@ -169,6 +183,7 @@ def deadlock(case: Case) -> Verdict | None:
 
 
 Side = list[tuple[RankFacts, Collective]]
+_CLOSING = {canonical(name) for name in CLOSING}
 
 
 def _sides(case: Case, wait: Wait) -> list[Side]:
@@ -196,6 +211,8 @@ def _left_loop(case: Case, sides: list[Side]) -> tuple[int, ...] | None:
     """The ranks that stand behind a loop in which all others still are; empty where that is not so, None where it
     cannot be told from a rank that skipped what its peers do behind the loop, and is in the loop again."""
     lines = {(line.file, line.line): line for line in case.source}
+    if not lines:
+        return _left_by_history(sides)
     inside, behind = {}, {}
     again = untold = False
     for one, other in itertools.permutations(sides, 2):
@@ -218,7 +235,7 @@ def _left_loop(case: Case, sides: list[Side]) -> tuple[int, ...] | None:
         return None
     everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
     if not behind or inside.keys() & behind.keys() or not everybody:
-        return () if lines else _left_by_history(sides)
+        return ()
     if again and any(_ended_its_loader(facts) for facts in inside.values()):
         return ()
     sure = not again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
@@ -281,10 +298,12 @@ def _left_by_history(sides: list[Side]) -> tuple[int, ...]:
     behind: list[int] = []
     for side in sides:
         rest = [pair for other in sides if other is not side for pair in other]
-        closing = canonical(side[0][1].op) in {canonical(name) for name in CLOSING}
+        if canonical(side[0][1].op) not in _CLOSING:
+            continue
         fresh = all(not _made_before(facts, side[0][1]) for facts, _ in (*side, *rest))
-        going_on = all(_made_before(facts, call) for _, call in rest for facts, _ in (*side, *rest))
-        if closing and fresh and going_on:
+        alike = {(call.group, call.seq, call.op, call.location): call for _, call in rest}
+        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*side, *rest))
+        if fresh and going_on:
             behind += [facts.rank for facts, _ in side]
     return tuple(sorted(behind))
 
@@ -292,7 +311,7 @@ def _left_by_history(sides: list[Side]) -> tuple[int, ...]:
 def _made_before(facts: RankFacts, call: Collective) -> bool:
     return any(
         own.seq < call.seq and own.group == call.group and (own.op, own.location) == (call.op, call.location)
-        for own in facts.collectives
+        for own in facts.calls
     )
 
 
@@ -315,13 +334,16 @@ def _apart(one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]) -
     return None
 
 
-def _usual_message(case: Case, found: Graph, rank: int) -> bool:
-    """Whether a rank waits in a message that it has exchanged before: then its peer may have forgotten its part."""
+def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
+    """Whether a rank waits in a message of which its peer may have forgotten its part: one that it has exchanged
+    before; in dumps, which hold no source and few calls, any."""
     wait = found.of(rank)
     facts = next(facts for facts in case.ranks if facts.rank == rank)
-    return wait is not None and any(
+    if wait is None or (from_dumps(case) and is_message(wait.call)):
+        return wait is not None
+    return any(
         own.done and (own.op, own.peer, own.location) == (wait.call.op, wait.call.peer, wait.call.location)
-        for own in facts.collectives
+        for own in facts.calls
         if is_message(own)
     )
 

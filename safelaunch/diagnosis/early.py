@@ -13,7 +13,8 @@ from safelaunch.diagnosis.failures import (
     primary,
     secondary,
 )
-from safelaunch.diagnosis.waits import graph, main_blocked
+from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.waits import main_blocked
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
 from safelaunch.model import Case, Verdict
 

@@ -30,8 +30,9 @@ PEER_LOSS = re.compile(
     r"|client socket has (?:timed out|failed to connect)"
     r"|wait timeout after \d+ms|Timed out after \d+ seconds waiting for"  # TCPStore: a peer never came
     r"|Application timeout caused pair closure|Timed out waiting \d+ms for (?:recv|send) operation"  # gloo timeouts
+    r"|timed out in blocking wait|Watchdog caught collective operation timeout"  # ProcessGroupNCCL's
     r"|another rank.*(?:abort|fail)|NCCL communicator was aborted on rank"  # ProcessGroupNCCL
-    r"|Detected (?:mismatch|that rank) .* did not|Rank \d+ failed to pass monitoredBarrier"  # c10d: names a peer
+    r"|Detected (?:mismatch|that rank) .* did not|Ranks? [\d, ]+ failed to pass monitoredBarrier"  # c10d: names a peer
     r"|peer.{0,40}(?:disconnect|unreachable|is dead)",
     re.IGNORECASE,
 )
@@ -170,8 +171,9 @@ def left_group(facts: RankFacts) -> bool:
 
 def current_calls(facts: RankFacts) -> tuple[Collective, ...]:
     """The calls since a rank last destroyed all its groups: numbers begin anew with new ones."""
-    ends = [i for i, call in enumerate(facts.collectives) if call.op == LEAVING and call.group == WORLD]
-    return facts.collectives[ends[-1] :] if ends else facts.collectives
+    calls = facts.calls
+    ends = [i for i, call in enumerate(calls) if call.op == LEAVING and call.group == WORLD]
+    return calls[ends[-1] :] if ends else calls
 
 
 def unaccounted(case: Case) -> list[RankFacts]:

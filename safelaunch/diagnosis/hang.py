@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG
-from safelaunch.diagnosis import stuck
-from safelaunch.diagnosis.failures import user_frame
-from safelaunch.diagnosis.waits import Graph, Wait, alive, graph, is_message, stack_of, unrecorded
+from safelaunch.diagnosis import dumps, stuck
+from safelaunch.diagnosis.dumps import from_dumps
+from safelaunch.diagnosis.failures import WORLD, user_frame
+from safelaunch.diagnosis.graph import Graph, Wait, graph
+from safelaunch.diagnosis.waits import alive, is_message, stack_of, unrecorded
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
@@ -21,7 +23,10 @@ def never_entered(case: Case) -> Verdict | None:
     native code that holds the GIL, so that no other thread of it runs Python (SL305), is in uninterruptible sleep in
     the kernel (SL306), waits for its DataLoader, whose own worker and line are named (SL307), saves or loads a
     checkpoint (SL308), or has not called init_process_group yet (SL309). Confidence follows from how many sources
-    agree: the record of collectives, the Flight Recorder, the stack, the kernel, the heartbeat.
+    agree: the record of collectives, the Flight Recorder, the stack, the kernel, the heartbeat. Of a job that left
+    Flight Recorder dumps only, the rank is named whose dump shows neither that call nor another one that it waits in;
+    what it did instead is not known then, and neither is anything of a rank without a dump. Dumps in which no wait had
+    lasted longer than what lies between two calls may be of a job that was running: then nobody is named (SL399).
 
     What to do: look at the named line. For SL305, no Python tool inside the process can tell you more; for SL306, look
     at the file system or device, since not even SIGKILL ends such a process.
@@ -41,6 +46,10 @@ def never_entered(case: Case) -> Verdict | None:
     # Where all who wait are culprits themselves (all stopped inside one collective), their own waits tell which.
     blocked = blocked or tuple(wait for wait in found.waits if set(culprits) & set(wait.blockers))
     wait = blocked[0]
+    if from_dumps(case):
+        return _absent(case, culprits, found, blocked)
+    if case.origin == "attach" and dumps.doubt(case, culprits, blocked):
+        return None
     if all(w.call.group == "init" for w in blocked) and code == "SL301":
         code = "SL309"
     what = _what(culprits, wait)
@@ -57,6 +66,58 @@ def never_entered(case: Case) -> Verdict | None:
         remedy=reason.remedy,
         confidence=_confidence(case, culprits, found, reason.sources),
         waiting={wait.rank for wait in blocked},
+    )
+
+
+def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[Wait, ...]) -> Verdict | None:
+    """The verdict of `never_entered` on a job of which dumps are left."""
+    if dumps.doubt(case, culprits, blocked):
+        return None
+    # Those who wait for fewest wait for the culprit itself; others may wait for them as well.
+    wait = min(blocked, key=lambda one: (len(one.blockers), one.call.t))
+    apart = dumps.missed(blocked, culprits)
+    what = "did not come to what peers wait in" if apart else _what(culprits, wait) + dumps.of_group(wait.call)
+    if all(dumps.unbegun(facts, wait) for facts in case.ranks if facts.rank in culprits):
+        what = f"enqueued {label(wait.call)}{dumps.of_group(wait.call)}, and the GPU has not begun it"
+    away = {rank for other in found.waits for rank in other.away}
+    return hang_verdict(
+        case,
+        "SL301",
+        f"{names(culprits)} {what}; {_peers(blocked, len(culprits))}",
+        culprits,
+        call=wait.call,
+        because=(
+            *dumps.last_seen(case, culprits),
+            *dumps.gaps(case, away | set(culprits)),
+            *apart,
+            *waiters(case, found),
+        ),
+        remedy="look at what that rank did after its last call: its log, its loader, its GPU"
+        if len(culprits) == 1
+        else "look at what those ranks did after their last calls: their logs, their loaders, their GPUs",
+        confidence=dumps.confidence(case, culprits, found, blocked),
+        waiting={other.rank for other in blocked},
+    )
+
+
+def may_be_running(case: Case) -> Verdict | None:
+    """The answer of `hang_untold` to dumps that were taken so soon after the calls in them that nothing may hang."""
+    found = graph(case)
+    age = dumps.young(case, found.waits) if from_dumps(case) and found.waits else None
+    if age is None:
+        return None
+    wait = min(found.waits, key=lambda one: one.call.t)
+    return hang_verdict(
+        case,
+        "SL399",
+        f"the job may simply have been running: no wait had lasted longer than {max(age, 0.001):.3g} s",
+        (),
+        location=wait.call.location,
+        call=wait.call,
+        because=("the ranks have paused as long between two calls before", *waiters(case, found), *dumps.gaps(case)),
+        remedy="if it does hang, take dumps again a minute later",
+        confidence="low",
+        waiting={other.rank for other in found.waits},
     )
 
 
@@ -80,8 +141,20 @@ def all_inside(case: Case) -> Verdict | None:
     summary = f"{who} are inside the same {label(wait.call)}, and it does not end"
     if away:
         summary = f"{who} wait in {label(wait.call)}, and no rank of this node is late"
-    unknown = [rank for rank in away if any(facts.rank == rank for facts in case.ranks)]
+    here = {facts.rank for facts in case.ranks}
+    unknown = [rank for rank in away if rank in here]
     because: tuple[str, ...] = (f"nothing is known of {names(unknown)}",) if unknown else ()
+    if from_dumps(case):
+        because = dumps.gaps(case, away)
+        meetings = {(other.call.group, other.call.seq) for other in found.waits}
+        if away:
+            verb = "waits" if len(found.waits) == 1 else "wait"
+            call = f"{label(wait.call)}{dumps.of_group(wait.call)}"
+            summary = f"{who} {verb} in {call}, and nothing is known of {names(away)}"
+        elif any(group not in {known.name for known in case.groups} for group, _ in meetings):
+            return None  # there may be ranks that left no dump, and of which nobody speaks
+        elif len(meetings) > 1:
+            summary = f"{who} wait in {len(meetings)} collectives or messages, and no rank is missing in any"
     if len(away) > len(unknown):
         because += (f"{names(set(away) - set(unknown))} are on other nodes: read their verdicts",)
     return hang_verdict(
@@ -92,7 +165,9 @@ def all_inside(case: Case) -> Verdict | None:
         location=wait.call.location,
         call=wait.call,
         because=(*because, *waiters(case, found)),
-        remedy="no rank is late: look at the network, the links and the GPUs",
+        remedy=f"look at {names(unknown)} first: the log, the stack, a dump; of all others, none is late"
+        if unknown
+        else "no rank is late: look at the network, the links and the GPUs",
         confidence="low" if unknown else "medium",
         waiting={wait.rank for wait in found.waits},
     )
@@ -105,6 +180,8 @@ def hang_untold(case: Case) -> Verdict | None:
     """
     if case.incident.kind != "hang":
         return None
+    if from_dumps(case):
+        return _untold(case)
     gaps = tuple(f"rank {facts.rank}: {gap}" for facts in case.ranks for gap in facts.missing[:1])
     return hang_verdict(
         case,
@@ -117,19 +194,60 @@ def hang_untold(case: Case) -> Verdict | None:
     )
 
 
+def _untold(case: Case) -> Verdict:
+    """The verdict of `hang_untold` on a job of which dumps are left."""
+    found = graph(case)
+    missing = {rank for rank, _ in found.sinks}
+    alone: tuple[str, ...] = ()
+    if missing:
+        blocked = found.waiting_for(missing) or found.waits
+        wait = blocked[0]
+        who = names({other.rank for other in blocked})
+        what = f"{label(wait.call)}{dumps.of_group(wait.call)}"
+        summary = f"{who} came to {what}, and {names(missing)} did not: the dumps do not say who is wrong"
+        alone = tuple(filter(None, [dumps.doubt(case, missing, blocked)]))
+    elif found.waits:
+        wait = found.waits[0]
+        there = {w.rank for w in found.waits if (w.call.group, w.call.seq) == (wait.call.group, wait.call.seq)}
+        verb = "waits" if len(there) == 1 else "wait"
+        what = f"{label(wait.call)}{dumps.of_group(wait.call)}"
+        told = any(group.name == wait.call.group for group in case.groups)
+        whom = "for whom" if told else "who else belongs to that group"
+        summary = f"{names(there)} {verb} in {what}, and the dumps do not tell {whom}"
+    else:
+        alone = dumps.behind(case)
+        summary = alone[0] if alone else "no rank was inside a collective, as far as the dumps show"
+        alone = alone[1:]
+    return hang_verdict(
+        case,
+        "SL399",
+        summary,
+        (),
+        location=next((wait.call.location for wait in found.waits), None),
+        because=(*alone, *waiters(case, found), *dumps.gaps(case)),
+        remedy="the ranks' logs and stacks tell more" if found.waits else "take the dumps while the job hangs",
+        confidence="low",
+        waiting={wait.rank for wait in found.waits},
+    )
+
+
 def waiters(case: Case, found: Graph) -> tuple[str, ...]:
     """Who waits where, and since when: one line for each meeting, most ranks first."""
     now = case.now or case.incident.t
+    ranks = {facts.rank: facts for facts in case.ranks}
     meetings: dict[tuple[str, str, str], list[Wait]] = {}
     for wait in found.waits:
-        meetings.setdefault((wait.call.group, label(wait.call), _at(place_of(case, wait))), []).append(wait)
+        place = wait.call.location or user_frame(stack_of(ranks[wait.rank], wait.thread))
+        meetings.setdefault((wait.call.group, label(wait.call), _at(place)), []).append(wait)
     lines = []
-    several = len({wait.call.group for wait in found.waits if not unrecorded(wait.call)}) > 1
+    groups = {wait.call.group for wait in found.waits if not unrecorded(wait.call)}
+    several = len(groups) > 1 or (from_dumps(case) and bool(groups - {WORLD}))
     for (_, what, where), waits in sorted(meetings.items(), key=lambda item: -len(item[1])):
         since = now - min(wait.call.t for wait in waits)
         verb = "waits" if len(waits) == 1 else "wait"
         group = f" of group {waits[0].call.group}" if several else ""
-        lines.append(f"{names(w.rank for w in waits)} {verb} in {what}{group}{where} for {since:.0f} s")
+        seconds = "" if from_dumps(case) else f" for {since:.0f} s"
+        lines.append(f"{names({w.rank for w in waits})} {verb} in {what}{group}{where}{seconds}")
     return tuple(lines)
 
 
@@ -156,9 +274,10 @@ def _what(culprits: tuple[int, ...], wait: Wait) -> str:
     return f"never entered {label(wait.call)}"
 
 
-def _peers(blocked: tuple[Wait, ...]) -> str:
+def _peers(blocked: tuple[Wait, ...], culprits: int = 1) -> str:
     count = len({wait.rank for wait in blocked})
-    return "a peer waits for it" if count == 1 else f"{count} peers wait for it"
+    whom = "it" if culprits == 1 else "them"
+    return f"a peer waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
 
 
 def _at(location: Location | None) -> str:
@@ -211,7 +330,7 @@ def hang_verdict(
         summary=summary,
         culprit_ranks=culprits,
         host=case.host,
-        pid=first.pid if first is not None else None,
+        pid=first.pid or None if first is not None else None,
         location=location,
         operation=call.op if call is not None else None,
         seq=call.seq if call is not None else None,

@@ -6,7 +6,7 @@ from collections import Counter
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.failures import LEAVING, SIGABRT, current_calls, primary, secondary, unexplained
-from safelaunch.diagnosis.waits import final
+from safelaunch.diagnosis.waits import final, is_message
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
@@ -65,6 +65,8 @@ def _meetings(case: Case) -> list[Meeting]:
     meetings: dict[tuple[str, int], Meeting] = {}
     for facts in case.ranks:
         for call in current_calls(facts):
+            if not facts.watched and (call.issued or is_message(call)):
+                continue
             if call.seq > 0 and call.op != LEAVING:
                 meetings.setdefault((call.group, call.seq), []).append((facts, call))
     # A rank that called twice under one number read the number from two threads: it proves nothing.
@@ -103,7 +105,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         summary=summary,
         culprit_ranks=named,
         host=case.host,
-        pid=facts.pid if named else None,
+        pid=facts.pid or None if named else None,
         location=call.location if named else other.location,
         operation=call.op,
         seq=call.seq,

@@ -1,18 +1,12 @@
-"""Who waits for whom: the graph on which the hang rules stand.
-
-A node is a thread of a rank: one that helps in a background group does not excuse a main thread that sleeps. A wait is
-a call that has not come back, and its edges go to the members of the group that have not come to the same number. No
-votes are counted here: whoever everybody waits for, and who waits for nobody, stands at the end of every chain.
-"""
+"""What a rank's records say of its waits: which calls it is blocked in, and whether it has come to another's call."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import LEAVING, TORCH_DISTRIBUTED, WORLD, current_calls, left_cleanly
-from safelaunch.model import Case, Collective, RankFacts, Stack
+from safelaunch.model import Collective, RankFacts, Stack
 
 # System calls in which a thread waits for something else than a collective: gloo waits in futex, a CUDA wait spins.
 # (connect, accept and reads of sockets are how groups are made, so they prove nothing.)
@@ -28,72 +22,6 @@ RING = 16  # calls that a rank's record holds
 MEETINGS = ("init",)  # groups of ours, for meetings that are no collectives of a group
 
 
-@dataclass(frozen=True)
-class Wait:
-    """A thread of a rank that is blocked in `call`.
-
-    `on` are ranks of this node that have not come, `differing` those that came with another operation, `gone` those
-    that can never come (exited, or without the group), `stopped` those whose process does not run, `away` members
-    that are not on this node or of which nothing is known. `partners` are all members, none where nobody knows whom it
-    waits for.
-    """
-
-    rank: int
-    thread: int
-    call: Collective
-    on: tuple[int, ...] = ()
-    differing: tuple[int, ...] = ()
-    gone: tuple[int, ...] = ()
-    stopped: tuple[int, ...] = ()
-    away: tuple[int, ...] = ()
-    partners: tuple[int, ...] = ()
-
-    @property
-    def blockers(self) -> tuple[int, ...]:
-        """Ranks of this node that keep the wait from ending."""
-        return tuple(sorted({*self.on, *self.gone, *self.stopped}))
-
-
-@dataclass(frozen=True)
-class Graph:
-    """All waits of a case. `sinks` are (rank, thread) pairs that others wait for and that wait for nobody; `cycle` are
-    ranks that wait for one another."""
-
-    waits: tuple[Wait, ...]
-    sinks: tuple[tuple[int, int], ...]
-    cycle: tuple[int, ...]
-
-    def waiting_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
-        """Waits that one of these ranks blocks itself."""
-        wanted = set(ranks)
-        return tuple(wait for wait in self.waits if wanted & set(wait.blockers) and wait.rank not in wanted)
-
-    def of(self, rank: int) -> Wait | None:
-        """The wait of a rank, if it waits."""
-        return next((wait for wait in self.waits if wait.rank == rank), None)
-
-
-def graph(case: Case) -> Graph:
-    """Build the graph of a case."""
-    ranks = {facts.rank: facts for facts in case.ranks}
-    members = {group.name: group.ranks for group in case.groups}
-    waits = tuple(
-        _wait(facts, call, ranks, members, case) for facts in case.ranks if alive(facts) for call in blocked_in(facts)
-    )
-    by_node = {(wait.rank, wait.thread): wait for wait in waits}
-    sinks: set[tuple[int, int]] = set()
-    cyclic: set[int] = set()
-    for wait in waits:
-        for blocker in wait.blockers:
-            node = (blocker, _responsible(ranks[blocker], wait.call.group))
-            following = by_node.get(node) if blocker in wait.on and blocker not in wait.stopped else None
-            if following is None:
-                sinks.add(node)
-            elif _reaches(following, (wait.rank, wait.thread), ranks, by_node):
-                cyclic.add(wait.rank)
-    return Graph(waits, tuple(sorted(sinks)), tuple(sorted(cyclic)))
-
-
 def alive(facts: RankFacts) -> bool:
     return facts.exit is None
 
@@ -104,23 +32,24 @@ def stopped(facts: RankFacts) -> bool:
 
 
 def blocked_in(facts: RankFacts) -> list[Collective]:
-    """The calls that threads of a rank are blocked in: at most one for each thread."""
+    """The calls that threads of a rank are blocked in: at most one for each thread, where threads are known."""
     found: dict[int, Collective] = {}
     for call in facts.collectives:
         if not (call.done or call.raised) and call.op != LEAVING:
             found[call.thread] = call
-    if not found and (pending := _pending(facts)) is not None:
-        found[0] = pending
-    return list(found.values())
+    return list(found.values()) or _pending(facts)
 
 
-def _pending(facts: RankFacts) -> Collective | None:
-    """A collective that C++ has begun for the rank (DDP's backward), and that the rank waits for."""
+def _pending(facts: RankFacts) -> list[Collective]:
+    """A collective that C++ has begun for the rank (DDP's backward), and that the rank waits for. Of a rank that was
+    not watched, all that it waits for at once."""
     issued = {(call.group, call.seq) for call in facts.collectives if call.issued}
-    open_ = [call for call in facts.recorded or () if not call.done and (call.group, call.seq) not in issued]
+    open_ = [
+        call for call in facts.recorded or () if not (call.done or call.issued) and (call.group, call.seq) not in issued
+    ]
     if not open_ or is_elsewhere(facts, open_[0]):
-        return None
-    return open_[0]
+        return []
+    return open_[:1] if facts.watched else open_
 
 
 def is_elsewhere(facts: RankFacts, call: Collective) -> bool:
@@ -133,44 +62,6 @@ def is_elsewhere(facts: RankFacts, call: Collective) -> bool:
     return facts.kernel is not None and facts.kernel.syscall in ELSEWHERE
 
 
-def _wait(
-    facts: RankFacts, call: Collective, ranks: dict[int, RankFacts], members: dict[str, tuple[int, ...]], case: Case
-) -> Wait:
-    on: list[int] = []
-    differing: list[int] = []
-    gone: list[int] = []
-    held: list[int] = []
-    away: list[int] = []
-    partners = _partners(call, members, case)
-    for rank in partners:
-        other = ranks.get(rank)
-        if rank == facts.rank:
-            continue
-        if other is None:
-            away.append(rank)
-            continue
-        came = _answer(other, call, facts.rank) if is_message(call) else arrival(other, call)
-        if came is None and (other.exit is not None or (has_left(other, call.group) and known(other, call))):
-            gone.append(rank)
-        elif other.exit is None and stopped(other):
-            held.append(rank)
-        elif came is None:
-            (on if known(other, call) else away).append(rank)
-        elif not is_message(call) and differs(facts, other, call):
-            differing.append(rank)
-    thread = call.thread or _main_thread(facts)
-    return Wait(facts.rank, thread, call, tuple(on), tuple(differing), tuple(gone), tuple(held), tuple(away), partners)
-
-
-def _partners(call: Collective, members: dict[str, tuple[int, ...]], case: Case) -> tuple[int, ...]:
-    if is_message(call):
-        return (call.peer,) if call.peer is not None else ()  # from anyone: who should have sent is not known
-    if call.group in members:
-        return members[call.group]
-    # Without a record of the group, its size tells whether it is the world, and so does its name in torch.
-    return tuple(range(case.world_size)) if call.group_size == case.world_size or call.group == WORLD else ()
-
-
 def is_message(call: Collective) -> bool:
     """Whether a call is a message between two ranks, and so has numbers of its own."""
     return call.op in ("send", "recv", "isend", "irecv")
@@ -181,6 +72,8 @@ def known(facts: RankFacts, call: Collective) -> bool:
     itself the Flight Recorder must have answered, or the stack show that the rank is somewhere else."""
     lost = any(gap.startswith("collectives:") for gap in facts.missing)
     if not call.thread:
+        if facts.overwritten and all(own.group != call.group for own in facts.recorded or ()):
+            return False
         elsewhere = facts.stack is not None and not threads_inside(facts)
         return facts.recorded is not None or (elsewhere and facts.watched)
     if facts.recorded is None and not unrecorded(call) and _in_backward(facts):
@@ -260,12 +153,24 @@ def differs(one: RankFacts, other: RankFacts, call: Collective) -> bool:
     return len({_as_recorded(mine.op), _as_recorded(theirs.op)}) > 1
 
 
+def word(facts: RankFacts, call: Collective) -> object:
+    """All that `differs` looks at of a rank that has come: ranks with the same word do not differ from one another."""
+    at = [next((c for c in records(facts, call.group) if c.seq == call.seq), None) for records in (_made, _recorded)]
+    came = arrival(facts, call)
+    return (
+        *((canonical(c.op), c.peer) if c is not None else None for c in at),
+        (came.seq, _as_recorded(came.op)) if came is not None else None,
+    )
+
+
 def _made(facts: RankFacts, group: str) -> list[Collective]:
+    if not facts.watched:
+        return []  # what there is, is its recorder's
     return [c for c in current_calls(facts) if c.group == group and c.op != LEAVING and not is_message(c)]
 
 
 def _recorded(facts: RankFacts, group: str) -> list[Collective]:
-    return [c for c in facts.recorded or () if c.group == group]
+    return [c for c in facts.recorded or () if c.group == group and not c.issued and not is_message(c)]
 
 
 def _as_recorded(op: str) -> str:
@@ -304,46 +209,28 @@ def confirmed(facts: RankFacts, call: Collective) -> bool:
     return not elsewhere and any(TORCH_DISTRIBUTED.search(f.file) or f == call.location for f in frames)
 
 
-def _answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:
+def answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:
     """The other rank's part of a message, where it has done it: its own call that came as far as this one's number."""
     opposite = "recv" if "send" in call.op else "send"
-    for own in other.collectives:
+    for own in other.calls:
+        if own.issued and not other.watched:
+            continue
         from_anyone = own.peer is None and not own.done and not own.raised
         if opposite in own.op and ((own.peer == rank and own.seq >= call.seq) or from_anyone):
             return own
     return None
 
 
-def _responsible(facts: RankFacts, group: str) -> int:
+def responsible(facts: RankFacts, group: str) -> int:
     """The thread from which a rank would enter a collective of this group."""
     own = [call.thread for call in facts.collectives if call.group == group and call.thread]
-    return own[-1] if own else _main_thread(facts)
+    return own[-1] if own else main_thread(facts)
 
 
-def _main_thread(facts: RankFacts) -> int:
+def main_thread(facts: RankFacts) -> int:
     """The thread that makes the rank's collectives, else the main thread, whose id is the process's."""
     threads = [call.thread for call in facts.collectives if call.thread]
     return threads[-1] if threads else facts.pid
-
-
-def _reaches(
-    start: Wait, target: tuple[int, int], ranks: dict[int, RankFacts], by_node: dict[tuple[int, int], Wait]
-) -> bool:
-    """Whether the chain of waits from `start` comes back to `target`."""
-    seen: set[tuple[int, int]] = set()
-    queue = [start]
-    while queue:
-        wait = queue.pop()
-        if (wait.rank, wait.thread) == target:
-            return True
-        if (wait.rank, wait.thread) in seen:
-            continue
-        seen.add((wait.rank, wait.thread))
-        for blocker in wait.on:
-            following = by_node.get((blocker, _responsible(ranks[blocker], wait.call.group)))
-            if following is not None:
-                queue.append(following)
-    return False
 
 
 def stack_of(facts: RankFacts, thread: int) -> Stack | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from safelaunch.evidence import black_box, errors, faults, flight_recorder, groups, kernel, native, stacks
+from safelaunch.evidence import black_box, devices, errors, faults, flight_recorder, groups, kernel, native, stacks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 Collector = Callable[[Incident, WorkerProcess, float], Evidence]
@@ -17,7 +17,13 @@ Collector = Callable[[Incident, WorkerProcess, float], Evidence]
 URGENT: tuple[Collector, ...] = (kernel.collect, stacks.collect)
 
 # What ranks leave on disk and in memory that outlives them.
-LASTING: tuple[Collector, ...] = (errors.collect, faults.collect, black_box.collect, groups.collect)
+LASTING: tuple[Collector, ...] = (
+    errors.collect,
+    faults.collect,
+    black_box.collect,
+    groups.collect,
+    devices.collect,
+)
 
 # One look at ranks that seem to hang; it leaves them as they are, unless py-spy may not read them. Stacks come last: on
 # a busy machine they take longest, and what is quick must not be lost for them.
@@ -30,6 +36,6 @@ LOOK: tuple[Collector, ...] = (
 )
 
 # What a hang still needs once it is certain: `native` stops ranks for a moment.
-HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.collect)
+HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.collect, devices.collect)
 
 COLLECTORS: tuple[Collector, ...] = tuple(dict.fromkeys(URGENT + LASTING + LOOK + HANG_LAST))

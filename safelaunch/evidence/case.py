@@ -19,6 +19,7 @@ from safelaunch.model import (
     Phase,
     ProcessGroup,
     PyError,
+    RankDevice,
     RankFacts,
     SourceLine,
     Stack,
@@ -28,7 +29,8 @@ from safelaunch.model import (
 
 __all__ = ["build", "facts", "stack_text"]
 
-NO_GAP = {"error", "groups", "native"}  # sources that have nothing of a rank in good order
+NO_GAP = {"error", "groups", "native", "device"}  # sources that have nothing of a rank in good order
+SWITCHES = "voluntary_ctxt_switches"
 OF_THE_LIVING = {"kernel", "stack", "recorder"}
 
 Sources = dict[str, Evidence]
@@ -97,6 +99,7 @@ def facts(
         step=int(box.get("steps", 0)),
         batch=int(box.get("batches", 0)),
         exhausted=box.get("exhausted"),
+        device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
     )
 
 
@@ -145,6 +148,9 @@ def _kernel(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kerne
         # A child that ends between the looks without being waited for takes its share with it.
         used = {name: max(0, data[name] - before[name]) for name in ("cpu_s", "io_bytes")}
         used["since_s"] = data["t"] - before["t"]
+        counts = [str(look.get(SWITCHES, "")) for look in (before, data)]
+        if all(count.isdigit() for count in counts):
+            used["switches"] = int(counts[1]) - int(counts[0])
     return Kernel(
         state=str(data.get("state", "")),
         wchan=data.get("wchan", ""),

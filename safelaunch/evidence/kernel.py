@@ -27,7 +27,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     held, memory = _held(worker.pid)
     data: dict[str, Any] = tasks.look(worker.pid, memory=memory)
     for line in tasks.text(worker.pid, "status").splitlines():
-        if line.startswith(("TracerPid:", "Threads:", "VmRSS:", "VmHWM:")):
+        if line.startswith(("TracerPid:", "Threads:", "VmRSS:", "VmHWM:", "voluntary_ctxt_switches:")):
             name, _, value = line.partition(":")
             data[name] = value.strip()
     below = tasks.below(worker.pid)

@@ -68,6 +68,8 @@ def _pythons(pid: int) -> list[procfs.Process]:
 
 def _ask(worker: WorkerProcess, until: float) -> tuple[str, str]:
     """The stacks that the rank's own handler writes, or the reason why not."""
+    if not worker.rank_dir:
+        return "", ""  # a rank that we did not start: it has no such handler, and the signal may end it
     process = procfs.read(worker.pid)
     if process is None or process.start != worker.start:
         return "", ""

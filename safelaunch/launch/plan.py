@@ -73,7 +73,6 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
     base = run_dir.base_dir(settings["run_dir"], environ)
     folder = run_dir.create(base, run_id, host, several_nodes=several_nodes(settings))
     token = os.urandom(8).hex()
-    timeout = settings.timeouts.get("process_group")
     return LaunchPlan(
         run_id=run_id,
         token=token,
@@ -83,8 +82,22 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         script=script,
         script_args=tuple(settings["training_script_args"]),
         torchrun={name: value.value for name, value in settings.options.items() if name not in OWN_OPTIONS},
-        env={name: str(value.value) for name, value in settings.env.items() if value.origin.source != "shell"},
+        env=added(settings),
         shutdown_timeout=float(settings["shutdown_timeout"]),
-        process_group_timeout=float(timeout.value) if timeout is not None and timeout.value is not None else None,
+        process_group_timeout=_seconds(settings, "process_group"),
+        loader_timeout=_seconds(settings, "loader"),
+        bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
+        unset=tuple(name for name in settings.unset if name not in settings.env),
     )
+
+
+def added(settings: Settings) -> dict[str, str]:
+    """The variables that the launch adds for agent and workers."""
+    return {name: str(value.value) for name, value in settings.env.items() if value.origin.source != "shell"}
+
+
+def _seconds(settings: Settings, timeout: str) -> float | None:
+    """A timeout of the profiles that the ranks take as their default; None for torch's own."""
+    value = settings.timeouts.get(timeout)
+    return float(value.value) if value is not None and value.value else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from safelaunch.codes import EXIT_OK, EXIT_REFUSED
+from safelaunch.codes import EXIT_OK, EXIT_PROFILE, EXIT_REFUSED
 from safelaunch.model import AgentEnd, Incident, PreflightReport, Verdict, WorkerGroup
 
 
@@ -18,7 +18,8 @@ class Stages:
     wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
     is worth waiting for. `watch` is called every `WATCH_S` while ranks live and nothing has failed, and gives an
     incident when it is time to end a hang. `infra` judges the end of an agent. `say` prints one line, `notice` one
-    with a verdict that is not the end, and what happens next.
+    with a verdict that is not the end, and what happens next. `started` is called when all ranks of an attempt have
+    been started; it must return at once.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -29,6 +30,7 @@ class Stages:
     infra: Callable[[AgentEnd], Verdict]
     say: Callable[[str], None]
     notice: Callable[[Verdict, str], None]
+    started: Callable[[WorkerGroup], None] = lambda _: None
 
 
 @dataclass
@@ -47,7 +49,8 @@ class Outcome:
         if self.interrupted is not None:
             return 128 + self.interrupted
         if self.report is not None and self.report.refused:
-            return EXIT_REFUSED
+            at_fault = {finding.code[:3] for finding in self.report.findings if finding.severity == "error"}
+            return EXIT_PROFILE if at_fault == {"SL2"} else EXIT_REFUSED
         if self.succeeded:
             return EXIT_OK
         return self.verdicts[-1].exit_code

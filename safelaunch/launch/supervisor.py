@@ -152,6 +152,7 @@ class Supervisor:
         self._tree.watch_session(worker.pid)
         if self._group.started:
             self._after(WATCH_S, "watch")
+            self._after(0.0, "started")
         if self._outcome.interrupted is not None:
             self._signal_workers((worker,), self._outcome.interrupted)
 
@@ -230,6 +231,10 @@ class Supervisor:
         self._after(grace, "kill_group")
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:
             self._after(grace + AGENT_END_S, "abandon_agent")
+
+    def _at_started(self) -> None:
+        if self._group is not None:
+            self._stages.started(self._group)
 
     def _at_watch(self) -> None:
         if self._group is None or self._incident is not None or not self._group.alive:

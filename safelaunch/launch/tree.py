@@ -47,6 +47,10 @@ class Tree:
             marks["SAFELAUNCH_BLACK_BOX"] = black_box
         if self._plan.process_group_timeout is not None:
             marks["SAFELAUNCH_PG_TIMEOUT"] = str(self._plan.process_group_timeout)
+        if self._plan.loader_timeout is not None:
+            marks["SAFELAUNCH_LOADER_TIMEOUT"] = str(self._plan.loader_timeout)
+        if self._plan.bind_device:
+            marks["SAFELAUNCH_BIND_DEVICE"] = "1"
         return marks
 
     def start_agent(self, black_box: str | None) -> None:
@@ -58,9 +62,10 @@ class Tree:
         self.events, events = os.pipe()
         commands, self._commands = os.pipe()
         command = [sys.executable, "-m", "safelaunch.agent", plan_file, str(events), str(commands), str(os.getpid())]
+        inherited = {name: value for name, value in os.environ.items() if name not in self._plan.unset}
         process = subprocess.Popen(
             command,
-            env={**os.environ, **self._plan.env, "SAFELAUNCH_RUN_TOKEN": self._plan.token},
+            env={**inherited, **self._plan.env, "SAFELAUNCH_RUN_TOKEN": self._plan.token},
             pass_fds=(events, commands),
             start_new_session=True,
         )

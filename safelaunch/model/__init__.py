@@ -2,54 +2,63 @@
 
 Nothing here does I/O and nothing here imports more than the standard library, so that every stage, a worker
 process and an offline `diagnose` can share it.
+
+Names come from the modules of this package when they are first asked for (PEP 562): a dataclass takes half a
+millisecond to make, and a command that lints a profile has no use for those of a diagnosis.
 """
 
 from __future__ import annotations
 
-from safelaunch.model.diagnostic import (
-    SCHEMA_VERSION,
-    Confidence,
-    Diagnostic,
-    Finding,
-    Location,
-    PreflightReport,
-    SafelaunchError,
-    Severity,
-    Verdict,
-    VerdictKind,
-)
-from safelaunch.model.evidence import (
-    AgentEnd,
-    Case,
-    Child,
-    Collective,
-    Evidence,
-    Exit,
-    ExitCall,
-    Incident,
-    Kernel,
-    Phase,
-    ProcessGroup,
-    PyError,
-    RankFacts,
-    SourceLine,
-    Stack,
-    WorkerGroup,
-    WorkerProcess,
-)
-from safelaunch.model.plan import (
-    Job,
-    LaunchMode,
-    LaunchPlan,
-    Origin,
-    Settings,
-    Value,
-)
-from safelaunch.model.topology import Device, Topology
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from safelaunch.model.devices import Changed, Place, RankDevice
+    from safelaunch.model.diagnostic import (
+        SCHEMA_VERSION,
+        Confidence,
+        Diagnostic,
+        Finding,
+        Location,
+        PreflightReport,
+        SafelaunchError,
+        Severity,
+        Verdict,
+        VerdictKind,
+    )
+    from safelaunch.model.evidence import (
+        AgentEnd,
+        Case,
+        Child,
+        Collective,
+        Evidence,
+        Exit,
+        ExitCall,
+        Incident,
+        Kernel,
+        Phase,
+        ProcessGroup,
+        PyError,
+        RankFacts,
+        SourceLine,
+        Stack,
+        WorkerGroup,
+        WorkerProcess,
+    )
+    from safelaunch.model.plan import (
+        Job,
+        LaunchMode,
+        LaunchPlan,
+        Origin,
+        Settings,
+        Value,
+    )
+    from safelaunch.model.topology import Device, Topology
 
 __all__ = [
     "AgentEnd",
     "Case",
+    "Changed",
     "Child",
     "Collective",
     "Confidence",
@@ -67,9 +76,11 @@ __all__ = [
     "Location",
     "Origin",
     "Phase",
+    "Place",
     "PreflightReport",
     "ProcessGroup",
     "PyError",
+    "RankDevice",
     "RankFacts",
     "SCHEMA_VERSION",
     "SafelaunchError",
@@ -84,3 +95,15 @@ __all__ = [
     "WorkerGroup",
     "WorkerProcess",
 ]
+
+MODULES = ("diagnostic", "plan", "topology", "devices", "evidence")  # those that most have a use for come first
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in MODULES:
+            found = vars(import_module(f"{__name__}.{module}"))
+            if name in found:
+                globals()[name] = found[name]
+                return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

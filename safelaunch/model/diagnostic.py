@@ -10,7 +10,7 @@ from safelaunch.model.topology import Topology
 SCHEMA_VERSION = 1
 
 Severity = Literal["ok", "note", "warning", "error", "unchecked", "skipped"]
-VerdictKind = Literal["hang", "crash", "slow", "preflight", "infra"]
+VerdictKind = Literal["hang", "crash", "slow", "preflight", "infra", "none"]  # none: nothing is wrong
 Confidence = Literal["high", "medium", "low"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from safelaunch.model.devices import RankDevice
 from safelaunch.model.diagnostic import Location
 
 
@@ -120,7 +121,8 @@ class Kernel:
 
     `state` is /proc's letter, `wchan` where it sleeps in the kernel, `syscall` the name of the call it is in and
     `file` what stands behind that call's descriptor (a path, `socket:[n]`, `pipe:[n]`). `cpu_s` and `io_bytes`
-    are what the process and those below it used since `since_s` seconds ago, None at a first look.
+    are what the process and those below it used since `since_s` seconds ago, None at a first look; `switches` counts
+    how often its main thread has gone to sleep since then: one that stays in one wait does not wake.
     """
 
     state: str
@@ -131,6 +133,7 @@ class Kernel:
     cpu_s: float | None = None
     io_bytes: int | None = None
     since_s: float | None = None
+    switches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,11 @@ class RankFacts:
     `earlier` that thread's stack at the look before. `recorded` are the Flight Recorder's latest entries (without
     lines), None where it could not be read. `beat_age_s` is the age of the last sign that its interpreter runs at
     all; `quiet_s` the time since its last progress; `step` and `batch` count optimizer steps and loader batches;
-    `exhausted` is CLOCK_MONOTONIC at which a loader last came to its end.
+    `exhausted` is CLOCK_MONOTONIC at which a loader last came to its end. `device` is what the rank said of its GPUs.
+
+    A rank that was not `watched` may still be known by its Flight Recorder's dump: then `recorded` holds its calls with
+    their lines, messages among them (numbered for each pair of ranks and direction);
+    `issued` are those that wait behind another one. `overwritten` says that the recorder had no room for older ones.
     """
 
     rank: int
@@ -221,11 +228,18 @@ class RankFacts:
     step: int = 0
     batch: int = 0
     exhausted: float | None = None
+    device: RankDevice | None = None
+    overwritten: bool = False
 
     @property
     def last_collective(self) -> Collective | None:
         """The latest collective that the rank entered, finished or not."""
         return self.collectives[-1] if self.collectives else None
+
+    @property
+    def calls(self) -> tuple[Collective, ...]:
+        """The rank's own record of its calls; of one that was not watched, its Flight Recorder's."""
+        return self.collectives if self.watched else self.recorded or ()
 
 
 @dataclass(frozen=True)
@@ -271,7 +285,9 @@ class Case:
 
     `oom_kills` is the growth of the memory cgroup's `oom_kill` counter during the run, None where it cannot
     be read. `world_size` may exceed `len(ranks)`: other nodes keep their own evidence. `now` is CLOCK_MONOTONIC when
-    the evidence was taken. `source` describes the lines at which ranks stand.
+    the evidence was taken. `source` describes the lines at which ranks stand. `origin` is `dumps` where nothing but
+    Flight Recorder dumps is left of a job: its times are of the wall clock, and `now` is when the latest
+    file was written; `attach` where a job that runs was looked at twice from outside.
     """
 
     incident: Incident
@@ -282,3 +298,4 @@ class Case:
     groups: tuple[ProcessGroup, ...] = ()
     source: tuple[SourceLine, ...] = ()
     now: float | None = None
+    origin: Literal["run", "dumps", "attach"] = "run"

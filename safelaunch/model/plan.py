@@ -18,7 +18,7 @@ class Origin:
     the variable, or `file:line`.
     """
 
-    source: Literal["flag", "shell", "profile", "default", "launcher"]
+    source: Literal["flag", "shell", "profile", "default", "launcher", "file"]
     where: str = ""
 
     def __str__(self) -> str:
@@ -38,8 +38,9 @@ class Settings:
     """Everything that flags, environment, profiles and defaults say, each value with its origin.
 
     `options` holds torchrun's options and ours by argparse destination (`nproc_per_node`, `run_dir`). `env`
-    holds what the profiles set for agent and workers, after the shell has had its word. The four tables hold
-    profile keys of the same name; durations are seconds (float).
+    holds what the profiles set for agent and workers, after the shell has had its word; `unset` the variables that
+    they take out of the shell's environment first, and `computed` the profile's own text of each value of `env` that
+    was computed from the launch. The tables hold profile keys of the same name; durations are seconds (float).
     """
 
     options: dict[str, Value]
@@ -48,6 +49,10 @@ class Settings:
     hang: dict[str, Value] = field(default_factory=dict)
     preflight: dict[str, Value] = field(default_factory=dict)
     limits: dict[str, Value] = field(default_factory=dict)
+    lint: dict[str, Value] = field(default_factory=dict)
+    launch: dict[str, Value] = field(default_factory=dict)
+    unset: dict[str, Value] = field(default_factory=dict)
+    computed: dict[str, str] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
     notes: tuple[Finding, ...] = ()
 
@@ -87,9 +92,9 @@ class LaunchPlan:
     """All that the supervisor's side needs to run one job on this node.
 
     `torchrun` maps torchrun's argparse destinations to values; the agent rebuilds torch's own configuration
-    from it. `env` is added to the inherited environment. `token` marks every process of the run (variable
-    `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, on memory where possible, and gone after the run.
-    `restart_hangs` is false where a hang ends the run whatever restarts are left. Durations are seconds.
+    from it. `env` is added to the inherited environment, of which `unset` is taken away. `token` marks every process of
+    the run (variable `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, in memory where possible, and gone after the
+    run. `restart_hangs` is false where a hang ends the run whatever restarts are left. Durations are seconds.
     """
 
     run_id: str
@@ -103,4 +108,7 @@ class LaunchPlan:
     env: dict[str, str]
     shutdown_timeout: float
     process_group_timeout: float | None = None
+    loader_timeout: float | None = None
+    bind_device: bool = False
     restart_hangs: bool = True
+    unset: tuple[str, ...] = ()

@@ -29,7 +29,11 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
     shown = dataclasses.replace(verdict, because=because, remedy="")
     remedy = f"{verdict.remedy}; `safelaunch explain {verdict.code}`" if verdict.remedy else ""
     text = diagnostic(
-        shown, location=_location(verdict), fields=[*fields, *([("help", remedy)] if remedy else [])], palette=palette
+        shown,
+        severity="note" if verdict.kind == "none" else "error",
+        location=_location(verdict),
+        fields=[*fields, *([("help", remedy)] if remedy else [])],
+        palette=palette,
     )
     if any(end):
         text.append("   " + palette.paint("dim", "=") + " " + "   ".join(part for part in end if part))

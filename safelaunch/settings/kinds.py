@@ -20,6 +20,10 @@ _STREAMS = re.compile(r"[0-3]|(\d:[0-3],)*\d:[0-3]")  # as in torch/distributed/
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
+# Ten years. What torch and libraries add to a timeout must not overflow: with 200000 days a healthy group fails at once
+# (torch 2.13: nanoseconds in 64 bits), and Python's timedelta ends at 999999999 days.
+LONGEST_S = 3650 * 86400.0
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -96,8 +100,15 @@ def _interval(text: str) -> float:
     return value
 
 
-def _positive_seconds(text: str) -> float:
+def _seconds(text: str) -> float:
     value = durations.seconds(text)
+    if value > LONGEST_S:
+        raise ValueError(text)
+    return value
+
+
+def _positive_seconds(text: str) -> float:
+    value = _seconds(text)
     if value == 0:
         raise ValueError(text)
     return value
@@ -191,9 +202,13 @@ ENV_TEXT = Kind("a string or a number", _env_text, (str, int, float))
 STRINGS = Kind("a string or a list of strings", lambda text: [text], (str, list))
 PORT = integer(0, 65535)
 INTERVAL = Kind("a number of seconds, 0 or more", _interval, (int, float))
-DURATION = Kind('a duration above 0 such as "10m", "1h30m" or 90 (seconds)', _positive_seconds, (int, float, str))
-GRACE = Kind('a duration such as "30s", "2m" or 0 (seconds)', durations.seconds, (int, float, str))
-LIMIT = Kind('a duration above 0 such as "10m" or 90 (seconds), or "never"', _limit, (int, float, str))
+DURATION = Kind(
+    'a duration above 0 such as "10m", "1h30m" or 90 (seconds), 3650 days at most', _positive_seconds, (int, float, str)
+)
+GRACE = Kind('a duration such as "30s", "2m" or 0 (seconds), 3650 days at most', _seconds, (int, float, str))
+LIMIT = Kind(
+    'a duration above 0 such as "10m" or 90 (seconds), 3650 days at most, or "never"', _limit, (int, float, str)
+)
 SIZE = Kind('a size such as "1GiB", "500MB" or a number of bytes', _bytes, (int, str))
 OPEN_FILES = Kind('a number of files, or "auto"', _open_files, (int, str))
 NUMBER_FLAG = Kind("1 or 0", _number_flag, (bool,))

@@ -24,13 +24,15 @@ _SUFFIX = ".toml"
 
 @dataclass(frozen=True)
 class Profile:
-    """One profile file, checked. `values` maps the path of each setting to its value and `file:line`."""
+    """One profile file, checked. `values` maps the path of each setting to its value and `file:line`; `unset` are the
+    names of variables that it takes away."""
 
     name: str
     path: str
     description: str
     extends: tuple[Value, ...]
     values: dict[KeyPath, Value]
+    unset: tuple[Value, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -118,12 +120,16 @@ def parse_file(path: str) -> Profile:
     values = {key: Value(value, Origin("profile", where(key))) for key, value in schema.entries(data, where)}
     description = values.pop(("description",), None)
     extends = values.pop(("extends",), None)
+    unset = values.pop(("unset",), None)
+    if unset is not None:
+        schema.check_unset(unset.value, {path[1]: value for path, value in values.items() if path[0] == "env"}, where)
     return Profile(
         name=os.path.basename(path).removesuffix(_SUFFIX),
         path=path,
         description=description.value if description else "",
         extends=tuple(Value(base, extends.origin) for base in extends.value) if extends else (),
         values=values,
+        unset=tuple(Value(name, unset.origin) for name in dict.fromkeys(unset.value)) if unset else (),
     )
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from safelaunch.model import Finding, Settings, Value
-from safelaunch.settings import options, profile, schema
+from safelaunch.redaction import redact
+from safelaunch.settings import kill_wait, options, profile, schema, severity, timeouts
 from safelaunch.settings.commandline import misuse
 from safelaunch.settings.options import CommandLine
 from safelaunch.settings.profile import Profile
 from safelaunch.settings.toml_lines import KeyPath
 
 BASE_PROFILE = "default"
-SHUTDOWN_TIMEOUT_S = 30.0  # torch's own default: torch/distributed/launcher/api.py, LaunchConfig
+MERGED: tuple[KeyPath, ...] = (("lint", "known"),)  # lists to which each profile adds
 
 # Variables that say the same thing, so that a shell that sets one of them has had its word about all.
 # Sources: torch/csrc/distributed/c10d/FlightRecorder.hpp, c10/core/AllocatorConfig.h, ProcessGroupNCCL.hpp.
@@ -27,7 +28,10 @@ SAME_MEANING: tuple[frozenset[str], ...] = (
 
 @dataclass(frozen=True)
 class Layers:
-    """Profiles in the order in which they apply, and their values merged: the later one wins."""
+    """Profiles in the order in which they apply, and their values merged: the later one wins.
+
+    The table `unset` has the variables that a profile takes away as its keys, also those that a later one sets again.
+    """
 
     profiles: tuple[Profile, ...]
     values: dict[KeyPath, Value]
@@ -61,20 +65,41 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
         if path in layers.values and chosen[dest].origin.source == "default":
             chosen[dest] = layers.values[path]
     timeout = chosen["shutdown_timeout"]
-    seconds = SHUTDOWN_TIMEOUT_S if timeout.value is None else float(timeout.value)
+    seconds = timeouts.SHUTDOWN_S if timeout.value is None else float(timeout.value)
     chosen["shutdown_timeout"] = Value(seconds, timeout.origin)
+    wait = layers.values.get(("timeouts", "rendezvous"))
+    chosen["rdzv_conf"] = timeouts.rendezvous_conf(chosen["rdzv_conf"], str(chosen["rdzv_backend"].value), wait)
     _check_combinations(chosen)
-    env, notes = apply_shell(layers.table("env"), environ)
+    unset = layers.table("unset")
+    left, dropped = drop_unset(unset, environ)
+    env, beaten = apply_shell(layers.table("env"), left)
     names = tuple(layer.name for layer in layers.profiles)
-    return Settings(options=chosen, env=env, **_tables(layers, chosen), profiles=names, notes=notes)
+    tables = _tables(layers, chosen, environ)
+    return Settings(
+        options=chosen,
+        env=env,
+        timeouts=tables["timeouts"],
+        hang=tables["hang"],
+        preflight=tables["preflight"],
+        limits=tables["limits"],
+        lint=tables["lint"],
+        launch={key: value for key, value in layers.table("launch").items() if ("launch", key) not in schema.OPTION_OF},
+        unset=unset,
+        profiles=names,
+        notes=severity.weighed((*dropped, *beaten), severity.of_table(tables["lint"])),
+    )
 
 
-def _tables(layers: Layers, chosen: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """The tables of Settings. A key that is an option as well shows the option's final value."""
-    tables = {name: layers.table(name) for name in ("timeouts", "hang", "preflight", "limits")}
+def _tables(layers: Layers, chosen: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, dict[str, Value]]:
+    """The tables of Settings. A key that is an option as well shows the option's final value; what the scheduler gives
+    between SIGTERM and SIGKILL is looked up where no profile says it."""
+    tables = {name: layers.table(name) for name in ("timeouts", "hang", "preflight", "limits", "lint")}
     for path, dest in schema.OPTION_OF.items():
         if path[0] in tables:
             tables[path[0]][path[1]] = chosen[dest]
+    given = kill_wait.kill_wait(environ)
+    if given is not None:
+        tables["timeouts"].setdefault("kill_wait", given)
     return tables
 
 
@@ -87,8 +112,9 @@ def _check_combinations(chosen: Mapping[str, Value]) -> None:
 def resolve_profiles(names: Iterable[str], environ: Mapping[str, str]) -> Layers:
     """Load the shipped default profile, then each named one after those that it extends.
 
-    A base that two profiles share applies once, at its first place, so that it cannot undo what an earlier
-    profile has changed. A profile that is named applies at the place where it is named last.
+    What a profile unsets is taken from those before it; what it sets comes after that. A base that two profiles
+    share applies once, at its first place, so that it cannot undo what an earlier profile has changed. A profile that
+    is named applies at the place where it is named last.
     """
     base = profile.load_shipped(BASE_PROFILE)
     order: dict[str, Profile] = {base.identity: base}
@@ -100,8 +126,49 @@ def resolve_profiles(names: Iterable[str], environ: Mapping[str, str]) -> Layers
         order[named.identity] = named
     values: dict[KeyPath, Value] = {}
     for layer in order.values():
-        values |= layer.values
+        for gone in layer.unset:
+            values.pop(("env", gone.value), None)
+            values[("unset", gone.value)] = Value(None, gone.origin)
+        added = dict(timeouts.spelled_out(layer.values))
+        for path in MERGED:
+            if path in added and path in values:
+                together = dict.fromkeys([*values[path].value, *added[path].value])
+                added[path] = Value(list(together), added[path].origin)
+        values |= added
     return Layers(tuple(order.values()), values)
+
+
+def drop_unset(unset: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[Finding, ...]]:
+    """A profile takes a variable of the shell away.
+
+    A name in `unset` of a profile is one that the ranks must not have: it is baked into an image, or was left in
+    ~/.bashrc. The ranks, and the agent that starts them, do not see the shell's value, nor what an earlier profile
+    sets, nor what torch elastic would set (OMP_NUM_THREADS). A later profile may set it again, and is not beaten by
+    the shell then.
+
+    How it is concluded: the variable is set where safelaunch was started, and a profile has its name in `unset`.
+
+    What to do: nothing, if that is meant; else take the name out of `unset`, or set the variable in [env] of a later
+    profile. `[lint.severity]` with `SL207 = "off"` keeps this quiet.
+    """
+    notes = tuple(
+        Finding(
+            code="SL207",
+            severity="note",
+            summary=f"{setting.origin.where} unsets {name}={redact(name, environ[name])} of the shell",
+            because=("the profile says that the ranks must not have it",),
+            remedy="take it out of `unset`, or set it in [env] of a later profile",
+        )
+        for name, setting in unset.items()
+        if name in environ
+    )
+    return {name: value for name, value in environ.items() if name not in unset}, notes
+
+
+def environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """What agent and ranks inherit: the shell's environment without what profiles unset, and with what they set."""
+    inherited = {name: value for name, value in environ.items() if name not in settings.unset}
+    return inherited | {name: str(value.value) for name, value in settings.env.items()}
 
 
 def apply_shell(env: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[dict[str, Value], tuple[Finding, ...]]:
@@ -125,7 +192,8 @@ def apply_shell(env: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[d
                 Finding(
                     code="SL206",
                     severity="note",
-                    summary=f"{rival}={environ[rival]} of the shell beats {name}={value.value} of the profile",
+                    summary=f"{rival}={redact(rival, environ[rival])} of the shell beats "
+                    f"{name}={redact(name, str(value.value))} of the profile",
                     because=(f"the profile sets it at {value.origin.where}",),
                     remedy=f"`unset {rival}` to let the profile set it",
                 )

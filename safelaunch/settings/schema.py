@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from safelaunch import codes
-from safelaunch.model import SafelaunchError
-from safelaunch.settings import kinds, own, torchrun
+from safelaunch.model import SafelaunchError, Value
+from safelaunch.settings import computed, kinds, own, torchrun
 from safelaunch.settings.kinds import Kind
 from safelaunch.settings.spelling import did_you_mean
 from safelaunch.settings.toml_lines import KeyPath
@@ -33,8 +33,18 @@ PROFILE = Table(
     {
         "description": Kind("a string"),
         "extends": kinds.STRINGS,
+        "unset": kinds.STRINGS,
         "env": Table(free=kinds.ENV_TEXT),
-        "timeouts": Table({"process_group": kinds.DURATION, "shutdown": kinds.GRACE}),
+        "timeouts": Table(
+            {
+                "process_group": kinds.DURATION,
+                "watchdog": kinds.DURATION,
+                "rendezvous": kinds.DURATION,
+                "loader": kinds.GRACE,  # 0: none, as torch has it
+                "shutdown": kinds.GRACE,
+                "kill_wait": kinds.GRACE,
+            }
+        ),
         "hang": Table(
             {
                 "on_hang": own.ON_HANG,
@@ -58,8 +68,21 @@ PROFILE = Table(
                 ),
             }
         ),
-        "launch": Table({**_LAUNCH}),
+        "launch": Table({**_LAUNCH, "bind_device": kinds.SWITCH, "banner": kinds.SWITCH}),
         "limits": Table({"nofile": kinds.OPEN_FILES}),
+        "lint": Table(
+            {
+                "debugging": kinds.SWITCH,
+                "known": kinds.NAMES,
+                "severity": Table(
+                    {
+                        code: kinds.choice("off", "note", "warning", "error")
+                        for code in codes.CATALOGUE
+                        if code.startswith("SL2") and code >= "SL206"  # those before: the profile itself is wrong
+                    }
+                ),
+            }
+        ),
     }
 )
 
@@ -72,6 +95,9 @@ OPTION_OF: dict[KeyPath, str] = {
     ("timeouts", "shutdown"): "shutdown_timeout",
 }
 
+# Keys that stand above all tables. TOML takes what is written below the first [table] for a part of that.
+_OF_THE_PROFILE = tuple(name for name, kind in PROFILE.keys.items() if isinstance(kind, Kind))
+
 # Keys that have a better place; setting them here would do nothing, silently.
 _ELSEWHERE: dict[KeyPath, str] = {
     ("launch", "shutdown_timeout"): "write it as `shutdown` in [timeouts]",
@@ -80,6 +106,8 @@ _ELSEWHERE: dict[KeyPath, str] = {
     ("launch", "hang_abort_after"): "write it as `abort_after` in [hang]",
     ("launch", "preflight"): "write it as `mode` in [preflight]",
 }
+
+_ABOVE = "write `{}` at the top of the file, above the first [table]"
 
 # Source: torch/distributed/elastic/agent/server/local_elastic_agent.py, _start_workers.
 _SET_BY_AGENT = frozenset(
@@ -117,8 +145,8 @@ def check_key(path: KeyPath, table: Table, where: Where) -> Kind | Table:
     A profile is read strictly: a key that nothing would read is a mistake, most often in its spelling, and a
     setting that is silently ignored is worse than a launch that does not start.
 
-    How it is concluded: the table has no such key, or, in [env], the variable is one that the launcher itself
-    sets for every rank or reads before any profile.
+    How it is concluded: the table has no such key, or, in [env] and in `unset`, the variable is one that the launcher
+    itself sets for every rank or reads before any profile.
 
     What to do: the message names the file, the line and the closest valid key. Environment variables belong into
     [env], options of torchrun into [launch], with underscores.
@@ -128,6 +156,8 @@ def check_key(path: KeyPath, table: Table, where: Where) -> Kind | Table:
     remedy = _ELSEWHERE.get(path, "")
     if path[0] == "env" and len(path) == 2:
         remedy = remedy or _unsettable(name)
+    elif len(path) > 1 and kind is None and name in _OF_THE_PROFILE:
+        remedy = remedy or _ABOVE.format(name)
     if kind is not None and not remedy:
         return kind
     place = f" in [{'.'.join(path[:-1])}]" if path[:-1] else ""
@@ -145,18 +175,46 @@ def check_value(path: KeyPath, kind: Kind, raw: Any, where: Where) -> Any:
     How it is concluded: the value was read as TOML and is not what the key accepts. Durations are seconds or
     text such as "10m" and "1h30m"; sizes are bytes or text such as "1GiB". In [env] numbers are accepted as they
     are written, but true and false are not: programs tell "1", "true" and "True" apart, so the text must be
-    chosen.
+    chosen. A word in braces, such as {run_dir}, is computed from the launch; one that is not known is refused, and
+    {{word}} is the text {word} itself. A variable cannot be both in [env] and in `unset` of one file.
 
     What to do: the message names the file, the line and what is accepted.
     """
     try:
-        return kind.from_toml(raw)
+        value = kind.from_toml(raw)
     except ValueError:
         remedy = did_you_mean(raw, kind.choices) if isinstance(raw, str) else ""
+        if path == ("env", "unset"):
+            remedy = _ABOVE.format("unset")
         if kind is kinds.ENV_TEXT and isinstance(raw, bool):
             remedy = 'write the text that the program expects, in quotes: "1", "true" or "True" are not the same to it'
         expects = "true or false" if kind.toml == (bool,) else kind.expects
         raise _wrong_value(path, expects, raw, where, remedy) from None
+    wrong = computed.fault(value) if kind is kinds.ENV_TEXT else None
+    if wrong is not None:
+        raise SafelaunchError(
+            "SL204", f"{where(path)}: [env] {path[-1]}: {wrong[0]}", wrong[1], exit_code=codes.EXIT_PROFILE
+        )
+    return value
+
+
+def check_unset(names: Iterable[str], env: Mapping[str, Value], where: Where) -> None:
+    """Refuse what no profile may take away, and what the same file sets as well.
+
+    Raises SafelaunchError SL203 and SL204.
+    """
+    line = where(("unset",))
+    for name in names:
+        remedy = _ELSEWHERE.get(("env", name), "") or _unsettable(name)
+        if remedy:
+            raise SafelaunchError("SL203", f"{line}: {name!r} cannot be unset", remedy, exit_code=codes.EXIT_PROFILE)
+        if name in env:
+            raise SafelaunchError(
+                "SL204",
+                f"{line}: unset takes {name} away, and {env[name].origin.where} sets it",
+                "keep one of them; to beat the shell, unset it in a profile and set it in one that extends that",
+                exit_code=codes.EXIT_PROFILE,
+            )
 
 
 def _unsettable(variable: str) -> str:

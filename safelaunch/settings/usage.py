@@ -13,6 +13,8 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("profile list", "list the profiles that can be named"),
     ("profile show NAME...", "show every value of profiles and where it comes from"),
     ("env", "show the environment variables that a launch would add"),
+    ("diagnose PATH...", "the verdict on what a job left behind: bundles, Flight Recorder dumps, logs"),
+    ("attach PID|SLURM_JOBID", "the verdict on a job that hangs now on this node, whoever started it"),
     ("explain CODE", "explain a code such as SL401"),
 )
 

@@ -28,7 +28,10 @@ def arm() -> None:
     from safelaunch.worker import errors, torch_hooks
 
     _step(errors.install, rank_dir, box)
-    _step(torch_hooks.install, box, environ.get("SAFELAUNCH_PG_TIMEOUT"))
+    if is_rank:
+        _step(_watch_devices, box, environ.get("SAFELAUNCH_BIND_DEVICE") == "1")  # below the record of collectives
+    timeouts = environ.get("SAFELAUNCH_PG_TIMEOUT"), environ.get("SAFELAUNCH_LOADER_TIMEOUT")
+    _step(torch_hooks.install, box, *timeouts)
 
 
 def _step(function: Callable, *args):  # type: ignore[no-untyped-def,type-arg]
@@ -77,6 +80,15 @@ def _arm_stack_signal(rank_dir: str) -> None:
             os.path.join(rank_dir, "stacks-%d.txt" % os.getpid()), "w"
         )
         faulthandler.register(STACK_SIGNAL, _arm_stack_signal.file, all_threads=True)  # type: ignore[attr-defined]
+
+
+def _watch_devices(box, bind):  # type: ignore[no-untyped-def]
+    from safelaunch import black_box
+    from safelaunch.worker import binding, devices
+
+    path = None if box is None else black_box.beside(box.path, box.index, "device")
+    if box is not None or bind:
+        binding.install(devices.install(path), bind)
 
 
 def _open_black_box():  # type: ignore[no-untyped-def]

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Optional
 
-from safelaunch.worker import beat, progress
+from safelaunch.worker import beat, progress, timeouts
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.collectives import record_collectives
+from safelaunch.worker.remarks import Remarks
 
 TARGET = "torch.distributed.distributed_c10d"
+LOADERS = "torch.utils.data.dataloader"
 
 
-def install(box: Any, timeout: str | None) -> None:
+def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = None) -> None:
     """Arrange for the hooks.
 
     Args:
-        box: a `black_box.Writer`, or None for no record of collectives and no heartbeats.
+        box: a `black_box.Writer`, or None for no record of collectives, no heartbeats and no remarks.
         timeout: default timeout of process groups in seconds, or None for torch's own.
+        loader_timeout: default timeout of DataLoaders with workers in seconds, or None for torch's own.
     """
+    remarks = Remarks(box) if box is not None else None
 
     def patch(module: Any) -> None:
         if timeout is not None:
-            attempt(set_default_timeout, module, float(timeout))
+            attempt(timeouts.set_group_default, module, float(timeout))
         if box is not None:
             attempt(record_collectives, module, box)
+            attempt(timeouts.remark_on_groups, module, remarks)
             attempt(start_beat, module, box)
 
     if box is not None or timeout is not None:
         call_after_import(TARGET, patch)
+    if box is not None or loader_timeout is not None:
+        default = None if loader_timeout is None else float(loader_timeout)
+        watch = functools.partial(timeouts.watch_loaders, default=default, remarks=remarks)
+        call_after_import(LOADERS, watch)
     if box is not None:
         progress.install(box.pulse)
 
@@ -37,16 +47,3 @@ def start_beat(module: Any, box: Any) -> None:
     import sys
 
     beat.start(box, sys.modules.get("torch._C._distributed_c10d", module))
-
-
-def set_default_timeout(module: Any, seconds: float) -> None:
-    """Make `seconds` what `init_process_group` and `new_group` take when the script passes no timeout.
-
-    `_get_default_timeout` reads both names from its module at each call (torch 2.8 to 2.13).
-    """
-    import datetime
-
-    timeout = datetime.timedelta(seconds=seconds)
-    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
-        if isinstance(getattr(module, name, None), datetime.timedelta):
-            setattr(module, name, timeout)

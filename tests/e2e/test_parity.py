@@ -108,24 +108,3 @@ def test_pet_variables_are_honoured(tmp_path: Path) -> None:
     ended = launch(FAULTS / "hello.py", cwd=tmp_path, PET_NPROC_PER_NODE="2")
 
     assert sorted(ended.out.splitlines()) == ["hello 0", "hello 1"]
-
-
-@pytest.mark.parametrize(
-    ("subject", "timeout"),
-    [("default", 7.0), ("passed", 42.0), ("group", 7.0)],
-)
-def test_a_profile_sets_the_timeout_of_process_groups(subject: str, timeout: float, tmp_path: Path) -> None:
-    (tmp_path / "short.toml").write_text('[timeouts]\nprocess_group = "7s"\n')
-
-    ended = launch("--profile", "./short.toml", FAULTS / "timeout.py", subject, cwd=tmp_path)
-
-    assert ended.out.split() == [str(timeout)], ended.err
-
-
-def test_a_timeout_of_a_profile_ends_a_collective(tmp_path: Path) -> None:
-    (tmp_path / "short.toml").write_text("[timeouts]\nprocess_group = 2\n")
-
-    ended = launch("--nproc-per-node", 2, "--profile", "./short.toml", FAULTS / "timeout.py", "wait", cwd=tmp_path)
-
-    assert ended.code == 1
-    assert "Timed out waiting 2000ms" in ended.err

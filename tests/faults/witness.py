@@ -11,7 +11,7 @@ import sys
 
 VOLATILE = {
     "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "WITNESS_OUT", "_", "PWD", "OLDPWD", "SHLVL",
-    "TORCH_FR_BUFFER_SIZE",  # of the default profile
+    "TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE",  # of the default profile
 }  # fmt: skip
 
 

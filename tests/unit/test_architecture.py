@@ -18,6 +18,7 @@ from harness import REPOSITORY, environment
 from safelaunch import diagnosis, evidence, preflight
 from safelaunch.codes import CATALOGUE
 from safelaunch.preflight import between
+from safelaunch.settings import lint
 
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -38,14 +39,14 @@ LAYERS: dict[str, set[str]] = {
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
-    "settings": {"model", "codec", "codes", "durations", "thresholds"},
+    "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction"},
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction"},
     "launch": {"model", "codec", "codes", "procfs", "files"},
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse"},
     "diagnosis": {"model", "codes"},
-    "report": {"model", "codes", "files"},
+    "report": {"model", "codes", "files", "redaction"},
     "worker": {"black_box", "pulse", "__init__"},
     "agent": {"model", "codec", "procfs"},
     "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
@@ -55,7 +56,7 @@ LAYERS: dict[str, set[str]] = {
 PROGRAMS = {"preflight/between/node_probe.py", "preflight/between/pair_probe.py",
             "preflight/active/collective_probe.py", "preflight/active/compute_probe.py",
             "preflight/machine/nvml_probe.py", "preflight/machine/storage_probe.py", "evidence/source_probe.py",
-            "agent/__main__.py", "__main__.py"}  # fmt: skip
+            "settings/lint/scan.py", "agent/__main__.py", "__main__.py"}  # fmt: skip
 
 # What a rule may use: no files, no processes, no clock, no environment.
 PURE = {"__future__", "collections", "collections.abc", "dataclasses", "enum", "functools", "itertools", "math", "re",
@@ -186,7 +187,7 @@ def test_every_code_has_its_explanation(code: str) -> None:
     entry = CATALOGUE[code]
     module, _, path = entry.text.partition(":")
 
-    text = inspect.getdoc(reduce(getattr, path.split("."), import_module(module)))
+    text = inspect.getdoc(reduce(getattr, path.split("."), import_module(f"safelaunch.{module}")))
     assert text
     assert len(text) > 80
     assert re.fullmatch(r"SL\d{3}", code)
@@ -200,7 +201,7 @@ def test_slugs_are_not_used_twice() -> None:
 
 
 def mentioned() -> dict[str, set[str]]:
-    """Codes as they stand in string constants of the source, beside the catalogue: code -> files."""
+    """Codes as they stand in string constants of the source and in signatures: code -> files."""
     found: dict[str, set[str]] = {}
     for path in FILES:
         if path.name == "codes.py":
@@ -209,6 +210,9 @@ def mentioned() -> dict[str, set[str]]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
                 for code in re.findall(r"\bSL\d{3}\b", node.value):
                     found.setdefault(code, set()).add(name(path))
+    for path in PACKAGE.rglob("signatures.toml"):  # a known message leads to a code
+        for code in re.findall(r'^code = "(SL\d{3})"', path.read_text(), re.MULTILINE):
+            found.setdefault(code, set()).add(name(path))
     return found
 
 
@@ -272,6 +276,22 @@ def test_every_judge_between_nodes_is_in_judges() -> None:
     assert not set(between.CODES) & {check.code for check in preflight.CHECKS}
 
 
+def test_every_rule_of_the_lint_is_in_rules() -> None:
+    found = {
+        resolve(path, node)
+        for path, node in public_functions("settings/lint")
+        if [argument.arg for argument in node.args.args] == ["scene"] and annotation(node) == "Iterator[Finding]"
+    }
+    assert found == {rule.function for rule in lint.RULES}
+    assert [rule.code for rule in lint.RULES] == sorted({rule.code for rule in lint.RULES})
+
+
+def test_rules_of_the_lint_do_not_know_each_other() -> None:
+    rules = {path for path, node in public_functions("settings/lint") if annotation(node) == "Iterator[Finding]"}
+    modules = {".".join(path.relative_to(REPOSITORY).with_suffix("").parts) for path in rules}
+    assert {name(path): imports(tree(path), path) & modules for path in rules} == {name(path): set() for path in rules}
+
+
 PURE_FILES = [
     path
     for path in FILES
@@ -310,7 +330,8 @@ def test_asking_for_help_loads_nothing_heavy(argument: str) -> None:
 
 def test_workers_load_the_standard_library_only() -> None:
     targets = (
-        "safelaunch.worker.bootstrap, safelaunch.worker.errors, safelaunch.worker.torch_hooks, safelaunch.black_box"
+        "safelaunch.worker.bootstrap, safelaunch.worker.binding, safelaunch.worker.errors, "
+        "safelaunch.worker.torch_hooks, safelaunch.black_box"
     )
     source = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); import {targets}; {SHOW}"
     modules = loaded("-I", "-S", "-c", source)
@@ -319,7 +340,9 @@ def test_workers_load_the_standard_library_only() -> None:
     assert strangers == set()
     assert {module for module in modules if module.startswith("safelaunch")} == {
         "safelaunch", "safelaunch.worker", "safelaunch.worker.after_import", "safelaunch.worker.beat",
-        "safelaunch.worker.bootstrap", "safelaunch.worker.collectives", "safelaunch.worker.errors",
-        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.torch_hooks",
+        "safelaunch.worker.binding", "safelaunch.worker.bootstrap", "safelaunch.worker.collectives",
+        "safelaunch.worker.devices", "safelaunch.worker.errors",
+        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.remarks",
+        "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks",
         "safelaunch.black_box", "safelaunch.pulse",
     }  # fmt: skip

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from safelaunch.model import Job, Topology
 from safelaunch.preflight.machine import driver_files, kernel_log, nvml, processes, sockets, topology
 from safelaunch.preflight.machine.child import REAP_S, Children, Ended
+from safelaunch.preflight.machine.nvml import Snapshot
 from safelaunch.preflight.machine.processes import Process
 from safelaunch.preflight.machine.root import Root
 from safelaunch.preflight.machine.storage import Storage, Volume
@@ -278,6 +279,11 @@ class Host:
     def nvml(self) -> nvml.Snapshot:
         """What NVML says; asked once, in a child, whoever asks first."""
         return self._of_machine.get("nvml", self._ask_nvml)
+
+    def nvml_known(self) -> Snapshot | None:
+        """What NVML has said already; None where nobody has asked it."""
+        found = self._of_machine.known("nvml")
+        return found if isinstance(found, Snapshot) else None
 
     def driver_gpus(self) -> dict[str, str]:
         """PCI address and UUID of the GPUs that the kernel module knows, also of those it has lost; empty when it does

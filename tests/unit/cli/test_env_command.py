@@ -47,6 +47,41 @@ def test_a_shell_can_source_it(mine: str, monkeypatch: pytest.MonkeyPatch, capsy
     assert done.stdout == "it's $HOME|2000"
 
 
+def test_what_is_taken_away_is_gone_after_sourcing_it(
+    mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = tmp_path / "away.toml"
+    away.write_text("unset = ['B', 'C', 'A']\n")
+    last = tmp_path / "last.toml"
+    last.write_text("[env]\nA = 'again'\n")
+    for name in "ABC":
+        monkeypatch.setenv(name, "shell")
+    env.run(["--profile", mine, "--profile", str(away), "--profile", str(last)])
+    out = capsys.readouterr().out
+    assert f"# profile {away}:1" in next(line for line in out.splitlines() if line.startswith("unset C "))
+    script = out + 'printf "%s|%s|%s" "$A" "${B-gone}" "${C-gone}"'
+    done = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "again|gone|gone"
+    env.run(["--profile", mine, "--profile", str(away), "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["unset"]["C"] == {"source": "profile", "where": f"{away}:1"}
+    assert not {"A", "B", "C"} & {*shown["added"], *shown["overridden"]}
+
+
+@pytest.mark.usefixtures("mine")
+def test_what_only_the_launch_can_compute_is_a_comment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "computed.toml"
+    path.write_text("[env]\nA = '{run_dir}/a'\nB = '{{run_dir}}'\n")
+    env.run(["--profile", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"# A={{run_dir}}/a is computed by the launch, as profile {path}:2 says" in lines
+    assert any(line.startswith("B='{run_dir}' ") for line in lines)
+    env.run(["--profile", str(path), "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["computed"]["A"]["value"] == "{run_dir}/a"
+    assert "A" not in shown["added"]
+
+
 def test_the_profile_variable_counts(
     mine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,28 @@ def test_list_names_every_profile_even_beside_a_broken_one(config: Path, capsys:
 
 def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert profile.run(["list", "--json"]) == 0
-    assert {"debug", "default", "production"} == {row["name"] for row in json.loads(capsys.readouterr().out)}
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {"debug", "default", "production", "ethernet", "infiniband", "efa", "consumer-gpu", "cpu"} == set(rows)
+    assert rows["cpu"]["extends"] == []
+
+
+def test_list_says_what_a_profile_extends(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (config / "mine.toml").write_text("description = 'my own'\nextends = ['production', 'ethernet']\n")
+    profile.run(["list"])
+    assert "my own (extends production, ethernet)" in capsys.readouterr().out
+
+
+def test_show_says_what_is_taken_away_and_keeps_what_is_computed(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = config / "mine.toml"
+    path.write_text("unset = ['NCCL_ALGO', 'TORCH_FR_BUFFER_SIZE']\n[env]\nA = '{run_dir}/a'\n")
+    profile.run(["show", "mine"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  # ")[0].strip() for line in lines[1:3]] == ["unset NCCL_ALGO", "unset TORCH_FR_BUFFER_SIZE"]
+    assert all(line.endswith(f"# {path}:1") for line in lines[1:3])
+    assert any(line.startswith('A = "{run_dir}/a" ') for line in lines)
+    assert not any(line.startswith("TORCH_FR_BUFFER_SIZE") for line in lines)
 
 
 def test_show_gives_every_value_with_file_and_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import golden_disagreements
 import golden_ends
 import golden_hangs
+import golden_timeouts
 import golden_traps
 from expected import Expected, place
 from hang_scenes import world
@@ -249,7 +250,7 @@ def _nobody() -> dict[str, tuple[Case, Expected]]:
 
 def golden() -> dict[str, tuple[Case, Expected]]:
     """All golden cases by name."""
-    crashes = {**_exceptions(), **_signals(), **_exits(), **_mismatches(), **_nobody()}
+    crashes = {**_exceptions(), **_signals(), **_exits(), **_mismatches(), **_nobody(), **golden_timeouts.cases()}
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
     return {**crashes, **hangs}
 

@@ -156,7 +156,7 @@ def test_a_word_that_names_no_check_is_an_error() -> None:
 def test_explain_finds_the_text_of_each_check(check: Check) -> None:
     entry = CATALOGUE[check.code]
     module, _, name = entry.text.partition(":")
-    assert getattr(importlib.import_module(module), name) is check.function
+    assert getattr(importlib.import_module(f"safelaunch.{module}"), name) is check.function
     assert check.name == entry.slug
     text = check.function.__doc__ or ""
     assert "How it is concluded: " in text

@@ -8,10 +8,13 @@ import os
 import pytest
 
 from safelaunch.codes import CATALOGUE
+from safelaunch.model import Settings
 from safelaunch.settings import profile
 from safelaunch.settings.resolve import resolve
 
-NAMES = ("default", "debug", "production")
+NAMES = ("default", "debug", "production", "ethernet", "infiniband", "efa", "consumer-gpu", "cpu")
+# What says how the ranks are connected: each of these goes with `debug` and with `production`.
+PLACES = ("ethernet", "infiniband", "efa", "consumer-gpu", "cpu")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,18 +54,57 @@ def test_no_shipped_profile_sets_what_is_known_to_hurt(environ: dict[str, str]) 
 
 @pytest.mark.parametrize(
     ("name", "mode", "abort_after"),
-    [("default", "auto", None), ("debug", "full", 120.0), ("production", "auto", 600.0)],
+    [("default", "auto", None), ("debug", "full", 120.0), ("production", "auto", 540.0)],
 )
 def test_what_each_profile_promises(name: str, mode: str, abort_after: float | None, environ: dict[str, str]) -> None:
     settings = resolve(["--profile", name, "train.py"], environ)
     assert (settings["preflight"], settings["hang_abort_after"]) == (mode, abort_after)
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("purpose", ["debug", "production"])
+def test_a_place_and_a_purpose_go_together_in_any_order(purpose: str, place: str, environ: dict[str, str]) -> None:
+    def resolved(*names: str) -> Settings:
+        return resolve([*(word for name in names for word in ("--profile", name)), "train.py"], environ)
+
+    one, other = resolved(purpose, place), resolved(place, purpose)
+    assert one.env == other.env
+    for name in (purpose, place):
+        own = {path[1]: value for path, value in profile.load_shipped(name).values.items() if path[0] == "env"}
+        assert own.items() <= one.env.items()
+    for table in ("hang", "preflight", "limits", "timeouts", "lint"):
+        assert getattr(one, table) == getattr(other, table)
+    assert one["hang_abort_after"] == resolved(purpose)["hang_abort_after"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_profile_takes_nothing_away_from_the_user(name: str, environ: dict[str, str]) -> None:
+    assert [layer.unset for layer in profile.load(name, environ)] == [()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_list_has_one_line_for_it(name: str) -> None:
+    description = profile.load_shipped(name).description
+    assert "\n" not in description
+    assert len(description) <= 105
+
+
+def test_debugging_says_so_to_the_lint(environ: dict[str, str]) -> None:
+    assert resolve(["--profile", "debug", "train.py"], environ).lint["debugging"].value is True
+    assert "debugging" not in resolve(["--profile", "production", "train.py"], environ).lint
+
+
+def test_an_abort_of_ours_comes_before_nccls_own(environ: dict[str, str]) -> None:
+    # kProcessGroupNCCLDefaultTimeout; the watchdog's abort takes the evidence with it.
+    for name in ("debug", "production"):
+        assert 0 < resolve(["--profile", name, "train.py"], environ)["hang_abort_after"] <= 600 - 60
+
+
 @pytest.mark.parametrize(
-    "code", [code for code in CATALOGUE.values() if ".settings." in code.text], ids=lambda c: c.code
+    "code", [code for code in CATALOGUE.values() if code.text.startswith("settings.")], ids=lambda c: c.code
 )
 def test_each_code_of_this_package_is_explained(code: object) -> None:
     module, _, function = code.text.partition(":")  # type: ignore[attr-defined]
-    text = getattr(importlib.import_module(module), function).__doc__
+    text = getattr(importlib.import_module(f"safelaunch.{module}"), function).__doc__
     assert "How it is concluded:" in text
     assert "What to do:" in text

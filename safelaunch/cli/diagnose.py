@@ -1,0 +1,291 @@
+"""`safelaunch diagnose`: the verdict on what a job left behind, on whichever machine, without torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from safelaunch import codes
+from safelaunch.cli import share
+from safelaunch.codec import to_json
+from safelaunch.diagnosis import diagnose
+from safelaunch.diagnosis.notice import with_notice
+from safelaunch.diagnosis.wording import names
+from safelaunch.evidence.offline import bundle, dump_case, dump_files, nodes
+from safelaunch.evidence.offline.bundle import Recorded
+from safelaunch.evidence.offline.dump import Dump
+from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
+from safelaunch.report import verdict as terminal
+from safelaunch.report.palette import Palette, for_stream
+from safelaunch.report.text import printable
+from safelaunch.settings.commandline import Parser, misuse
+
+USAGE = """\
+usage: safelaunch diagnose [--signatures FILE] [--json] [--color auto|always|never]
+                           [--html FILE] [--open] [--bundle FILE.tar.gz] PATH...
+
+Tell who failed, or who hangs, from what a job left behind. Nothing of it is executed, torch is not needed.
+
+PATH is any of
+  a bundle            a run directory, an incident folder, its evidence/case.json, or a bundle.tar.gz:
+                      the rules are applied again; folders of several nodes of a run give one verdict
+  a folder of dumps   of torch's Flight Recorder (torch >= 2.4, NCCL or Gloo, pickle or JSON), such as
+                      nccl_trace_rank_0, comm_lib_trace_rank_0, or files with any stem and a rank number
+  log files           of torchrun, Slurm or Kubernetes, or a folder of them; - is the standard input
+
+options:
+  --signatures FILE   known messages of logs beside the shipped ones, may be repeated (`safelaunch explain SL290`)
+  --json              print JSON
+  --html FILE         also write a report: one HTML file that needs no network, with secrets left out
+  --open              also show that report in the browser
+  --bundle FILE       also pack the evidence of one run or incident into FILE (.tar.gz), with secrets left out, for a
+                      colleague: `safelaunch diagnose FILE` says the same there
+  --color WHEN        auto (the default), always or never
+  -h, --help          show this text
+
+exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or nothing that can be read
+"""
+
+RECOVERED = "SL501"  # what is written over a notice when progress has returned
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """One verdict and what it rests on. `notes` are told before it; `verdict` is None where there is nothing to tell.
+    `recorded` is what the run itself concluded, `case` the evidence (not in the JSON that is printed)."""
+
+    kind: str
+    paths: tuple[str, ...]
+    verdict: Verdict | None = None
+    shown: str = ""
+    notes: tuple[str, ...] = ()
+    recorded: Verdict | None = None
+    case: Case | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of thing that can be diagnosed: whether a path is such, and the verdicts on all of those together."""
+
+    name: str
+    knows: Callable[[str], bool]
+    judge: Callable[[Sequence[str]], list[Conclusion]]
+
+
+def run(argv: list[str]) -> int:
+    """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse and for what cannot be read."""
+    parser = Parser("safelaunch diagnose")
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--signatures", action="append", default=[], metavar="FILE")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--html", metavar="FILE")
+    parser.add_argument("--open", action="store_true")
+    parser.add_argument("--bundle", metavar="FILE")
+    parser.add_argument("--color", default="auto", choices=("auto", "always", "never"))
+    parser.add_argument("paths", nargs="*")
+    arguments = parser.parse_args(argv)
+    if arguments.help:
+        print(USAGE, end="")
+        return codes.EXIT_OK
+    if not arguments.paths:
+        raise misuse("nothing to diagnose was named", "see `safelaunch diagnose --help`")
+    if arguments.bundle is not None:
+        share.check(arguments.bundle, arguments.paths)
+    found = conclusions(arguments.paths, arguments.signatures)
+    if arguments.json:
+        told = [{key: item for key, item in vars(one).items() if key != "case"} for one in found]
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "conclusions": to_json(told)}, indent=1, default=str))
+    else:
+        palette = for_stream(sys.stdout, arguments.color)
+        sys.stdout.write("\n\n".join("\n".join(_lines(one, palette)) for one in found) + "\n")
+        sys.stdout.flush()
+    if arguments.html is not None or arguments.open:
+        share.page(arguments.html, found, show=arguments.open)
+    if arguments.bundle is not None:
+        share.pack(arguments.bundle, arguments.paths[0])
+    return codes.EXIT_OK
+
+
+def conclusions(paths: Sequence[str], signatures: Sequence[str] = ()) -> list[Conclusion]:
+    """The verdicts on all that was named: one for each kind of thing, and one for each incident of bundles.
+
+    `signatures` are files of known messages for logs, beside the shipped ones.
+    """
+    by_reader: dict[str, list[str]] = {}
+    for path in paths:
+        if path != "-" and not os.path.exists(path):
+            raise unreadable(f"there is no file or folder {path}")
+        reader = next(reader for reader in READERS if reader.knows(path))
+        by_reader.setdefault(reader.name, []).append(path)
+    found: list[Conclusion] = []
+    for reader in READERS:
+        named = by_reader.get(reader.name, [])
+        if named:
+            found += _logs(named, signatures) if reader.judge is _logs else reader.judge(named)
+    return found
+
+
+def unreadable(summary: str, because: Sequence[str] = ()) -> SafelaunchError:
+    """Nothing that was named can be diagnosed: it is not there, it is damaged, or it is of a kind that is not known.
+
+    What is known: bundles of safelaunch (a run directory, an incident folder, case.json, bundle.tar.gz), dumps of
+    torch's Flight Recorder whose names end in their rank (nccl_trace_rank_3), and plain log files. Where some files of
+    many are damaged, the verdict is made from the rest, and says which they were. Files are never executed.
+    """
+    remedy = "name a bundle, a folder of Flight Recorder dumps, or log files; see `safelaunch diagnose --help`"
+    return SafelaunchError("SL005", summary, remedy, because=tuple(because), exit_code=codes.EXIT_USAGE)
+
+
+# ------------------------------------------------------------------------------------------------------- bundles
+
+
+def _is_bundle(path: str) -> bool:
+    if not bundle.knows(path):
+        return False
+    if os.path.isfile(path):
+        return True
+    # A run that left no incident, but dumps: those tell more.
+    run = bundle.read(path)
+    return bool(run.incidents or run.unreadable) or (run.exit_code is not None and not _is_dumps(path))
+
+
+def _bundles(paths: Sequence[str]) -> list[Conclusion]:
+    incidents: list[Recorded] = []
+    found: list[Conclusion] = []
+    damaged: list[str] = []
+    for path in paths:
+        try:
+            run = bundle.read(path)
+        except bundle.UnreadableError as error:
+            damaged.append(f"{path}: {error}")
+            continue
+        damaged += run.unreadable
+        incidents += run.incidents
+        if not run.incidents:
+            found += [Conclusion("bundle", (path,), verdict) for verdict in run.verdicts]
+            if not run.verdicts and not run.unreadable:
+                how = f"ended with exit code {run.exit_code} and " if run.exit_code is not None else ""
+                found.append(Conclusion("bundle", (path,), notes=(f"{path} {how}holds no incident: nothing to tell",)))
+    for part in nodes.together(incidents):
+        try:
+            found += _of_nodes(part)
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            # JSON that has the shape of a case may hold anything; ours has been through all rules.
+            damaged += [f"{one.path}: it holds no case that makes sense ({str(error)[:80]})" for one in part]
+    if not found:
+        raise unreadable(f"nothing in {', '.join(paths)} can be read", damaged[:4])
+    notes = tuple(f"left out, because it cannot be read: {line}" for line in damaged)
+    return [dataclasses.replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
+
+
+def _of_nodes(part: Sequence[Recorded]) -> list[Conclusion]:
+    if len(part) == 1:
+        return [_of_one(part[0])]
+    if any(one.case.incident.kind == "exit" for one in part) and not nodes.comparable(part):
+        note = "the clocks of these nodes cannot be compared (no agent.jsonl beside): one verdict for each node"
+        single = [_of_one(one) for one in part]
+        return [dataclasses.replace(single[0], notes=(note, *single[0].notes)), *single[1:]]
+    case = nodes.merged(part)
+    verdict = diagnose(case)
+    hosts = {facts.rank: one.case.host for one in part for facts in one.case.ranks}
+    if verdict.culprit_ranks:
+        verdict = dataclasses.replace(verdict, host=hosts[verdict.culprit_ranks[0]])
+    seen = f"one verdict over {len(part)} nodes ({', '.join(one.case.host for one in part)})"
+    return [Conclusion("bundle", tuple(one.path for one in part), verdict, notes=(seen,), case=case)]
+
+
+def _of_one(incident: Recorded) -> Conclusion:
+    """The verdict on one incident, and, where it is another one than the run itself came to, that one beside it."""
+    verdict, said = with_notice(diagnose(incident.case), incident.notice), incident.verdict
+    notes: tuple[str, ...] = ()
+    if said is not None and said.code == RECOVERED:
+        notes = (f"before progress returned it was told: {terminal.headline(verdict)}",)
+        verdict = said
+    elif said is not None and _gist(said) != _gist(verdict):
+        notes = (f"the run itself concluded {terminal.headline(said)} (confidence {said.confidence})",)
+    timed = said or incident.notice
+    if timed is not None:
+        verdict = dataclasses.replace(
+            verdict, detected_after_s=timed.detected_after_s, concluded_after_s=timed.concluded_after_s
+        )
+    return Conclusion("bundle", (incident.path,), verdict, incident.path, notes, said or incident.notice, incident.case)
+
+
+def _gist(verdict: Verdict) -> object:
+    return (verdict.code, verdict.culprit_ranks, verdict.location, verdict.summary, verdict.confidence)
+
+
+# --------------------------------------------------------------------------------------------------------- dumps
+
+
+def _is_dumps(path: str) -> bool:
+    return path != "-" and bool(dump_files.find([path])[0])
+
+
+def _dumps(paths: Sequence[str]) -> list[Conclusion]:
+    files, others = dump_files.find(paths)
+    dumps = dump_files.read_all(files)
+    if all(dump.unreadable for dump in dumps):
+        reasons = [f"{dump.path}: {dump.unreadable}" for dump in dumps]
+        raise unreadable(f"none of {len(dumps)} Flight Recorder dumps can be read", reasons[:4])
+    case = dump_case.build(dumps)
+    return [Conclusion("dumps", tuple(paths), diagnose(case), notes=tuple(_read(case, dumps, others)), case=case)]
+
+
+def _read(case: Case, dumps: Sequence[Dump], others: int) -> list[str]:
+    """What was read, and what was not."""
+    good = [dump for dump in dumps if not dump.unreadable]
+    kinds = dict.fromkeys(f"{dump.backend or 'no calls'}, version {dump.version}" for dump in good)
+    read = f"{len(good)} Flight Recorder dump{'s' * (len(good) != 1)}"
+    lines = [f"read {read} of {len(case.ranks)} rank{'s' * (len(case.ranks) != 1)} ({'; '.join(kinds)})"]
+    lines += [f"{dump.path}: {dump.unreadable}" for dump in dumps if dump.unreadable]
+    ranks = {dump.rank for dump in dumps}
+    absent = [facts.rank for facts in case.ranks if facts.rank not in ranks]
+    if absent:
+        lines.append(f"{names(absent)} left no dump")
+    twice = (
+        sorted({dump.rank for dump in good if sum(other.rank == dump.rank for other in good) > 1})
+        if len(ranks) < len(dumps)
+        else []
+    )
+    if twice:
+        lines.append(f"several dumps of {names(twice)}: the latest of each counts")
+    if not any(dump.frames for dump in good):
+        lines.append("the dumps hold no frames (JSON has none): no lines can be named")
+    if not any(group.name == dump_case.WORLD for group in case.groups):
+        lines.append("they do not tell how many ranks there were (gloo's never do): a last rank may be missing")
+    if any(dump.left_out for dump in good):
+        lines.append("entries of a second backend were left out")
+    if others and not case.incident.t:
+        lines.append(f"{others} other files were not looked at")
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------------------- logs
+
+
+def _logs(paths: Sequence[str], signatures: Sequence[str] = ()) -> list[Conclusion]:
+    from safelaunch.diagnosis import logs as rules
+    from safelaunch.evidence import logs
+
+    facts = logs.read(paths, logs.load(signatures))
+    if not facts.files:
+        raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
+    return [Conclusion("logs", tuple(paths), rules.diagnose(facts))]
+
+
+# The first that knows a path reads it. Logs come last: any file may be one.
+READERS = (
+    Reader("bundle", _is_bundle, _bundles),
+    Reader("dumps", _is_dumps, _dumps),
+    Reader("logs", lambda path: True, _logs),  # noqa: ARG005
+)
+
+
+def _lines(one: Conclusion, palette: Palette) -> list[str]:
+    lines = [f"{palette.paint('dim', 'note')}: {printable(note)}" for note in one.notes]
+    return lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette)]

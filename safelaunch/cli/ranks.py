@@ -1,0 +1,162 @@
+"""The wiring of what ranks say of themselves while they run: where it is read, and which rules judge it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from safelaunch.evidence import devices, remarks
+from safelaunch.model import Finding, Location, RankDevice, Settings, WorkerGroup, WorkerProcess
+from safelaunch.report.verdict import relative
+from safelaunch.settings.lint.timeouts import late_limit, late_loader
+from safelaunch.settings.timeouts import InForce, hang_limit
+from safelaunch.watch.rank_devices import RankDevices, Stamp
+from safelaunch.watch.rank_timeouts import Judge, RankTimeouts, Reader, Remark
+
+if TYPE_CHECKING:
+    from safelaunch.preflight.machine.nvml import Snapshot
+
+MPS = "CUDA_MPS_PIPE_DIRECTORY"
+
+
+class Watcher(Protocol):
+    """Gives what is new about the ranks of one run."""
+
+    def poll(self, group: WorkerGroup, *, last: bool = False) -> list[Finding]:
+        """What is new; `last` says that the ranks will say no more."""
+
+
+class Listener:
+    """What ranks say, judged. A fault of ours is told once, and costs the one watcher alone.
+
+    Args:
+        watchers: each with a word for what it listens to.
+        say: prints a line.
+    """
+
+    def __init__(self, watchers: Mapping[str, Watcher], say: Callable[[str], None]) -> None:
+        self._watchers = dict(watchers)
+        self._say = say
+
+    def poll(self, group: WorkerGroup, *, last: bool = False) -> list[Finding]:
+        """What is new, of all of them."""
+        found: list[Finding] = []
+        for what, watcher in list(self._watchers.items()):
+            try:
+                found += watcher.poll(group, last=last)
+            except Exception as error:
+                del self._watchers[what]
+                self._say(f"warning[SL902]: safelaunch's own fault, the ranks' {what} are not judged: {error!r}")
+        return found
+
+
+def listener(
+    path: str | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+    gpus: Callable[[], Snapshot | None],
+    say: Callable[[str], None],
+) -> Listener:
+    """All that a run listens to.
+
+    Args:
+        path: the black box, None where there is none.
+        settings: of the launch.
+        environ: of safelaunch itself.
+        gpus: what NVML has said already.
+        say: prints a line.
+    """
+    if path is None:
+        return Listener({}, say)
+    timeouts = RankTimeouts(remarks_of(path), timeouts_judge(settings))
+    gpu_watch = RankDevices(_stamp, _device, lambda gpu: gpu_name(gpu, gpus()), mps=MPS in environ)
+    return Listener({"timeouts": timeouts, "GPUs": gpu_watch}, say)
+
+
+def unsaid(fresh: Iterable[Finding], lint: Iterable[Finding], shown: Iterable[Finding]) -> list[Finding]:
+    """What of `fresh` the lint has not said: what it has shown counts, and what it has word by word."""
+    told = {(finding.code, finding.where) for finding in shown}
+    known = {(finding.code, finding.where, finding.severity, finding.summary) for finding in lint}
+    return [
+        finding
+        for finding in fresh
+        if (finding.code, finding.where) not in told
+        and (finding.code, finding.where, finding.severity, finding.summary) not in known
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ timeouts
+
+
+def remarks_of(path: str) -> Reader:
+    """Reads the remarks beside the black box at `path`."""
+    return lambda worker, offset: remarks.read(path, worker.local_rank, worker.pid, offset)
+
+
+def timeouts_judge(settings: Settings) -> Judge:
+    """What is wrong with timeouts, in a launch with these settings."""
+    limit = hang_limit(settings.hang)
+    profile = settings.timeouts
+
+    def who(remark: Remark) -> str:
+        if remark["explicit"]:
+            return f"the script, {_place(remark)}"
+        if "process_group" in profile:
+            return str(profile["process_group"].origin)
+        return f"torch's default for {remark['backend']}" if remark["backend"] else "torch's default"
+
+    def judge(group: Remark | None, loader: Remark | None) -> Iterator[Finding]:
+        if group is None:
+            return
+        in_force = InForce(group["seconds"], who(group))
+        yield from late_limit(limit, in_force)
+        if loader is None:
+            return
+        if loader["explicit"]:
+            where = _place(loader)
+            yield from late_loader(loader["seconds"], where, f"the timeout of the DataLoader at {where}", in_force)
+        else:
+            where = profile["loader"].origin.where if "loader" in profile else _place(loader)
+            yield from late_loader(loader["seconds"], where, "`loader` in [timeouts]", in_force)
+
+    return judge
+
+
+def _place(remark: Remark) -> str:
+    return f"{relative(remark['file'])}:{remark['line']}"
+
+
+# ------------------------------------------------------------------------------------------------ GPUs
+
+
+def gpu_name(gpu: str, snapshot: Snapshot | None) -> str:
+    """The full name of a GPU as CUDA_VISIBLE_DEVICES names it: by number, or by (the beginning of) its UUID."""
+    for known in snapshot.gpus if snapshot is not None else ():
+        if gpu == str(known.index) or (gpu.startswith("GPU-") and known.uuid.startswith(gpu)):
+            return str(known)
+    return gpu if gpu.startswith(("GPU-", "MIG-")) else f"GPU {gpu}"
+
+
+def _stamp(worker: WorkerProcess) -> Stamp | None:
+    try:
+        status = os.stat(devices.path(worker))
+    except OSError:
+        return None  # not there yet
+    return status.st_ino, status.st_mtime_ns
+
+
+def _device(worker: WorkerProcess) -> RankDevice | None:
+    """What a rank said, with files as they are shorter to read."""
+    said = devices.read(worker)
+    if said is None:
+        return None
+    changed = said.changed
+    if changed is not None:
+        changed = dataclasses.replace(changed, location=_shorter(changed.location))
+    return dataclasses.replace(said, changed=changed, chosen_at=_shorter(said.chosen_at))
+
+
+def _shorter(location: Location | None) -> Location | None:
+    return dataclasses.replace(location, file=relative(location.file)) if location is not None else None

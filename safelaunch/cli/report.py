@@ -1,0 +1,139 @@
+"""The wiring of report.html: which verdicts get one, when it is written, and what is known of the run beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from safelaunch import files
+from safelaunch.codec import from_json
+from safelaunch.diagnosis.graph import graph
+from safelaunch.model import Case, Finding, Verdict
+
+if TYPE_CHECKING:
+    from safelaunch.report.page import Subject, Surroundings
+
+NAME = "report.html"
+MAX_BYTES = 16 << 20  # of a document beside an incident
+
+
+class Reports:
+    """The reports of one run. They are written when nobody waits: after the verdict is on the terminal, or while the
+    ranks of a next attempt run. A fault of ours is told once, and costs the report alone.
+
+    Args:
+        run_dir: of this node.
+        findings: what was found before the start, as far as it is known.
+        say: prints a line.
+    """
+
+    def __init__(
+        self, run_dir: str, findings: Callable[[], Sequence[Finding] | None], say: Callable[[str], None]
+    ) -> None:
+        self._run_dir = run_dir
+        self._findings = findings
+        self._say = say
+        self._pending: dict[str, tuple[Case, Verdict]] = {}
+
+    def later(self, folder: str, case: Case, verdict: Verdict) -> None:
+        """A verdict has been written to `folder`; the last one of a folder counts."""
+        if folder:
+            self._pending[folder] = (case, verdict)
+
+    def write(self) -> None:
+        """Write what waits."""
+        pending, self._pending = self._pending, {}
+        for folder, (case, verdict) in pending.items():
+            try:
+                known = surroundings(self._run_dir, self._findings())
+                write(os.path.join(folder, NAME), [subject(case, verdict, folder)], known)
+            except OSError as error:
+                self._say(f"warning[SL902]: {NAME} cannot be written to {folder}: {error.strerror}")
+            except Exception as error:
+                self._say(f"warning[SL902]: safelaunch's own fault, there is no {NAME} in {folder}: {error!r}")
+
+
+def subject(case: Case | None, verdict: Verdict | None, folder: str = "", notes: Sequence[str] = ()) -> Subject:
+    """One verdict, with the wait-for graph of its case."""
+    from safelaunch.report.page import Subject, Waiting
+
+    waits: list[Waiting] = []
+    if case is not None:
+        try:
+            found = graph(case).waits
+        except Exception as error:  # the rules have told already what they could
+            found, notes = (), (*notes, f"the wait-for graph could not be built: {error!r}")
+        for wait in found:
+            why = [*((rank, "stopped") for rank in wait.stopped[:200])]
+            why += [(rank, "came with another operation") for rank in wait.differing[:200]]
+            on = tuple(sorted({*wait.blockers, *wait.differing}))
+            waits.append(Waiting(wait.rank, wait.call, on, tuple(why), len(wait.away)))
+    return Subject(verdict, folder, case, tuple(waits), tuple(notes))
+
+
+def surroundings(folder: str, findings: Sequence[Finding] | None = None) -> Surroundings:
+    """What lies in a run directory, or above an incident: run.json, env.txt, and the findings of result.json where
+    they are not given. What cannot be read is left out."""
+    from safelaunch.report.page import Surroundings
+
+    run_dir = run_dir_of(folder) or folder
+    run = _document(os.path.join(run_dir, "run.json"))
+    if findings is None:
+        findings = _findings(_document(os.path.join(run_dir, "result.json")))
+    return Surroundings(run, _text(os.path.join(run_dir, "env.txt")), None if findings is None else tuple(findings))
+
+
+def run_dir_of(path: str) -> str:
+    """The run directory that `path` is, or the one of the incident that it is; empty where there is none."""
+    folder = os.path.abspath(path)
+    folder = os.path.dirname(folder) if os.path.isfile(folder) else folder
+    while not run_id(folder):
+        name = os.path.basename(folder)
+        if name != "evidence" and not name.startswith("incident-"):
+            return ""  # what lies above is not ours
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def run_id(folder: str) -> str:
+    """The id of the run whose directory this is; empty where it is none."""
+    return str(_document(os.path.join(folder, "run.json")).get("run_id", ""))
+
+
+def write(path: str, subjects: Sequence[Subject], known: Surroundings | None) -> None:
+    """Write the page, whole or not at all.
+
+    Raises:
+        OSError: when the disk is full or gone.
+    """
+    from safelaunch.report import page
+
+    files.write_text(os.path.abspath(path), page.build(subjects, known, time.time()))
+
+
+def _findings(result: dict[str, Any]) -> list[Finding] | None:
+    if "findings" not in result:
+        return None
+    try:
+        return [from_json(Finding, item) for item in result["findings"]]
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
+def _document(path: str) -> dict[str, Any]:
+    try:
+        document = json.loads(_text(path))
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_BYTES)
+    except OSError:
+        return ""

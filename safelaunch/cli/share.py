@@ -1,0 +1,246 @@
+"""What `safelaunch diagnose` writes for others: a page for a browser, and a bundle for a colleague."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tarfile
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from safelaunch import redaction
+from safelaunch.cli import report
+from safelaunch.codec import from_json
+from safelaunch.evidence.offline import bundle
+from safelaunch.model import Case, SafelaunchError, Verdict
+from safelaunch.settings.commandline import misuse
+
+if TYPE_CHECKING:
+    from safelaunch.cli.diagnose import Conclusion
+    from safelaunch.report.page import Surroundings
+
+TARS = (".tar", ".tar.gz", ".tgz")
+TEXTS = (".txt", ".log", ".json", ".jsonl")
+LOG_BYTES = 256 << 10  # of each log: its end tells most
+ALL_LOGS = 32 << 20  # bytes; looking for secrets takes 1 s for each MB
+DEPTH = 6  # folders below the one that is packed
+
+
+# ---------------------------------------------------------------------------------------------------------- page
+
+
+def page(target: str | None, found: Sequence[Conclusion], *, show: bool) -> None:
+    """Write the page on all conclusions to `target` (None: a new temporary folder), and open it where asked.
+
+    Raises:
+        SafelaunchError: when it cannot be written.
+    """
+    subjects = [report.subject(one.case, one.verdict, one.shown, one.notes) for one in found]
+    try:
+        path = os.path.abspath(target or os.path.join(tempfile.mkdtemp(prefix="safelaunch-"), report.NAME))
+        report.write(path, subjects, _surroundings(found))
+    except OSError as error:
+        raise _unwritable("the report", error) from error
+    opened = False
+    if show:
+        try:
+            opened = webbrowser.open(f"file://{path}")
+        except (webbrowser.Error, OSError):
+            pass
+    _tell(f"no browser can be opened here; the report is {path}" if show and not opened else f"wrote {path}")
+
+
+def _surroundings(found: Sequence[Conclusion]) -> Surroundings | None:
+    """What lies beside the evidence, where all of it is of one run."""
+    places = {path for one in found if one.kind == "bundle" for path in one.paths}
+    if len(places) == 1 and os.path.isfile(place := places.pop()) and place.endswith(TARS):
+        with tempfile.TemporaryDirectory() as folder:
+            _unpack_run(place, folder)
+            return report.surroundings(folder)
+    runs = {report.run_dir_of(path) for one in found if one.kind == "bundle" for path in one.paths} - {""}
+    return report.surroundings(runs.pop()) if len(runs) == 1 else None
+
+
+def _unpack_run(path: str, folder: str) -> None:
+    """Write the run's own documents below a folder, under names of ours."""
+    wanted = {"run.json", "env.txt", "result.json"}
+    try:
+        with tarfile.open(path, "r:*") as archive:  # it has been read once, within its bounds
+            for member in archive:
+                name = os.path.basename(member.name)
+                if name not in wanted or not member.isreg() or member.size > report.MAX_BYTES:
+                    continue
+                wanted.discard(name)
+                file = archive.extractfile(member)
+                if file is not None:
+                    with open(os.path.join(folder, name), "wb") as copy:
+                        copy.write(file.read())
+    except (OSError, EOFError, tarfile.TarError):
+        pass  # what is missing is not shown
+
+
+# -------------------------------------------------------------------------------------------------------- bundle
+
+
+def check(target: str, paths: Sequence[str]) -> None:
+    """Refuse what cannot be packed, before anything is read.
+
+    Raises:
+        SafelaunchError: for a name that is no tar file's, and for anything but one run directory or incident.
+    """
+    if not target.endswith((".tar.gz", ".tgz")):
+        raise misuse(f"--bundle {target}: a bundle is a .tar.gz file", f"name it {target}.tar.gz")
+    if len(paths) != 1:
+        raise misuse("--bundle packs one run or incident at a time", "name one PATH")
+    if paths[0].endswith(TARS) and os.path.isfile(paths[0]):
+        raise misuse(f"{paths[0]} is a bundle already", "send that one, or name the run directory")
+    if os.path.exists(paths[0]) and not bundle.knows(paths[0]):
+        raise misuse(
+            f"{paths[0]} holds no run of safelaunch: there is nothing to pack",
+            "name a run directory or an incident folder",
+        )
+
+
+def pack(target: str, path: str) -> None:
+    """Pack the run that `path` is, or the incident with what is known of its run, into `target`, without secrets.
+
+    Raises:
+        SafelaunchError: when it cannot be read or written.
+    """
+    root, incident = _what(path)
+    partial = f"{target}.part"
+    count = 0
+    skipped: list[str] = []
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
+        with tarfile.open(partial, "w:gz") as archive:
+            for name, data in _members(root, incident, skipped):
+                member = tarfile.TarInfo(os.path.join(os.path.basename(root) or "run", name))
+                member.size, member.mode = len(data), 0o600
+                member.mtime = int(os.path.getmtime(root))
+                archive.addfile(member, io.BytesIO(data))
+                count += 1
+        os.replace(partial, target)
+        size = os.path.getsize(target)
+    except OSError as error:
+        raise _unwritable("the bundle", error) from error
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+    left_out = (
+        f", {len(skipped)} left out ({', '.join(skipped[:3])}{', ...' if skipped[3:] else ''})" if skipped else ""
+    )
+    _tell(
+        f"wrote {target}: {count} files, {max(1, size >> 10)} KiB{left_out}; "
+        "secrets that could be recognised are gone, but look through it before you send it"
+    )
+
+
+def _what(path: str) -> tuple[str, str]:
+    """The folder to pack, and the one incident of it that is wanted (empty: all)."""
+    folder = os.path.abspath(os.path.dirname(path) if os.path.isfile(path) else path)
+    if os.path.basename(folder) == "evidence":
+        folder = os.path.dirname(folder)
+    run = report.run_dir_of(folder)
+    if not run or run == folder:
+        return folder, ""
+    return run, os.path.relpath(folder, run)
+
+
+def _members(root: str, incident: str, skipped: list[str]) -> Iterator[tuple[str, bytes]]:
+    left = ALL_LOGS
+    ours: set[str] = set()
+    runs: set[str] = set()
+    for folder, below, names in os.walk(root):
+        below.sort()
+        inside = os.path.relpath(folder, root)
+        runs |= {report.run_id(folder)} - {""}
+        if len(runs) > 1:
+            raise misuse(f"{root} holds several runs: {', '.join(sorted(runs))}", "name the directory of one")
+        if inside != "." and inside.count(os.sep) + 1 >= DEPTH:
+            below.clear()
+        if incident and inside == ".":
+            below[:] = [name for name in below if not name.startswith("incident-") or name == incident.split(os.sep)[0]]
+        if (
+            report.run_id(folder)
+            or os.path.dirname(folder) in ours
+            or os.path.isfile(os.path.join(folder, bundle.CASE))
+        ):
+            ours.add(folder)
+        # Whatever else lies below a folder that was named is none of a bundle's business.
+        for name in sorted(names) if folder in ours else ():
+            path = os.path.join(folder, name)
+            shown = os.path.normpath(os.path.join(inside, name))
+            if name == report.NAME or name.endswith(".part"):
+                continue  # made anew from what is packed
+            if not name.endswith(TEXTS) or os.path.islink(path) or not os.path.isfile(path):
+                skipped.append(shown)
+                continue
+            data = _redacted(path, min(left, LOG_BYTES))
+            if data is None or (name.endswith(".log") and left <= 0):
+                skipped.append(shown)
+                continue
+            left -= len(data) if name.endswith(".log") else 0
+            yield shown, data
+        said = next((name for name in ("verdict.json", "notice.json") if name in names), None)
+        if said is not None and folder in ours:
+            made = _page(root, folder, said)
+            if made:
+                yield os.path.normpath(os.path.join(inside, report.NAME)), made
+
+
+def _redacted(path: str, most: int) -> bytes | None:
+    """A file without its secrets; of a log its end. None where that is not possible."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        if path.endswith((".log", ".jsonl")) and size > most > 0:
+            file.seek(size - most)
+            file.readline()
+        raw = file.read(bundle.MAX_DOCUMENT + 1)
+    if len(raw) > bundle.MAX_DOCUMENT:
+        return None
+    content = raw.decode("utf-8", errors="backslashreplace")
+    if path.endswith(".json"):
+        return _encoded(_document(content, 1) + "\n")
+    if path.endswith(".jsonl"):
+        return _encoded("".join(f"{_document(line)}\n" for line in content.splitlines()))
+    return _encoded(redaction.text(content))
+
+
+def _document(content: str, indent: int | None = None) -> str:
+    try:
+        return json.dumps(redaction.document(json.loads(content)), indent=indent)
+    except (ValueError, RecursionError):
+        return redaction.text(content)
+
+
+def _encoded(content: str) -> bytes:
+    return content.encode("utf-8", errors="backslashreplace")
+
+
+def _page(root: str, folder: str, said: str) -> bytes | None:
+    """The page on an incident, with the verdict of that name."""
+    from safelaunch.report import page as html
+
+    def read(name: str) -> Any:
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+            return redaction.document(json.load(file))
+
+    try:
+        case, verdict = from_json(Case, read(bundle.CASE)), from_json(Verdict, read(said))
+        shown = os.path.relpath(folder, root)
+        return _encoded(html.build([report.subject(case, verdict, shown)], report.surroundings(folder)))
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
+        return None
+
+
+def _unwritable(what: str, error: OSError) -> SafelaunchError:
+    return misuse(f"{what} cannot be written: {error.filename or ''}: {error.strerror}", "name another place")
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"safelaunch: {line}\n")

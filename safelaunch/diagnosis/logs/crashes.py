@@ -1,0 +1,382 @@
+"""Verdicts from logs on processes that failed: which came first, and who only followed."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+
+from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.crash import ANOTHER, OTHER_RANK
+from safelaunch.diagnosis.logs.story import Story, Suspect, before, missing, quote
+from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.model import Confidence, Verdict, VerdictKind
+from safelaunch.model.logs import Ended, LogFacts
+
+# The process that says so is the one that noticed, not the one at fault.
+NOBODY = {"SL410", "SL411"}
+INFRASTRUCTURE = {"SL602", "SL603", "SL428"}
+
+
+def resource_exhausted() -> None:
+    """A rank failed because something was used up, or was not there: its message says what.
+
+    SL420: the memory of a GPU. SL421: /dev/shm, in which loader workers hand over their batches. SL422: open files.
+    SL423: a disk. SL424: the port was taken. SL425: a GPU that the rank cannot see. SL429: a DataLoader worker died.
+
+    How it was concluded: from the messages in the logs (the file of signatures names their sources). Of the ranks whose
+    failure does not tell of a lost peer, the one that stands alone or was first is named; where all ranks say the same,
+    none is.
+
+    What to do: the remedy names the limit. `N other processes on this GPU` in the reasons of SL420 means that ranks do
+    not use a GPU each: call torch.cuda.set_device(LOCAL_RANK) before anything else.
+    """
+
+
+def device_failed() -> None:
+    """A GPU, a kernel on it, or NCCL failed, in the words of the library or the driver.
+
+    SL426: a call of NCCL failed (system error, invalid usage, two ranks on one GPU, different versions); the NCCL WARN
+    line beneath it is quoted where it is there. SL427: a kernel failed (device-side assert, illegal address).
+    SL428: the driver logged a fault of a GPU (Xid).
+
+    How it was concluded: from the messages in the logs. `remote error` and lost connections are consequences, and blame
+    nobody. An Xid belongs to a rank only where its line names a process that the launcher's record gives a rank.
+
+    What to do: SL426: NCCL_DEBUG=WARN prints the reason on the rank that met it first. SL427: CUDA_LAUNCH_BLOCKING=1
+    shows the line. SL428: have an admin look at the GPU.
+    """
+
+
+def crashed(story: Story) -> Verdict | None:
+    """The verdict on the failures that nothing else explains; None where there are none."""
+    suspects = list(story.suspects)
+    if any(s.whole for s in suspects):
+        suspects = [s for s in suspects if s.whole]
+    if not suspects:
+        return None
+    first, certain = _first(suspects)
+    if not first:
+        return untold(story, suspects)
+    if len(first) > 1 and _points_elsewhere(first):
+        return untold(story, suspects)
+    others = [s for s in suspects if s not in first]
+    return _verdict(story, first, others, certain)
+
+
+def _points_elsewhere(first: list[Suspect]) -> bool:
+    """Whether what several ranks share speaks of a rank that is not among them: it may be the one that began."""
+    if first[0].code in NOBODY or not first[0].what.startswith("raised"):
+        return False
+    said = first[0].what
+    named = {int(number) for number in OTHER_RANK.findall(said)}
+    return bool(ANOTHER.search(said)) or bool(named - {s.rank for s in first})
+
+
+def _first(suspects: list[Suspect]) -> tuple[list[Suspect], bool]:
+    """Those that failed first and alike, and whether the order is certain."""
+    kinds: dict[object, list[Suspect]] = {}
+    for suspect in suspects:
+        kinds.setdefault((suspect.code, suspect.alike), []).append(suspect)
+    if len(kinds) == 1:
+        return suspects, True
+    alone = [kind[0] for kind in kinds.values() if len(kind) == 1 and kind[0].times == 1]
+    crowds = [kind for kind in kinds.values() if len(kind) > 1 or kind[0].times > 1]
+    if len(alone) == 1 and len(crowds) == 1:
+        # A crowd that fails alike has a cause outside of each of its members.
+        one, crowd = alone[0], crowds[0]
+        if all(before(one.at, other.at) for other in crowd):
+            return [one], True
+        return ([], False) if any(before(one.at, other.at) is not True for other in crowd) else ([one], False)
+    ahead = [s for s in suspects if all(before(s.at, other.at) for other in suspects if other is not s)]
+    if not ahead:
+        return [], False
+    timed = all(s.at.t is not None for s in suspects)
+    return ahead, timed
+
+
+def _verdict(story: Story, first: list[Suspect], others: list[Suspect], certain: bool) -> Verdict:
+    lead = first[0]
+    ranks = tuple(sorted({s.rank for s in first if s.rank is not None}))
+    unknown = [s for s in first if s.rank is None]
+    everybody = _everybody(story, ranks, unknown)
+    shared = lead.code == "SL426" and bool(_shared_gpus(story.facts))
+    named = () if everybody or unknown or shared or lead.code in NOBODY else ranks
+    code = "SL402" if everybody and lead.code == "SL401" else lead.code
+    sources = set().union(*(s.sources for s in first))
+    if named and any(rank is not None and rank not in ranks for rank, _ in story.victims):
+        sources.add("peers")
+    confidence: Confidence = "high" if len(sources) >= 3 else "medium"
+    if not lead.whole or lead.guessed or (others and not certain) or lead.code in NOBODY:
+        confidence = "low" if not lead.whole or (others and not certain) else "medium"
+    kind: VerdictKind = "infra" if code in INFRASTRUCTURE else "crash"
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind=kind,
+        summary=_summary(story, first, ranks, unknown, everybody),
+        culprit_ranks=named,
+        host=lead.host,
+        pid=lead.pid if named else None,
+        location=lead.location if len({s.location for s in first}) == 1 else None,
+        because=_because(story, first, others, named),
+        secondary=tuple(sorted({r for r, _ in story.victims if r is not None} - set(ranks))),
+        confidence=confidence,
+        remedy=lead.remedy or _remedy(code),
+        traceback=lead.traceback,
+        exit_code=EXIT_INFRASTRUCTURE if kind == "infra" else EXIT_SCRIPT_FAILED,
+    )
+
+
+def _everybody(story: Story, ranks: tuple[int, ...], unknown: Sequence[Suspect]) -> bool:
+    """Whether all ranks failed alike."""
+    facts = story.facts
+    ends = {e.rank for e in facts.ended if e.rank is not None and e.code and not e.ordered and e.code not in (-15, -9)}
+    if unknown:
+        times = sum(s.times for s in unknown)
+        return not ranks and times > 1 and (len(ends) < 2 or times >= len(ends)) and not _others_than(facts, ends)
+    world = set(range(facts.world_size)) if facts.world_size else set(facts.ranks)
+    return len(ranks) > 1 and set(ranks) >= world
+
+
+def _others_than(facts: LogFacts, ends: set[int]) -> bool:
+    return any(e.rank is not None and e.rank not in ends for e in facts.ended)
+
+
+def _summary(
+    story: Story, first: list[Suspect], ranks: tuple[int, ...], unknown: list[Suspect], everybody: bool
+) -> str:
+    lead = first[0]
+    if lead.code == "SL426" and (pairs := _shared_gpus(story.facts)):
+        shared = sorted({int(rank) for one, other, _ in pairs for rank in (one, other)})
+        devices = sorted({device for *_, device in pairs})
+        return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
+    if lead.code in NOBODY and lead.what.startswith("raised"):
+        return f"{names(ranks) if ranks else 'a rank'} {lead.what}"
+    if everybody:
+        return f"every rank {lead.what}" if ranks else f"several ranks {lead.what}, and the log does not say which"
+    if unknown:
+        return _of_nobody(lead, sum(s.times for s in unknown))
+    return (
+        f"{names(ranks)} {lead.what}"
+        if lead.what.startswith(("raised", "was", "crashed", "aborted"))
+        else f"{names(ranks)}: {lead.what}"
+    )
+
+
+def _shared_gpus(facts: LogFacts) -> set[tuple[str, str, str]]:
+    """The pairs of ranks on one GPU, as NCCL names them, with the GPU."""
+    return {
+        (s.field("one"), s.field("other"), s.field("device"))
+        for s in facts.sightings
+        if s.field("device") and s.field("one").isdigit() and s.field("other").isdigit()
+    }
+
+
+def _of_nobody(lead: Suspect, times: int) -> str:
+    where = f" on {lead.host}" if lead.host else ""
+    if lead.code in INFRASTRUCTURE:
+        return f"{lead.what.replace('raised', 'the job failed with')}{where}"
+    if lead.what.startswith(("raised", "was", "crashed", "aborted")):
+        who = "a process" if times == 1 else f"{times} processes"
+        if lead.local is not None and times == 1:
+            return f"local rank {lead.local}{where} {lead.what}; the log does not say which rank that is"
+        what = lead.what.replace("was ", "were ") if times > 1 else lead.what
+        return f"{who}{where} {what}; the log does not say which rank"
+    return f"a rank{where} failed: {lead.what}; the log does not say which rank"
+
+
+def _because(story: Story, first: list[Suspect], others: list[Suspect], named: tuple[int, ...]) -> tuple[str, ...]:
+    lead = first[0]
+    facts = story.facts
+    lines = [quote(lead.at)]
+    warning = next(
+        (s for s in facts.sightings if s.known.name in ("nccl-warn", "nccl-ib") and lead.code == "SL426"), None
+    )
+    if warning is not None and warning.at != lead.at:
+        lines.append(quote(warning.at))
+    lines += lead.more[:1]
+    if lead.code == "SL420" and (tenants := _tenants(lead.at.text + lead.traceback)):
+        lines.append(f"{tenants} other process{'es' if tenants > 1 else ''} held memory of the same GPU")
+    lines += [f"{_who(other)} {other.what}, later: {quote(other.at, 100)}" for other in others[:1]]
+    later = sorted({rank for rank, _ in story.victims if rank is not None and rank not in named})
+    if later and named:
+        lines.append(f"{names(later)} failed only because a peer was lost, or waited for it")
+    if not named and lead.code not in INFRASTRUCTURE and any(s.rank is None and s.local is None for s in first):
+        lines.append("the lines have no marks of ranks: torchrun --tee 3, or srun --label, would show who wrote them")
+    return (*lines, *missing(facts)[: max(1, 5 - len(lines))])
+
+
+def _tenants(text: str) -> int:
+    """Other processes that a message of a full GPU counts. In a container the process does not know itself."""
+    processes = len(set(re.findall(r"Process (\d+) has ", text)))
+    return processes if "this process has" in text else max(0, processes - 1)
+
+
+def _who(suspect: Suspect) -> str:
+    return f"rank {suspect.rank}" if suspect.rank is not None else "a process"
+
+
+def _remedy(code: str) -> str:
+    return {
+        "SL401": "the traceback is where it started",
+        "SL402": "no rank stands out: look at the arguments, the files and the code that all ranks share",
+        "SL409": "the environment or the code differs on this rank: compare it with a rank that started",
+    }.get(code, f"safelaunch explain {code}")
+
+
+def untold(story: Story, suspects: Sequence[Suspect]) -> Verdict:
+    """Several things went wrong, and their order cannot be told."""
+    said = tuple(f"{_who(s)} {s.what}: {quote(s.at, 110)}" for s in suspects[:3])
+    return Verdict(
+        code="SL499",
+        slug=CATALOGUE["SL499"].slug,
+        kind="crash",
+        summary="processes failed in different ways, and the logs do not say which was first",
+        because=(*said, *missing(story.facts)[:1]),
+        confidence="low",
+        remedy="compare these lines: the earliest is the cause; logs with times or with marks of ranks would tell",
+        exit_code=EXIT_SCRIPT_FAILED,
+    )
+
+
+def ended_unexplained(story: Story) -> Verdict | None:
+    """Processes ended with an error, and nothing in the logs says why."""
+    if not story.unexplained:
+        return None
+    facts = story.facts
+    listed = [end for end in story.unexplained if end.rank is not None]
+    if len(story.unexplained) == 1 and listed and listed[0].by == "slurm" and (listed[0].code or 0) > 0:
+        return _left_alone(story, listed[0])
+    first = next((end for end in story.unexplained if end.first), story.unexplained[0])
+    who = names({end.rank for end in listed if end.rank is not None}) if listed else "a process"
+    victims = [line for _, line in story.victims]
+    lines = [quote(first.at)]
+    if first.first:
+        lines.append("torch elastic's `first observed failure` is the first that it noticed, not the one at fault")
+    lines += [quote(line) for line in victims[:1]] + [quote(cut.at) for cut in story.cut[:1]]
+    if not victims and not story.cut:
+        lines.append("no traceback and no message of that process is in these logs")
+    return Verdict(
+        code="SL499",
+        slug=CATALOGUE["SL499"].slug,
+        kind="crash",
+        summary=f"{who} ended with an error, and the logs do not say why",
+        because=(*lines, *missing(facts)[:1]),
+        secondary=tuple(sorted({end.rank for end in listed if end.rank is not None})),
+        confidence="low",
+        remedy="give the ranks' own output as well (torchrun --log-dir logs --redirects 3 --tee 3)",
+        exit_code=EXIT_SCRIPT_FAILED,
+    )
+
+
+def _left_alone(story: Story, end: Ended) -> Verdict:
+    """The one task that ended by itself, while Slurm terminated the others."""
+    return Verdict(
+        code="SL407",
+        slug=CATALOGUE["SL407"].slug,
+        kind="crash",
+        summary=f"{names([end.rank] if end.rank is not None else [])} exited with code {end.code}, and says no reason",
+        culprit_ranks=(end.rank,) if end.rank is not None else (),
+        host=end.host,
+        because=(quote(end.at), "no other task ended by itself", *missing(story.facts)[:1]),
+        confidence="low",
+        remedy="give that task's own output as well: it may have ended because it lost a peer that says nothing",
+        exit_code=EXIT_SCRIPT_FAILED,
+    )
+
+
+def peers_lost(story: Story) -> Verdict | None:
+    """Ranks lost a peer, and the logs do not show the one that was lost."""
+    ranks = sorted({rank for rank, _ in story.victims if rank is not None})
+    lines = [line for _, line in story.victims]
+    if not lines:
+        return None
+    who = names(ranks) if ranks else "ranks"
+    away = missing(story.facts)
+    return Verdict(
+        code="SL412",
+        slug=CATALOGUE["SL412"].slug,
+        kind="crash",
+        summary=f"{who} lost a peer, or waited for one in vain, and the logs do not show which",
+        because=(*(quote(line) for line in lines[:2]), *away[:2]),
+        secondary=tuple(ranks),
+        confidence="low",
+        remedy="give the logs of all ranks and nodes: the one that was lost has no such line",
+        exit_code=EXIT_SCRIPT_FAILED,
+    )
+
+
+def from_outside(story: Story) -> Verdict | None:
+    """Somebody outside the job ended it."""
+    if not story.outside:
+        return None
+    # Who ended it tells more than what a rank wrote when it was ended.
+    order = ("SL404", "slurm-", "kubernetes-", "")
+    lead = min(
+        story.outside, key=lambda s: next(i for i, o in enumerate(order) if o in (s.known.code, s.known.name[: len(o)]))
+    )
+    why = lead.field("why") or lead.field("why2") or _signal(lead.field("signal") or lead.field("death"))
+    where = lead.host or lead.field("host") or lead.field("host2")
+    what = lead.known.means + (f" ({why.strip()})" if why else "")
+    code = lead.known.code or "SL603"
+    kind: VerdictKind = "crash" if code == "SL404" else "infra"
+    tasks = sorted({e.task for e in story.facts.ended if e.memory and e.task is not None})
+    ranks = sorted({e.rank for e in story.facts.ended if e.memory and e.rank is not None}) if code == "SL404" else []
+    lines = [quote(lead.at), *(quote(s.at) for s in story.outside if s is not lead)][:2]
+    if tasks and not ranks:
+        lines.append(f"srun says so of task{'s' if len(tasks) > 1 else ''} {', '.join(map(str, tasks[:8]))}")
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind=kind,
+        summary=f"{what}{f' on {where}' if where else ''}",
+        culprit_ranks=tuple(ranks),
+        host=where,
+        because=(*lines, *missing(story.facts)[:1]),
+        confidence="medium",
+        remedy=lead.known.remedy,
+        exit_code=EXIT_SCRIPT_FAILED if kind == "crash" else EXIT_INFRASTRUCTURE,
+    )
+
+
+def _signal(number: str) -> str:
+    try:
+        return signal.Signals(int(number)).name
+    except ValueError:
+        return ""
+
+
+def meeting_failed(story: Story) -> Verdict | None:
+    """The launcher itself failed: the nodes did not come together, or its port was taken."""
+    known = [
+        one
+        for one in story.launcher
+        if one.known is not None and one.known.code
+        if one.known.role == "cause" or one.known.name == "store-clients"
+    ]
+    if not known:
+        return None
+    lead = known[0]
+    assert lead.known is not None
+    code = lead.known.code
+    kind: VerdictKind = "infra" if code in INFRASTRUCTURE else "crash"
+    name = lead.type.rpartition(".")[2]
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind=kind,
+        summary=f"the launcher failed: {lead.known.means} ({name}: {one_line(lead.message, 120)})",
+        host=lead.host,
+        because=(quote(lead.at), *missing(story.facts)[:1]),
+        confidence="medium",
+        remedy=lead.known.remedy,
+        traceback=lead.traceback,
+        exit_code=EXIT_INFRASTRUCTURE if kind == "infra" else EXIT_SCRIPT_FAILED,
+    )
+
+
+def weakened(verdict: Verdict, reason: str) -> Verdict:
+    """The same verdict with low confidence, and why."""
+    return replace(verdict, confidence="low", because=(*verdict.because, reason))

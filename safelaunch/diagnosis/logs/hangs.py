@@ -1,0 +1,220 @@
+"""Verdicts from logs on ranks that waited, by other witnesses than the watchdogs: the store, barriers, comparisons.
+
+Whoever is to be named has to be shown to be elsewhere by the store that all ranks write to, by the coordinator of a
+barrier, or by the count of those that came.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from safelaunch.diagnosis.logs.story import Story, missing, quote
+from safelaunch.diagnosis.logs.waits import hang_verdict, odd_one, peers
+from safelaunch.diagnosis.logs.watchdogs import answered, timed_out
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Verdict
+from safelaunch.model.logs import LogLine
+
+
+def hung(story: Story) -> Verdict | None:
+    """The verdict on a hang; None where no line tells of one."""
+    return (
+        _barrier(story)
+        or _mismatched(story)
+        or _desynced(story)
+        or timed_out(story)
+        or _never_came(story)
+        or _first_collective(story)
+        or answered(story)
+    )
+
+
+def _desynced(story: Story) -> Verdict | None:
+    """The report of TORCH_NCCL_DESYNC_DEBUG: each rank writes to the store where it is."""
+    facts = story.facts
+    late = {rank for d in facts.desyncs for rank in d.late}
+    if not late:
+        return None
+    report = next(d for d in facts.desyncs if d.late)
+    if any(d.late != report.late or d.seq != report.seq for d in facts.desyncs if d.late) or late & {
+        rank for d in facts.desyncs for rank in d.inside
+    }:
+        return None  # reports of different moments, or groups
+    waiting = {t.rank for t in facts.timed_out if t.rank is not None} - late
+    if late & {t.rank for t in facts.timed_out}:
+        return None  # it waited, too: in another group
+    call = next((t for t in facts.timed_out if t.rank in waiting), None)
+    what = "any collective" if report.seq < 0 else f"collective #{report.seq + 1}"
+    own = any(p.rank in late and p.enqueued is not None and call and p.enqueued < call.seq for p in facts.progress)
+    return hang_verdict(
+        "SL301",
+        f"{names(late)} never entered {what}; {peers(waiting)}" if waiting else f"{names(late)} never entered {what}",
+        late,
+        because=(
+            quote(report.at),
+            *((quote(call.at),) if call else ()),
+            "the report counts the collectives of all groups, so its numbers differ from the watchdog's",
+            *missing(facts, recorder=True)[:1],
+        ),
+        remedy="look at what this rank did then: its own output around that time, its loader, its file system",
+        confidence="high" if own else "medium",
+        call=None,
+        waiting=waiting,
+    )
+
+
+def _barrier(story: Story) -> Verdict | None:
+    """monitored_barrier: its coordinator, rank 0, says who did not come."""
+    facts = story.facts
+    said = next((s for s in facts.sightings if s.known.name == "monitored-barrier"), None)
+    if said is None:
+        return None
+    late = {int(number) for number in said.field("ranks").replace(" ", "").split(",") if number.isdigit()}
+    came = {
+        int(s.field("self")) for s in facts.sightings if s.known.name == "monitored-barrier-victim" and s.field("self")
+    }
+    if not late or late & came:
+        return None
+    return hang_verdict(
+        "SL301",
+        f"{names(late)} never entered monitored_barrier, and rank 0 waited {int(said.field('ms')) / 1000:.0f} s",
+        late,
+        because=(
+            quote(said.at),
+            *(
+                (f"{names(came)} {_say(came)} that {'it' if len(came) == 1 else 'they'} had reached it",)
+                if came
+                else ()
+            ),
+            *(
+                ()
+                if "," in said.field("ranks")
+                else ("with wait_all_ranks=False the barrier names only the first one",)
+            ),
+            *missing(facts)[:1],
+        ),
+        remedy="look at what this rank did then: its own output around that time",
+        confidence="medium",
+        waiting=came | {0},
+    )
+
+
+def _mismatched(story: Story) -> Verdict | None:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL compared what the ranks brought."""
+    facts = story.facts
+    if not facts.brought:
+        return None
+    operations = {b.rank: b.op for b in facts.brought if b.rank is not None}
+    shapes = {b.rank: f"{b.op} [{b.shape}] {b.dtype}".strip() for b in facts.brought if b.rank is not None}
+    differ = len(set(operations.values())) > 1
+    brought, code = (operations, "SL411") if differ else (shapes, "SL410")
+    if len(set(brought.values())) < 2:
+        return None
+    named = odd_one(facts, brought, "")
+    sides = [
+        f"{names(r for r, what in brought.items() if what == side)} brought {side}"
+        for side in Counter(brought.values())
+    ]
+    place = next((one.frames for one in facts.raised if "Detected mismatch" in one.message), ())
+    user = next(
+        (frame for frame in reversed(place) if "-packages/" not in frame.file and "/lib/python" not in frame.file), None
+    )
+    usual = Counter(brought.values()).most_common(1)[0][0]
+    return hang_verdict(
+        code,
+        f"{names(named)} brought {brought[named[0]]}, its peers {usual}"
+        if named
+        else "ranks met with different collectives, and the votes do not say who is wrong"
+        if differ
+        else "ranks brought different tensors to one collective, and the votes do not say who is wrong",
+        named,
+        because=(*sides[:3], quote(facts.brought[0].at), *missing(facts)[:1]),
+        remedy="look for a collective under a condition that differs between ranks"
+        if differ
+        else "compare the shapes at this line on all ranks",
+        confidence="medium",
+        location=user,
+    )
+
+
+def _never_came(story: Story) -> Verdict | None:
+    """The store's barrier of init_process_group counted who came."""
+    facts = story.facts
+    said = [s for s in facts.sightings if s.known.name in ("store-barrier", "store-clients")]
+    said = [s for s in said if all(one.at.line != s.at.line or one.at.file != s.at.file for one in story.launcher)]
+    if not said:
+        return None
+    world, came = int(said[0].field("world")), max(int(s.field("came")) for s in said)
+    reported = {int(s.field("self")) for s in said if s.field("self").isdigit()} | {
+        s.rank for s in said if s.rank is not None
+    }
+    if came > world:
+        return hang_verdict(
+            "SL309",
+            f"{came} ranks came to init_process_group, and the job was to have {world}",
+            because=(quote(said[0].at), "ranks of an earlier attempt count as well: the store is used again"),
+            remedy="use a new store (another --rdzv-id, MASTER_PORT, or file) for each start, and check WORLD_SIZE",
+            confidence="medium",
+            waiting=reported,
+        )
+    absent = set(range(world)) - reported
+    named = absent if reported and len(reported) == came else set()
+    return hang_verdict(
+        "SL309",
+        f"{names(named)} never came to init_process_group; {peers(reported)}"
+        if named
+        else f"{world - came} of {world} ranks never came to init_process_group",
+        named,
+        because=(
+            quote(said[0].at),
+            f"{came} of {world} came" + (f": {names(reported)} {_say(reported)} so" if reported else ""),
+            *missing(facts)[:1],
+        ),
+        remedy="look at the output of the missing ranks; on several nodes, check that each was started",
+        confidence="medium" if named else "low",
+        waiting=reported,
+    )
+
+
+def _say(ranks: set[int]) -> str:
+    return "says" if len(ranks) == 1 else "say"
+
+
+def _first_collective(story: Story) -> Verdict | None:
+    """Ranks waited for the id that the first rank of a group writes to the store in its first collective."""
+    facts = story.facts
+    said = [s for s in facts.sightings if s.known.name == "nccl-id" and "timeout" in s.field("error").lower()]
+    if not said:
+        return None
+    waiting = {int(s.field("self")) for s in said if s.field("self").isdigit()}
+    root = int(said[0].field("root"))
+    alone = {s.field("root") for s in said} == {said[0].field("root")} and root not in waiting
+    sure = alone and "default_pg" in said[0].field("error") and len(waiting) > 1
+    return hang_verdict(
+        "SL301" if sure else "SL399",
+        f"rank {root} never entered its first collective; {peers(waiting)}"
+        if sure
+        else f"{names(waiting)} waited in the first collective of a group for its rank {root}",
+        (root,) if sure else (),
+        because=(quote(said[0].at), *missing(facts)[:1]),
+        remedy="look at what that rank did then: its own output around that time",
+        confidence="low",
+        waiting=waiting,
+    )
+
+
+def stuck_watchdog(story: Story) -> Verdict | None:
+    """The heartbeat monitor ended a rank whose watchdog was stuck, and nothing else is known."""
+    said = next((s for s in story.facts.sightings if s.known.name == "nccl-heartbeat"), None)
+    if said is None:
+        return None
+    who = f"rank {said.rank}" if said.rank is not None else "a rank"
+    line: LogLine = said.at
+    return hang_verdict(
+        "SL399",
+        f"the watchdog of {who} was stuck, and the logs do not say in what",
+        because=(quote(line), *missing(story.facts, recorder=True)[:2]),
+        remedy="a rank may hold the GIL in a CUDA call, or wait for NCCL: stacks of a running job tell (py-spy dump)",
+        confidence="low",
+        waiting=() if said.rank is None else (said.rank,),
+    )

@@ -1,0 +1,92 @@
+"""What the lines of a log amount to: who may have been first, and who only followed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.model import Location
+from safelaunch.model.logs import Ended, LogFacts, LogLine, Raised, Sighting
+
+# Times of different processes closer than this say nothing: stamps are taken when a line is written. An estimate.
+SIMULTANEOUS_S = 1.0
+
+_LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|py):\d+\] ")
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Something that may have been first: one process and how it failed.
+
+    `sources` are the independent witnesses of it: a traceback, the launcher's record, the kernel, the scheduler, a
+    message. `alike` is equal for processes that failed in the same way. `guessed` says that the rank was found by
+    counting, not told.
+    """
+
+    rank: int | None
+    host: str
+    code: str
+    at: LogLine
+    what: str
+    sources: frozenset[str]
+    alike: object
+    location: Location | None = None
+    remedy: str = ""
+    traceback: str = ""
+    pid: int | None = None
+    times: int = 1
+    whole: bool = True
+    guessed: bool = False
+    local: int | None = None
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Story:
+    """`suspects` may be the cause; `victims` only followed (rank, line). `outside` came from outside the job; `earlier`
+    is of an attempt, or a job, before the last one."""
+
+    facts: LogFacts
+    suspects: tuple[Suspect, ...] = ()
+    victims: tuple[tuple[int | None, LogLine], ...] = ()
+    outside: tuple[Sighting, ...] = ()
+    unexplained: tuple[Ended, ...] = ()
+    launcher: tuple[Raised, ...] = ()
+    survived: tuple[Raised, ...] = ()
+    cut: tuple[Raised, ...] = ()
+    earlier: tuple[Raised, ...] = ()
+
+
+def before(one: LogLine, other: LogLine) -> bool | None:
+    """Whether a line was written before another; None where that cannot be told."""
+    if one.t is not None and other.t is not None and one.clock == other.clock:
+        if abs(one.t - other.t) >= SIMULTANEOUS_S:
+            return one.t < other.t
+        if one.file != other.file:
+            return None
+    if one.file == other.file:
+        return one.line < other.line
+    return None
+
+
+def quote(line: LogLine, limit: int = 170) -> str:
+    """`train.log:12: RuntimeError: ...`, without what torch's loggers put before a message."""
+    return f"{line.file}:{line.line}: {one_line(_LOGGER.sub('', line.text), limit)}"
+
+
+def missing(facts: LogFacts, *, recorder: bool = False) -> tuple[str, ...]:
+    """What would have told more, as `because` lines."""
+    said: list[str] = []
+    if facts.world_size is not None:
+        away = sorted(set(range(facts.world_size)) - set(facts.ranks))
+        if away and facts.ranks:
+            said.append(f"no log of {names(away)} was given")
+    if any(s.known.name == "flight-recorder-off" for s in facts.sightings):
+        said.append(
+            "the Flight Recorder was off: set TORCH_FR_BUFFER_SIZE=2000 (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.8)"
+        )
+    elif recorder:
+        said.append("a dump of the Flight Recorder would tell where each rank was (TORCH_FR_BUFFER_SIZE=2000)")
+    said += [f"{file.path} was not read to its end: {file.unreadable}" for file in facts.files if file.unreadable][:2]
+    return tuple(said)

@@ -1,0 +1,65 @@
+"""What verdicts on ranks that waited share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from safelaunch.codes import CATALOGUE, EXIT_HANG
+from safelaunch.model import Confidence, Location, Verdict
+from safelaunch.model.logs import LogFacts, TimedOut
+
+DEFAULT_GROUPS = {"", "0", "default_pg"}
+
+
+def hang_verdict(
+    code: str,
+    summary: str,
+    culprits: Iterable[int] = (),
+    *,
+    because: tuple[str, ...],
+    remedy: str,
+    confidence: Confidence,
+    call: TimedOut | None = None,
+    location: Location | None = None,
+    waiting: Iterable[int] = (),
+) -> Verdict:
+    """A verdict of a hang; `waiting` are the ranks that it held up."""
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind="hang",
+        summary=summary,
+        culprit_ranks=tuple(sorted(culprits)),
+        location=location,
+        operation=call.op.lower().strip("_") if call is not None else None,
+        seq=call.seq if call is not None else None,
+        process_group=call.group or None if call is not None else None,
+        because=because,
+        confidence=confidence,
+        remedy=remedy,
+        exit_code=EXIT_HANG,
+        waiting=tuple(sorted(waiting)),
+        secondary=tuple(sorted(waiting)),
+    )
+
+
+def peers(waiting: Iterable[int]) -> str:
+    """`a peer waited for it`, `3 peers waited for it`."""
+    count = len(set(waiting))
+    return "a peer waited for it" if count == 1 else f"{count} peers waited for it"
+
+
+def odd_one(facts: LogFacts, brought: dict[int, str], group: str) -> tuple[int, ...]:
+    """The rank that differs from all others, if the members whose vote is not known could not turn it."""
+    votes = Counter(brought.values())
+    usual, count = votes.most_common(1)[0]
+    odd = tuple(rank for rank, what in brought.items() if what != usual)
+    if group not in DEFAULT_GROUPS:
+        return ()
+    if facts.world_size is None:
+        # A last rank may have written nothing; no other can, and it alone cannot turn this vote.
+        whole = set(brought) == set(range(len(brought))) and set(facts.ranks) <= set(brought)
+        return odd if whole and len(odd) == 1 and count >= 3 else ()
+    unseen = facts.world_size - len(brought)
+    return odd if len(odd) == 1 and count >= 2 and count > len(odd) + unseen else ()

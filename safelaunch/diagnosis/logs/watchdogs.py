@@ -1,0 +1,250 @@
+"""Ranks whose watchdogs gave up on a collective.
+
+The rank that timed out first is a victim. Whoever is to be named has to be shown to be elsewhere by its own words, or
+to have come with something else than all others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from safelaunch.diagnosis.logs.story import Story, before, missing, quote
+from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, odd_one, peers
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Verdict
+from safelaunch.model.logs import Progress, TimedOut
+
+# Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
+SAME_SIZE = {
+    "ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLREDUCE_COALESCED",
+    "ALLGATHER_BASE", "REDUCE_SCATTER_BASE",
+}  # fmt: skip
+MESSAGES = {"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"}
+
+
+def timed_out(story: Story) -> Verdict | None:
+    """The verdict on collectives that timed out; None where none did."""
+    facts = story.facts
+    if not facts.timed_out:
+        return None
+    first = _first_timeouts(facts.timed_out)
+    groups: dict[str, dict[int, TimedOut]] = {}
+    for t in first:
+        if t.rank is not None:
+            groups.setdefault(t.group, {})[t.rank] = t
+    if not groups:
+        return _untold(story, list(facts.timed_out))
+    for group, calls in groups.items():
+        verdict = _different(story, calls) if _same_group(calls) else None
+        verdict = verdict or _behind(story, group, calls) or _shifted(story, group, calls)
+        if verdict is not None:
+            return verdict
+    group, calls = max(groups.items(), key=lambda item: len(item[1]))
+    return _together(story, group, calls) or _untold(story, first)
+
+
+def _first_timeouts(timeouts: Iterable[TimedOut]) -> list[TimedOut]:
+    """Of each rank and group, the earliest work that did not end."""
+    found: dict[tuple[int | None, str], TimedOut] = {}
+    for t in timeouts:
+        known = found.get((t.rank, t.group))
+        if known is None or t.seq < known.seq:
+            found[t.rank, t.group] = t
+    return list(found.values())
+
+
+def _same_group(calls: dict[int, TimedOut]) -> bool:
+    """Whether the members' numbers speak against different groups of one name."""
+    members = [t.member for t in calls.values()]
+    return len(set(members)) == len(members)
+
+
+def _different(story: Story, calls: dict[int, TimedOut]) -> Verdict | None:
+    """Ranks that waited at the same number, in different operations or with different sizes."""
+    by_seq: dict[int, dict[int, TimedOut]] = {}
+    for rank, t in calls.items():
+        by_seq.setdefault(t.seq, {})[rank] = t
+    for seq in sorted(by_seq):
+        meeting = {rank: t for rank, t in by_seq[seq].items() if t.op not in MESSAGES}
+        operations = {t.op for t in meeting.values()}
+        sizes = {t.numel_in for t in meeting.values() if t.numel_in >= 0}
+        if len(operations) > 1:
+            return _disagree(story, "SL302", meeting, {rank: t.op for rank, t in meeting.items()})
+        if operations and operations <= SAME_SIZE and len(sizes) > 1:
+            return _disagree(
+                story, "SL410", meeting, {rank: f"{t.op} of {t.numel_in} elements" for rank, t in meeting.items()}
+            )
+    return None
+
+
+def _disagree(story: Story, code: str, meeting: dict[int, TimedOut], brought: dict[int, str]) -> Verdict:
+    named = odd_one(story.facts, brought, next(iter(meeting.values())).group)
+    votes = Counter(brought.values())
+    call = next(t for rank, t in meeting.items() if not named or rank in named)
+    sides = [f"{names(r for r, what in brought.items() if what == side)} came with {side}" for side in votes]
+    usual = votes.most_common(1)[0][0]
+    return hang_verdict(
+        code,
+        f"{names(named)} came with {brought[named[0]]} to #{call.seq}, its peers with {usual}"
+        if named
+        else f"ranks disagree about #{call.seq}, and the votes do not say who is wrong",
+        named,
+        because=(*sides[:3], quote(call.at), *missing(story.facts)[:1]),
+        remedy="compare the shapes that the ranks bring to this collective"
+        if code == "SL410"
+        else "make the same collectives in the same order on all ranks",
+        confidence="medium" if named and story.facts.world_size is not None else "low",
+        call=call,
+        waiting=set(meeting) - set(named),
+    )
+
+
+def _behind(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+    """Ranks that say themselves that they had not come to the collective in which others waited."""
+    facts = story.facts
+    waits = {t.rank for t in facts.timed_out}
+    call = max(calls.values(), key=lambda t: t.seq)
+    late: dict[int, Progress] = {}
+    for p in facts.progress:
+        if p.rank is None or p.group != group or p.enqueued is None or p.completed is None:
+            continue
+        if p.rank not in waits and p.enqueued < call.seq and p.completed >= p.enqueued:
+            late[p.rank] = p
+    waiting = {rank for rank, t in calls.items() if t.seq == call.seq}
+    if not late or not waiting:
+        return None
+    others = {t.group for t in facts.timed_out} | {p.group for p in facts.progress}
+    lines = [quote(p.at) for p in list(late.values())[:1]] + [quote(call.at)]
+    place = dict(facts.waiting_at).get(min(waiting))
+    if place is not None:
+        lines.append(f"{names(waiting)} waited at {place.file}:{place.line} in {place.function}")
+    last = dict(facts.tails).get(min(late))
+    if last is not None and before(last, call.at) and last.text not in (p.at.text for p in late.values()):
+        lines.append(f"its last line: {quote(last, 120)}")
+    single = len(others) == 1
+    return hang_verdict(
+        "SL301",
+        f"{names(late)} never entered {_label(call)}; {peers(waiting)}",
+        late,
+        because=(*lines, *missing(facts, recorder=True)[:1]),
+        remedy="look at what this rank did then: its own output around that time, its loader, its file system",
+        confidence="medium" if single and len(waiting) > 1 else "low",
+        call=call,
+        waiting=waiting,
+    )
+
+
+def _shifted(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+    """One rank waited at another number than all others: it skipped a collective, or made one too many."""
+    numbers = {rank: str(t.seq) for rank, t in calls.items()}
+    named = odd_one(story.facts, numbers, group) if _same_group(calls) and len(set(numbers.values())) == 2 else ()
+    if not named or len(calls) < 4 or any(t.op in MESSAGES for t in calls.values()):
+        return None
+    call = calls[named[0]]
+    other = next(t for rank, t in calls.items() if rank not in named)
+    return hang_verdict(
+        "SL302",
+        f"{names(named)} waited in {_label(call)}, its peers in {_label(other)}: their collectives have come apart",
+        named,
+        because=(quote(call.at), quote(other.at), *missing(story.facts, recorder=True)[:1]),
+        remedy="make the same collectives in the same order on all ranks",
+        confidence="low",
+        call=call,
+        waiting=set(calls) - set(named),
+    )
+
+
+def _together(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+    """All ranks waited in the same collective."""
+    facts = story.facts
+    alike = {(t.seq, t.op, t.numel_in if t.op in SAME_SIZE else 0) for t in calls.values()}
+    call = next(iter(calls.values()))
+    world = facts.world_size or (len(facts.ranks) if _gapless(facts.ranks) else 0)
+    everybody = (
+        group in DEFAULT_GROUPS and world >= 2 and set(calls) >= set(range(world)) and facts.world_size is not None
+    )
+    seen = facts.world_size is None and len(calls) >= 2 and set(calls) >= set(facts.ranks)
+    seen = seen and group in DEFAULT_GROUPS
+    if len(alike) != 1 or not (everybody or seen) or call.op in MESSAGES:
+        return None
+    place = dict(facts.waiting_at).get(min(calls))
+    where: tuple[str, ...] = (
+        (f"they waited at {place.file}:{place.line} in {place.function}",) if place is not None else ()
+    )
+    silent = sorted(set(range(max(calls) + 1)) - set(calls))
+    if silent:
+        where += (f"{names(silent)} did not report a timeout: late, or ended before it could",)
+    elif not everybody:
+        where += ("how many ranks there were is not known: one that wrote nothing may have been late",)
+    hint = _init_hint(call)
+    if not everybody:
+        hint = f"look at the output of {names(silent)} first" if silent else "give the logs of all ranks"
+    return hang_verdict(
+        "SL310" if everybody else "SL399",
+        f"{names(calls)} waited in the same {_label(call)}, and it did not end",
+        because=(quote(call.at), *where, *missing(facts, recorder=True)[:1]),
+        remedy=hint or "no rank was late: look at the network, the links and the GPUs (Xid messages, NCCL_DEBUG=WARN)",
+        confidence="medium" if everybody else "low",
+        call=call,
+        location=place,
+        waiting=calls,
+    )
+
+
+def _init_hint(call: TimedOut) -> str:
+    if call.seq > 1:
+        return ""
+    return "it was the first collective: look at the network interface (NCCL_SOCKET_IFNAME) and the links"
+
+
+def _gapless(ranks: tuple[int, ...]) -> bool:
+    return bool(ranks) and ranks == tuple(range(len(ranks)))
+
+
+def _untold(story: Story, calls: list[TimedOut]) -> Verdict:
+    facts = story.facts
+    call = min(calls, key=lambda t: t.seq)
+    ranks = sorted({t.rank for t in calls if t.rank is not None})
+    meetings = {(t.seq, t.op): t for t in calls}
+    silent = sorted(set(range(facts.world_size or 0)) - set(ranks)) if facts.world_size else []
+    silent = silent or sorted(set(facts.ranks) - set(ranks))
+    lines = [quote(t.at) for t in list(meetings.values())[:2]]
+    if silent:
+        lines.append(
+            f"{names(silent)} did not report a timeout: late, or ended before it could; these logs do not say which"
+        )
+    who = names(ranks) if ranks else "ranks"
+    return hang_verdict(
+        "SL399",
+        f"{who} timed out in {_label(call)}, and the logs do not say for whom they waited"
+        if len(meetings) == 1
+        else f"{who} timed out in different collectives, and the logs do not say for whom they waited",
+        because=(*lines, *missing(facts, recorder=True)[:2]),
+        remedy="give the logs of all ranks, and dumps of the Flight Recorder where there are some",
+        confidence="low",
+        call=call,
+        waiting=ranks,
+    )
+
+
+def answered(story: Story) -> Verdict | None:
+    """Watchdogs speak of a timeout, and the line that says in which collective is not there."""
+    said = story.facts.progress
+    if not said:
+        return None
+    ranks = sorted({p.rank for p in said if p.rank is not None})
+    return hang_verdict(
+        "SL399",
+        f"{names(ranks) if ranks else 'ranks'} tell of a collective that timed out, and these lines do not say which",
+        because=(*(quote(p.at) for p in said[:2]), *missing(story.facts, recorder=True)[:2]),
+        remedy="give the whole logs of all ranks, and dumps of the Flight Recorder where there are some",
+        confidence="low",
+        waiting=ranks,
+    )
+
+
+def _label(call: TimedOut) -> str:
+    group = " of a subgroup" if call.group == "?" else f" of group {call.group}"
+    group = "" if call.group in DEFAULT_GROUPS else group
+    return f"{call.op} #{call.seq}{group}"

@@ -1,0 +1,19 @@
+"""What was told while the ranks still waited, and what the evidence at the end says: one verdict of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from safelaunch.model import Verdict
+
+
+def with_notice(verdict: Verdict, notice: Verdict | None) -> Verdict:
+    """The verdict, or the notice where the last look says less than the one before it; with the place that an earlier
+    look found."""
+    if notice is None:
+        return verdict
+    if verdict.code == "SL399":
+        return notice
+    if verdict.location is None and verdict.culprit_ranks == notice.culprit_ranks:
+        return replace(verdict, location=notice.location)  # a stack that came late
+    return verdict

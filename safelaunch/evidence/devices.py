@@ -1,0 +1,36 @@
+"""What a rank said of its GPUs, from the file beside the black box; see `worker/devices.py`."""
+
+from __future__ import annotations
+
+import json
+
+from safelaunch import black_box
+from safelaunch.codec import from_json, to_json
+from safelaunch.model import Evidence, Incident, RankDevice, WorkerProcess
+
+SOURCE = "device"
+
+
+def path(worker: WorkerProcess) -> str:
+    """Where the rank writes."""
+    return black_box.beside(worker.black_box, worker.local_rank, "device")
+
+
+def read(worker: WorkerProcess) -> RankDevice | None:
+    """What the rank said last; None where it has said nothing."""
+    try:
+        with open(path(worker), encoding="utf-8") as file:
+            said = json.load(file)
+    except (OSError, ValueError):
+        return None
+    if not isinstance(said, dict) or said.get("pid") != worker.pid:
+        return None  # a rank of an earlier attempt, in the same place
+    return from_json(RankDevice, {**said, "rank": worker.rank, "local_rank": worker.local_rank})
+
+
+def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
+    """All fields of `model.RankDevice`."""
+    found = read(worker) if worker.black_box else None
+    if found is None:
+        return Evidence(SOURCE, worker.rank, unavailable="the rank has not said anything of its GPUs")
+    return Evidence(SOURCE, worker.rank, to_json(found))

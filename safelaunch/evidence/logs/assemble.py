@@ -1,0 +1,270 @@
+"""From the contents of single files to the facts of a job: who is which rank, and what was said twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from safelaunch.evidence.logs.prefixes import seconds
+from safelaunch.evidence.logs.reader import SPAWNED, Contents, Origin
+from safelaunch.model import Location
+from safelaunch.model.logs import (
+    Brought,
+    Desync,
+    Ended,
+    Event,
+    LogFacts,
+    LogLine,
+    Progress,
+    Raised,
+    Sighting,
+    TimedOut,
+)
+
+SURVIVED_LINES = 20  # of ordinary output after a traceback; loggers print a dozen when their process ends
+DEFAULT_GROUPS = {"", "0"}
+UNKNOWN_GROUP = "?"
+
+E = TypeVar("E", bound=Event)
+
+
+def facts(files: Sequence[Contents]) -> LogFacts:
+    """The facts of all files of one job, with ranks where the files say, together, which they are."""
+    ranks = Ranks(files)
+    dated = _years([event.at for file in files for _, event in file.events])
+    events: list[Event] = []
+    attempt = 0
+    for file in files:
+        earlier = _ends_of_jobs(file)
+        attempt = max(attempt, file.attempt + len(earlier))
+        for origin, event in file.events:
+            rank = event.rank if event.rank is not None else ranks.of(origin)
+            host = event.host or ranks.host(origin)
+            before = sum(line < event.at.line for line in earlier)
+            settled = replace(
+                event, rank=rank, host=host, at=dated(event.at), local=origin.local, attempt=event.attempt + before
+            )
+            if isinstance(settled, Raised):
+                settled = replace(settled, survived=_survived(settled, file.tails.get(origin)))
+            events.append(settled)
+    tails: dict[int, LogLine] = {}
+    for file in files:
+        for origin, (line, _) in file.tails.items():
+            rank = ranks.of(origin)
+            if rank is not None and (rank not in tails or _later(dated(line), tails[rank])):
+                tails[rank] = dated(line)
+    waiting: dict[int, Location] = {}
+    for file in files:
+        for origin, frames in file.waiting:
+            rank = ranks.of(origin)
+            user = next((frame for frame in frames if "-packages/" not in frame.file), None)
+            if rank is not None and user is not None:
+                waiting.setdefault(rank, user)
+    timed_out, progress = _groups(_pick(events, TimedOut), _pick(events, Progress))
+    world = max((file.world for file in files), default=0) or None
+    everybody = {event.rank for event in (*events, *timed_out) if event.rank is not None} | set(tails)
+    if world is not None and everybody and max(everybody) >= world:
+        world = None  # it was the size of something else
+    return LogFacts(
+        files=tuple(replace(file.file, ranks=ranks.in_file(number, files)) for number, file in enumerate(files)),
+        raised=_together(_pick(events, Raised)),
+        timed_out=timed_out,
+        progress=progress,
+        desyncs=tuple(_pick(events, Desync)),
+        brought=tuple(_pick(events, Brought)),
+        ended=_ends(_pick(events, Ended)),
+        sightings=tuple(_pick(events, Sighting)),
+        tails=tuple(sorted(tails.items())),
+        waiting_at=tuple(sorted(waiting.items(), key=lambda item: item[0])),
+        world_size=world,
+        ranks=tuple(sorted(everybody)),
+        finished=tuple(file.finished for file in files if file.finished is not None),
+        attempt=attempt,
+    )
+
+
+def _ends_of_jobs(file: Contents) -> list[int]:
+    """The lines at which earlier jobs of a file ended, where a later one was appended: torch elastic of one host tells
+    of its failure at the end, and only once."""
+    lines: dict[str, dict[tuple[object, int], int]] = {}
+    for _, event in file.events:
+        if isinstance(event, Ended) and event.by == "elastic" and event.rank is not None and event.first:
+            lines.setdefault(event.host, {}).setdefault((event.at.t, event.pid), event.at.line)
+    hosts = [sorted(ends.values()) for ends in lines.values()]
+    return max(hosts, key=len)[:-1] if hosts else []
+
+
+def world_of(files: Sequence[Contents]) -> int:
+    """The size of the job, as far as any line tells it; 0 where none does."""
+    return max((file.world for file in files), default=0)
+
+
+class Ranks:
+    """Which rank stands behind a stream. Local ranks and Slurm's tasks are ranks only where nothing speaks against
+    it: several nodes have the same local ranks, and a task may be a node's torchrun."""
+
+    def __init__(self, files: Sequence[Contents]):
+        self._files = files
+        origins = {origin for file in files for origin, _ in file.events}
+        origins |= {origin for file in files for origin in file.tails}
+        ends = [event for file in files for _, event in file.events if isinstance(event, Ended)]
+        self._nodes = {self._node(origin) for origin in origins if origin.local is not None}
+        self._moved = any(e.rank is not None and e.local_rank is not None and e.rank != e.local_rank for e in ends)
+        explicit = {origin.rank for origin in origins if origin.rank is not None}
+        explicit |= {event.rank for event in ends if event.rank is not None}
+        local = {origin.local for origin in origins if origin.local is not None}
+        self._more_ranks = bool(explicit and local) and max(r for r in explicit if r is not None) > max(
+            number for number in local if number is not None
+        )
+        pairs = {(e.rank, e.local_rank) for e in ends if e.rank is not None and e.local_rank is not None}
+        self._told: dict[tuple[int, int], set[int]] = {}  # ranks by file and local rank
+        for number, file in enumerate(files):
+            for _, e in file.events:
+                if isinstance(e, Ended) and e.rank is not None and e.local_rank is not None:
+                    self._told.setdefault((number, e.local_rank), set()).add(e.rank)
+        # Nothing says how many nodes there are, or that this is the first of them.
+        self._nodes_unknown = not pairs and not world_of(files) and not explicit
+        world = max((file.world for file in files), default=0)
+        if not pairs and local and world > max(number for number in local if number is not None) + 1:
+            self._more_ranks = True  # there are, or may be, other nodes
+        self._tasks_are_nodes = any(file.elastic & {None} and file.hint.task is not None for file in files) or any(
+            file.elastic - {None} for file in files
+        )
+        series: dict[str, set[int]] = {}
+        for file in files:
+            if file.hint.series and file.hint.task is not None:
+                series.setdefault(file.hint.series, set()).add(file.hint.task)
+        # All tasks of one job, or a single job of an array.
+        self._doubtful = {name for name, tasks in series.items() if len(tasks) < 2 or tasks != set(range(len(tasks)))}
+        for origin in origins:
+            if origin.task is not None and origin.rank not in (None, origin.task):
+                self._tasks_are_nodes = True
+            if origin.task is not None and origin.local is not None:
+                self._tasks_are_nodes = True
+
+    def _node(self, origin: Origin) -> str:
+        hint = self._files[origin.file].hint
+        task = f"task {origin.task}" if origin.task is not None else ""
+        return task or origin.host or hint.host or hint.node
+
+    def of(self, origin: Origin) -> int | None:
+        """The global rank, or None where it cannot be told."""
+        if origin.rank is not None:
+            return origin.rank
+        if origin.local is not None:
+            told = self._told.get((origin.file, origin.local), set())
+            if len(told) == 1:
+                return min(told)
+            if self._nodes_unknown and self._files[origin.file].hint.local is None and origin.process != SPAWNED:
+                return None
+            alone = len(self._nodes) < 2 and not self._moved and not self._more_ranks
+            return origin.local if alone else None
+        hint = self._files[origin.file].hint
+        doubtful = hint.series in self._doubtful and not self._files[origin.file].labelled
+        if origin.task is not None and not self._tasks_are_nodes and not doubtful:
+            return origin.task
+        return None
+
+    def host(self, origin: Origin) -> str:
+        """The node or pod that a stream comes from, or nothing."""
+        if origin.host:
+            return origin.host
+        return f"task {origin.task}" if origin.task is not None and self._tasks_are_nodes else ""
+
+    def in_file(self, number: int, files: Sequence[Contents]) -> tuple[int, ...]:
+        """The ranks that wrote to a file."""
+        file = files[number]
+        found = {self.of(origin) for origin, _ in file.events} | {self.of(origin) for origin in file.tails}
+        return tuple(sorted(rank for rank in found if rank is not None))
+
+
+def _pick(events: Iterable[Event], kind: type[E]) -> list[E]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def _survived(raised: Raised, tail: tuple[LogLine, bool] | None) -> bool:
+    return tail is not None and tail[1] and tail[0].line - raised.at.line >= SURVIVED_LINES
+
+
+def _later(one: LogLine, other: LogLine) -> bool:
+    if one.t is not None and other.t is not None and one.clock == other.clock:
+        return one.t >= other.t
+    return one.file == other.file and one.line >= other.line
+
+
+def _years(lines: Sequence[LogLine]) -> _Dates:
+    local = [line.t for line in lines if line.clock == "local" and line.t is not None]
+    return _Dates(time.gmtime(max(local)).tm_year if local else None)
+
+
+class _Dates:
+    """Gives dates without a year the year of the others."""
+
+    def __init__(self, year: int | None):
+        self._year = year
+
+    def __call__(self, line: LogLine) -> LogLine:
+        if self._year is None or line.clock != "year" or line.t is None:
+            return line
+        date = time.gmtime(line.t)
+        t = seconds(self._year, date.tm_mon, date.tm_mday, date.tm_hour, date.tm_min, min(date.tm_sec, 59))
+        return line if t is None else replace(line, t=t + line.t % 1, clock="local")
+
+
+def _together(raised: list[Raised]) -> tuple[Raised, ...]:
+    """Each exception once: a rank's error file says again what its log said."""
+    found: dict[tuple[object, ...], Raised] = {}
+    for one in raised:
+        said = (one.type, one.message[:120], one.frames[-1:], one.launcher)
+        place = (one.rank, one.host if one.rank is None else "", one.attempt, *said)
+        known = found.get(place)
+        if known is None:
+            found[place] = one
+        elif one.rank is None and known.at.file == one.at.file:
+            found[place] = replace(known, times=known.times + one.times)
+    return tuple(found.values())
+
+
+def _ends(ends: list[Ended]) -> tuple[Ended, ...]:
+    """Each end once. torch elastic tells of the first failure twice: first without its rank."""
+    listed = {(end.host, end.pid) for end in ends if end.by == "elastic" and end.rank is not None}
+    pids = {pid for _, pid in listed}
+    kept = [
+        end for end in ends if not (end.by == "elastic" and end.rank is None and not end.ordered and end.pid in pids)
+    ]
+    return tuple(dict.fromkeys(kept))
+
+
+def _groups(timed_out: list[TimedOut], progress: list[Progress]) -> tuple[tuple[TimedOut, ...], tuple[Progress, ...]]:
+    """Timeouts with their groups, each once: the same timeout is told by the watchdog, by its exception and by the
+    process that aborts, and not always with rank and group."""
+    works: dict[tuple[int | None, int], set[str]] = {}
+    for p in progress:
+        if p.work is not None:
+            works.setdefault((p.rank, p.work), set()).add(p.group)
+    ranked = {(t.member, t.seq, t.op) for t in timed_out if t.rank is not None}
+    group_of: dict[tuple[int | None, int, int], str] = {}
+    for p in progress:
+        if p.work is not None:
+            group_of.setdefault((p.rank, p.member, p.work), p.group)
+    for t in timed_out:
+        if t.group:
+            group_of.setdefault((t.rank, t.member, t.seq), t.group)
+    found: dict[tuple[object, ...], TimedOut] = {}
+    for t in timed_out:
+        if t.rank is None and (t.member, t.seq, t.op) in ranked:
+            continue  # the same again, without its prefix
+        only = works.get((t.rank, t.seq), set())
+        group = t.group or group_of.get((t.rank, t.member, t.seq), "") or (min(only) if len(only) == 1 else "")
+        if not group and t.rank not in (None, t.member):
+            group = UNKNOWN_GROUP  # the rank's number within it is another: it cannot be the default one
+        t = replace(t, group=group)
+        if t.rank is None and t.group in DEFAULT_GROUPS:
+            t = replace(t, rank=t.member)  # before torch 2.2 this is all that a log says
+        found.setdefault((t.rank, t.member, t.group, t.seq, t.op, t.attempt), t)
+    settled = []
+    for p in progress:
+        settled.append(replace(p, rank=p.member) if p.rank is None and p.group in DEFAULT_GROUPS else p)
+    return tuple(found.values()), tuple(settled)

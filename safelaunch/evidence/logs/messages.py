@@ -1,0 +1,278 @@
+"""Messages of torch.distributed, launchers, schedulers and the kernel whose parts matter, read line by line."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from safelaunch.evidence.logs import prefixes
+from safelaunch.model import Location
+from safelaunch.model.logs import Brought, Desync, Ended, Event, LogLine, Progress, TimedOut
+
+NEEDLES = (
+    "Watchdog caught", "NCCL work:", " work:", "lagging", "but didn't join collective", "finish collective",
+    "Detected mismatch between collectives", "exitcode", "first observed failure", "Failures:", "ChildFailedError",
+    "closing signal",
+    "Unable to shutdown process", "srun: error:", "Killed process", "Kill process", "segfault at", "failed collective",
+    "attempts left", "world_size", "WORLD_SIZE", "nranks", "MEMBER:", "distributed processes registered",
+    "return code", "died with <Signals", "exits with", "Exit Code:",
+)  # fmt: skip
+
+_WATCHDOG = re.compile(
+    r"\[Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: Work\w+\((?P<work>.*?)\) ran for "
+    r"(?P<ms>\d+)"
+)
+_WORK = re.compile(r"(SeqNum|OpType|NumelIn|NumelOut)=(\w+)")
+_GROUP = re.compile(
+    r"\[PG (?:ID )?(?P<id>[^\s\]]+?)(?: PG GUID (?P<guid>[^\s(\]]+))? ?(?:\((?P<name>[^)]*)\))? Rank (?P<member>\d+)\]"
+)
+_STATUS = re.compile(
+    r"(?:at (?:NCCL )?work(?: sequence id)?: (?P<work>-?\d+).*?)?[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+)"
+    r"(?:, last started (?:\w+ )?work: -?\d+)?, last completed (?:\w+ )?work: (?P<completed>-?\d+)"
+)
+_STACK_LINE = re.compile(r"^#\d+ (\S+) from (.+):(\d+)$")
+_LATE = re.compile(r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<seq>\d+), but didn't join")
+_INSIDE = re.compile(r"\[(?P<ranks>[\d, ]+)\] joined but didn't finish collective #(?P<seq>\d+)")
+_NEVER = re.compile(r"ranks \[(?P<ranks>[\d, ]+)\] are the lagging ranks")
+_MISMATCH = re.compile(r"Detected mismatch between collectives on ranks\.")
+_FINGERPRINT = re.compile(
+    r"Rank (\d+) is running (?:inconsistent )?collective: ?CollectiveFingerPrint\((.*?)"
+    r"(?=, ?but Rank|\.?Collectives differ|$)"
+)
+_CHILD = re.compile(r"^\s*(?:\[\d+\]:|(?P<key>time|host|rank|exitcode|error_file|traceback)\s*:\s(?P<value>.*))\s*$")
+_FIRST_NOTICED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
+_TOLD = re.compile(r"Sending process (?P<pid>\d+) closing signal (?P<signal>SIG\w+)")
+_FORCED = re.compile(r"Unable to shutdown process (?P<pid>\d+) via .*?SIGTERM")
+_SRUN = re.compile(r"srun: error: (?P<host>\S+?): tasks? (?P<tasks>[\d,\-]+): (?P<said>.+?)\s*$")
+_EXIT_CODE = re.compile(r"[Ee]xited with (?:exit )?code:? (\d+)")
+_KILLED = re.compile(r"(?P<memory>[Oo]ut of memory)[^:]*: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]+)\)")
+_SEGFAULT = re.compile(r"(?P<name>\S+)\[(?P<pid>\d+)\]: segfault at ")
+_DEEPSPEED = re.compile(r"--local_rank=(?P<local>\d+)'.* exits with return code = (?P<code>-?\d+)")
+_RESTART = re.compile(r"\b(?P<left>\d+)/(?P<most>\d+) attempts left;? will restart worker group")
+_WORLD = re.compile(
+    r"(?:\bnranks |\bworld_size\W{1,3}|\bWORLD_SIZE\W{1,3}|MEMBER: \d+/|Starting with )(?P<world>\d+)(?!\d)", re.ASCII
+)
+
+# Words of srun for the signal that ended a task.
+_WORDS = {
+    "Killed": signal.SIGKILL, "Segmentation fault": signal.SIGSEGV, "Aborted": signal.SIGABRT,
+    "Bus error": signal.SIGBUS, "Terminated": signal.SIGTERM, "Illegal instruction": signal.SIGILL,
+    "Floating point exception": signal.SIGFPE, "Out Of Memory": signal.SIGKILL,
+}  # fmt: skip
+LARGEST_WORLD = 1 << 20
+
+
+@dataclass
+class Messages:
+    """What the messages of one file say. One line may tell several things; some go over several lines."""
+
+    attempt: int = 0
+    world: int = 0
+    _child: dict[str, str] | None = None
+    _first: bool = False
+    _stack: tuple[Any, list[Location]] | None = None
+
+    def read(self, text: str, at: LogLine, host: str, key: Any) -> Iterator[Event | tuple[str, Any]]:
+        """The events of a line.
+
+        Besides them `("waiting", (key, frames))` for where a rank waited, `("told", None)` for a line that was
+        understood and tells nothing by itself, and `("attend", n)` where the next lines belong to it.
+        """
+        common = {"at": at, "host": host, "attempt": self.attempt}
+        yield from self._watchdog(text, common)
+        yield from self._waiting(text, key)
+        yield from self._desync(text, common)
+        if _MISMATCH.search(text):
+            yield from self._mismatch(text, common)
+        yield from self._elastic(text, common)
+        yield from self._others(text, common)
+
+    def _watchdog(self, text: str, common: dict[str, Any]) -> Iterator[Event]:
+        group = _GROUP.search(text)
+        name = (group["guid"] or group["id"]) if group else ""
+        if match := _WATCHDOG.search(text):
+            parts = dict(_WORK.findall(match["work"]))
+            if parts.get("SeqNum", "").isdigit() and "OpType" in parts:
+                yield TimedOut(
+                    **common,
+                    member=int(match["member"]),
+                    group=name,
+                    seq=int(parts["SeqNum"]),
+                    op=parts["OpType"],
+                    numel_in=int(parts.get("NumelIn", -1)),
+                    numel_out=int(parts.get("NumelOut", -1)),
+                    ran_s=int(match["ms"]) / 1000,
+                )
+        if group and (match := _STATUS.search(text)):
+            work = match["work"]
+            yield Progress(
+                **common,
+                member=int(group["member"]),
+                group=name,
+                work=int(work) if work else None,
+                enqueued=int(match["enqueued"]),
+                completed=int(match["completed"]),
+            )
+
+    def _waiting(self, text: str, key: Any) -> Iterator[tuple[str, Any]]:
+        # The lines of the stack have no prefix: they belong to the rank whose header stands before them.
+        if self._stack and (match := _STACK_LINE.match(text)):
+            self._stack[1].append(Location(match[2], int(match[3]), match[1]))
+            yield ("told", None)
+            return
+        if self._stack:
+            (whose, frames), self._stack = self._stack, None
+            if frames:
+                yield ("waiting", (whose, tuple(frames)))
+        if "Stack trace of the failed collective:" in text:
+            self._stack = (key, [])
+            yield ("attend", 60)
+
+    def _desync(self, text: str, common: dict[str, Any]) -> Iterator[Event | tuple[str, Any]]:
+        if match := _LATE.search(text):
+            yield Desync(**common, seq=int(match["seq"]), late=_ranks(match["ranks"]))
+        if match := _INSIDE.search(text):
+            yield Desync(**common, seq=int(match["seq"]), inside=_ranks(match["ranks"]))
+        if match := _NEVER.search(text):
+            yield Desync(**common, seq=-1, late=_ranks(match["ranks"]))
+
+    def _mismatch(self, text: str, common: dict[str, Any]) -> Iterator[Event]:
+        for rank, print_ in _FINGERPRINT.findall(text):
+            op = re.search(r"OpType=(\w+)", print_)
+            if op is None:
+                continue
+            shape = re.search(r"TensorShape=\[([\d, ]*)\]", print_)
+            dtype = re.search(r"TensorDtypes=(\w+)", print_)
+            seq = re.search(r"SequenceNumber=(\d+)", print_)
+            yield Brought(
+                **{**common, "rank": int(rank)},
+                op=op[1],
+                shape=shape[1] if shape else "",
+                dtype=dtype[1] if dtype else "",
+                seq=int(seq[1]) if seq else -1,
+            )
+
+    # ------------------------------------------------------------------------------------------ torch elastic
+
+    def _elastic(self, text: str, common: dict[str, Any]) -> Iterator[Event | tuple[str, Any]]:
+        if "first observed failure" in text:
+            yield from self._end_child(common)
+            self._first = True
+            yield ("attend", 12)
+        elif text.rstrip() == "Failures:":
+            self._first = False
+            yield ("attend", 12)
+        elif match := _CHILD.match(text):
+            if match["key"] is None:
+                yield from self._end_child(common)
+                self._child = {}
+                yield ("attend", 12)
+            elif self._child is not None:
+                self._child[match["key"]] = match["value"].strip()
+                if match["key"] == "traceback":
+                    yield from self._end_child(common)
+                yield ("attend", 12)
+        elif match := _FIRST_NOTICED.search(text):
+            yield Ended(
+                **common,
+                by="elastic",
+                code=int(match["code"]),
+                pid=int(match["pid"]),
+                local_rank=int(match["local"]),
+                first=True,
+            )
+        elif match := _TOLD.search(text):
+            yield Ended(**common, by="elastic", pid=int(match["pid"]), ordered=True, said=match["signal"])
+        elif match := _FORCED.search(text):
+            yield Ended(**common, by="elastic", pid=int(match["pid"]), ordered=True, said="SIGKILL")
+        elif match := _RESTART.search(text):
+            self.attempt += 1
+            yield ("told", None)
+
+    def _end_child(self, common: dict[str, Any]) -> Iterator[Event]:
+        child, self._child = self._child, None
+        if not child:
+            return
+        rank = re.match(r"(\d+) \(local_rank: (\d+)\)", child.get("rank", ""))
+        code = re.match(r"(-?\d+) +\(pid: (\d+)\)", child.get("exitcode", ""))
+        if rank is None or code is None:
+            return
+        at: LogLine = common["at"]
+        said = child.get("traceback", "")
+        text = f"rank {rank[1]}: exitcode {code[1]} (pid {code[2]}); {said}"
+        stamp = re.match(r"(\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)", child.get("time", ""))
+        t = _seconds(stamp) if stamp else None
+        yield Ended(
+            at=replace(at, text=text, t=t if t is not None else at.t, clock="local" if t is not None else at.clock),
+            rank=int(rank[1]),
+            host=child.get("host", "") or common["host"],
+            attempt=common["attempt"],
+            by="elastic",
+            code=int(code[1]),
+            pid=int(code[2]),
+            local_rank=int(rank[2]),
+            first=self._first,
+            said=said,
+        )
+
+    # ------------------------------------------------------------------------------------------ others
+
+    def _others(self, text: str, common: dict[str, Any]) -> Iterator[Event | tuple[str, Any]]:
+        if match := _SRUN.search(text):
+            yield from _srun(match, common)
+        if match := _KILLED.search(text):
+            yield Ended(
+                **common, by="kernel", code=-signal.SIGKILL, pid=int(match["pid"]), memory=True, said=match["name"]
+            )
+        if match := _SEGFAULT.search(text):
+            yield Ended(**common, by="kernel", code=-signal.SIGSEGV, pid=int(match["pid"]), said=match["name"])
+        if match := _DEEPSPEED.search(text):
+            yield Ended(**common, by="launcher", code=int(match["code"]), local_rank=int(match["local"]), first=True)
+        for match in _WORLD.finditer(text):
+            if 0 < int(match["world"]) <= LARGEST_WORLD:
+                self.world = max(self.world, int(match["world"]))
+
+
+def _srun(match: re.Match[str], common: dict[str, Any]) -> Iterator[Event]:
+    said = match["said"]
+    code = _EXIT_CODE.search(said)
+    status: int | None = int(code[1]) if code else None
+    for words, number in _WORDS.items():
+        if said.startswith(words):
+            status = -number
+    if status is not None and status > 128 and status - 128 in _NUMBERS:
+        status = 128 - status
+    for first, last in _spans(match["tasks"]):
+        for task in range(first, last + 1):
+            yield Ended(
+                **{**common, "host": match["host"]},
+                by="slurm",
+                code=status,
+                task=task,
+                memory=said.startswith("Out Of Memory"),
+                said=said,
+            )
+
+
+_NUMBERS = {int(number) for number in signal.Signals}
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            low, high = int(first), int(last or first)
+            if high - low < LARGEST_WORLD:
+                yield low, high
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(sorted({int(number) for number in re.findall(r"\d+", text)}))
+
+
+def _seconds(stamp: re.Match[str]) -> float | None:
+    year, month, day, hour, minute, second = (int(stamp[i]) for i in range(1, 7))
+    return prefixes.seconds(year, month, day, hour, minute, second)

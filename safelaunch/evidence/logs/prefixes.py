@@ -1,0 +1,186 @@
+"""What stands before a message: times, colours, and the marks of launchers, schedulers and collectors of logs."""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+LEAP_YEAR = 2000  # stands in for a year that is not given
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_])")
+_ISO = re.compile(
+    r"\[?(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|:])?\s?"
+)
+_DAY = re.compile(r"\[?(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\]?\s")
+_SYSLOG = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? (\S+) (?:\S+?(?:\[\d+\])?): ")
+_DMESG = re.compile(r"\[ *(\d+\.\d+)\] ")
+_DMESG_T = re.compile(r"\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})\] ")
+# torch's C++ logger `[E321 02:07:08.408271257 file.cpp:1] ` and torchrun's `E0321 02:07:08.408000 123 torch/...] `.
+_GLOG = re.compile(r"\[?[EWIF](\d{3,4}) (\d\d):(\d\d):(\d\d)\.(\d+) ")
+
+_RANK = re.compile(r"\[rank(\d+)\]:[ \t]?")  # torch from 2.2 on: the global rank
+_RANK_WITHIN = re.compile(r"\[rank(\d+)\]:[ \t]?")
+WITHIN = 200  # characters from its start in which a line may name its rank, behind marks that nobody knows
+_NAMED_RANK = re.compile(r"\[(?:RANK[ :]|rank[ :=]) ?(\d+)\]:?\s?(?:\|\| )?")  # lightning, determined and others
+_MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:\s?")  # mpirun --tag-output
+_ROLE = re.compile(r"\[([A-Za-z_]+?)(\d+)\]:")  # torchrun's tee: role and local rank
+_TASK = re.compile(r" *(\d{1,6}): ?")  # srun --label
+_KUBECTL = re.compile(r"\[pod/([^/\]\s]+)/[^\]\s]+\] ?")
+_CRI = re.compile(r"std(?:out|err) [FP] ")
+_LOKI = re.compile(r"\{[^{}]*?\bpod=\"([^\"]+)\"[^{}]*\}\s?")
+_POD = re.compile(
+    r"([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?-\d+(?:-[a-z0-9]{5})?)(?: \u203a | )([a-z][-a-z0-9]*) (?:\u2502 ?)?"
+)  # stern
+_COMPOSE = re.compile(r"([A-Za-z0-9][\w.-]*?) +\| ")
+_PDSH = re.compile(r"([A-Za-z][\w.-]*\d[\w.-]*): ")
+_DETERMINED = re.compile(r"([0-9a-f]{8}) \|\| ")
+_RAY = re.compile(r"\(([\w.]+ pid=\d+)(?:, ip=([\w.:]+))?\)\s?")
+_ROLES_OF_OTHERS = {"node", "gpu", "step", "epoch", "iter", "layer"}
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """A message without what stood before it. `rank` is global, `local` a local rank, `task` Slurm's, `host` a node or
+    pod; `process` is another name of the process that wrote it."""
+
+    text: str
+    t: float | None = None
+    clock: str = ""
+    rank: int | None = None
+    local: int | None = None
+    task: int | None = None
+    host: str = ""
+    process: str = ""
+
+    @property
+    def marked(self) -> bool:
+        """Whether the line says which process wrote it."""
+        return not (self.rank is None and self.local is None and self.task is None) or bool(self.process)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How the lines of one file begin, where a single line does not tell for sure."""
+
+    tasks: bool = False
+    pods: bool = False
+    compose: bool = False
+    hosts: bool = False
+
+
+def habits(lines: Sequence[str]) -> Habits:
+    """What most of the lines of a sample have in front."""
+    filled = [_ANSI.sub("", line) for line in lines if line.strip()]
+    if len(filled) < 2:
+        return Habits()
+
+    def most(pattern: re.Pattern[str], share: float, *, several: bool = False) -> bool:
+        names = Counter(match[1] for line in filled if (match := pattern.match(line)))
+        return sum(names.values()) >= share * len(filled) and (not several or len(names) <= 1 + len(filled) // 2)
+
+    return Habits(
+        tasks=most(_TASK, 0.5),
+        pods=most(_POD, 0.5, several=True),
+        compose=most(_COMPOSE, 0.8, several=True),
+        hosts=most(_PDSH, 0.8, several=True),
+    )
+
+
+def strip(line: str, known: Habits) -> Stripped:
+    """Take from a line all that stands before its message."""
+    text = _ANSI.sub("", line).replace("\0", "") if "\x1b" in line or "\0" in line else line
+    found = Stripped(text)
+    if text.startswith('{"log":'):
+        found = _docker(text)
+    start = True
+    while True:
+        step = _step(found, known, start)
+        if step is None:
+            return _within(found)
+        found, start = step, False
+
+
+def _within(found: Stripped) -> Stripped:
+    """The rank that stands behind other things: marks that nobody knows, or a progress bar without a line's end."""
+    if found.rank is None and "[rank" in found.text and (match := _RANK_WITHIN.search(found.text, 0, WITHIN)):
+        rest = replace(found, text=found.text[match.end() :], rank=int(match[1]))
+        return (_time(rest) or rest) if not rest.clock else rest
+    return found
+
+
+def _step(found: Stripped, known: Habits, start: bool) -> Stripped | None:
+    text = found.text
+    if start and known.tasks and (match := _TASK.match(text)):
+        return replace(found, text=text[match.end() :], task=int(match[1]))
+    if match := _RANK.match(text) or _NAMED_RANK.match(text) or _MPI.match(text):
+        return replace(found, text=text[match.end() :], rank=int(match[1]) if found.rank is None else found.rank)
+    if found.local is None and (match := _ROLE.match(text)) and match[1].lower() not in _ROLES_OF_OTHERS:
+        return replace(found, text=text[match.end() :], local=int(match[2]))
+    if match := _KUBECTL.match(text) or _LOKI.match(text):
+        return replace(found, text=text[match.end() :], host=found.host or match[1])
+    if match := _RAY.match(text):
+        return replace(found, text=text[match.end() :], process=match[1], host=found.host or match[2] or "")
+    for wanted, pattern in ((known.pods, _POD), (known.compose, _COMPOSE), (known.hosts, _PDSH)):
+        if wanted and not found.host and (match := pattern.match(text)):
+            return replace(found, text=text[match.end() :], host=match[1])
+    if found.clock and (match := _CRI.match(text) or _DETERMINED.match(text)):
+        return replace(found, text=text[match.end() :])
+    return _time(found)
+
+
+def _time(found: Stripped) -> Stripped | None:
+    text = found.text
+    if found.clock:
+        match = _ISO.match(text) or _DAY.match(text) if text[:1].isdigit() else None
+        return replace(found, text=text[match.end() :]) if match else None
+    if match := _ISO.match(text):
+        year, month, day, hour, minute, second = (int(match[i] or 0) for i in range(1, 7))
+        t = seconds(year, month, day, hour, minute, second, match[7])
+        zone = match[8]
+        if t is not None and zone and zone != "Z":
+            sign = -1 if zone[0] == "+" else 1
+            t += sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+        return replace(found, text=text[match.end() :], t=t, clock="utc" if zone else "local")
+    if match := _GLOG.match(text):  # it stays: it says where the message comes from
+        month, day = int(match[1][:-2]), int(match[1][-2:])
+        t = seconds(LEAP_YEAR, month, day, int(match[2]), int(match[3]), int(match[4]), match[5])
+        return replace(found, t=t, clock="year")
+    if (match := _SYSLOG.match(text)) and match[1] in MONTHS:
+        t = seconds(LEAP_YEAR, MONTHS.index(match[1]) + 1, int(match[2]), int(match[3]), int(match[4]), int(match[5]))
+        return replace(found, text=text[match.end() :], t=t, clock="year", host=found.host or match[6])
+    if (match := _DMESG_T.match(text)) and match[1] in MONTHS:
+        date = (int(match[6]), MONTHS.index(match[1]) + 1, int(match[2]))
+        t = seconds(*date, int(match[3]), int(match[4]), int(match[5]))
+        return replace(found, text=text[match.end() :], t=t, clock="local")
+    if match := _DMESG.match(text):
+        return replace(found, text=text[match.end() :], t=float(match[1]), clock="boot")
+    if match := _DAY.match(text):
+        t = seconds(LEAP_YEAR, 1, 1, int(match[1]), int(match[2]), int(match[3]), match[4])
+        return replace(found, text=text[match.end() :], t=t, clock="day") if t is not None else None
+    return None
+
+
+def seconds(
+    year: int, month: int, day: int, hour: int, minute: int, second: int, fraction: str | None = ""
+) -> float | None:
+    """Seconds of a date as if it were UTC; None where it is no date."""
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 62 and year >= 1970):
+        return None
+    return calendar.timegm((year, month, day, hour, minute, second)) + (float(f"0.{fraction}") if fraction else 0.0)
+
+
+def _docker(text: str) -> Stripped:
+    """A line of Docker's json-file driver."""
+    try:
+        record = json.loads(text)
+        message = str(record["log"]).rstrip("\n")
+        stamp = _ISO.match(str(record.get("time", "")))
+    except (ValueError, KeyError, TypeError):
+        return Stripped(text)
+    timed = _time(Stripped(stamp[0])) if stamp else None
+    return Stripped(message, timed.t, timed.clock) if timed else Stripped(message)

@@ -1,0 +1,343 @@
+"""One log file: lines of interest in, raw events out, each with what its line says about who wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from safelaunch.evidence.logs import messages, prefixes, tracebacks
+from safelaunch.evidence.logs.messages import Messages
+from safelaunch.evidence.logs.names import PathHint, hint
+from safelaunch.evidence.logs.prefixes import Habits, Stripped
+from safelaunch.evidence.logs.sieve import Sieve, open_log
+from safelaunch.evidence.logs.signatures import Signature
+from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
+from safelaunch.model import Location
+from safelaunch.model.logs import Ended, Event, Known, LogFile, LogLine, Raised, Sighting
+
+SAMPLE = 1 << 16
+WIDTH = 400  # of a quoted line
+FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
+VARIANTS = 50  # of one message, with other numbers in it
+SPAWNED = "spawned"  # by torch.multiprocessing, on this node
+EVENTS = 20_000  # of one file; a job that says more says the same again
+
+_ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
+# What a process writes that is about to end, or has ended: no sign that it went on.
+_LAST_WORDS = re.compile(
+    r"^\s|^\[?[EWIF]\d{3,4} |wandb:|[Ww]arning|ERROR|Error|rror:|Exception|resource_tracker|leaked|srun|slurmstepd|"
+    r"Aborted|core dumped|Killed|Terminat|SIGTERM|Sending process|exit|Exit|=====|-----|destroy|shut|Shut|kill|fail"
+    r"|Fail|NCCL|terminate called|what\(\)|frame #|^\s*$|^#\d"
+)
+# The last words of jobs that end well: torch elastic's, and what programs say.
+_FINISHED = re.compile(
+    r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b[^:=]{0,30}?\b"
+    r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
+    re.IGNORECASE,
+)
+_FAULT_CODES = {
+    "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Illegal instruction": -4, "Floating point": -8,
+}  # fmt: skip
+_NEEDLES = (
+    "Traceback", 'File "', "Error: ", "Exception: ", "Exception in thread", "Exception ignored in", "Error in atexit",
+    "Fatal Python error", "-- Process", "torch/distributed/run.py",
+    *messages.NEEDLES,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who wrote a line, as far as the line and its file say: the key of a stream."""
+
+    file: int
+    rank: int | None = None
+    local: int | None = None
+    task: int | None = None
+    host: str = ""
+    process: str = ""
+
+    @property
+    def marked(self) -> bool:
+        """Whether this is the stream of one process."""
+        return not (self.rank is None and self.local is None and self.task is None) or bool(self.process)
+
+
+@dataclass
+class Contents:
+    """What one file holds. Events stand with their origins; their ranks are not settled yet."""
+
+    path: str
+    hint: PathHint
+    file: LogFile
+    events: list[tuple[Origin, Event]] = field(default_factory=list)
+    waiting: list[tuple[Origin, tuple[Location, ...]]] = field(default_factory=list)
+    tails: dict[Origin, tuple[LogLine, bool]] = field(default_factory=dict)  # with: is it ordinary output
+    elastic: set[int | None] = field(default_factory=set)  # the tasks below which torch elastic runs
+    world: int = 0
+    labelled: bool = False
+    finished: LogLine | None = None
+    attempt: int = 0
+
+
+def needles(signatures: Sequence[Signature]) -> tuple[list[bytes], re.Pattern[bytes] | None]:
+    """What has to be in a line for it to be of interest, and a pattern for the signatures that do not say."""
+    texts = list(_NEEDLES)
+    blind = []
+    for signature in signatures:
+        texts += signature.contains
+        if not signature.contains or any(not part.strip("0123456789") for part in signature.contains):
+            blind.append(signature.pattern.pattern.encode())
+    always = (
+        re.compile(b"|".join(b"(?:" + re.sub(rb"\(\?P<\w+>", b"(", part) + b")" for part in blind)) if blind else None
+    )
+    return [text.encode() for text in dict.fromkeys(texts)], always
+
+
+class Reader:
+    """Reads files one after the other.
+
+    Args:
+        signatures: the known messages, first ones first.
+    """
+
+    def __init__(self, signatures: Sequence[Signature]):
+        self._signatures = tuple(signatures)
+        self._sieve = Sieve(*needles(signatures))
+        texts = [re.escape(text) for signature in signatures for text in signature.contains]
+        blind = any(not signature.contains for signature in signatures)
+        self._gate = None if blind else re.compile("|".join(texts))
+
+    def read(self, number: int, path: str) -> Contents:
+        """The contents of one file; a file that cannot be read says so."""
+        try:
+            stream = open_log(path)
+        except OSError as error:
+            return Contents(path, hint(path), LogFile(path, unreadable=error.strerror or str(error)))
+        with stream:
+            return _Pass(number, path, self._signatures, self._sieve, self._gate).run(stream)
+
+
+class _Pass:
+    def __init__(
+        self,
+        number: int,
+        path: str,
+        signatures: tuple[Signature, ...],
+        sieve: Sieve,
+        gate: re.Pattern[str] | None,
+    ):
+        self._number, self._path, self._signatures, self._sieve = number, path, signatures, sieve
+        self._gate = gate  # in every line that a signature may fit; None: in all
+        self._contents = Contents(path, hint(path), LogFile(path))
+        self._messages = Messages(attempt=self._contents.hint.attempt)
+        self._tracebacks = Tracebacks(self._raised, self._died)
+        self._seen: dict[Hashable, int] = {}
+        self._variants: dict[Hashable, int] = {}
+        self._redirected: dict[Origin, Origin] = {}
+        self._indents: dict[Origin, int | None] = {}  # of tracebacks that stand within torch elastic's record
+        self._habits: Habits | None = None
+        self._attempts: dict[Origin, int] = {}
+
+    def run(self, stream: Any) -> Contents:
+        contents = self._contents
+        for line, raw in self._sieve.lines_of(stream):
+            if self._habits is None:
+                self._learn()
+            if self._line(line, raw):
+                self._sieve.told = True
+            if self._tracebacks.waiting:
+                self._sieve.attend(tracebacks.PATIENCE)
+        if self._habits is None:
+            self._learn()
+        self._tracebacks.finish()
+        if self._sieve.unfinished:
+            self._mark_cut(self._sieve.lines)
+        self._tails()
+        contents.world, contents.attempt = self._messages.world, self._messages.attempt
+        sieve = self._sieve
+        contents.file = LogFile(self._path, sieve.lines, sieve.size, unreadable=sieve.broken)
+        return contents
+
+    def _mark_cut(self, last: int) -> None:
+        """Messages that end with the file, within a line, may go on."""
+        for index, (origin, event) in enumerate(self._contents.events):
+            if isinstance(event, Raised) and event.at.line == last:
+                self._contents.events[index] = (origin, replace(event, cut=True))
+
+    def _learn(self) -> None:
+        sample = self._sieve.sample[:SAMPLE].decode("utf-8", "replace").splitlines()
+        self._habits = prefixes.habits(sample)
+        self._contents.labelled = self._habits.tasks
+
+    def _origin(self, line: Stripped) -> Origin:
+        found = self._contents.hint
+        if line.rank is not None or line.local is not None or line.process:
+            return Origin(self._number, line.rank, line.local, line.task, line.host or found.host, line.process)
+        if line.task is not None:
+            return Origin(self._number, task=line.task, host=line.host or found.host)
+        return Origin(self._number, found.rank, found.local, found.task, line.host or found.host)
+
+    # ------------------------------------------------------------------------------------------ lines
+
+    def _line(self, number: int, raw: bytes) -> bool:
+        assert self._habits is not None
+        text = raw.decode("utf-8", "replace")
+        line = prefixes.strip(text, self._habits)
+        text = line.text
+        origin = self._origin(line)
+        at = LogLine(self._path, number, text.strip()[:WIDTH], line.t, line.clock)
+        if _ELASTIC.search(text):
+            self._contents.elastic.add(line.task)
+        source, origin = origin, self._redirected.get(origin, origin)
+        if origin in self._indents and not text.lstrip().startswith("["):
+            text = self._dedented(origin, text)
+        told = self._tracebacks.feed(origin, text, at, origin.marked)
+        self._attempts[origin] = self._messages.attempt
+        if match := tracebacks.SPAWNED.search(text):
+            self._redirected[origin] = replace(origin, local=int(match[1]), process=SPAWNED)
+            told = True
+        elif origin in self._redirected.values() and text.startswith("====="):
+            self._redirected = {key: value for key, value in self._redirected.items() if value != origin}
+        for event in self._messages.read(text, at, origin.host, origin):
+            told = True
+            if isinstance(event, Event):
+                self._keep(origin, event)
+                if isinstance(event, Ended) and event.said.startswith("Traceback"):
+                    worker = replace(source, rank=event.rank, local=None, host=event.host or source.host)
+                    self._redirected[source] = worker
+                    self._indents[worker] = None
+                    self._tracebacks.feed(worker, event.said, event.at, True)
+            elif event[0] == "waiting":
+                self._contents.waiting.append(event[1])
+            elif event[0] == "attend":
+                self._sieve.attend(event[1])
+        return self._sight(origin, text, at, told) or told
+
+    def _dedented(self, origin: Origin, text: str) -> str:
+        """A line of a traceback that torch elastic moved to the right, as it was."""
+        indent = self._indents[origin]
+        if indent is None and text.lstrip().startswith('File "'):
+            indent = self._indents[origin] = max(0, len(text) - len(text.lstrip()) - 2)
+        own = len(text) - len(text.lstrip())
+        return text[min(own, indent or 0) :]
+
+    def _sight(self, origin: Origin, text: str, at: LogLine, inside: bool) -> bool:
+        if self._gate is not None and self._gate.search(text) is None:
+            return False
+        for signature in self._signatures:
+            match = signature.search(text)
+            if match is None:
+                continue
+            fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
+            if match.start() > FAR:
+                at = replace(at, text=text[match.start() :].strip()[:WIDTH])
+            place: Hashable = (signature.known.name, origin, fields, self._messages.attempt)
+            same = (signature.known.name, origin)
+            if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
+                return True
+            if place in self._seen:
+                index = self._seen[place]
+                _, event = self._contents.events[index]
+                assert isinstance(event, Sighting)
+                self._contents.events[index] = (origin, replace(event, times=event.times + 1))
+            elif len(self._contents.events) < EVENTS:
+                self._seen[place] = len(self._contents.events)
+                self._variants[same] = self._variants.get(same, 0) + 1
+                about = dict(fields).get("rank", "")
+                self._keep(
+                    origin,
+                    Sighting(
+                        at=at,
+                        rank=int(about) if about.isdigit() else None,
+                        host=origin.host,
+                        attempt=self._messages.attempt,
+                        known=signature.known,
+                        fields=fields,
+                        inside=inside,
+                    ),
+                )
+            return True
+        return False
+
+    def _keep(self, origin: Origin, event: Event) -> None:
+        if len(self._contents.events) < EVENTS:
+            self._contents.events.append((origin, event))
+
+    # ------------------------------------------------------------------------------------------ tracebacks
+
+    def _raised(self, key: Hashable, found: Found) -> None:
+        assert isinstance(key, Origin)
+        known = self._known(f"{found.type}: {found.message}", found.chain)
+        event = Raised(
+            at=found.at,
+            host=key.host,
+            attempt=self._attempts.get(key, self._messages.attempt),
+            type=found.type,
+            message=found.message,
+            frames=tuple(found.frames),
+            chain=found.chain,
+            traceback="\n".join(found.text),
+            whole=found.whole,
+            tangled=found.tangled,
+            background=found.background,
+            launcher=found.launcher,
+            known=known,
+        )
+        place = (key, event.type, event.message, event.frames, event.attempt, event.whole)
+        if place in self._seen:
+            index = self._seen[place]
+            _, before = self._contents.events[index]
+            assert isinstance(before, Raised)
+            self._contents.events[index] = (key, replace(before, times=before.times + 1))
+        elif len(self._contents.events) < EVENTS:
+            self._seen[place] = len(self._contents.events)
+            self._keep(key, event)
+
+    def _known(self, said: str, chain: tuple[str, ...]) -> Known | None:
+        """The signature of an exception. The first of a chain tells why; what was raised after it counts where it
+        names a cause."""
+        for text in (*chain, said):
+            lines = text.split("\n")
+            for signature in self._signatures:
+                fits = signature.known.role == "cause" or (signature.known.role != "note" and text == (*chain, said)[0])
+                if fits and any(signature.search(line) for line in lines):
+                    return signature.known
+        return None
+
+    def _died(self, key: Hashable, fault: Fault) -> None:
+        assert isinstance(key, Origin)
+        code = next((code for words, code in _FAULT_CODES.items() if fault.words.startswith(words)), None)
+        self._keep(
+            key,
+            Ended(
+                at=fault.at,
+                host=key.host,
+                attempt=self._messages.attempt,
+                by="faulthandler",
+                code=code,
+                said=fault.words,
+                frames=tuple(fault.frames),
+            ),
+        )
+
+    # ------------------------------------------------------------------------------------------ last lines
+
+    def _tails(self) -> None:
+        """The last line of each stream, from the last part of the file."""
+        assert self._habits is not None
+        sieve = self._sieve
+        first = sieve.tail_line
+        for number, raw in enumerate(sieve.tail.split(b"\n"), first):
+            for part in raw.split(b"\r")[-2:]:
+                text = part[-2000:].decode("utf-8", "replace")
+                if not text.strip() or (number == first and sieve.tail_cut):
+                    continue
+                line = prefixes.strip(text, self._habits)
+                if not line.text.strip():
+                    continue
+                at = LogLine(self._path, number, line.text.strip()[:WIDTH], line.t, line.clock)
+                if _FINISHED.search(line.text):
+                    self._contents.finished = at
+                self._contents.tails[self._origin(line)] = (at, not _LAST_WORDS.search(line.text))

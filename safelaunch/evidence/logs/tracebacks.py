@@ -1,0 +1,280 @@
+"""Python tracebacks in streams of text, also where the lines of several processes are mixed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from safelaunch.model import Location
+from safelaunch.model.logs import LogLine
+
+HEADER = re.compile(r"Traceback \(most recent call last\):")
+FRAME = re.compile(r'^(\s*)File "([^"]+)", line (\d+), in (.+?)\s*$')
+FATAL = re.compile(r"Fatal Python error: (\w[\w ]*)")
+FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
+SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error:")
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?(.*))?$")
+_NAMED_LIKE_ONE = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Failed|Fault|Abort|Iteration|Stop|ExceptionGroup)$"
+)
+_WEAK = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt): \S")
+_CHAINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
+_BACKGROUND = re.compile(r"^(?:Exception in thread|Exception ignored in|Error in atexit|Error in sys\.excepthook)")
+_LAUNCHER = re.compile(
+    r"/torch/distributed/(?:run|launch)\.py|/torch/distributed/launcher/|/torch/distributed/elastic/(?!multiprocessing"
+    r"/errors)|/bin/(?:torchrun|accelerate|deepspeed)$|/accelerate/commands/|/deepspeed/launcher/|/torch/multiprocessing"
+    r"/spawn\.py"
+)
+_LAUNCHER_TYPES = re.compile(r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException)$")
+
+OPEN_AT_ONCE = 256  # more processes do not write into one stream
+PATIENCE = 300  # lines of a stream that a traceback may wait for its next line
+MESSAGE_LINES = 6
+FRAMES = 60
+
+
+@dataclass
+class Found:
+    """An exception as it was put together, line by line."""
+
+    opened: int
+    at: LogLine
+    type: str = ""
+    message: str = ""
+    frames: list[Location] = field(default_factory=list)
+    chain: tuple[str, ...] = ()
+    text: list[str] = field(default_factory=list)
+    whole: bool = True
+    tangled: bool = False
+    background: bool = False
+
+    @property
+    def launcher(self) -> bool:
+        """Whether torchrun or another launcher raised it."""
+        started = any(_LAUNCHER.search(frame.file) and frame.function != "_wrap" for frame in self.frames)
+        return started or bool(_LAUNCHER_TYPES.search(self.type))
+
+
+@dataclass
+class Fault:
+    """A fatal error of the interpreter, as faulthandler writes it."""
+
+    at: LogLine
+    words: str
+    frames: list[Location] = field(default_factory=list)
+    current: bool = False
+    over: bool = False
+
+
+@dataclass
+class _Stream:
+    open: list[Found] = field(default_factory=list)
+    mixed: list[Location] = field(default_factory=list)  # all frames since several tracebacks were open
+    several: int = 0  # how many tracebacks those belong to
+    closed: Found | None = None  # may get more lines of its message
+    message_left: int = 0
+    chained: bool = False
+    background: int = -10  # the line at which a traceback was announced that ends no process
+    direct: bool = False  # whether the last line was one of a traceback
+    quiet: int = 0
+    fault: Fault | None = None
+    last: str = ""
+
+
+class Tracebacks:
+    """Puts tracebacks together from lines that come in any mixture of streams.
+
+    Args:
+        raised: called with (stream, exception) once its message is complete.
+        died: called with (stream, fault) for faulthandler's text.
+    """
+
+    def __init__(self, raised: Callable[[Hashable, Found], None], died: Callable[[Hashable, Fault], None]):
+        self._raised, self._died = raised, died
+        self._streams: dict[Hashable, _Stream] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a traceback is open, so that every line counts."""
+        return any(s.open or s.closed or (s.fault and not s.fault.over) for s in self._streams.values())
+
+    def feed(self, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
+        """One line of a stream; returns whether it was part of a traceback.
+
+        Args:
+            key: the stream.
+            text: the line without prefixes.
+            at: the line as it is quoted.
+            sure: whether the stream is that of one process.
+        """
+        stream = self._streams.setdefault(key, _Stream())
+        taken = self._fault(stream, key, text, at) or self._line(stream, key, text, at, sure)
+        stream.quiet = 0 if taken else stream.quiet + 1
+        if stream.quiet > PATIENCE:
+            self._give_up(stream, key)
+        return taken
+
+    def finish(self) -> None:
+        """The file has ended: what is open stays incomplete."""
+        for key, stream in self._streams.items():
+            self._give_up(stream, key)
+        self._streams.clear()
+
+    def _give_up(self, stream: _Stream, key: Hashable) -> None:
+        self._emit(stream, key)
+        for found in stream.open:
+            found.whole = False
+            self._raised(key, found)
+        stream.open.clear()
+        if stream.fault is not None:
+            self._died(key, stream.fault)
+            stream.fault = None
+
+    def _emit(self, stream: _Stream, key: Hashable) -> None:
+        if stream.closed is not None and not stream.chained:
+            self._raised(key, stream.closed)
+            stream.closed = None
+
+    # ------------------------------------------------------------------------------------------ lines
+
+    def _line(self, stream: _Stream, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
+        if "Traceback" in text and (match := HEADER.search(text)):
+            self._open(stream, key, text, match, at)
+            return True
+        if 'File "' in text and (match := FRAME.match(text)):
+            self._frame(stream, text, match, at)
+            return True
+        if stream.closed is not None and _CHAINED.match(text):
+            stream.chained = True
+            return True
+        if _BACKGROUND.match(text):
+            self._emit(stream, key)
+            stream.background = at.line
+            return True
+        if stream.open and self._close(stream, key, text, at, sure):
+            return True
+        if stream.open and (not text.strip() or text[0] in " \t" or text.lstrip()[:1] in "^~|+"):
+            stream.direct = bool(text.strip())
+            for found in stream.open[:1]:
+                if len(found.text) < 3 * FRAMES:
+                    found.text.append(text)
+            return bool(text.strip())
+        if stream.closed is not None and self._more_message(stream, key, text):
+            return True
+        stream.direct = False
+        if not stream.open and _WEAK.match(text) and text != stream.last:
+            match = _EXCEPTION.match(text)
+            if match:
+                stream.closed = Found(at.line, at, _once(match[1]), (match[2] or "").strip(), text=[text], whole=False)
+                stream.message_left = MESSAGE_LINES
+                return True
+        return False
+
+    def _open(self, stream: _Stream, key: Hashable, text: str, match: re.Match[str], at: LogLine) -> None:
+        inner = text[: match.start()].strip().endswith("Original") and stream.closed is not None
+        found = Found(at.line, at, text=[text[match.start() :]])
+        found.background = 0 <= at.line - stream.background <= 3
+        if stream.closed is not None and (stream.chained or inner):
+            before = stream.closed
+            said = f"{before.type}: {before.message}"
+            found.chain = (*before.chain, said)
+            found.background = before.background
+            stream.closed = None
+            if inner:
+                found.frames = list(before.frames)
+        self._emit(stream, key)
+        stream.chained = False
+        stream.open.append(found)
+        if len(stream.open) > 1:
+            if not stream.several:
+                stream.several, stream.mixed = 1, list(stream.open[0].frames)
+            stream.several += 1
+            for each in stream.open:
+                each.tangled = True
+        if len(stream.open) > OPEN_AT_ONCE:
+            self._raised(key, stream.open.pop(0))
+        stream.direct = True
+
+    def _frame(self, stream: _Stream, text: str, match: re.Match[str], at: LogLine) -> None:
+        if not stream.open:
+            stream.open.append(Found(at.line, at, whole=False))
+        frame = Location(match[2], int(match[3]), match[4])
+        if stream.several and len(stream.mixed) < OPEN_AT_ONCE * FRAMES:
+            stream.mixed.append(frame)
+        found = stream.open[0]
+        if len(found.frames) < FRAMES:
+            found.frames.append(frame)
+            found.text.append(text)
+        stream.direct = True
+
+    def _close(self, stream: _Stream, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
+        match = _EXCEPTION.match(text.rstrip())
+        if match is None:
+            return False
+        name = _once(match[1])
+        last = name.rpartition(".")[2]
+        like = bool(_NAMED_LIKE_ONE.search(last))
+        if not (like or (sure and stream.direct and last[:1].isupper())):
+            return False
+        found = stream.open.pop(0)
+        if found.tangled:
+            found.frames = _shared(stream.mixed, stream.several)
+        if not stream.open:
+            stream.several = 0
+        found.type, found.message, found.at = name, (match[2] or "").strip(": ").strip(), at
+        found.text.append(text)
+        self._emit(stream, key)
+        stream.closed, stream.message_left, stream.chained = found, MESSAGE_LINES, False
+        return True
+
+    def _more_message(self, stream: _Stream, key: Hashable, text: str) -> bool:
+        closed = stream.closed
+        assert closed is not None
+        if stream.chained or not text.strip():
+            stream.message_left -= 1
+            if stream.message_left < -MESSAGE_LINES:
+                stream.chained = False
+                self._emit(stream, key)
+            return stream.chained
+        if stream.message_left <= 0 or closed.tangled or re.match(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)", text):
+            self._emit(stream, key)
+            return False
+        stream.message_left -= 1
+        closed.message = f"{closed.message}\n{text}"[:2000]
+        closed.text.append(text)
+        return True
+
+    def _fault(self, stream: _Stream, key: Hashable, text: str, at: LogLine) -> bool:
+        if "Fatal Python error" in text and (match := FATAL.search(text)):
+            stream.fault = Fault(at, match[1].strip())
+            return True
+        fault = stream.fault
+        if fault is None or fault.over:
+            return False
+        if text.startswith(("Current thread", "Thread 0x")):
+            fault.over = fault.current and bool(fault.frames)
+            if not fault.over:
+                fault.current, fault.frames = text.startswith("Current"), []
+        elif match := FAULT_FRAME.match(text):
+            if len(fault.frames) < FRAMES:
+                fault.frames.append(Location(match[1], int(match[2]), match[3].strip()))
+        elif text.startswith("Extension modules") or (fault.frames and text.strip() and not text.startswith(" ")):
+            fault.over = True
+        if fault.over:
+            self._died(key, fault)
+            stream.fault = None
+        return True
+
+
+def _once(name: str) -> str:
+    """A name that two processes wrote at once (`RuntimeErrorRuntimeError`), once."""
+    half = len(name) // 2
+    return name[:half] if len(name) % 2 == 0 and name[:half] == name[half:] else name
+
+
+def _shared(mixed: list[Location], several: int) -> list[Location]:
+    """The frames of mixed tracebacks where all have the same; else none, because they may belong to any of them."""
+    counts = Counter(mixed)
+    return list(counts) if all(count == several for count in counts.values()) else []

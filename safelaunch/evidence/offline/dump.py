@@ -1,0 +1,302 @@
+"""One rank's Flight Recorder dump, from its document to the few calls that a diagnosis needs.
+
+The format is torch's own (c10d/FlightRecorder.hpp, versions 2.1 of torch 2.4 to 2.10 of torch 2.13); a newer minor
+version only adds keys. What the entries mean:
+
+- `state` follows CUDA events. A start event exists only with TORCH_NCCL_ENABLE_TIMING, so without it NCCL's entries go
+  from `scheduled` straight to `completed`, and `scheduled` says nothing about the GPU.
+- Gloo's entries stay `scheduled` for ever; `retired` is what says that they are done, or have failed (measured with
+  torch 2.13). NCCL's are `retired` as well when they have timed out, which is not done.
+- The program enqueues ahead of the GPU. The first call that is not done is what the rank waits in; those after it stand
+  behind it, and their peers do not see them yet.
+- Calls within one coalesced launch share a number, and a last entry `coalesced` carries their state.
+- Messages are numbered by each rank for itself. What compares is how many of one kind a rank has had with one peer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from safelaunch.evidence.flight_recorder import DTYPES, LAST
+from safelaunch.evidence.flight_recorder import NAMES as LIVE_NAMES
+from safelaunch.model import Collective, Location, ProcessGroup
+
+KNOWN_MAJOR = "2"
+BEHIND = 5  # calls kept that are enqueued behind the one that a rank waits in
+MOST_RANKS = 1 << 20  # a rank above is no rank of any job
+
+NAMES = {**LIVE_NAMES, "all_reduce_barrier": "barrier", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce"}
+MESSAGE = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)$")
+COALESCED = "coalesced"
+LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d|^<|^\?\?|/torch/(?:distributed|autograd|nn|utils|optim)/|/safelaunch/worker/"
+)
+
+Entry = dict[str, Any]
+
+
+class UnreadableError(Exception):
+    """The document tells nothing of what its rank did last; the message says why."""
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What one rank's dump says. `calls` are the latest of each group, oldest first, as `RankFacts.recorded` wants
+    them; `high` is the highest number of each group that the rank came to, `met` the highest one that it finished in a
+    collective which nobody finishes before all have come. `since` and `t` are the wall clock of its first and latest
+    entry, `written` that of its file (0: not known), in seconds; `left_out` counts entries of a second backend.
+    """
+
+    rank: int
+    path: str
+    backend: str = ""
+    version: str = ""
+    calls: tuple[Collective, ...] = ()
+    groups: tuple[ProcessGroup, ...] = ()
+    high: dict[str, int] = field(default_factory=dict)
+    met: dict[str, int] = field(default_factory=dict)
+    entries: int = 0
+    overwritten: bool = False
+    frames: bool = False
+    messages_lost: bool = False
+    t: float = 0.0
+    unreadable: str = ""
+    left_out: int = 0
+    since: float = 0.0
+    written: float = 0.0
+
+
+@dataclass
+class _Launch:
+    """What the recorder has of one launch: one entry, or all of a coalesced one, latest first."""
+
+    group: str
+    entries: list[Entry]
+    message: bool
+    done: bool
+    started: bool
+    later: list[int] = field(default_factory=list)  # for each entry: messages of its kind after it
+
+
+@dataclass
+class _Course:
+    """What a rank's entries say, read from the latest one back. `launches` are those worth keeping, latest first."""
+
+    launches: list[_Launch] = field(default_factory=list)
+    messages_seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    high: dict[str, int] = field(default_factory=dict)
+    met: dict[str, int] = field(default_factory=dict)
+    timed: bool = False
+    messages: bool = False
+
+
+# Nobody comes out of these before all have gone in.
+MEETS = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier", re.IGNORECASE)
+
+
+def read(document: Any, rank: int, path: str) -> Dump:
+    """What a dump's document says.
+
+    Raises:
+        UnreadableError: when it is no dump, of an unknown version, or holds nothing of what the rank did last.
+    """
+    if not isinstance(document, dict) or not {"entries", "pg_config", "pg_status", "version"} & document.keys():
+        raise UnreadableError("it is no dump of a Flight Recorder")
+    version = str(document.get("version", ""))
+    if version.partition(".")[0] != KNOWN_MAJOR:
+        raise UnreadableError(f"version {version[:20] or 'unknown'} of the format is not known")
+    entries = document.get("entries")
+    status = document.get("pg_status")
+    if not entries:
+        _must_be_idle(document, status)
+    entries = entries or []
+    try:
+        groups = _groups(document.get("pg_config"))
+        backend, kept = _of_one_backend(entries)
+        course = _course(kept, backend)
+        first, last = (int(entries[at].get("record_id", 0)) if entries else 0 for at in (0, -1))
+        return Dump(
+            rank,
+            path,
+            backend,
+            version,
+            tuple(_calls(course, {group.name: group.ranks for group in groups})),
+            groups,
+            course.high if backend == "gloo" else _begun(course),
+            course.met,
+            len(entries),
+            # A recorder that was asked for active calls only leaves gaps.
+            first > 0 or (bool(entries) and last - first + 1 != len(entries)),
+            any(entry.get("frames") for entry in kept[-1:]),
+            backend == "gloo" and course.messages,
+            max((int(entry.get("time_created_ns") or 0) for entry in kept[-1:]), default=0) / 1e9,
+            left_out=len(entries) - len(kept),
+            since=min((int(entry.get("time_created_ns") or 0) for entry in kept[:1]), default=0) / 1e9,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise UnreadableError(f"its entries are not those of a Flight Recorder ({type(error).__name__})") from error
+
+
+def _begun(course: _Course) -> dict[str, int]:
+    """The highest number of each group that the rank itself came to: of what it enqueued ahead, its GPU has begun
+    nothing before the first call that is not done."""
+    begun = dict(course.high)
+    for launch in course.launches:  # latest first, so that the first call that is not done comes last
+        if not (launch.done or launch.message):
+            number = int(launch.entries[-1]["collective_seq_id"])
+            begun[launch.group] = number - 1 if course.timed and not launch.started else number
+    return begun
+
+
+def _must_be_idle(document: dict[Any, Any], status: Any) -> None:
+    """Without entries: the rank may have made no call, or they were not recorded, and the difference matters."""
+    numbers = [of for group in (status or {}).values() for of in group.values()] if isinstance(status, dict) else []
+    if any(str(number) not in ("-1", "0") for number in numbers):
+        raise UnreadableError("it holds no entries (only what was active, or only counters, were asked for)")
+    if not document.get("pg_config"):
+        raise UnreadableError("the recorder was off, or torch.distributed was not initialised")
+
+
+def _groups(config: Any) -> tuple[ProcessGroup, ...]:
+    """Membership as NCCL writes it down. Gloo keeps one nameless group without members (torch 2.13)."""
+    found = []
+    for key, group in config.items() if isinstance(config, dict) else ():
+        ranks = group.get("ranks", "") if isinstance(group, dict) else ""
+        numbers = [int(number) for number in re.findall(r"\d+", str(ranks))]
+        if str(key) and numbers and max(numbers) < MOST_RANKS:
+            found.append(ProcessGroup(str(key), tuple(numbers)))
+    return tuple(found)
+
+
+def _of_one_backend(entries: list[Entry]) -> tuple[str, list[Entry]]:
+    """Backends number the calls of one group each for itself; where there are two, the busier one is looked at."""
+    backends = {name.partition(":")[0] for name in {entry["profiling_name"] for entry in entries}}
+    if len(backends) < 2:
+        return next(iter(backends), ""), entries
+    names = [entry["profiling_name"].partition(":")[0] for entry in entries]
+    backend = max(sorted(backends), key=names.count)
+    return backend, [entry for name, entry in zip(names, entries, strict=True) if name == backend]
+
+
+def _course(entries: list[Entry], backend: str) -> _Course:
+    """Read entries from the latest one back, of the latest group of each name: a program may destroy its groups and
+    make new ones. Of what is done, the last few are kept, and the latest of each kind: it tells what is new."""
+    course = _Course()
+    latest: dict[str, Any] = {}
+    later: dict[str, tuple[bool, int, _Launch | None]] = {}  # of each group: message, number, launch
+    kept: dict[str, int] = {}
+    kinds: set[tuple[str, str]] = set()
+    gloo = backend == "gloo"
+    for entry in reversed(entries):
+        group, name = entry["process_group"][0], entry["profiling_name"]
+        if group not in latest:
+            latest[group] = entry.get("pg_id")
+            # Gloo records no messages, but counts them among the group's operations.
+            course.messages = course.messages or int(entry.get("op_id") or 0) > int(entry["collective_seq_id"])
+        elif latest[group] != entry.get("pg_id"):
+            continue
+        state = entry["state"]
+        message = entry.get("is_p2p") or ":send" in name or ":recv" in name
+        number = entry["p2p_seq_id" if message else "collective_seq_id"]
+        if message:
+            count_later = course.messages_seen.get((group, name), 0)
+            course.messages_seen[group, name] = count_later + 1
+        following = later.get(group)
+        if following is not None and following[0] == message and following[1] == number:
+            # torch marks the parts of a coalesced launch as scheduled for ever: its end has their state.
+            if following[2] is not None:
+                following[2].entries.append(entry)
+                following[2].later.append(count_later if message else 0)
+            continue
+        done = state == "completed" or (gloo and bool(entry.get("retired")))
+        if not message and group not in course.high:
+            course.high[group] = int(number)
+        # The last of gloo's may be retired because it failed.
+        certain = done and not (gloo and number == course.high.get(group))
+        if certain and not message and group not in course.met and MEETS.search(name):
+            course.met[group] = int(number)
+        count = kept.get(group, 0)
+        if done and count >= LAST and (group, name) in kinds:
+            later[group] = (message, number, None)
+            continue
+        launch = _Launch(group, [entry], bool(message), done, state == "started", [count_later if message else 0])
+        course.timed = course.timed or bool(entry.get("time_discovered_started_ns"))
+        course.launches.append(launch)
+        later[group] = (message, number, launch)
+        if done:
+            kept[group] = count + 1
+            kinds.add((group, name))
+    return course
+
+
+def _calls(course: _Course, members: dict[str, tuple[int, ...]]) -> list[Collective]:
+    """The calls of a rank, oldest first: done, waited in, and a few of those that stand behind."""
+    launches = course.launches[::-1]
+    waiting = [index for index, launch in enumerate(launches) if not launch.done]
+    heads = {index for index in waiting if launches[index].started} if course.timed else set(waiting[:1])
+    behind: dict[str, int] = {}
+    calls: list[Collective] = []
+    for index, launch in enumerate(launches):
+        if not launch.done and index not in heads:
+            behind[launch.group] = behind.get(launch.group, 0) + 1
+            if behind[launch.group] > BEHIND:
+                continue
+        calls += _collectives(launch, index not in heads, members, course.messages_seen)
+    return calls
+
+
+def _collectives(
+    launch: _Launch, behind: bool, members: dict[str, tuple[int, ...]], seen: dict[tuple[str, str], int]
+) -> Iterator[Collective]:
+    issued = behind and not launch.done
+    if launch.message:
+        ranks = members.get(launch.group, ())
+        for entry, later in zip(reversed(launch.entries), reversed(launch.later), strict=True):
+            name = entry["profiling_name"]
+            found = MESSAGE.search(name)
+            if found is None or int(found[3]) >= len(ranks):
+                continue  # the end of a coalesced launch, or a group whose members are not known
+            number = seen[launch.group, name] - later
+            call = _collective(entry, launch.group, found[1], number, launch.done, len(ranks))
+            yield replace(call, peer=ranks[int(found[3])], issued=issued)
+        return
+    first = launch.entries[-1]
+    op = _op(first)
+    if len(launch.entries) > 1:
+        op = f"{op}_{COALESCED}"
+    seq = int(first["collective_seq_id"])
+    size = len(members.get(launch.group, ()))
+    yield replace(_collective(first, launch.group, op, seq, launch.done, size), issued=issued)
+
+
+def _collective(entry: Entry, group: str, op: str, seq: int, done: bool, size: int) -> Collective:
+    sizes, dtypes = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
+    return Collective(
+        op=op,
+        group=group,
+        seq=seq,
+        numel=math.prod(sizes[0]) if sizes else -1,
+        dtype=DTYPES.get(dtypes[0], str(dtypes[0])) if dtypes else "",
+        done=done,
+        t=int(entry.get("time_created_ns") or 0) / 1e9,
+        group_size=size,
+        location=_location(entry.get("frames") or ()),
+    )
+
+
+def _op(entry: Entry) -> str:
+    name = entry["profiling_name"].partition(":")[2] or entry["profiling_name"]
+    return str(NAMES.get(name, name))
+
+
+def _location(frames: Any) -> Location | None:
+    """The innermost line of the user's program."""
+    for frame in frames:
+        file = str(frame["filename"])
+        if not LIBRARY.search(file):
+            return Location(file, int(frame["line"]), str(frame["name"]))
+    return None

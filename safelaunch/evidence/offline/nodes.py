@@ -1,0 +1,96 @@
+"""The incidents of several nodes of one run as one case: who was first is told across nodes as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from safelaunch.evidence.offline.bundle import Recorded
+from safelaunch.model import Case, RankFacts
+
+# Incidents of nodes whose runs have names of their own (no --rdzv-id) belong together within this time: half an hour is
+# torch's longest default timeout of a process group, after which nobody waits for anybody.
+SAME_MOMENT_S = 1800.0
+
+
+def together(incidents: Sequence[Recorded]) -> list[list[Recorded]]:
+    """Incidents by what they are parts of: the same attempt of the same run, seen by nodes with other ranks.
+
+    A node that saw several counts with its latest one; the earlier ones stand for themselves.
+    """
+    found: list[list[Recorded]] = []
+    open_: list[list[Recorded]] = []
+    for incident in incidents:
+        if len(incident.case.ranks) >= incident.case.world_size:
+            found.append([incident])
+            continue
+        for others in open_:
+            own = [other for other in others if _ranks(other) == _ranks(incident)]
+            if all(_one_job(other, incident) for other in others if other not in own):
+                for earlier in own:
+                    found.append([earlier])
+                    others.remove(earlier)
+                others.append(incident)
+                break
+        else:
+            open_.append([incident])
+    return found + open_
+
+
+def _ranks(incident: Recorded) -> tuple[str, frozenset[int]]:
+    return incident.case.host, frozenset(facts.rank for facts in incident.case.ranks)
+
+
+def _one_job(one: Recorded, other: Recorded) -> bool:
+    if one.case.world_size != other.case.world_size or one.case.incident.attempt != other.case.incident.attempt:
+        return False
+    if _ranks(one)[1] & _ranks(other)[1]:
+        return False
+    if one.run_id and one.run_id == other.run_id:
+        return True
+    if one.wall_offset is None or other.wall_offset is None:
+        return not (one.run_id and other.run_id)
+    apart = (one.case.incident.t + one.wall_offset) - (other.case.incident.t + other.wall_offset)
+    return abs(apart) < SAME_MOMENT_S
+
+
+def comparable(incidents: Sequence[Recorded]) -> bool:
+    """Whether times of these nodes can be put in order: CLOCK_MONOTONIC is each machine's own."""
+    return all(incident.wall_offset is not None for incident in incidents)
+
+
+def merged(incidents: Sequence[Recorded]) -> Case:
+    """One case of all these nodes, with all times on the wall clock where that is known."""
+    cases = [_shifted(incident.case, incident.wall_offset or 0.0) for incident in incidents]
+    failed = [case for case in cases if case.incident.kind == "exit"]
+    first = min(failed or cases, key=lambda case: case.incident.t)
+    kills = [case.oom_kills for case in cases if case.oom_kills is not None]
+    ranks = sorted((facts for case in cases for facts in case.ranks), key=lambda facts: facts.rank)
+    return replace(
+        first,
+        host=", ".join(dict.fromkeys(case.host for case in cases)),
+        ranks=tuple(ranks),
+        oom_kills=sum(kills) if kills else None,
+        groups=tuple(dict.fromkeys(group for case in cases for group in case.groups)),
+        source=tuple(dict.fromkeys(line for case in cases for line in case.source)),
+        now=max((case.now for case in cases if case.now is not None), default=None),
+    )
+
+
+def _shifted(case: Case, by: float) -> Case:
+    now = case.now + by if case.now is not None else None
+    incident = replace(case.incident, t=case.incident.t + by)
+    return replace(case, incident=incident, ranks=tuple(_moved(facts, by) for facts in case.ranks), now=now)
+
+
+def _moved(facts: RankFacts, by: float) -> RankFacts:
+    return replace(
+        facts,
+        exit=replace(facts.exit, t=facts.exit.t + by) if facts.exit else None,
+        error=replace(facts.error, t=facts.error.t + by) if facts.error else None,
+        shut_down=facts.shut_down + by if facts.shut_down is not None else None,
+        collectives=tuple(replace(call, t=call.t + by) for call in facts.collectives),
+        recorded=None if facts.recorded is None else tuple(replace(call, t=call.t + by) for call in facts.recorded),
+        phases=tuple(replace(phase, since=phase.since + by) for phase in facts.phases),
+        exhausted=facts.exhausted + by if facts.exhausted is not None else None,
+    )

@@ -1,0 +1,192 @@
+"""What plain log files of a job say, as far as it can be read from their text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from safelaunch.model.diagnostic import Location
+
+# cause: the message says itself why a process failed. consequence: it tells that something else failed first.
+# outside: somebody or something outside the job ended it. note: worth quoting, no more.
+Role = Literal["cause", "consequence", "outside", "note"]
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line that is quoted as evidence. `t` is in seconds, and compares only with lines of the same `clock`
+    (`utc`, `local`, `year`: a date without a year, `day`: a time without a date, `boot`; empty: the line has no time).
+    """
+
+    file: str
+    line: int
+    text: str
+    t: float | None = None
+    clock: str = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a signature says of a message: what it means and which code it leads to."""
+
+    name: str
+    role: Role
+    code: str = ""
+    means: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What all events share: the line, and who wrote it. `rank` is None where that cannot be told. `host` is a node
+    or a pod; `attempt` counts torch elastic's restarts, and jobs that follow one another in one file; `local` is the
+    local rank that its line was marked with."""
+
+    at: LogLine
+    rank: int | None = None
+    host: str = ""
+    attempt: int = 0
+    local: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raised(Event):
+    """A Python exception that was printed. `frames` are outermost first; `chain` holds the types and messages that it
+    came from, first one first.
+
+    `whole` is false where only the last line of a traceback is there, `cut` true where its message ends with the file,
+    within a line. `tangled` is true where its frames were mixed with those of another process. `background` says that
+    it did not end its process (a helper thread, an exception that was ignored), `launcher` that torchrun or another
+    launcher raised it, `survived` that its process went on to write ordinary output. `times` counts the same exception
+    of the same rank, or, where ranks cannot be told, of any process.
+    """
+
+    type: str
+    message: str
+    frames: tuple[Location, ...] = ()
+    chain: tuple[str, ...] = ()
+    traceback: str = ""
+    whole: bool = True
+    cut: bool = False
+    tangled: bool = False
+    background: bool = False
+    launcher: bool = False
+    survived: bool = False
+    times: int = 1
+    known: Known | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOut(Event):
+    """The watchdog of a rank gave up on a collective. `member` is the rank's number within the group."""
+
+    member: int
+    group: str
+    seq: int
+    op: str
+    numel_in: int = -1
+    numel_out: int = -1
+    ran_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """How far a rank had come in a group, in its watchdog's own words (-1: it had made none; None: not said).
+    `work` is the number that timed out, None where the watchdog answers for another rank's timeout."""
+
+    member: int
+    group: str
+    work: int | None = None
+    enqueued: int | None = None
+    completed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desync(Event):
+    """TORCH_NCCL_DESYNC_DEBUG's report: `late` had finished collective `seq` and did not join the next one (-1: they
+    never joined any); `inside` had joined `seq` and did not finish."""
+
+    seq: int
+    late: tuple[int, ...] = ()
+    inside: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought(Event):
+    """What a rank came with to a collective, as TORCH_DISTRIBUTED_DEBUG=DETAIL compared it."""
+
+    op: str
+    shape: str = ""
+    dtype: str = ""
+    seq: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Event):
+    """How a process ended, in the words of whoever saw it (`by`: elastic, slurm, kubernetes, launcher, kernel,
+    faulthandler).
+
+    `code` is negative for a signal, None where only words are there. `first` marks what torch elastic noticed first,
+    `ordered` that a launcher had told the process to end. `task` is Slurm's number of the task. `frames` are innermost
+    first.
+    """
+
+    by: str
+    code: int | None = None
+    pid: int = 0
+    local_rank: int | None = None
+    task: int | None = None
+    first: bool = False
+    ordered: bool = False
+    memory: bool = False
+    said: str = ""
+    frames: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting(Event):
+    """A known message. `fields` are the named parts of it; `times` counts how often it was seen from this rank in this
+    file; `inside` says that it was part of a traceback."""
+
+    known: Known
+    fields: tuple[tuple[str, str], ...] = ()
+    times: int = 1
+    inside: bool = False
+
+    def field(self, name: str) -> str:
+        """A named part of the message, or nothing."""
+        return dict(self.fields).get(name, "")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it."""
+
+    path: str
+    lines: int = 0
+    size: int = 0
+    ranks: tuple[int, ...] = ()
+    unreadable: str = ""
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """All that was found in the logs of one job. `world_size` is None where no line tells it. `tails` are the last
+    lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
+    `finished` are lines near the ends of files that say that the job ended well; `attempt` is the latest one begun.
+    """
+
+    files: tuple[LogFile, ...] = ()
+    raised: tuple[Raised, ...] = ()
+    timed_out: tuple[TimedOut, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    desyncs: tuple[Desync, ...] = ()
+    brought: tuple[Brought, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    sightings: tuple[Sighting, ...] = ()
+    tails: tuple[tuple[int, LogLine], ...] = ()
+    waiting_at: tuple[tuple[int, Location], ...] = ()
+    world_size: int | None = None
+    ranks: tuple[int, ...] = ()
+    finished: tuple[LogLine, ...] = ()
+    attempt: int = 0

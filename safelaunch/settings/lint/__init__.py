@@ -1,0 +1,67 @@
+"""The lint of the environment: what each variable does here, before a run finds out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from safelaunch.model import Finding
+from safelaunch.settings.lint import cost, dangerous, late, names, pairs, timeouts, values
+from safelaunch.settings.lint.scene import Scene
+from safelaunch.settings.severity import weighed
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: the code of its findings, and what finds them. Its docstring is what `safelaunch explain` prints."""
+
+    code: str
+    function: Callable[[Scene], Iterator[Finding]]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("SL210", names.unknown_variable),
+    Rule("SL211", names.unread_variable),
+    Rule("SL212", names.unread_here),
+    Rule("SL213", values.variable_value),
+    Rule("SL214", names.deprecated_variable),
+    Rule("SL215", pairs.conflicting_variables),
+    Rule("SL216", cost.slow_variable),
+    Rule("SL217", late.late_variable),
+    Rule("SL218", dangerous.dangerous_variable),
+    Rule("SL220", timeouts.loader_timeout),
+    Rule("SL221", timeouts.late_hang_limit),
+    Rule("SL222", timeouts.short_kill_wait),
+)
+
+
+def lint(scene: Scene, severity: Mapping[str, str], rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:
+    """Everything that the rules find, in the order of the rules.
+
+    Args:
+        scene: the settings, and what is known of the launch.
+        severity: code -> off, note, warning or error, as a profile's `[lint.severity]` has it.
+        rules: the rules to apply.
+
+    A rule that fails itself costs its own findings only, and gives one SL902 for all such rules, in the last place.
+    """
+    found: list[Finding] = []
+    failed: dict[str, str] = {}
+    for rule in rules:
+        if severity.get(rule.code) == "off":
+            continue
+        try:
+            found += rule.function(scene)
+        except Exception as error:
+            failed[rule.code] = repr(error)
+    if failed:
+        found.append(
+            Finding(
+                code="SL902",
+                severity="warning",
+                summary=f"safelaunch's own fault: the environment is not checked for {', '.join(failed)}",
+                because=tuple(f"{code}: {error}" for code, error in failed.items()),
+                remedy="report this; the other checks were made",
+            )
+        )
+    return weighed(found, severity)

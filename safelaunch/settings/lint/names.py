@@ -1,0 +1,231 @@
+"""Names that nothing reads: unknown, read by nothing at all, read by other versions only; and old spellings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from safelaunch.model import Finding
+from safelaunch.settings.lint import catalogue
+from safelaunch.settings.lint.catalogue import Variable
+from safelaunch.settings.lint.judge import contradictions, dangers, parsers, versions
+from safelaunch.settings.lint.judge.in_force import InForce
+from safelaunch.settings.lint.judge.reading import meant, standing
+from safelaunch.settings.lint.judge.shipped import is_shipped
+from safelaunch.settings.lint.judge.wording import Fault, listed, literal, shown, source
+from safelaunch.settings.lint.scene import Scene, Setting
+
+
+def unknown_variable(scene: Scene) -> Iterator[Finding]:
+    """A variable is not known in its namespace: most often it is misspelt.
+
+    Nothing complains about a variable that nobody reads, so a slip in its name goes unnoticed: NCCL_SOCKET_IFNAMES
+    chooses no interface, NCLL_DEBUG prints nothing.
+
+    How it is concluded: the name begins with NCCL_, TORCH_NCCL_ or another prefix that belongs to torch, NCCL or one
+    of their plugins, and neither the catalogue of variables nor the installed libraries have it. Prefixes that others
+    use as well, such as CUDA_ and TORCH_, count only where the name is a slip of a known one. Plugins of others, names
+    that stand in the training script, and places and versions (NCCL_TESTS_HOME) are left alone.
+
+    What to do: the message names the nearest known variable. If a program of yours reads it, say so under `known` in
+    [lint].
+    """
+    for setting in scene:
+        if standing(setting.name, scene) != "unknown":
+            continue
+        near = meant(setting.name)
+        yield Finding(
+            code="SL210",
+            severity="warning",
+            summary=f"{shown(setting)} is a variable that neither torch nor NCCL knows",
+            because=(_looked_at(scene),),
+            remedy=f"did you mean {near}?" if near else f"unset {setting.name}, or name it under `known` in [lint]",
+            where=setting.origin.where,
+        )
+
+
+def unread_variable(scene: Scene) -> Iterator[Finding]:
+    """A variable is set that neither torch nor NCCL reads, in any version.
+
+    It circulates in notes and scripts, and does nothing: NCCL_TIMEOUT sets no timeout, CUDA_MEMORY_FRACTION limits no
+    memory. Some training scripts read such a name themselves.
+
+    How it is concluded: the name is on a list of such names, checked against torch 2.0 to 2.13 and NCCL 2.3 to 2.32,
+    and neither the installed libraries nor the training script have it. An assignment of the script to
+    `distributed_c10d._DEFAULT_PG_TIMEOUT`, which circulates as well, is told in the same way.
+
+    What to do: use what the message names in its place. If a program of yours reads the variable, say so under `known`
+    in [lint].
+    """
+    for setting in scene:
+        if standing(setting.name, scene) != "unread":
+            continue
+        entry = catalogue.unread(setting.name)
+        instead = entry.instead if entry else ""
+        yield Finding(
+            code="SL211",
+            severity="warning",
+            summary=f"{shown(setting)} does nothing: nothing in torch or NCCL reads it, unless your script does",
+            because=("checked against the libraries, headers and Python files of torch 2.0 to 2.13, NCCL 2.3 to 2.32",),
+            remedy=_in_its_place(setting, instead),
+            where=setting.origin.where,
+        )
+    for place in scene.dead_timeouts:
+        yield Finding(
+            code="SL211",
+            severity="warning",
+            summary="the script assigns _DEFAULT_PG_TIMEOUT, which sets no timeout: nothing in torch reads it there",
+            because=(
+                "the module had no such attribute, and the assignment makes a new one",
+                source("torch/distributed/distributed_c10d.py (measured, torch 2.13)"),
+            ),
+            remedy="set `process_group` in [timeouts], pass init_process_group(timeout=...), or assign "
+            "default_pg_timeout, which works with gloo",
+            where=place,
+        )
+
+
+def unread_here(scene: Scene) -> Iterator[Finding]:
+    """A variable is set that the installed torch or NCCL does not read; other versions do.
+
+    It was removed or renamed since, or it comes with a later version. Either way it does nothing here.
+
+    How it is concluded: the catalogue says from which version to which version the library reads it, or the name is not
+    among the strings of the installed library. What the library has in it counts more than what the catalogue says of
+    its version. A torch without CUDA says nothing about variables of NCCL and CUDA, but a variable that was gone before
+    NCCL 2.18 is told as a note. Shipped profiles say themselves
+    from which version on their variables act.
+
+    What to do: use the new name where there is one, update the library where it is too old for the variable, or unset
+    the variable.
+    """
+    for setting in scene:
+        variable = catalogue.variable(setting.name)
+        if variable is not None and versions.long_gone(variable, scene.installed) and _unclaimed(setting, scene):
+            yield Finding(
+                code="SL212",
+                severity="note",
+                summary=f"{shown(setting)} does nothing: it is gone since NCCL {variable.removed_in}",
+                because=("no NCCL was found here to ask", source(variable.source)),
+                remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {setting.name}",
+                where=setting.origin.where,
+            )
+        if variable is None or standing(setting.name, scene) != "unread-here":
+            continue
+        why = versions.not_here(variable, scene.installed)
+        if why is None or (why.since and is_shipped(setting)):
+            continue
+        name = versions.label(variable.owner)
+        if why.since:
+            remedy = f"unset it, or use {name} {why.since} or later"
+            if variable.aliases and setting.value is not None:
+                remedy = f"write {variable.aliases[0]}, its older name"
+        else:
+            remedy = f"use {variable.renamed_to}" if variable.renamed_to else f"unset {setting.name}"
+        yield Finding(
+            code="SL212",
+            severity="warning",
+            summary=f"{shown(setting)} does nothing: the installed {name} does not read it",
+            because=(why.why, source(variable.source)),
+            remedy=remedy,
+            where=setting.origin.where,
+        )
+
+
+def deprecated_variable(scene: Scene) -> Iterator[Finding]:
+    """A variable has an old spelling, or is on its way out. It still works, and warns in every rank.
+
+    One of them no longer acts here: torchrun and safelaunch export TORCH_NCCL_ASYNC_ERROR_HANDLING=1 to every rank, and
+    the new name wins over NCCL_ASYNC_ERROR_HANDLING.
+
+    How it is concluded: the catalogue has the version from which on the variable is deprecated, and the installed
+    library, where its version is known, is not older.
+
+    What to do: use the new name. With a torch or NCCL from before the change, keep the old one.
+    """
+    env = InForce(scene)
+    told = contradictions.involved(env)
+    for setting in scene:
+        variable = catalogue.variable(setting.name)
+        if variable is None or setting.name in told or not env.acts(setting):
+            continue
+        fault = _out_of_date(setting, variable, env)
+        text = literal(setting)
+        if fault is None or text == "" or dangers.judge(setting, env):
+            continue
+        if text is not None and parsers.judge(variable, text, scene.installed) and setting.name != _USELESS:
+            continue  # what is wrong with the value is said, with the new name
+        yield fault.finding("SL214", setting)
+
+
+def _unclaimed(setting: Setting, scene: Scene) -> bool:
+    return setting.name not in scene.known | scene.read_by_script
+
+
+def _looked_at(scene: Scene) -> str:
+    if scene.installed.names is None:
+        return "the catalogue of variables does not have it"
+    libraries = (("torch", scene.installed.torch), ("NCCL", scene.installed.nccl))
+    words = [f"{name} {found.version}".strip() for name, found in libraries if found]
+    return f"neither the catalogue of variables nor the installed {listed(words)} have it"
+
+
+def _in_its_place(setting: Setting, instead: str) -> str:
+    if not instead:
+        return f"unset {setting.name}"
+    return instead if instead[:2] == "a " else f"use {instead}"
+
+
+_USELESS = "NCCL_ASYNC_ERROR_HANDLING"
+_OLD_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
+_ON_AWS_ONLY = frozenset(
+    {"RDMAV_FORK_SAFE", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_FORK_SAFE", "FI_EFA_ENABLE_SHM_TRANSFER"}
+)
+
+# Variables of which one value only is deprecated.
+_OLD_VALUES = {"NCCL_LAUNCH_MODE": ("GROUP",), "TORCH_NCCL_AVOID_RECORD_STREAMS": ("1", "TRUE", "T", "YES", "Y")}
+
+
+# The version at the beginning of `deprecated`. CUDA's and OpenMP's are not those of a library that is looked at.
+_VERSION = re.compile(r"(?:CUDA |OpenMP )?\d+(?:\.\d+)*")
+
+
+def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | None:
+    installed = env.scene.installed
+    if setting.name == _USELESS:
+        return Fault(
+            "warning",
+            "does nothing: every rank has TORCH_NCCL_ASYNC_ERROR_HANDLING, and the new name wins",
+            (
+                "torchrun and safelaunch export TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+                source("torch/distributed/elastic/agent/server/local_elastic_agent.py, _start_workers"),
+            ),
+            f"write TORCH_{setting.name}={setting.value or '1'}, or unset it",
+        )
+    since = _VERSION.match(variable.deprecated)
+    if not variable.deprecated or (since and versions.older(variable.owner, installed, since[0])):
+        return None
+    if setting.name == _OLD_RECORDER and (
+        env.has("TORCH_FR_BUFFER_SIZE") or versions.older("torch", installed, "2.11")
+    ):
+        return None  # what dumps the recorder asks for this name, and has no other default before torch 2.11
+    text = literal(setting)
+    if setting.name in _OLD_VALUES and (text is None or text.upper() not in _OLD_VALUES[setting.name]):
+        return None
+    if setting.name in _ON_AWS_ONLY and not env.on_aws:
+        return None
+    use = f"use {variable.renamed_to}" if variable.renamed_to else _advice(variable)
+    return Fault("note", f"is deprecated{_since(variable)}", (source(variable.source),), use)
+
+
+def _since(variable: Variable) -> str:
+    version = _VERSION.match(variable.deprecated)
+    if not version:
+        return f": {variable.deprecated}"
+    name = "" if version[0][0].isalpha() else f"{versions.label(variable.owner)} "
+    return f" since {name}{version[0]}"
+
+
+def _advice(variable: Variable) -> str:
+    _, _, advice = variable.deprecated.partition(": ") if _VERSION.match(variable.deprecated) else ("", "", "")
+    return advice or f"unset {variable.name}"

@@ -1,0 +1,65 @@
+"""Settings that contradict one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from safelaunch.model import Finding
+from safelaunch.settings.lint.judge import contradictions
+from safelaunch.settings.lint.judge.in_force import InForce
+from safelaunch.settings.lint.judge.wording import shown, source
+from safelaunch.settings.lint.scene import Scene, Setting
+
+
+def conflicting_variables(scene: Scene) -> Iterator[Finding]:
+    """Variables that are set together contradict one another, or one of them makes the other useless.
+
+    Each value is fine by itself, so that no program complains: NCCL_IB_DISABLE=1 silently makes every other NCCL_IB_
+    variable a dead letter, and blocking wait switches off the watchdog that error handling needs.
+
+    How it is concluded: among the settings in force, a known combination holds. Some depend on the installed version,
+    and are told only where it is known. Each message has its source. A file of NCCL (nccl.conf) counts as well: the
+    environment wins over it.
+
+    What to do: the message says which of them to change.
+    """
+    env = InForce(scene)
+    for pair, names in contradictions.holding(env):
+        *most, last = (env.settings[name] for name in names)
+        others = tuple(
+            f"{setting.name} is set at {setting.origin.where}" for setting in most if _elsewhere(setting, last)
+        )
+        joined = " with ".join(shown(setting) for setting in (*most, last))
+        yield Finding(
+            code="SL215",
+            severity=pair.severity,
+            summary=f"{joined}: {pair.says}",
+            because=pair.why + others,
+            remedy=pair.remedy,
+            where=last.origin.where,
+        )
+    yield from _beside_nccl_conf(scene)
+
+
+def _elsewhere(setting: Setting, last: Setting) -> bool:
+    return bool(setting.origin.where) and setting.origin.where != last.origin.where
+
+
+def _beside_nccl_conf(scene: Scene) -> Iterator[Finding]:
+    """Variables of nccl.conf that the environment sets as well, to another value."""
+    in_force = scene.last()
+    for setting in scene:
+        winner = in_force[setting.name]
+        if not setting.of_nccl_conf or winner.of_nccl_conf or winner.value in (None, setting.value):
+            continue
+        yield Finding(
+            code="SL215",
+            severity="note",
+            summary=f"{shown(winner)} wins over {shown(setting)} of {setting.origin.where}",
+            because=(
+                "NCCL takes from its file what the environment does not set; its other lines do count",
+                source("NVIDIA/nccl src/os/linux.cc: setenv(name, value, 0)"),
+            ),
+            remedy=f"take {setting.name} out of one of them",
+            where=winner.origin.where,
+        )

@@ -1,0 +1,188 @@
+"""`safelaunch attach` beside jobs that torchrun started: who is named, and that the job does not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import FAULTS, SAFELAUNCH, TORCHRUN, environment
+
+from safelaunch import procfs
+
+SCRIPT = FAULTS / "attached.py"
+LINES = SCRIPT.read_text().splitlines()
+
+
+class Job:
+    """A job of torchrun that is ready: its launcher, and the pid of each rank."""
+
+    def __init__(self, folder: Path, mode: str, size: int) -> None:
+        self.gate = folder / "gate"
+        command = [*TORCHRUN, "--standalone", f"--nproc-per-node={size}", str(SCRIPT), mode, str(self.gate)]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment(OMP_NUM_THREADS="1"), stdout=subprocess.PIPE, text=True
+        )
+        self.ranks: dict[int, int] = {}
+        self.size = size
+
+    def wait_until_ready(self) -> None:
+        assert self.process.stdout is not None
+        ready = 0
+        while ready < self.size:
+            line = self.process.stdout.readline()
+            assert line, "torchrun has ended"
+            ready += line.count("ready")  # ranks share the stream
+        for child in procfs.descendants(self.process.pid, procfs.scan()):
+            for rank in range(self.size):
+                if child.ppid == self.process.pid and procfs.in_environ(child.pid, f"RANK={rank}".encode()):
+                    self.ranks[rank] = child.pid
+
+    def release(self) -> tuple[int, int]:
+        """Let the job end; its exit code, and how many ranks came to their end in good order."""
+        self.gate.touch()
+        output, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, output.count("done")
+
+    def end(self) -> None:
+        below = procfs.descendants(self.process.pid, procfs.scan())
+        self.process.kill()
+        procfs.end(below, signal.SIGKILL)
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    jobs: list[Job] = []
+
+    def begin(mode: str, size: int = 3) -> Job:
+        jobs.append(Job(tmp_path, mode, size))
+        jobs[-1].wait_until_ready()
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        job.end()
+
+
+def attach(folder: Path, *arguments: object, code: int = 0) -> str:
+    done = subprocess.run(
+        [*SAFELAUNCH, "attach", *map(str, arguments)],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def settled(folder: Path, pid: int, code: str) -> Any:
+    """What `attach` says once the ranks have come to where they stay: a rank says that it is ready before that."""
+    for number in range(10):
+        told = json.loads(attach(folder, pid, "--json", "--wait", "1", "--output", f"b{number}"))
+        if told["verdict"]["code"] == code:
+            return told
+    raise AssertionError(told["verdict"])
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(LINES, 1) if text in line)
+
+
+@pytest.mark.timeout(120)
+def test_the_rank_that_sleeps_is_named_and_the_job_goes_on(start: Callable[..., Job], tmp_path: Path) -> None:
+    job = start("sleeps")
+
+    told = settled(tmp_path, job.process.pid, "SL301")
+    verdict = told["verdict"]
+    assert verdict["culprit_ranks"] == [1]
+    assert verdict["pid"] == job.ranks[1]
+    assert verdict["location"]["line"] == line_of("time.sleep(0.2)")
+    assert verdict["waiting"] == [0, 2]
+
+    by_rank = json.loads(attach(tmp_path, job.ranks[2], "--json", "--wait", "1", "--output", "by-rank"))
+    assert by_rank["verdict"]["culprit_ranks"] == [1]
+
+    offline = subprocess.run(
+        [*SAFELAUNCH, "diagnose", "--json", told["bundle"]],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(offline.stdout)["conclusions"][0]["verdict"] == verdict
+
+    listed = attach(tmp_path, job.process.pid, "--list")
+    assert [f"pid {pid} " in listed for pid in job.ranks.values()] == [True] * 3
+    assert job.release() == (0, 3)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mode", ["healthy", "uneven"])
+def test_a_job_that_makes_progress_blames_nobody(start: Callable[..., Job], tmp_path: Path, mode: str) -> None:
+    job = start(mode)
+
+    for number in range(3):
+        told = json.loads(attach(tmp_path, job.process.pid, "--json", "--wait", "1", "--output", f"b{number}"))
+        assert (told["verdict"]["code"], told["verdict"]["culprit_ranks"]) == ("SL502", [])
+    assert job.release() == (0, 3)
+
+
+@pytest.mark.timeout(120)
+def test_a_rank_at_work_is_not_named(start: Callable[..., Job], tmp_path: Path) -> None:
+    job = start("spins")
+
+    told = settled(tmp_path, job.process.pid, "SL399")
+    assert told["verdict"]["culprit_ranks"] == []
+    assert "rank 1 has not come, and it is at work" in told["verdict"]["summary"]
+    assert job.release() == (0, 3)
+
+
+@pytest.mark.timeout(120)
+def test_a_stopped_rank_is_named(start: Callable[..., Job], tmp_path: Path) -> None:
+    job = start("sleeps")
+    os.kill(job.ranks[1], signal.SIGSTOP)
+
+    told = settled(tmp_path, job.process.pid, "SL304")
+    assert told["verdict"]["culprit_ranks"] == [1]
+    os.kill(job.ranks[1], signal.SIGCONT)
+    assert job.release() == (0, 3)
+
+
+@pytest.mark.timeout(120)
+def test_the_line_of_a_stuck_loader_worker_is_named(start: Callable[..., Job], tmp_path: Path) -> None:
+    job = start("loader")
+
+    verdict = settled(tmp_path, job.process.pid, "SL307")["verdict"]
+    assert verdict["culprit_ranks"] == [1]
+    assert verdict["location"]["line"] == line_of("time.sleep(0.2)")
+    assert "its loader worker pid" in " ".join(verdict["because"])
+    assert job.release() == (0, 3)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("mode", "code"), [("together", "SL310"), ("apart", "SL399")])
+def test_where_all_wait_nobody_is_named(start: Callable[..., Job], tmp_path: Path, mode: str, code: str) -> None:
+    verdict = settled(tmp_path, start(mode).process.pid, code)["verdict"]
+
+    assert verdict["culprit_ranks"] == []
+    assert str(line_of("dist.recv(x, src=(" if mode == "together" else "dist.recv(x, src=0)")) in str(
+        verdict["because"]
+    )
+
+
+def test_misuse_is_told_in_one_message(tmp_path: Path) -> None:
+    assert "error[SL006]: there is no process 4194300" in attach(tmp_path, 4194300, code=2)
+    assert "is no rank of a distributed job" in attach(tmp_path, os.getpid(), code=2)
+    assert "error[SL001]" in attach(tmp_path, "train.py", code=2)
+    assert "--wait" in attach(tmp_path, 1, "--wait", "x", code=2)
+    assert "exists already" in attach(tmp_path, 1, "--output", tmp_path, code=2)
+    assert "no rank of a Slurm job 4711" in attach(tmp_path, "4711", "--job", code=2)

@@ -1,0 +1,320 @@
+"""`safelaunch diagnose`: what it takes, what it prints, and with which exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from fr_dumps import Recorder, world, write_all
+from harness import REPOSITORY
+
+from safelaunch import files
+from safelaunch.cli.main import main
+from safelaunch.codec import from_json, to_json
+from safelaunch.diagnosis import diagnose
+from safelaunch.evidence.case import stack_text
+from safelaunch.model import Case, Exit, Incident, PyError, RankFacts, Verdict
+from safelaunch.report import bundle
+
+CASES = sorted(path.parent for path in (REPOSITORY / "tests" / "cases").glob("*/case.json"))
+
+
+def load(folder: Path) -> Case:
+    return from_json(Case, json.loads((folder / "case.json").read_text()))
+
+
+def write(folder: Path, case: Case, verdict: Verdict | None = None) -> Verdict:
+    """An incident's folder as a live run writes it."""
+    verdict = verdict or dataclasses.replace(diagnose(case), detected_after_s=0.2, concluded_after_s=0.3)
+    bundle.write(str(folder), case, verdict, (), stack_text)
+    return verdict
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main(["diagnose", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def packed(folder: Path, path: Path) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, folder.name)
+    return path
+
+
+# ------------------------------------------------------------------------------------------------- bundles
+
+
+@pytest.mark.parametrize("source", CASES, ids=lambda path: path.name)
+def test_a_bundle_says_what_the_run_said(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "incident-0", load(source))
+    code, out, _ = run(capsys, tmp_path / "incident-0")
+
+    assert code == 0
+    assert out == (tmp_path / "incident-0" / "verdict.txt").read_text()
+
+
+def test_a_run_directory_an_incident_its_case_and_a_tar_file_are_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdict = write(tmp_path / "run" / "incident-0", load(REPOSITORY / "tests/cases/hang-sleep"))
+    folder = tmp_path / "run" / "incident-0"
+    tar = packed(folder, tmp_path / "bundle.tar.gz")
+    for path in (tmp_path / "run", folder, folder / "evidence", folder / "evidence" / "case.json", tar):
+        _, out, _ = run(capsys, "--json", path)
+        (one,) = json.loads(out)["conclusions"]
+        assert from_json(Verdict, one["verdict"]) == verdict, path
+
+
+def test_another_verdict_than_the_run_came_to_is_told_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    write(tmp_path / "i", case, dataclasses.replace(diagnose(case), code="SL399", summary="no idea", culprit_ranks=()))
+    _, out, _ = run(capsys, tmp_path / "i")
+
+    assert "the run itself concluded SL399: no idea" in out
+    assert diagnose(case).summary in out
+
+
+def test_progress_that_returned_is_not_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    said = dataclasses.replace(diagnose(case), code="SL501", slug="slow", kind="slow", summary="progress returned")
+    write(tmp_path / "i", case, said)
+    _, out, _ = run(capsys, tmp_path / "i")
+
+    assert "before progress returned it was told: " + diagnose(case).code in out
+    assert "error[SL501]" in out
+
+
+def test_what_was_told_before_stands_where_the_last_look_says_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = load(REPOSITORY / "tests/cases/hang-nobody-waits")
+    assert diagnose(case).code == "SL399"
+    notice = diagnose(load(REPOSITORY / "tests/cases/hang-sleep"))
+    write(tmp_path / "i", case, notice)
+    files.write_json(str(tmp_path / "i" / "notice.json"), notice)
+    _, out, _ = run(capsys, tmp_path / "i")
+
+    assert out == (tmp_path / "i" / "verdict.txt").read_text()
+
+
+def test_a_run_without_incidents_has_nothing_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files.write_json(str(tmp_path / "run.json"), {"run_id": "x"})
+    files.write_json(str(tmp_path / "result.json"), {"exit_code": 0, "verdicts": []})
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "ended with exit code 0 and holds no incident: nothing to tell" in out
+
+
+# -------------------------------------------------------------------------------------------- several nodes
+
+
+def node(folder: Path, host: str, ranks: tuple[RankFacts, ...], *, boot: float, run_id: str = "7") -> None:
+    """One node of two; its clock began at `boot` of the wall clock."""
+    first = min((r.error.t if r.error else r.exit.t if r.exit else 0.0) for r in ranks)
+    case = Case(Incident("exit", 0, tuple(r.rank for r in ranks), first), host, 4, ranks)
+    write(folder / "incident-0", case)
+    files.write_json(str(folder / "run.json"), {"run_id": run_id})
+    (folder / "agent.jsonl").write_text(json.dumps({"event": "x", "time": boot + 10.0, "t": 10.0}) + "\n")
+
+
+def failed(rank: int, t: float, type_: str, message: str) -> RankFacts:
+    return RankFacts(rank, rank % 2, 100 + rank, Exit(1, t + 1), PyError(type_, message, "", t))
+
+
+LOST = "[.../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:5025"
+
+
+def test_nodes_of_one_run_give_one_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # By its own clock, which began later, node-b's root failure comes first by far.
+    lost = (failed(0, 5000.2, "RuntimeError", LOST), failed(1, 5000.3, "RuntimeError", LOST))
+    node(tmp_path / "a", "node-a", lost, boot=1_000_000.0)
+    root = (failed(2, 40.0, "ValueError", "loss is nan"), failed(3, 40.3, "RuntimeError", LOST))
+    node(tmp_path / "b", "node-b", root, boot=1_004_960.0)
+    _, out, _ = run(capsys, "--json", tmp_path)
+
+    (one,) = json.loads(out)["conclusions"]
+    assert (one["verdict"]["code"], one["verdict"]["culprit_ranks"]) == ("SL401", [2])
+    assert one["verdict"]["host"] == "node-b"
+    assert one["verdict"]["secondary"] == [0, 1, 3]
+    _, out, _ = run(capsys, tmp_path / "a", tmp_path / "b")
+    assert "one verdict over 2 nodes" in out
+
+
+def test_nodes_whose_clocks_do_not_compare_stand_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node(tmp_path / "a", "node-a", (failed(0, 9.0, "RuntimeError", LOST), failed(1, 9.1, "OSError", "x")), boot=1.0)
+    node(tmp_path / "b", "node-b", (failed(2, 40.0, "ValueError", "nan"), failed(3, 41.0, "KeyError", "k")), boot=1.0)
+    (tmp_path / "b" / "agent.jsonl").unlink()
+    _, out, _ = run(capsys, tmp_path)
+
+    assert "clocks of these nodes cannot be compared" in out
+    assert out.count("error[") == 2
+
+
+def test_runs_that_only_lie_side_by_side_are_not_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node(tmp_path / "a", "node-a", (failed(0, 9.0, "OSError", "x"), failed(1, 9.1, "RuntimeError", LOST)), boot=0.0)
+    root = (failed(2, 9.0, "ValueError", "nan"), failed(3, 9.1, "RuntimeError", LOST))
+    node(tmp_path / "b", "node-b", root, boot=90_000.0, run_id="8")
+    _, out, _ = run(capsys, "--json", tmp_path)
+
+    assert [one["verdict"]["culprit_ranks"] for one in json.loads(out)["conclusions"]] == [[0], [2]]
+
+
+# ------------------------------------------------------------------------------------------- what is damaged
+
+
+def member(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    archive.addfile(info, io.BytesIO(data))
+
+
+def test_a_tar_file_writes_nothing_and_follows_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    path = tmp_path / "in" / "bundle.tar.gz"
+    path.parent.mkdir()
+    with tarfile.open(path, "w:gz") as archive:
+        member(archive, "../../escaped", b"x")
+        link = tarfile.TarInfo("incident-0/verdict.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+        member(archive, "../incident-0/evidence/case.json", json.dumps(to_json(case)).encode())
+    code, out, _ = run(capsys, path)
+
+    assert code == 0
+    assert diagnose(case).summary in out
+    assert [entry.name for entry in tmp_path.rglob("*")] == ["in", "bundle.tar.gz"]
+
+
+def test_a_tar_file_that_unpacks_without_end_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safelaunch.evidence.offline.bundle.MAX_UNPACKED", 1 << 20)
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        member(archive, "zeros", bytes(4 << 20))
+        member(archive, "evidence/case.json", b"{}")
+    code, _, err = run(capsys, tmp_path / "b.tar.gz")
+
+    assert code == 2
+    assert "unpacks to more than" in err
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, 2000])
+def test_a_case_that_is_cut_off_is_one_clear_error(
+    cut: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "i", load(REPOSITORY / "tests/cases/hang-sleep"))
+    path = tmp_path / "i" / "evidence" / "case.json"
+    path.write_bytes(path.read_bytes()[:cut])
+    code, out, err = run(capsys, tmp_path / "i")
+
+    assert (code, out) == (2, "")
+    assert "error[SL005]" in err
+    assert "case.json" in err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("world_size", 10**12), ("world_size", "many"), ("ranks", [7]), ("incident", None), ("now", "x")]
+)
+def test_a_case_that_makes_no_sense_is_one_clear_error(
+    key: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "i", load(REPOSITORY / "tests/cases/hang-sleep"))
+    path = tmp_path / "i" / "evidence" / "case.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    code, out, err = run(capsys, tmp_path / "i")
+
+    assert (code, out) == (2, "")
+    assert "error[SL005]" in err
+
+
+def test_a_damaged_incident_beside_a_good_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    write(tmp_path / "incident-0", case)
+    (tmp_path / "incident-1" / "evidence").mkdir(parents=True)
+    (tmp_path / "incident-1" / "evidence" / "case.json").write_bytes(b'{"incident": {"kind": "han\xff')
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "left out, because it cannot be read" in out
+    assert "incident-1" in out
+    assert diagnose(case).summary in out
+
+
+# ------------------------------------------------------------------------------------- dumps and command line
+
+
+def test_dumps_are_read_and_what_is_missing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    everybody = [Recorder(rank, world(4)).calls(3) for rank in range(4)]
+    for recorder in everybody[:2]:
+        recorder.call(state="scheduled")
+    write_all(tmp_path, [everybody[0], everybody[1], everybody[3]])
+    (tmp_path / "nccl_trace_rank_1").write_bytes(b"\x80\x02}q\x00version")
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "note: read 2 Flight Recorder dumps of 4 ranks (nccl, version 2.10)" in out
+    assert "nccl_trace_rank_1: it is damaged or cut off" in out
+    assert "note: rank 2 left no dump" in out
+    assert "rank 3 never entered all_reduce #4; a peer waits for it" in out
+    assert "confidence: low" in out
+
+
+def test_dumps_of_which_none_can_be_read_are_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(3):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(b"")
+    code, out, err = run(capsys, tmp_path)
+
+    assert (code, out) == (2, "")
+    assert "none of 3 Flight Recorder dumps can be read" in err
+    assert "it is empty" in err
+
+
+def test_no_torch_is_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    write_all(tmp_path, [Recorder(rank, world(2)).call(state="scheduled") for rank in range(2)])
+
+    assert run(capsys, tmp_path)[0] == 0
+
+
+def test_a_folder_with_nothing_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, tmp_path)
+
+    assert (code, out) == (2, "")
+    assert err.startswith("error[SL005]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (("/no/such/thing",), "SL005", "/no/such/thing"),
+        ((), "SL001", "nothing to diagnose"),
+        (("--colour", "x"), "SL001", "--colour"),
+        (("--color", "blue", "x"), "SL001", "blue"),
+    ],
+)
+def test_misuse(arguments: tuple[str, ...], code: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ended, out, err = run(capsys, *arguments)
+
+    assert (ended, out) == (2, "")
+    assert err.startswith(f"error[{code}]")
+    assert word in err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+
+    assert code == 0
+    assert all(word in out for word in ("--json", "--color", "Flight Recorder", "exit codes"))

@@ -1,0 +1,203 @@
+"""`safelaunch diagnose --html`, `--open` and `--bundle`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tarfile
+import webbrowser
+from pathlib import Path
+
+import pytest
+from harness import REPOSITORY
+
+from safelaunch import files
+from safelaunch.cli.main import main
+from safelaunch.cli.report import Reports
+from safelaunch.codec import from_json
+from safelaunch.diagnosis import diagnose
+from safelaunch.evidence.case import stack_text
+from safelaunch.model import Case, Evidence, Verdict
+from safelaunch.report import bundle
+
+CASES = sorted(path.parent for path in (REPOSITORY / "tests" / "cases").glob("*/case.json"))
+SECRET = "hunter2hunter2"
+
+
+def load(name: str) -> Case:
+    return from_json(Case, json.loads((REPOSITORY / "tests" / "cases" / name / "case.json").read_text()))
+
+
+def a_run(folder: Path, *cases: Case) -> list[Verdict]:
+    """A run directory as a live run writes it, with a secret wherever one can be."""
+    argv = ["--nproc-per-node", "4", "train.py", "--api-key", SECRET]
+    files.write_json(str(folder / "run.json"), {"run_id": "r1", "argv": argv, "settings": {"env": {
+        "DB_PASSWORD": {"value": SECRET, "origin": "x"}}}})  # fmt: skip
+    files.write_text(str(folder / "env.txt"), f"A=1  # shell\nURL=http://ada:{SECRET}@proxy  # shell\n")
+    files.write_json(str(folder / "result.json"), {"exit_code": 1, "findings": []})
+    files.write_text(str(folder / "agent.log"), f"Authorization: Bearer {SECRET}\n")
+    files.write_text(
+        str(folder / "agent.jsonl"), json.dumps({"raw": json.dumps({"message": f"password={SECRET}"})}) + "\n"
+    )
+    files.write_text(str(folder / "attempt_0" / "rank_000" / "stderr.log"), f"HF_TOKEN={SECRET}\n")
+    (folder / "fr_rank_0").write_bytes(b"\x80\x04")
+    verdicts = []
+    for number, case in enumerate(cases):
+        verdict = dataclasses.replace(diagnose(case), detected_after_s=0.2, concluded_after_s=0.3)
+        evidence = [Evidence("error", 0, {"message": f"token={SECRET}"})]
+        bundle.write(str(folder / f"incident-{number}"), case, verdict, evidence, stack_text)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main(["diagnose", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("source", CASES, ids=lambda path: path.name)
+def test_a_bundle_gives_the_verdict_of_the_run(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (verdict,) = a_run(tmp_path / "run", load(source.name))
+    target = tmp_path / "sent.tar.gz"
+    assert run(capsys, tmp_path / "run", "--bundle", target)[0] == 0
+    _, out, _ = run(capsys, "--json", target)
+    (one,) = json.loads(out)["conclusions"]
+    assert from_json(Verdict, one["verdict"]) == verdict
+    assert one["notes"] == []
+
+
+def test_no_secret_is_packed_and_all_that_matters_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    target = tmp_path / "sent.tar.gz"
+    _, out, err = run(capsys, "--json", tmp_path / "run", "--bundle", target)
+    assert "case" not in json.loads(out)["conclusions"][0]
+    assert f"wrote {target}" in err
+    assert "1 left out (fr_rank_0)" in err
+    with tarfile.open(target) as archive:
+        packed = {member.name: archive.extractfile(member).read() for member in archive}
+        assert {(member.uid, member.uname) for member in archive} == {(0, "")}
+    assert {"run/run.json", "run/env.txt", "run/result.json", "run/agent.log", "run/incident-0/verdict.txt",
+            "run/incident-0/report.html", "run/incident-0/evidence/case.json",
+            "run/attempt_0/rank_000/stderr.log"} <= set(packed)  # fmt: skip
+    assert [name for name, data in packed.items() if SECRET.encode() in data] == []
+    assert b"&lt;redacted&gt;" in packed["run/incident-0/report.html"]
+
+
+def test_one_incident_is_packed_with_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"), load("exception-in-one-rank"))
+    for path in (tmp_path / "run" / "incident-1", tmp_path / "run" / "incident-1" / "evidence" / "case.json"):
+        run(capsys, path, "--bundle", tmp_path / "one.tgz")
+        with tarfile.open(tmp_path / "one.tgz") as archive:
+            names = archive.getnames()
+        assert "run/run.json" in names
+        assert "run/incident-1/verdict.json" in names
+        assert not [name for name in names if "incident-0" in name]
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("{run}", "--bundle", "{tmp}/x.zip"), "a bundle is a .tar.gz file"),
+    (("{run}", "{run}", "--bundle", "{tmp}/x.tar.gz"), "one run or incident at a time"),
+    (("{tmp}/b.tar.gz", "--bundle", "{tmp}/x.tar.gz"), "is a bundle already"),
+    (("{tmp}/a.log", "--bundle", "{tmp}/x.tar.gz"), "nothing to pack"),
+    (("{run}", "--bundle", "/proc/nowhere/x.tar.gz"), "cannot be written"),
+    (("{run}", "--html", "/proc/nowhere/x.html"), "cannot be written"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_said_in_one_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    (tmp_path / "b.tar.gz").write_bytes(b"")
+    (tmp_path / "a.log").write_text("hello\n")
+    code, _, err = run(capsys, *(argument.format(run=tmp_path / "run", tmp=tmp_path) for argument in arguments))
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_what_lies_beside_runs_is_not_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "runs" / "r1" / "node-a", load("hang-sleep"))
+    a_run(tmp_path / "runs" / "r1" / "node-b", load("exception-in-one-rank"))
+    for place in (tmp_path, tmp_path / "runs" / "r1"):
+        (place / "notes.txt").write_text("mine")
+        (place / "run.json").write_text('{"epochs": 3}')
+    assert run(capsys, tmp_path / "runs" / "r1", "--bundle", tmp_path / "b.tar.gz")[0] == 0
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        names = archive.getnames()
+    assert {"r1/node-a/incident-0/evidence/case.json", "r1/node-b/incident-0/evidence/case.json"} <= set(names)
+    assert not [name for name in names if not name.startswith(("r1/node-a/", "r1/node-b/"))]
+
+    files.write_json(str(tmp_path / "runs" / "r2" / "run.json"), {"run_id": "r2"})
+    code, _, err = run(capsys, tmp_path / "runs", "--bundle", tmp_path / "c.tar.gz")
+    assert (code, "holds several runs: r1, r2" in err) == (2, True)
+    assert not list(tmp_path.glob("c.tar.gz*"))
+
+
+def test_a_notice_without_a_verdict_has_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    for suffix in ("json", "txt"):
+        (tmp_path / "run" / "incident-0" / f"verdict.{suffix}").rename(
+            tmp_path / "run" / "incident-0" / f"notice.{suffix}"
+        )
+    run(capsys, tmp_path / "run", "--bundle", tmp_path / "b.tar.gz")
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        assert "run/incident-0/report.html" in archive.getnames()
+
+
+def test_html_of_a_folder_and_of_a_bundle_tell_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    run(capsys, tmp_path / "run", "--bundle", tmp_path / "b.tar.gz")
+    for path in (tmp_path / "run", tmp_path / "b.tar.gz"):
+        run(capsys, path, "--html", tmp_path / "page.html")
+        content = (tmp_path / "page.html").read_text()
+        assert "rank 2 is here (culprit)" in content
+        assert "A=1  # shell" in content
+        assert SECRET not in content
+
+
+def test_html_of_logs_has_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(
+        '[rank1]: Traceback (most recent call last):\n[rank1]:   File "train.py", line 3, in <module>\n'
+        "[rank1]:     raise ValueError('<b>')\n[rank1]: ValueError: <b>\n"
+    )
+    run(capsys, tmp_path / "a.log", "--html", tmp_path / "page.html")
+    content = (tmp_path / "page.html").read_text()
+    assert "ValueError: &lt;b&gt;" in content
+    assert "<b>" not in content
+
+
+def test_open_shows_the_page_or_says_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: bool(opened.append(url)) or True)
+    _, _, err = run(capsys, tmp_path / "run", "--open")
+    path = Path(opened[0].removeprefix("file://"))
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    assert f"wrote {path}" in err
+    monkeypatch.setattr(webbrowser, "open", lambda _: False)
+    _, _, err = run(capsys, tmp_path / "run", "--open", "--html", tmp_path / "page.html")
+    assert f"no browser can be opened here; the report is {tmp_path / 'page.html'}" in err
+
+
+def test_a_report_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    reports = Reports(str(tmp_path), lambda: (), said.append)
+    case = load("hang-sleep")
+    (tmp_path / "file").write_text("")
+    reports.later(str(tmp_path / "file"), case, diagnose(case))
+    reports.write()
+    assert len(said) == 1
+    assert said[0].startswith("warning[SL902]: report.html cannot be written to")
+    monkeypatch.setattr("safelaunch.report.page.build", lambda *_: 1 / 0)
+    reports.later(str(tmp_path / "incident-0"), case, diagnose(case))
+    reports.write()
+    assert "ZeroDivisionError" in said[1]
+    reports.write()
+    assert len(said) == 2

@@ -1,0 +1,55 @@
+"""The graph is built once for a case, and its cost grows with the ranks, not with the pairs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
+
+from safelaunch.diagnosis import diagnose, graph
+from safelaunch.model import Case
+
+
+def of(size: int) -> Case:
+    """One rank sleeps, all others wait for it in the world."""
+    return hang(*(elsewhere(n, ASLEEP) if n == 1 else waiting(n, call(size=size)) for n in range(size)))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    calls = [0]
+    real: Callable[..., object] = getattr(graph, name)
+
+    def counting(*arguments: object) -> object:
+        calls[0] += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(graph, name, counting)
+    return calls
+
+
+def test_rules_share_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = counted(monkeypatch, "_build")
+    assert diagnose(of(4)).culprit_ranks == (1,)
+    assert built == [1]
+    diagnose(of(4))
+    assert built == [2]  # an equal case, and yet another one
+
+
+@pytest.mark.parametrize("name", ["arrival", "known", "differs", "word"])
+def test_twice_the_ranks_are_twice_the_work(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    calls = counted(monkeypatch, name)
+    work = []
+    for size in (40, 80):
+        calls[0] = 0
+        assert diagnose(of(size)).culprit_ranks == (1,)
+        work.append(calls[0])
+
+    assert work[1] <= 2 * work[0] + 2
+
+
+def test_chains_of_any_length_are_followed() -> None:
+    everybody = [waiting(n, call("recv", 3, peer=n + 1, size=3000)) for n in range(2999)]
+    verdict = diagnose(hang(*everybody, elsewhere(2999, ASLEEP)))
+
+    assert verdict.culprit_ranks == (2999,)
