@@ -137,6 +137,7 @@ def test_a_job_that_makes_progress_blames_nobody(start: Callable[..., Job], tmp_
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long
 def test_a_rank_at_work_is_not_named(start: Callable[..., Job], tmp_path: Path) -> None:
     job = start("spins")
 
@@ -158,6 +159,7 @@ def test_a_stopped_rank_is_named(start: Callable[..., Job], tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long
 def test_the_line_of_a_stuck_loader_worker_is_named(start: Callable[..., Job], tmp_path: Path) -> None:
     job = start("loader")
 
@@ -170,6 +172,7 @@ def test_the_line_of_a_stuck_loader_worker_is_named(start: Callable[..., Job], t
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("mode", "code"), [("together", "SL310"), ("apart", "SL399")])
+@pytest.mark.long
 def test_where_all_wait_nobody_is_named(start: Callable[..., Job], tmp_path: Path, mode: str, code: str) -> None:
     verdict = settled(tmp_path, start(mode).process.pid, code)["verdict"]
 

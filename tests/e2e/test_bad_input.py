@@ -47,6 +47,7 @@ def test_a_number_of_processes_that_is_none(number: str, tmp_path: Path) -> None
     refused(launch(f"--nproc-per-node={number}", HELLO, cwd=tmp_path), "SL001", 2, "--nproc-per-node", number)
 
 
+@pytest.mark.long
 def test_a_device_that_torch_does_not_know(tmp_path: Path) -> None:
     refused(launch("--nproc-per-node=many", HELLO, cwd=tmp_path), "SL001", 2, "nproc_per_node value: many")
 

@@ -62,6 +62,7 @@ def test_a_profile_says_for_how_long_a_pass_counts(tmp_path: Path) -> None:
     assert IN_FULL + "the last full pass is too old)" in once(tmp_path, "--profile", profile).err
 
 
+@pytest.mark.long
 def test_without_a_home_it_is_checked_in_full_and_runs(tmp_path: Path) -> None:
     ended = once(tmp_path, HOME=None, XDG_CACHE_HOME=None)
     assert ended.code == 0

@@ -41,7 +41,14 @@ RANKS_FAULTS = (
 )
 
 
-@pytest.mark.parametrize("fault", RANKS_FAULTS, ids=lambda fault: fault.kind)
+# Each of these is another shape of one that stays in CI.
+LONG = {"early_import", "leave", "sysexit", "big_tensor", "relay"}
+FAULTS_BY_LENGTH = [
+    pytest.param(fault, id=fault.kind, marks=[pytest.mark.long] * (fault.kind in LONG)) for fault in RANKS_FAULTS
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS_BY_LENGTH)
 def test_the_culprit_and_nobody_else_is_named(fault: Fault, tmp_path: Path) -> None:
     ended = launch("--nproc-per-node", 4, VICTIM, fault.kind, 1, cwd=tmp_path)
 
@@ -68,7 +75,7 @@ def test_the_culprit_and_nobody_else_is_named(fault: Fault, tmp_path: Path) -> N
     assert survivors(ended.run_dir, within_s=5) == []
 
 
-@pytest.mark.parametrize("culprit", [0, 3])
+@pytest.mark.parametrize("culprit", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_any_rank_can_be_the_culprit(culprit: int, tmp_path: Path) -> None:
     ended = launch("--nproc-per-node", 4, VICTIM, "exception", culprit, cwd=tmp_path)
 

@@ -89,6 +89,7 @@ def test_the_banner_of_debug_and_the_mapping_of_a_cpu_job(tmp_path: Path) -> Non
     assert all(rank["gpu_index"] is None and rank["cpus"] for rank in attempt["ranks"])
 
 
+@pytest.mark.long
 def test_without_debug_there_is_a_mapping_and_no_banner(tmp_path: Path) -> None:
     script = written(tmp_path, "import sys\nsys.exit('RESTART' not in __import__('os').environ and 1)\n")
     ended = launch("--preflight", "off", "--max-restarts", 1, "--run-dir", "runs", script, cwd=tmp_path)
@@ -100,6 +101,7 @@ def test_without_debug_there_is_a_mapping_and_no_banner(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("option", "shown"), [("-v", True), ("-q", False)])
+@pytest.mark.long
 def test_who_wants_the_banner(tmp_path: Path, option: str, shown: bool) -> None:
     profile = ("--profile", "debug") if option == "-q" else ()
     script = written(tmp_path, "pass")
@@ -183,6 +185,7 @@ def test_ranks_on_one_gpu_are_told_by_name(tmp_path: Path) -> None:
     assert not told(ended, "SL232")
 
 
+@pytest.mark.long
 def test_set_device_that_disagrees_with_local_rank_is_told_by_name(tmp_path: Path) -> None:
     ended = run(tmp_path, "import torch.cuda\ntorch.cuda.set_device(1 - LOCAL_RANK)\n")
 

@@ -44,7 +44,9 @@ def test_wheel_and_sdist_hold_the_profiles_and_the_licence(built: Path) -> None:
         assert any(name.endswith("/profiles/debug.toml") for name in archive.getnames())
 
 
-@pytest.mark.parametrize("form", ["wheel", "sdist", "editable"])
+@pytest.mark.parametrize(
+    "form", ["wheel", *(pytest.param(form, marks=pytest.mark.long) for form in ("sdist", "editable"))]
+)
 def test_a_new_environment_finds_the_profiles(form: str, built: Path, tmp_path: Path) -> None:
     what = {
         "wheel": [next(built.glob("*.whl"))],

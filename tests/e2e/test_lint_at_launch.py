@@ -57,6 +57,7 @@ def test_what_the_script_sets_is_looked_at_as_well(folder: Path) -> None:
     assert line.endswith("(sets.py:3)")
 
 
+@pytest.mark.long
 def test_many_findings_do_not_bury_the_run(folder: Path) -> None:
     nonsense = {f"NCCL_NO_SUCH_{number}": "1" for number in range(12)}
     ended = run(folder, **nonsense)
@@ -108,6 +109,7 @@ def test_a_profile_may_come_through_a_pipe(folder: Path) -> None:
     assert b"warning[SL211]: NCCL_TIMEOUT=3600" in done.stdout
 
 
+@pytest.mark.long
 def test_a_timeout_that_torch_does_not_read_is_told(folder: Path) -> None:
     (folder / "sets.py").write_text("class c10d: pass\nc10d._DEFAULT_PG_TIMEOUT = 3600\n")
     (line,) = about_the_environment(run(folder, script="sets.py"))

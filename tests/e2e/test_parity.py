@@ -70,7 +70,7 @@ def test_run_path_runs_the_script_as_main(tmp_path: Path) -> None:
     assert "hello\n" in [rank["stdin"] for rank in ours]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.long)])
 def test_loader_workers_and_pickled_classes_of_the_script(method: str, tmp_path: Path) -> None:
     ended = launch("--nproc-per-node", 2, FAULTS / "loader.py", method, cwd=tmp_path)
 

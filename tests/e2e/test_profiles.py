@@ -87,6 +87,7 @@ def test_values_are_computed_from_the_launch(show: Path) -> None:
     assert f"WHERE={ended.run_dir}  # profile ./mine.toml:2\n" in (ended.run_dir / "env.txt").read_text()
 
 
+@pytest.mark.long
 def test_ranks_that_the_launch_counts_are_counted_for_the_profile(show: Path) -> None:
     (show / "mine.toml").write_text("[env]\nSHAPE = '{local_world_size}'\n")
 
@@ -109,6 +110,7 @@ def test_ranks_that_cannot_be_counted_start_nothing(show: Path) -> None:
     assert not (show / "runs").exists()
 
 
+@pytest.mark.long
 def test_the_torchrun_line_of_a_dry_run_starts_the_same(show: Path) -> None:
     (show / "mine.toml").write_text(
         "unset = ['GONE', 'TORCH_FR_BUFFER_SIZE']\n[env]\nSHAPE = '{local_world_size}'\nWHERE = '{run_dir}'\n"

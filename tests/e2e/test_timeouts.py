@@ -26,6 +26,7 @@ def told(ended: Ended, code: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("subject", "timeout"), [("default", 7.0), ("passed", 42.0), ("mesh", 7.0)])
+@pytest.mark.long
 def test_a_profile_sets_the_timeout_of_process_groups(subject: str, timeout: float, tmp_path: Path) -> None:
     ended = with_profile('[timeouts]\nprocess_group = "7s"\n', TIMEOUTS, subject, cwd=tmp_path)
 
@@ -59,6 +60,7 @@ def test_a_stuck_loader_worker_is_named_after_the_seconds_of_a_profile(tmp_path:
     assert not told(ended, "SL220")
 
 
+@pytest.mark.long
 def test_a_loader_without_workers_is_left_alone(tmp_path: Path) -> None:
     script = tmp_path / "plain.py"
     script.write_text("from torch.utils.data import DataLoader\nprint(*(int(x) for x in DataLoader(range(3))))\n")
@@ -104,6 +106,7 @@ def test_a_node_that_does_not_come_is_waited_for_as_long_as_the_profile_says(
     assert 4.0 <= took < 45.0  # without it 60 s and more
 
 
+@pytest.mark.long
 def test_a_flag_for_the_rendezvous_wins_over_the_profile(tmp_path: Path, free_port: int) -> None:
     ended = with_profile(
         '[timeouts]\nrendezvous = "20m"\n', "--nnodes", 2, "--master-addr", "127.0.0.1", "--master-port", free_port,
@@ -130,6 +133,7 @@ def test_a_loader_of_the_script_that_waits_longer_than_its_group_is_told_once(tm
     assert "slow_loader.py:" in found[0]["because"][0]
 
 
+@pytest.mark.long
 def test_a_limit_for_hangs_behind_the_groups_own_timeout_is_told_once(tmp_path: Path) -> None:
     ended = with_profile("[hang]\nabort_after = '50s'\n", "--nproc-per-node", 2, LOADER, 30, 40, cwd=tmp_path)
 
