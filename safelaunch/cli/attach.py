@@ -79,10 +79,11 @@ def run(argv: list[str]) -> int:
         try:
             os.makedirs(folder, mode=0o700)
             bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text)
-            report.write(os.path.join(folder, report.NAME), [report.subject(taken.case, verdict, folder)], None)
         except OSError as error:
             notes.append(f"the evidence cannot be written to {folder}: {error.strerror}")
             folder = ""
+    if verdict is not None and folder and (fault := report.beside(folder, taken.case, verdict, lambda: None)):
+        notes.append(fault)
     _tell(group, verdict, notes, folder, arguments.json, for_stream(sys.stdout, arguments.color))
     return codes.EXIT_OK
 

@@ -13,12 +13,12 @@ from safelaunch.model import Settings, WorkerGroup
 from safelaunch.preflight.between.interfaces import interfaces
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Address, Host
-from safelaunch.preflight.machine.sizes import plural, size
 from safelaunch.preflight.network.chosen import gloo_interface, nccl_interface
 from safelaunch.report.banner import wrapped
 from safelaunch.report.verdict import relative
 from safelaunch.settings.resolve import environment
 from safelaunch.settings.timeouts import in_force
+from safelaunch.sizes import plural, size
 
 NAME_DEADLINE_S = 2.0
 UNLIMITED = 2**63 - 1

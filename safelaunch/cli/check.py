@@ -19,12 +19,12 @@ from safelaunch.preflight.between import Judge
 from safelaunch.preflight.check import Check
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.shape import UncountedError, ranks_here, uses_gpu
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
 from safelaunch.settings.resolve import resolve_profiles
 from safelaunch.settings.spelling import did_you_mean
+from safelaunch.sizes import plural
 
 # Slurm drains a node whose Prolog takes longer than MessageTimeout, by default 10 s, and kills HealthCheckProgram
 # after 60 s (slurm.conf(5)).

@@ -14,10 +14,10 @@ from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
 from safelaunch.model import Finding, SafelaunchError, Settings, Value
 from safelaunch.preflight import CHECKS
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.redaction import redact
 from safelaunch.report import text
 from safelaunch.settings import computed, torchrun
+from safelaunch.sizes import plural
 
 
 def show(settings: Settings) -> int:

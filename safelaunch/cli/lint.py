@@ -22,6 +22,7 @@ from safelaunch.settings.lint.installed import ELSEWHERE, Installed
 from safelaunch.settings.lint.look import look
 from safelaunch.settings.lint.scene import Scene, Setting
 from safelaunch.settings.resolve import Layers, apply_shell
+from safelaunch.sizes import plural
 
 THE_SHELL = Origin("shell", "the environment")
 SCAN_S = 60.0  # for reading the installed libraries, where nothing waits for the answer
@@ -127,7 +128,7 @@ def _interfaces() -> frozenset[str] | None:
 
 def _backend(scene: Scene) -> str:
     """`gloo` where the ranks have no GPU to use, else "": the script chooses."""
-    torch, visible = scene.installed.torch, scene.get("CUDA_VISIBLE_DEVICES")
+    torch, visible = scene.installed.torch, scene.last().get("CUDA_VISIBLE_DEVICES")
     if torch is not None and torch.cpu_only:
         return "gloo"
     # CUDA stops at the first entry that is no device; NoDevFiles is what Slurm sets for a job without GPUs.
@@ -217,12 +218,7 @@ def _against(installed: Installed) -> str:
 
 def _count(findings: Sequence[Finding]) -> str:
     counts = {word: sum(finding.severity == word for finding in findings) for word in ("error", "warning", "note")}
-    return ", ".join(counted(number, word) for word, number in counts.items() if number) or "nothing found"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 profile`, `8 profiles`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return ", ".join(plural(number, word) for word, number in counts.items() if number) or "nothing found"
 
 
 def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -11,10 +11,10 @@ from safelaunch.model import Finding, Job, PreflightReport, SafelaunchError, Set
 from safelaunch.preflight import CHECKS, record, runner
 from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.processes import duration
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.record import Record
 from safelaunch.preflight.shape import ranks_here, uses_gpu
 from safelaunch.settings.resolve import environment
+from safelaunch.sizes import plural
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
 DEADLINE_S = 60.0

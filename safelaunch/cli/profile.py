@@ -12,6 +12,7 @@ from safelaunch.model import Finding, SafelaunchError, Value
 from safelaunch.settings import profile
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.resolve import Layers, resolve_profiles
+from safelaunch.sizes import plural
 
 USAGE = """\
 usage: safelaunch profile list [--json]
@@ -127,8 +128,8 @@ def _lint(names: list[str], files: list[str], *, as_json: bool, strict: bool) ->
         settings, found = lint.of_file(path, installed)
         checked += len(settings)
         findings += found
-    sources = [lint.counted(len(group), noun) for group, noun in ((names, "profile"), (files, "file")) if group]
-    what = f"{lint.counted(checked, 'variable')} of {' and '.join(sources)}"
+    sources = [plural(len(group), noun) for group, noun in ((names, "profile"), (files, "file")) if group]
+    what = f"{plural(checked, 'variable')} of {' and '.join(sources)}"
     return lint.show(lint.without_repeats(findings), what, installed, as_json=as_json, strict=strict)
 
 

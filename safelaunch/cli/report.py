@@ -47,13 +47,21 @@ class Reports:
         """Write what waits."""
         pending, self._pending = self._pending, {}
         for folder, (case, verdict) in pending.items():
-            try:
-                known = surroundings(self._run_dir, self._findings())
-                write(os.path.join(folder, NAME), [subject(case, verdict, folder)], known)
-            except OSError as error:
-                self._say(f"warning[SL902]: {NAME} cannot be written to {folder}: {error.strerror}")
-            except Exception as error:
-                self._say(f"warning[SL902]: safelaunch's own fault, there is no {NAME} in {folder}: {error!r}")
+            fault = beside(folder, case, verdict, lambda: surroundings(self._run_dir, self._findings()))
+            if fault:
+                self._say(f"warning[SL902]: {fault}")
+
+
+def beside(folder: str, case: Case, verdict: Verdict, known: Callable[[], Surroundings | None]) -> str:
+    """Write the page of one verdict to its folder. The verdict is worth more than its page: nothing is raised; the
+    answer says why there is no page, or is empty."""
+    try:
+        write(os.path.join(folder, NAME), [subject(case, verdict, folder)], known())
+    except OSError as error:
+        return f"{NAME} cannot be written to {folder}: {error.strerror}"
+    except Exception as error:
+        return f"safelaunch's own fault, there is no {NAME} in {folder}: {error!r}"
+    return ""
 
 
 def subject(case: Case | None, verdict: Verdict | None, folder: str = "", notes: Sequence[str] = ()) -> Subject:

@@ -6,19 +6,14 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import failures
 from safelaunch.model import Case, RankFacts
+from safelaunch.model.ranks import runs
 
 
 def names(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 1 and 3`, `ranks 0-2 and 7`."""
     numbers = sorted(ranks)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
     parts: list[str] = []
-    for run in runs:
+    for run in runs(numbers):
         parts += [str(number) for number in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"]
     text = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {text}"

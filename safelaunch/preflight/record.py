@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
-import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from safelaunch import user_files
 from safelaunch.codec import from_json, to_json
 from safelaunch.model import SCHEMA_VERSION, PreflightReport
 from safelaunch.preflight import CHECKS
 from safelaunch.preflight.gpu.look import used_gpus
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.within import within
+from safelaunch.user_files import ANSWER_S
+from safelaunch.within import within
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SUSPECT = ("SL1", "SL6")  # a run that ended so says that the node may be bad
-ANSWER_S = 2.0
 NODE = "node"  # beside the GPUs, what passes
 
 
@@ -116,7 +114,7 @@ class Record:
         if not self.path:
             return self
         try:
-            within(ANSWER_S, lambda: _write(self.path, known))
+            within(ANSWER_S, lambda: user_files.keep(self.path, to_json(known)))
         except OSError as error:
             return dataclasses.replace(self, missing=f"no record can be kept: {error.strerror or error}")
         return dataclasses.replace(self, known=known)
@@ -135,7 +133,7 @@ def read(host: Host) -> Record:
     snapshot = host.nvml()
     used = used_gpus(host, snapshot) if host.job.uses_gpu else ()
     now = (host.root.text(BOOT_ID), snapshot.driver, tuple(snapshot.gpus[index].uuid for index in used))
-    folder = _folder(host.environ)
+    folder = user_files.cache(host.environ)
     if not folder:
         return Record("", *now, None, "no record can be kept: there is neither HOME nor XDG_CACHE_HOME")
     # Several nodes often share one home directory.
@@ -147,21 +145,10 @@ def read(host: Host) -> Record:
         return Record("", *now, None, f"no record can be kept: {folder} does not answer")
 
 
-def _write(path: str, known: Known) -> None:
-    partial = f"{path}.{secrets.token_hex(4)}"
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        json.dump(to_json(known), file)
-    os.replace(partial, path)
-
-
 def _load(path: str) -> Known | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            found = os.fstat(file.fileno())
-            # What somebody else wrote must not spare this node its checks.
-            known = from_json(Known, json.load(file)) if found.st_uid == os.getuid() else None
+        document = user_files.load(path)
+        known = from_json(Known, document) if document is not None else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
     sound = known is not None and known.schema_version == SCHEMA_VERSION and isinstance(known.passed, dict)
@@ -170,12 +157,3 @@ def _load(path: str) -> Known | None:
 
 def _is_time(value: object) -> bool:
     return isinstance(value, (int, float))
-
-
-def _folder(environ: Mapping[str, str]) -> str:
-    # The XDG Base Directory specification: a relative path is to be ignored.
-    cache = environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(cache):
-        return cache
-    home = environ.get("HOME", "")
-    return os.path.join(home, ".cache") if os.path.isabs(home) else ""

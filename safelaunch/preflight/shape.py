@@ -10,8 +10,8 @@ from safelaunch.codes import EXIT_REFUSED, EXIT_USAGE
 from safelaunch.model import SafelaunchError
 from safelaunch.preflight.gpu.driver import no_answer
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.machine.visible import VARIABLE, visible_gpus
+from safelaunch.sizes import plural
 
 GIVE_A_NUMBER = "give a number: --nproc-per-node N"
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from safelaunch import codes
+from safelaunch import codes, user_files
 from safelaunch.model import Origin, SafelaunchError, Value
 from safelaunch.settings import schema
 from safelaunch.settings.spelling import did_you_mean
@@ -52,9 +52,7 @@ def shipped_folder() -> str:
 
 def user_folder(environ: Mapping[str, str]) -> str:
     """The folder of the user's own profiles, which may not exist."""
-    home = environ.get("HOME") or os.path.expanduser("~")
-    config = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    return os.path.join(config, "safelaunch", "profiles")
+    return user_files.config(environ, "profiles")
 
 
 def available(environ: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,9 @@ from safelaunch.settings import lint
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
-BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"}
+BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
+    "sizes", "within", "user_files",
+}  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
 LAYERS: dict[str, set[str]] = {
@@ -35,16 +37,19 @@ LAYERS: dict[str, set[str]] = {
     "durations": set(),
     "thresholds": set(),
     "redaction": set(),
+    "sizes": set(),
+    "within": set(),
+    "user_files": set(),
     "black_box": {"pulse"},
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
-    "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction"},
+    "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction", "within", "user_files"},
     "cluster": {"model", "codes"},
-    "preflight": {"model", "codec", "codes", "thresholds", "redaction"},
+    "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
     "launch": {"model", "codec", "codes", "procfs", "files"},
     "watch": {"model", "codes", "pulse"},
-    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse"},
+    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
     "diagnosis": {"model", "codes"},
     "report": {"model", "codes", "files", "redaction"},
     "worker": {"black_box", "pulse", "__init__"},

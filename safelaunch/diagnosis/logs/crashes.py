@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.crash import ANOTHER, OTHER_RANK
@@ -375,8 +374,3 @@ def meeting_failed(story: Story) -> Verdict | None:
         traceback=lead.traceback,
         exit_code=EXIT_INFRASTRUCTURE if kind == "infra" else EXIT_SCRIPT_FAILED,
     )
-
-
-def weakened(verdict: Verdict, reason: str) -> Verdict:
-    """The same verdict with low confidence, and why."""
-    return replace(verdict, confidence="low", because=(*verdict.because, reason))

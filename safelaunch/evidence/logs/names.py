@@ -32,11 +32,6 @@ class PathHint:
     attempt: int = 0
     series: str = ""
 
-    @property
-    def owned(self) -> bool:
-        """Whether one process wrote the whole file."""
-        return not (self.rank is None and self.local is None and self.task is None)
-
 
 def hint(path: str) -> PathHint:
     """What a path says; compression endings are ignored."""

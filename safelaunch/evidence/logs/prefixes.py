@@ -43,14 +43,11 @@ _RAY = re.compile(r"\(([\w.]+ pid=\d+)(?:, ip=([\w.:]+))?\)\s?")
 _ROLES_OF_OTHERS = {"node", "gpu", "step", "epoch", "iter", "layer"}
 
 
-@dataclass(frozen=True)
-class Stripped:
-    """A message without what stood before it. `rank` is global, `local` a local rank, `task` Slurm's, `host` a node or
-    pod; `process` is another name of the process that wrote it."""
+@dataclass(frozen=True, kw_only=True)
+class Writer:
+    """Who wrote a line. `rank` is global, `local` a local rank, `task` Slurm's, `host` a node or pod; `process` is
+    another name of the process that wrote it."""
 
-    text: str
-    t: float | None = None
-    clock: str = ""
     rank: int | None = None
     local: int | None = None
     task: int | None = None
@@ -59,8 +56,17 @@ class Stripped:
 
     @property
     def marked(self) -> bool:
-        """Whether the line says which process wrote it."""
+        """Whether it is known which process wrote it."""
         return not (self.rank is None and self.local is None and self.task is None) or bool(self.process)
+
+
+@dataclass(frozen=True)
+class Stripped(Writer):
+    """A message without what stood before it, and who wrote it."""
+
+    text: str
+    t: float | None = None
+    clock: str = ""
 
 
 @dataclass(frozen=True)

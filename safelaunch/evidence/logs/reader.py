@@ -48,20 +48,10 @@ _NEEDLES = (
 
 
 @dataclass(frozen=True)
-class Origin:
+class Origin(prefixes.Writer):
     """Who wrote a line, as far as the line and its file say: the key of a stream."""
 
     file: int
-    rank: int | None = None
-    local: int | None = None
-    task: int | None = None
-    host: str = ""
-    process: str = ""
-
-    @property
-    def marked(self) -> bool:
-        """Whether this is the stream of one process."""
-        return not (self.rank is None and self.local is None and self.task is None) or bool(self.process)
 
 
 @dataclass
@@ -173,11 +163,12 @@ class _Pass:
 
     def _origin(self, line: Stripped) -> Origin:
         found = self._contents.hint
+        origin = Origin(file=self._number, host=line.host or found.host)
         if line.rank is not None or line.local is not None or line.process:
-            return Origin(self._number, line.rank, line.local, line.task, line.host or found.host, line.process)
+            return replace(origin, rank=line.rank, local=line.local, task=line.task, process=line.process)
         if line.task is not None:
-            return Origin(self._number, task=line.task, host=line.host or found.host)
-        return Origin(self._number, found.rank, found.local, found.task, line.host or found.host)
+            return replace(origin, task=line.task)
+        return replace(origin, rank=found.rank, local=found.local, task=found.task)
 
     # ------------------------------------------------------------------------------------------ lines
 
@@ -238,10 +229,7 @@ class _Pass:
             if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
                 return True
             if place in self._seen:
-                index = self._seen[place]
-                _, event = self._contents.events[index]
-                assert isinstance(event, Sighting)
-                self._contents.events[index] = (origin, replace(event, times=event.times + 1))
+                self._again(place)
             elif len(self._contents.events) < EVENTS:
                 self._seen[place] = len(self._contents.events)
                 self._variants[same] = self._variants.get(same, 0) + 1
@@ -260,6 +248,13 @@ class _Pass:
                 )
             return True
         return False
+
+    def _again(self, place: Hashable) -> None:
+        """Count what stands in the events already."""
+        index = self._seen[place]
+        origin, event = self._contents.events[index]
+        assert isinstance(event, (Sighting, Raised))
+        self._contents.events[index] = (origin, replace(event, times=event.times + 1))
 
     def _keep(self, origin: Origin, event: Event) -> None:
         if len(self._contents.events) < EVENTS:
@@ -287,10 +282,7 @@ class _Pass:
         )
         place = (key, event.type, event.message, event.frames, event.attempt, event.whole)
         if place in self._seen:
-            index = self._seen[place]
-            _, before = self._contents.events[index]
-            assert isinstance(before, Raised)
-            self._contents.events[index] = (key, replace(before, times=before.times + 1))
+            self._again(place)
         elif len(self._contents.events) < EVENTS:
             self._seen[place] = len(self._contents.events)
             self._keep(key, event)

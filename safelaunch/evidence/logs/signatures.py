@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from safelaunch import codes
+from safelaunch import codes, user_files
 from safelaunch.model import SafelaunchError
 from safelaunch.model.logs import Known
 
@@ -47,9 +47,7 @@ class Signature:
 
 def user_file(environ: Mapping[str, str]) -> str:
     """The path of the user's own signatures, which may not exist."""
-    home = environ.get("HOME") or os.path.expanduser("~")
-    config = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    return os.path.join(config, "safelaunch", "signatures.toml")
+    return user_files.config(environ, "signatures.toml")
 
 
 def load(files: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> tuple[Signature, ...]:

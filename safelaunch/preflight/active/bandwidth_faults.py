@@ -9,7 +9,7 @@ from typing import Any
 from safelaunch.model import Finding
 from safelaunch.preflight.active.probe_report import Fault, RankReport, first_failure, name_ranks
 from safelaunch.preflight.check import ok, skipped
-from safelaunch.preflight.machine.sizes import MIB, plural, size
+from safelaunch.sizes import MIB, plural, size
 
 # Variables that make NCCL take another way than the one that was measured.
 OTHER_WAYS = (

@@ -10,7 +10,7 @@ from safelaunch.preflight.active.probe_report import ProbeReport, find_fault
 from safelaunch.preflight.active.probe_run import Outcome
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import plural
+from safelaunch.sizes import plural
 
 
 def collective(host: Host) -> Iterator[Finding]:

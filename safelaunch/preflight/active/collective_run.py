@@ -11,8 +11,8 @@ from safelaunch.preflight.active.compute_run import computed_before
 from safelaunch.preflight.active.probe_report import ProbeReport
 from safelaunch.preflight.active.probe_run import Outcome, run_program
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import MIB
 from safelaunch.preflight.machine.visible import visible_gpus
+from safelaunch.sizes import MIB
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -9,7 +9,7 @@ from safelaunch.model import Finding
 from safelaunch.preflight.active.compute_report import Device
 from safelaunch.preflight.active.progress import exit_text
 from safelaunch.preflight.check import ok, unchecked
-from safelaunch.preflight.machine.sizes import plural
+from safelaunch.sizes import plural
 
 OUT_OF_MEMORY = "out of memory"
 

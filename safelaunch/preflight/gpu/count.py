@@ -10,8 +10,8 @@ from safelaunch.preflight.gpu.look import NOT_USED, needs_gpu
 from safelaunch.preflight.machine.host import FIRST_PID_NAMESPACE, Host
 from safelaunch.preflight.machine.nvml import Snapshot
 from safelaunch.preflight.machine.nvml_bus import fallen, on_bus
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.machine.visible import VARIABLE, visible_gpus
+from safelaunch.sizes import plural
 
 REBOOT = "have an admin reboot the node, and the GPU serviced if it happens again (`dmesg | grep NVRM` says more)"
 

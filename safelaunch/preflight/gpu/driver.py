@@ -12,7 +12,7 @@ from safelaunch.preflight.machine import nvml
 from safelaunch.preflight.machine.host import FIRST_PID_NAMESPACE, Host
 from safelaunch.preflight.machine.nvml import Failure, Gpu, Snapshot
 from safelaunch.preflight.machine.nvml_bus import CONTROLLER_3D, OnBus, on_bus
-from safelaunch.preflight.machine.sizes import plural
+from safelaunch.sizes import plural
 
 NO_GPU = "no NVIDIA driver on this machine"
 AMD_DRIVER = "/dev/kfd"

@@ -22,7 +22,7 @@ from safelaunch.preflight.gpu.look import (
 from safelaunch.preflight.gpu.pairs import Peers, between, gpus_of
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Fabric, Gpu, Pair
-from safelaunch.preflight.machine.sizes import plural
+from safelaunch.sizes import plural
 
 # nvmlGpuP2PStatus_t of nvml.h.
 P2P_STATUS = {

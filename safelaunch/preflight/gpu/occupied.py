@@ -9,8 +9,8 @@ from safelaunch.preflight.gpu.look import Fault, each_gpu, gpus_in_use
 from safelaunch.preflight.machine import processes
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Gpu
-from safelaunch.preflight.machine.sizes import size
 from safelaunch.preflight.machine.visible import VARIABLE
+from safelaunch.sizes import size
 
 EXCLUSIVE = (1, 3)  # nvmlComputeMode_t: one thread, one process
 

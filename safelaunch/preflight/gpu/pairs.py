@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from safelaunch.preflight.gpu.look import numbers, reason
 from safelaunch.preflight.machine.nvml import Gpu, Pair, Unread
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.machine.topology import hidden_nvlinks, may_lead, nvlinks
+from safelaunch.sizes import plural
 
 MOST_PAIRS = 8  # that a finding lists
 

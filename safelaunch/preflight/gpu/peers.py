@@ -9,7 +9,7 @@ from safelaunch.model import Finding, Severity
 from safelaunch.preflight.gpu.look import Fault, conclude, gpus_in_use, grouped, numbers, prevented
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.nvml import Gpu
-from safelaunch.preflight.machine.sizes import plural, size
+from safelaunch.sizes import plural, size
 
 REMEDY = "choose GPUs that are alike (CUDA_VISIBLE_DEVICES), or have an admin look at the odd one"
 

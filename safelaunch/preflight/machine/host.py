@@ -27,8 +27,8 @@ from safelaunch.preflight.machine.nvml import Snapshot
 from safelaunch.preflight.machine.processes import Process
 from safelaunch.preflight.machine.root import Root
 from safelaunch.preflight.machine.storage import Storage, Volume
-from safelaunch.preflight.machine.within import within
 from safelaunch.thresholds import THRESHOLDS
+from safelaunch.within import within
 
 # How long the health check of NVIDIA/nvidia-resiliency-ext (shared_utils/health_check.py) waits for a directory.
 STORAGE_DEADLINE_S = 15.0

@@ -11,7 +11,7 @@ from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.machine import infiniband
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.infiniband import Port
-from safelaunch.preflight.machine.sizes import plural
+from safelaunch.sizes import plural
 
 NO_PORT = "no InfiniBand or RoCE device on this machine"
 # Physical states of a port that should be up, from the InfiniBand specification (PortPhysicalState).

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import plural
+from safelaunch.sizes import plural
 
 CPUS = "/sys/devices/system/cpu"
 # Drivers with which `powersave` means the lowest frequency. intel_pstate and amd_pstate mean something else by it: the

@@ -8,8 +8,8 @@ from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.node.openmp import OMP, threads_by_variable
+from safelaunch.sizes import plural
 
 
 def cpus(host: Host) -> Iterator[Finding]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import size
 from safelaunch.preflight.machine.storage import Volume
 from safelaunch.preflight.node.directories import TEMPORARY, absolute
+from safelaunch.sizes import size
 
 
 @dataclass(frozen=True)

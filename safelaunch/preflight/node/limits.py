@@ -10,7 +10,7 @@ from safelaunch.model import Finding, Job
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import GIB, MIB, plural, size
+from safelaunch.sizes import GIB, MIB, plural, size
 
 # ------------------------------------------------------------------------------------------- open files
 

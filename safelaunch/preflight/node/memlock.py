@@ -8,7 +8,7 @@ from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, skipped
 from safelaunch.preflight.machine import infiniband
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import size
+from safelaunch.sizes import size
 
 IPC_LOCK = 14  # CAP_IPC_LOCK, capabilities(7)
 

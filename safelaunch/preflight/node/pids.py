@@ -9,8 +9,8 @@ from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.cgroup import Processes
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.machine.sizes import plural
 from safelaunch.preflight.node.openmp import threads_of_a_rank
+from safelaunch.sizes import plural
 
 # Measured with torch 2.13 and gloo on CPU, OMP_NUM_THREADS=1: a rank with one process group has 4 threads, one with
 # three and a backward pass behind it 10.

@@ -11,7 +11,7 @@ from safelaunch.preflight.check import ok
 from safelaunch.preflight.machine import processes
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.machine.processes import Sleep
-from safelaunch.preflight.machine.sizes import plural
+from safelaunch.sizes import plural
 
 INTERVAL_S = 0.3  # between two looks
 SHOWN = 5  # processes that a finding names

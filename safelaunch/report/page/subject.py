@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safelaunch.model import Case, Collective, Finding, RankFacts, Verdict
+from safelaunch.model.ranks import runs
 
 LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python[0-9.]+/|/safelaunch/worker/|^<|\.(?:so|cpp|c|cc|h|cu)(?:\.|$)|^$"
@@ -57,13 +58,7 @@ class Surroundings:
 def names(ranks: Iterable[int], most: int = 8) -> str:
     """`rank 3`, `ranks 0-2, 4-7`; of many runs the first ones, and how many ranks there are."""
     numbers = sorted(set(ranks))
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs(numbers)]
     if len(parts) > most:
         parts = [*parts[: most - 1], f"... ({len(numbers)} ranks)"]
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(parts)}" if numbers else "no rank"

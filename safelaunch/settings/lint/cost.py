@@ -10,7 +10,7 @@ from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.catalogue import Variable
 from safelaunch.settings.lint.judge import contradictions, dangers, parsers
 from safelaunch.settings.lint.judge.flags import TORCH_ON
-from safelaunch.settings.lint.judge.in_force import InForce
+from safelaunch.settings.lint.judge.in_force import InForce, in_force
 from safelaunch.settings.lint.judge.integers import strtoll
 from safelaunch.settings.lint.judge.shipped import is_shipped
 from safelaunch.settings.lint.judge.subsystems import chosen, without_init
@@ -40,7 +40,7 @@ def slow_variable(scene: Scene) -> Iterator[Finding]:
     """
     if scene.debugging:
         return
-    env = InForce(scene)
+    env = in_force(scene)
     told = contradictions.involved(env)
     for setting in scene:
         fault = _cost(setting, env) if setting.name not in told else None

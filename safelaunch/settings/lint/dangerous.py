@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint.judge import dangers
-from safelaunch.settings.lint.judge.in_force import InForce
+from safelaunch.settings.lint.judge.in_force import in_force
 from safelaunch.settings.lint.scene import Scene
 
 
@@ -22,7 +22,7 @@ def dangerous_variable(scene: Scene) -> Iterator[Finding]:
 
     What to do: write the value that the message names, or unset the variable.
     """
-    env = InForce(scene)
+    env = in_force(scene)
     for setting in scene:
         fault = dangers.judge(setting, env) if env.acts(setting) else None
         if fault is not None:

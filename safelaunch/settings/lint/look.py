@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -9,8 +10,10 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 
+from safelaunch import user_files
 from safelaunch.settings.lint import find
 from safelaunch.settings.lint.installed import NOTHING_INSTALLED, Installed, Library
+from safelaunch.within import within
 
 SCANNER = 1  # the version of what `scan` collects: a higher one makes every record void
 AGAIN_S = 86400.0  # after so long a scan that took too long is tried again in the same time
@@ -109,10 +112,7 @@ def _as_names(found: object) -> list[str] | None:
 
 def _record(environ: Mapping[str, str], torch: Library, nccl: Library | None) -> str:
     """The file for these two libraries, or "" where the user has no cache folder."""
-    cache = environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):  # the XDG Base Directory specification: a relative path is to be ignored
-        home = environ.get("HOME", "")
-        cache = os.path.join(home, ".cache") if os.path.isabs(home) else ""
+    cache = user_files.cache(environ)
     # Two that share a name by chance take turns: the identity inside decides whether a record is believed.
     name = zlib.crc32(f"{torch.path}\0{nccl.path if nccl else ''}".encode())
     return os.path.join(cache, "safelaunch", f"variables-{name:08x}.json") if cache else ""
@@ -120,30 +120,15 @@ def _record(environ: Mapping[str, str], torch: Library, nccl: Library | None) ->
 
 def _load(record: str, identity: object) -> dict[str, object]:
     """What is remembered of exactly these files: nothing where there is no record, or one that is damaged."""
-    if not record:
-        return {}
     try:
-        with open(record, encoding="utf-8") as file:
-            # What somebody else wrote is not to be believed.
-            found = json.load(file) if os.fstat(file.fileno()).st_uid == os.getuid() else None
-    except (OSError, ValueError, RecursionError):
+        found = within(user_files.ANSWER_S, lambda: user_files.load(record)) if record else None
+    except (OSError, ValueError, RecursionError):  # TimeoutError is an OSError
         return {}
     return found if isinstance(found, dict) and found.get("of") == identity else {}
 
 
 def _keep(record: str, content: Mapping[str, object]) -> None:
     """Replace the record whole. Where that is not possible the next run reads the libraries again."""
-    if not record:
-        return
-    partial = f"{record}.{os.urandom(4).hex()}"
-    try:
-        os.makedirs(os.path.dirname(record), mode=0o700, exist_ok=True)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(content, file)
-            os.replace(partial, record)
-        except OSError:
-            os.unlink(partial)
-    except OSError:
-        return
+    if record:
+        with contextlib.suppress(OSError):
+            within(user_files.ANSWER_S, lambda: user_files.keep(record, content))

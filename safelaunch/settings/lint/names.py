@@ -9,7 +9,7 @@ from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.catalogue import Variable
 from safelaunch.settings.lint.judge import contradictions, dangers, parsers, versions
-from safelaunch.settings.lint.judge.in_force import InForce
+from safelaunch.settings.lint.judge.in_force import InForce, in_force
 from safelaunch.settings.lint.judge.reading import meant, standing
 from safelaunch.settings.lint.judge.shipped import is_shipped
 from safelaunch.settings.lint.judge.wording import Fault, listed, literal, shown, source
@@ -143,7 +143,7 @@ def deprecated_variable(scene: Scene) -> Iterator[Finding]:
 
     What to do: use the new name. With a torch or NCCL from before the change, keep the old one.
     """
-    env = InForce(scene)
+    env = in_force(scene)
     told = contradictions.involved(env)
     for setting in scene:
         variable = catalogue.variable(setting.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint.judge import contradictions
-from safelaunch.settings.lint.judge.in_force import InForce
+from safelaunch.settings.lint.judge.in_force import in_force
 from safelaunch.settings.lint.judge.wording import shown, source
 from safelaunch.settings.lint.scene import Scene, Setting
 
@@ -23,7 +23,7 @@ def conflicting_variables(scene: Scene) -> Iterator[Finding]:
 
     What to do: the message says which of them to change.
     """
-    env = InForce(scene)
+    env = in_force(scene)
     for pair, names in contradictions.holding(env):
         *most, last = (env.settings[name] for name in names)
         others = tuple(
@@ -47,9 +47,9 @@ def _elsewhere(setting: Setting, last: Setting) -> bool:
 
 def _beside_nccl_conf(scene: Scene) -> Iterator[Finding]:
     """Variables of nccl.conf that the environment sets as well, to another value."""
-    in_force = scene.last()
+    strongest = scene.last()
     for setting in scene:
-        winner = in_force[setting.name]
+        winner = strongest[setting.name]
         if not setting.of_nccl_conf or winner.of_nccl_conf or winner.value in (None, setting.value):
             continue
         yield Finding(

@@ -27,7 +27,7 @@ class Setting:
     of_nccl_conf: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # its own identity: what was concluded of one is kept for it
 class Scene:
     """The settings of a lint, in the order in which they were made, and what is known of the launch.
 
@@ -59,10 +59,6 @@ class Scene:
             if not (setting.weak and setting.name in found):
                 found[setting.name] = setting
         return found
-
-    def get(self, name: str) -> Setting | None:
-        """The setting of one name that is in force."""
-        return self.last().get(name)
 
     def __iter__(self) -> Iterator[Setting]:
         """The settings that do something: not the weak ones whose name was set before."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.judge import dangers, interfaces, parsers
-from safelaunch.settings.lint.judge.in_force import InForce
+from safelaunch.settings.lint.judge.in_force import in_force
 from safelaunch.settings.lint.judge.subsystems import without_init
 from safelaunch.settings.lint.judge.wording import literal
 from safelaunch.settings.lint.scene import Scene
@@ -27,7 +27,7 @@ def variable_value(scene: Scene) -> Iterator[Finding]:
 
     What to do: write the value as the message says.
     """
-    env = InForce(scene)
+    env = in_force(scene)
     for setting in scene:
         variable, text = catalogue.variable(setting.name), literal(setting)
         if variable is None or text is None or not env.acts(setting) or dangers.judge(setting, env):

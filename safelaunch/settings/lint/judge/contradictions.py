@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.judge import nccl_pairs, torch_pairs
 from safelaunch.settings.lint.judge.in_force import InForce
@@ -14,6 +16,7 @@ PAIRS: tuple[Pair, ...] = torch_pairs.PAIRS + nccl_pairs.PAIRS
 _TOLD = frozenset({"TORCH_NCCL_TRACE_BUFFER_SIZE"})
 
 
+@lru_cache(maxsize=1)
 def holding(env: InForce) -> tuple[tuple[Pair, tuple[str, ...]], ...]:
     """The pairs that hold among the settings in force, each with the variables that make it hold."""
     candidates = (*PAIRS, *_two_spellings(env))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import lru_cache
 
 from safelaunch.settings.lint.judge.flags import TORCH_ON
 from safelaunch.settings.lint.judge.integers import strtoll
@@ -87,3 +88,9 @@ class InForce:
             or "efa" in (self.text("FI_PROVIDER") or "").lower()
             or bool(self.starting(r"OFI_NCCL_|FI_EFA_"))
         )
+
+
+@lru_cache(maxsize=1)
+def in_force(scene: Scene) -> InForce:
+    """What is in force in a scene: looked at once for all rules."""
+    return InForce(scene)

@@ -20,7 +20,7 @@ def within(deadline_s: float, call: Callable[[], T]) -> T:
         except Exception as error:
             errors.append(error)
 
-    thread = threading.Thread(target=work, name="preflight-within", daemon=True)
+    thread = threading.Thread(target=work, name="within", daemon=True)
     thread.start()
     thread.join(deadline_s)
     if errors:
