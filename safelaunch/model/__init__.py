@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         WorkerGroup,
         WorkerProcess,
     )
+    from safelaunch.model.gpus import GpuState, Tenant
     from safelaunch.model.plan import (
         Job,
         LaunchMode,
@@ -68,6 +69,7 @@ __all__ = [
     "Exit",
     "ExitCall",
     "Finding",
+    "GpuState",
     "Incident",
     "Job",
     "Kernel",
@@ -88,6 +90,7 @@ __all__ = [
     "Severity",
     "SourceLine",
     "Stack",
+    "Tenant",
     "Topology",
     "Value",
     "Verdict",
@@ -96,7 +99,7 @@ __all__ = [
     "WorkerProcess",
 ]
 
-MODULES = ("diagnostic", "plan", "topology", "devices", "evidence")  # those that most have a use for come first
+MODULES = ("diagnostic", "plan", "topology", "devices", "evidence", "gpus")  # those that most have a use for come first
 
 
 def __getattr__(name: str) -> Any:

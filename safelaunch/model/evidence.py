@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from safelaunch.model.devices import RankDevice
 from safelaunch.model.diagnostic import Location
+from safelaunch.model.gpus import GpuState
+from safelaunch.model.logs import Known
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class PyError:
     """An uncaught Python exception, as the worker recorded it before its interpreter shut down.
 
     `chain` holds the types and messages of `__cause__`/`__context__`, outermost first, without the exception
-    itself. `t` is CLOCK_MONOTONIC at the raise's arrival in the excepthook.
+    itself. `t` is CLOCK_MONOTONIC at the raise's arrival in the excepthook. `known` is what the file of signatures says
+    of the message, where it is a known one.
     """
 
     type: str
@@ -64,6 +67,7 @@ class PyError:
     t: float
     location: Location | None = None
     chain: tuple[str, ...] = ()
+    known: Known | None = None
 
 
 @dataclass(frozen=True)
@@ -287,7 +291,7 @@ class Case:
     be read. `world_size` may exceed `len(ranks)`: other nodes keep their own evidence. `now` is CLOCK_MONOTONIC when
     the evidence was taken. `source` describes the lines at which ranks stand. `origin` is `dumps` where nothing but
     Flight Recorder dumps is left of a job: its times are of the wall clock, and `now` is when the latest
-    file was written; `attach` where a job that runs was looked at twice from outside.
+    file was written; `attach` where a job that runs was looked at twice from outside. `gpus` are those of this node.
     """
 
     incident: Incident
@@ -299,3 +303,4 @@ class Case:
     source: tuple[SourceLine, ...] = ()
     now: float | None = None
     origin: Literal["run", "dumps", "attach"] = "run"
+    gpus: tuple[GpuState, ...] = ()
