@@ -236,6 +236,25 @@ class Reader:
         data = self._memory[index * SLOT : (index + 1) * SLOT]
         return Slot(data) if _HEAD.unpack_from(data, 0)[:2] == (MAGIC, pid) else None
 
+    def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
+        """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
+        number, size of the group, status, thread, and the words op, group, dtype, file, line, function. A look at all
+        16 costs about a tenth of `slot`."""
+        base = index * SLOT
+        if _HEAD.unpack_from(self._memory, base)[:2] != (MAGIC, pid):
+            return []
+        found = []
+        for offset in range(base + RING, base + RING + ENTRIES * ENTRY, ENTRY):
+            if _ORDINAL.unpack_from(self._memory, offset)[0] <= after:
+                continue
+            data = self._memory[offset : offset + ENTRY]
+            ordinal, t, seq, _, size, status, _, thread = _BODY.unpack_from(data)
+            # Written over in between: what was copied may be of two calls.
+            if ordinal > after and _ORDINAL.unpack_from(self._memory, offset)[0] == ordinal:
+                words = tuple(data[_BODY.size :].split(b"\0", 6)[:6])
+                found.append((ordinal, t, seq, size, status, thread, words))
+        return sorted(found)
+
     def ask(self, index: int) -> None:
         """Ask a rank for a dump of its Flight Recorder; `Pulse.answered` counts the answers."""
         pulse.ask(self._memory, index * SLOT + PULSE)

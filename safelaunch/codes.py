@@ -226,6 +226,10 @@ CATALOGUE: dict[str, Code] = {
             "diagnosis.hang:all_inside",
         ),
         Code("SL311", "deadlock", "ranks wait for one another in a circle", "diagnosis.disagree:deadlock"),
+        Code("SL313", "thread-deadlock", "threads of a rank wait for one another", "diagnosis.hang:never_entered"),
+        Code(
+            "SL314", "unused-parameters", "DDP waits for gradients that a rank does not have", "diagnosis.unused:told"
+        ),
         Code(
             "SL399",
             "hang-untold",
@@ -233,12 +237,12 @@ CATALOGUE: dict[str, Code] = {
             "diagnosis.hang:hang_untold",
         ),
         # SL4xx: crashes
-        Code("SL401", "exception", "one rank raised an exception", "diagnosis.crash:exception"),
+        Code("SL401", "exception", "one rank raised an exception", "diagnosis.raised:exception"),
         Code(
             "SL402",
             "exception-everywhere",
             "every rank raised the same exception",
-            "diagnosis.crash:exception_everywhere",
+            "diagnosis.raised:exception_everywhere",
         ),
         Code("SL403", "killed", "a rank was killed by a signal from outside", "diagnosis.crash:killed"),
         Code("SL404", "out-of-memory", "the kernel killed a rank for memory", "diagnosis.crash:out_of_memory"),
@@ -248,7 +252,7 @@ CATALOGUE: dict[str, Code] = {
             "SL407", "silent-exit", "a rank exited with an error code and no exception", "diagnosis.crash:silent_exit"
         ),
         Code("SL408", "early-exit", "a rank exited with 0 while its peers waited", "diagnosis.early:early_exit"),
-        Code("SL409", "import-error", "a rank could not import or parse the program", "diagnosis.crash:exception"),
+        Code("SL409", "import-error", "a rank could not import or parse the program", "diagnosis.raised:exception"),
         Code(
             "SL410",
             "size-mismatch",
@@ -304,6 +308,10 @@ CATALOGUE: dict[str, Code] = {
         # SL5xx: slow
         Code("SL501", "slow", "ranks waited, and progress returned", "watch.hang:slow"),
         Code("SL502", "progress", "the ranks of a job make progress", "diagnosis.from_stacks:at_work"),
+        Code("SL503", "straggler", "a rank is slower than those that wait for it", "diagnosis.slow:straggler"),
+        Code("SL504", "slower", "all ranks are slower than they were", "diagnosis.slow:slower"),
+        Code("SL505", "below-expectation", "slow from the first steps on", "diagnosis.slow:below_expectation"),
+        Code("SL506", "loader-bound", "ranks mostly wait for their DataLoader", "diagnosis.slow:loader_bound"),
         # SL6xx: infrastructure
         Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "diagnosis.infra:agent_lost"),
         Code("SL602", "rendezvous", "the rendezvous failed", "diagnosis.infra:rendezvous_failed"),

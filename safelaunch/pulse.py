@@ -13,7 +13,11 @@ Layout, from the start of the pulse:
     128  u64 phases begun or ended, f64 when
     144  u32 dumps asked for (by the supervisor), u32 dumps answered
     152  u32 of `State`
+    160  f64 seconds that the main thread has spent in loaders, f64 in collectives that Python called and in waits for
+         them; u32 workers of the latest loader, plus one (0: there was none)
     256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds, u32 thread, text
+    768  `LOADERS` passes over loaders, the latest of each place in the program, of `LOADER` bytes: u32 place (0: free),
+         u32 passes begun there, u64 batches given, i64 batches to give (-1: unknown), f64 when it ended (0: not yet)
 """
 
 from __future__ import annotations
@@ -26,13 +30,19 @@ import time
 PHASES = 8
 PHASE = 64
 _PHASES_AT = 256
+LOADERS = 8
+LOADER = 32
+_LOADERS_AT = 768
 _BEAT = struct.Struct("<d")
 _COUNT = struct.Struct("<Qd")
 _MARK = struct.Struct("<Qdqq")
 _CALLS = struct.Struct("<QQd")
 _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
+_LOADER = struct.Struct("<IIQqd")
+_GIVEN = struct.Struct("<Q")
 _ALL = struct.Struct("<d Qd Qd d Qdqq QQd QQd Qd II I")
+_SPENT = struct.Struct("<ddI")
 
 USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
@@ -46,8 +56,10 @@ class Writer:
         self._base = base
         self._steps = self._batches = self._marks = self._begun = self._ended = self._phases = self._answered = 0
         self._counters = (0, 0)
+        self._loading = self._waited = 0.0
         self._begins, self._ends = itertools.count(1), itertools.count(1)  # whole whichever thread comes
         self._free = list(range(PHASES))
+        self._places = {}  # type: dict[int, tuple[int, int]]  # place -> index, passes; the latest begun comes last
 
     def beat(self) -> None:
         """The interpreter runs."""
@@ -63,9 +75,47 @@ class Writer:
         self._batches += 1
         _COUNT.pack_into(self._memory, self._base + 24, self._batches, time.monotonic())
 
+    def loaded(self, seconds: float, workers: int) -> None:
+        """The main thread has waited for a loader with so many workers."""
+        self._loading += seconds
+        _BEAT.pack_into(self._memory, self._base + 160, self._loading)
+        _U32.pack_into(self._memory, self._base + 176, workers + 1)
+
+    def waited(self, seconds: float) -> None:
+        """The main thread has been inside a collective, or has waited for one."""
+        self._waited += seconds
+        _BEAT.pack_into(self._memory, self._base + 168, self._waited)
+
     def exhausted(self) -> None:
         """A loader has come to its end."""
         _BEAT.pack_into(self._memory, self._base + 40, time.monotonic())
+
+    def begin_pass(self, place: int, length: int) -> tuple[int, tuple[int, int]]:
+        """A loader begins to give batches: returns what `given` and `end_pass` take."""
+        place = (place & 0xFFFFFFFF) or 1
+        index, passes = self._places.pop(place, (-1, 0))
+        if index < 0 and len(self._places) < LOADERS:
+            index = len(self._places)
+        elif index < 0:
+            index = self._places.pop(next(iter(self._places)))[0]
+        self._places[place] = turn = (index, passes + 1)
+        _LOADER.pack_into(self._memory, self._loader(index), place, passes + 1, 0, length, 0.0)
+        return place, turn
+
+    def _loader(self, index: int) -> int:
+        return self._base + _LOADERS_AT + index * LOADER
+
+    def given(self, begun: tuple[int, tuple[int, int]], batches: int) -> None:
+        """How many batches a loader has given in its pass. Not shown where later passes have taken its room."""
+        place, turn = begun
+        if self._places.get(place) is turn:
+            _GIVEN.pack_into(self._memory, self._loader(turn[0]) + 8, batches)
+
+    def end_pass(self, begun: tuple[int, tuple[int, int]]) -> None:
+        """A loader has no more batches to give."""
+        place, turn = begun
+        if self._places.get(place) is turn:
+            _BEAT.pack_into(self._memory, self._loader(turn[0]) + 24, time.monotonic())
 
     def mark(self, step: int, total: int) -> None:
         """The script says that it makes progress; -1 where it does not say how far it is."""
@@ -142,20 +192,27 @@ def ask(memory, base: int) -> None:  # type: ignore[no-untyped-def]
 
 
 class Pulse:
-    """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened."""
+    """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened.
+
+    `stepped`, `fed` and `marked` are the times of the latest step, batch and mark; `loading` and `waited` the seconds
+    spent so far in loaders and in collectives; `loader_workers` is -1 where there was no loader.
+    """
 
     __slots__ = (
-        "answered", "asked", "batches", "beat", "begun", "completed", "ended", "enqueued", "exhausted", "marks",
-        "phases", "progress", "state", "steps",
+        "answered", "asked", "batches", "beat", "begun", "completed", "ended", "enqueued", "exhausted", "fed",
+        "loader_workers", "loaders", "loading", "marked", "marks", "phases", "progress", "state", "stepped", "steps",
+        "waited",
     )  # fmt: skip
 
     def __init__(self, data, base: int) -> None:  # type: ignore[no-untyped-def]
         (
-            self.beat, self.steps, stepped, self.batches, fed, self.exhausted, self.marks, marked, _, _,
+            self.beat, self.steps, self.stepped, self.batches, self.fed, self.exhausted, self.marks, self.marked, _, _,
             self.begun, self.ended, called, self.enqueued, self.completed, counted, _, turned,
             self.asked, self.answered, self.state,
         ) = _ALL.unpack_from(data, base)  # fmt: skip
-        self.progress = max(stepped, fed, self.exhausted, marked, called, counted, turned)
+        self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned)
+        self.loading, self.waited, workers = _SPENT.unpack_from(data, base + 160)
+        self.loader_workers = workers - 1
         self.phases = []
         for offset in range(base + _PHASES_AT, base + _PHASES_AT + PHASES * PHASE, PHASE):
             since, expect, thread = _PHASE.unpack_from(data, offset)
@@ -163,6 +220,8 @@ class Pulse:
                 name = bytes(data[offset + _PHASE.size : offset + PHASE]).split(b"\0", 1)[0].decode("utf-8", "replace")
                 self.phases.append((name, since, expect, thread))
         self.phases.sort(key=lambda phase: phase[1])
+        starts = range(base + _LOADERS_AT, base + _LOADERS_AT + LOADERS * LOADER, LOADER)
+        self.loaders = [found for at in starts if (found := _LOADER.unpack_from(data, at))[0]]
 
     @property
     def waiting(self) -> bool:

@@ -46,19 +46,27 @@ SHAPES = (
     r"wandb_v[0-9]_[A-Za-z0-9_]{30,}|tskey-[a-z]+-[A-Za-z0-9-]{16,}|lin_api_[A-Za-z0-9]{32,}",
 )
 
-# What stands after these belongs to them. Group 1 stays, the rest of the match goes.
+# What stands after these belongs to them. Group 1 stays, the rest of the match goes. In front of each, what a text has
+# to hold in lower case: most texts have none of it, and looking for that takes no time.
 INTRODUCED = (
-    r"((?i:authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?i:(?:bearer|basic|token|digest|apikey)\s+)?)[^\s\"',]+",
-    r"(\b[Bb]earer\s+)[A-Za-z0-9._~+/-]{16,}=*",
-    r"((?i:\b(?:set-)?cookie)[\"']?\s?:\s?[\"']?)(?=[^\s\"'=]+=)[^\"'\n]+",
-    r"((?i:wandb)[^\n]{0,40}?(?i:login|key)[^\n]{0,20}?\b)[0-9a-f]{40}\b",
-    r"(\blogin\s+\S+\s+password\s+)\S+",  # .netrc
-    r"(\bcurl\b[^\n]{0,200}?\s(?:-u|--user)[\s=]+[\"']?[^\s:\"']+:)[^\s\"']+",
-    r"(https?://hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_-]+",
-    r"(https?://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/)[A-Za-z0-9/_-]+",
-    r"([?&](?i:x-(?:amz|goog)-(?:signature|credential|security-token)|sig|signature|AWSAccessKeyId|key)=)[^&\s\"'<>]{8,}",
-    r"(\b\w{1,20}://)[^/\s:@\"'<>]*:[^/\s\"'<>]+(?=@)",
-    r"(\bhttps?://)[A-Za-z0-9_-]{20,}(?=@)",
+    (
+        "authorization",
+        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?"
+        r"(?i:(?:bearer|basic|token|digest|apikey)\s+)?)[^\s\"',\\]+",
+    ),
+    ("bearer", r"(\b[Bb]earer\s+)[A-Za-z0-9._~+/-]{16,}=*"),
+    ("cookie", r"((?i:\b(?:set-)?cookie)\\{0,8}[\"']?\s?:\s?\\{0,8}[\"']?)(?=[^\s\"'=]+=)[^\"'\n]+"),
+    ("wandb", r"((?i:wandb)[^\n]{0,40}?(?i:login|key)[^\n]{0,20}?\b)[0-9a-f]{40}\b"),
+    ("login", r"(\blogin\s+\S+\s+password\s+)\S+"),  # .netrc
+    ("curl", r"(\bcurl\b[^\n]{0,200}?\s(?:-u|--user)[\s=]+[\"']?[^\s:\"']+:)[^\s\"']+"),
+    ("hooks.slack.com", r"(https?://hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_-]+"),
+    ("discord", r"(https?://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/)[A-Za-z0-9/_-]+"),
+    (
+        "",
+        r"([?&](?i:x-(?:amz|goog)-(?:signature|credential|security-token)|sig|signature|AWSAccessKeyId|key)=)[^&\s\"'<>]{8,}",
+    ),
+    ("://", r"(\b\w{1,20}://)[^/\s:@\"'<>]*:[^/\s\"'<>]+(?=@)"),
+    ("://", r"(\bhttps?://)[A-Za-z0-9_-]{20,}(?=@)"),
 )
 PRIVATE_KEY = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
@@ -67,8 +75,8 @@ PRIVATE_KEY = (
 
 
 # `name=value`, `name: value`, `"name": "value"`, then `--name value` and `"--name", "value"`; values may be quoted.
-VALUE = r"(\\?\"[^\"\n]{0,2048}\"|\\?'[^'\n]{0,2048}'|[^\s\"',;&)}\]]{1,2048})"
-ASSIGNED = r"(?<![\w$-])(-{0,2}\\?[\"']?)([A-Za-z_][\w.-]{1,80})(\\?[\"']?\s{0,3}[=:]\s{0,3})" + VALUE
+VALUE = r"(\\{0,8}\"[^\"\n]{0,2048}\"|\\{0,8}'[^'\n]{0,2048}'|[^\s\"',;&)}\]]{1,2048})"
+ASSIGNED = r"(?<![\w$-])(-{0,2}\\{0,8}[\"']?)([A-Za-z_][\w.-]{1,80})(\\{0,8}[\"']?\s{0,3}[=:]\s{0,3})" + VALUE
 GIVEN = r"(?<![\w-])(--?)([A-Za-z][\w.-]{1,80})(\s+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE
 
 STRONG = re.compile(
@@ -85,6 +93,7 @@ HARMLESS = re.compile(
 )
 FILE = re.compile(r"(?:~|\.{1,2})?/[\w./-]+|\w+\.(?:json|txt|pem|key|toml|yaml|model)")
 RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/_=.~-]{16,}")
+ESCAPED = re.compile(r"(\\{1,16}[nrt])")
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
 
 
@@ -96,8 +105,20 @@ def text(value: str) -> str:
     """
     if len(value) < SHORTEST:
         return value
-    for pattern, replacement in _patterns():
-        value = pattern.sub(replacement, value)
+    if ESCAPED.search(value):
+        # A text within a text, such as a log in JSON: its lines are looked at one by one, then what spans them.
+        value = _patterns()[0][1].sub(REDACTED, value)
+        value = "".join(
+            part if len(part) < SHORTEST or at % 2 else _plain(part) for at, part in enumerate(ESCAPED.split(value))
+        )
+    return _plain(value)
+
+
+def _plain(value: str) -> str:
+    low = value.lower()
+    for hint, pattern, replacement in _patterns():
+        if hint in low:
+            value = pattern.sub(replacement, value)
     for pattern in _named():
         value = _without_named(pattern, value)
     return value
@@ -114,14 +135,14 @@ def arguments(values: list[str]) -> list[str]:
 
 
 @functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+def _patterns() -> tuple[tuple[str, re.Pattern[str], str], ...]:
     """Compiled at first use: a launch that shows nothing does not pay for them."""
 
-    def compiled() -> Iterator[tuple[re.Pattern[str], str]]:
-        yield re.compile(PRIVATE_KEY, re.DOTALL), REDACTED
-        for pattern in INTRODUCED:
-            yield re.compile(pattern), r"\g<1>" + REDACTED
-        yield re.compile(r"(?<![A-Za-z0-9_-])(?:" + "|".join(SHAPES) + ")"), REDACTED
+    def compiled() -> Iterator[tuple[str, re.Pattern[str], str]]:
+        yield "-----begin ", re.compile(PRIVATE_KEY, re.DOTALL), REDACTED
+        for hint, pattern in INTRODUCED:
+            yield hint, re.compile(pattern), r"\g<1>" + REDACTED
+        yield "", re.compile(r"(?<![A-Za-z0-9_-])(?:" + "|".join(SHAPES) + ")"), REDACTED
 
     return tuple(compiled())
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from safelaunch import codes, procfs
 from safelaunch.cli import report
+from safelaunch.cli.gpus import Hardware
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.wording import names
@@ -73,6 +74,9 @@ def run(argv: list[str]) -> int:
         return codes.EXIT_OK
     folder = arguments.output or f"attach-{arguments.target}-{time.strftime('%Y%m%d-%H%M%S')}"
     taken = attached.take(group, wait, socket.gethostname())
+    hardware = Hardware(tuple(one.worker() for one in group.ranks), None, waits=True)
+    taken = dataclasses.replace(taken, case=hardware.add_to(taken.case))
+    taken = dataclasses.replace(taken, evidence=(*taken.evidence, *hardware.evidence()))
     verdict = None if not taken.alive else diagnose(taken.case)
     notes = [*unknown(group, taken)]
     if verdict is not None:
@@ -103,6 +107,9 @@ def choose(target: str, job: bool = False) -> Group:
     what = f"process {target}"
     if not found and (in_job := ranks.of_job(target, seen)):
         found, what = in_job, f"Slurm job {target}"
+    elif pid and (in_job := [group for group in ranks.of_job(target, seen) if group.ranks != found[0].ranks]):
+        jobs = [f"the ranks of {what}: {_pids(found)}", f"the ranks of Slurm job {target}: {_pids(in_job)}"]
+        raise misuse_of(f"{target} is a process here and also a Slurm job", "say --job, or name a rank's pid", jobs)
     if not found:
         raise no_ranks(target, pid, seen, job)
     if len(found) > 1:
@@ -117,6 +124,10 @@ def choose(target: str, job: bool = False) -> Group:
         pids = [f"rank {one.rank} is pid {one.seen.pid}" for one in found[0].ranks if one.rank in twice]
         raise misuse_of(f"several processes say that they are {names(twice)} of one job", "end the old job", pids)
     return found[0]
+
+
+def _pids(found: Sequence[Group]) -> str:
+    return ", ".join(f"pid {one.seen.pid}" for group in found[:2] for one in group.ranks[:4])
 
 
 def no_ranks(target: str, pid: int, seen: Sequence[ranks.Seen], job: bool = False) -> SafelaunchError:
@@ -148,6 +159,14 @@ def no_ranks(target: str, pid: int, seen: Sequence[ranks.Seen], job: bool = Fals
         because = (
             "looked for a Python process with RANK and WORLD_SIZE, or the variables of Open MPI, MPICH or Slurm",
         )
+        spawned = ranks.spawned(pid, seen)
+        if spawned:
+            pids = ", ".join(str(one.pid) for one in spawned[:8])
+            because = (
+                f"pid {pids} {'was' if len(spawned) == 1 else 'were'} started by Python's multiprocessing: "
+                "if the ranks are these, what they set for themselves cannot be seen from outside",
+            )
+            remedy = f"`py-spy dump --pid {spawned[0].pid}` shows where one is; under safelaunch all would be known"
     if hidden:
         because = (*because, f"{len(hidden)} processes of other users could not be looked at (root can)")
     return SafelaunchError("SL006", summary, remedy, because=because, exit_code=codes.EXIT_USAGE)
@@ -170,6 +189,14 @@ def unknown(group: Group, taken: attached.Taken) -> list[str]:
         if attached.yama() > 0:
             how += f", or set kernel.yama.ptrace_scope to 0 (it is {attached.yama()})"
         lines.append(f"the stacks of {names(facts.rank for facts in denied)} may not be read: {how}")
+    others: dict[str, list[int]] = {}
+    for facts in taken.case.ranks:
+        for gap in facts.missing if facts not in denied else ():
+            if gap.startswith("stack: "):
+                others.setdefault(gap.removeprefix("stack: "), []).append(facts.rank)
+    for why, unseen in others.items():
+        advice = ": `pip install py-spy`" if "not installed" in why else ""
+        lines.append(f"no stack of {names(unseen)} ({why}){advice}")
     if not any(facts.collectives or facts.recorded for facts in taken.case.ranks):
         why = (
             "no Flight Recorder could be asked"

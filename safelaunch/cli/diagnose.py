@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from safelaunch import codes
-from safelaunch.cli import share
+from safelaunch.cli import messages, share
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.notice import with_notice
@@ -19,13 +19,14 @@ from safelaunch.evidence.offline import bundle, dump_case, dump_files, nodes
 from safelaunch.evidence.offline.bundle import Recorded
 from safelaunch.evidence.offline.dump import Dump
 from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
+from safelaunch.model.logs import LogFacts
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
 from safelaunch.report.text import printable
 from safelaunch.settings.commandline import Parser, misuse
 
 USAGE = """\
-usage: safelaunch diagnose [--signatures FILE] [--json] [--color auto|always|never]
+usage: safelaunch diagnose [--signatures FILE] [--profile NAME] [--json] [--color auto|always|never]
                            [--html FILE] [--open] [--bundle FILE.tar.gz] PATH...
 
 Tell who failed, or who hangs, from what a job left behind. Nothing of it is executed, torch is not needed.
@@ -38,7 +39,8 @@ PATH is any of
   log files           of torchrun, Slurm or Kubernetes, or a folder of them; - is the standard input
 
 options:
-  --signatures FILE   known messages of logs beside the shipped ones, may be repeated (`safelaunch explain SL290`)
+  --signatures FILE   known messages beside the shipped ones, may be repeated (`safelaunch explain SL290`)
+  --profile NAME      a profile, or its path, that names such files (`signatures` in [diagnosis]); may be repeated
   --json              print JSON
   --html FILE         also write a report: one HTML file that needs no network, with secrets left out
   --open              also show that report in the browser
@@ -56,7 +58,7 @@ RECOVERED = "SL501"  # what is written over a notice when progress has returned
 @dataclass(frozen=True)
 class Conclusion:
     """One verdict and what it rests on. `notes` are told before it; `verdict` is None where there is nothing to tell.
-    `recorded` is what the run itself concluded, `case` the evidence (not in the JSON that is printed)."""
+    `recorded` is what the run itself concluded, `case` and `logs` the evidence (not in the JSON that is printed)."""
 
     kind: str
     paths: tuple[str, ...]
@@ -65,6 +67,7 @@ class Conclusion:
     notes: tuple[str, ...] = ()
     recorded: Verdict | None = None
     case: Case | None = None
+    logs: LogFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Reader:
 
     name: str
     knows: Callable[[str], bool]
-    judge: Callable[[Sequence[str]], list[Conclusion]]
+    judge: Callable[[Sequence[str], Sequence[str], Sequence[str]], list[Conclusion]]
 
 
 def run(argv: list[str]) -> int:
@@ -81,6 +84,7 @@ def run(argv: list[str]) -> int:
     parser = Parser("safelaunch diagnose")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--signatures", action="append", default=[], metavar="FILE")
+    parser.add_argument("--profile", action="append", default=[], metavar="NAME")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--html", metavar="FILE")
     parser.add_argument("--open", action="store_true")
@@ -95,9 +99,9 @@ def run(argv: list[str]) -> int:
         raise misuse("nothing to diagnose was named", "see `safelaunch diagnose --help`")
     if arguments.bundle is not None:
         share.check(arguments.bundle, arguments.paths)
-    found = conclusions(arguments.paths, arguments.signatures)
+    found = conclusions(arguments.paths, arguments.signatures, _of_profiles(arguments.profile))
     if arguments.json:
-        told = [{key: item for key, item in vars(one).items() if key != "case"} for one in found]
+        told = [{key: item for key, item in vars(one).items() if key not in ("case", "logs")} for one in found]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "conclusions": to_json(told)}, indent=1, default=str))
     else:
         palette = for_stream(sys.stdout, arguments.color)
@@ -110,10 +114,11 @@ def run(argv: list[str]) -> int:
     return codes.EXIT_OK
 
 
-def conclusions(paths: Sequence[str], signatures: Sequence[str] = ()) -> list[Conclusion]:
+def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
     """The verdicts on all that was named: one for each kind of thing, and one for each incident of bundles.
 
-    `signatures` are files of known messages for logs, beside the shipped ones.
+    `signatures` are files of known messages that come before what a run has written down, `further` those that come
+    after it.
     """
     by_reader: dict[str, list[str]] = {}
     for path in paths:
@@ -125,8 +130,17 @@ def conclusions(paths: Sequence[str], signatures: Sequence[str] = ()) -> list[Co
     for reader in READERS:
         named = by_reader.get(reader.name, [])
         if named:
-            found += _logs(named, signatures) if reader.judge is _logs else reader.judge(named)
+            found += reader.judge(named, signatures, further)
     return found
+
+
+def _of_profiles(names: Sequence[str]) -> tuple[str, ...]:
+    """The files of signatures that profiles name: those of the command line, else those of the environment."""
+    from safelaunch.settings import kinds
+    from safelaunch.settings.resolve import resolve_profiles
+
+    named = list(names) or kinds.NAMES.read(os.environ.get("SAFELAUNCH_PROFILE", ""))
+    return messages.files(resolve_profiles(named, os.environ).table("diagnosis")) if named else ()
 
 
 def unreadable(summary: str, because: Sequence[str] = ()) -> SafelaunchError:
@@ -153,7 +167,7 @@ def _is_bundle(path: str) -> bool:
     return bool(run.incidents or run.unreadable) or (run.exit_code is not None and not _is_dumps(path))
 
 
-def _bundles(paths: Sequence[str]) -> list[Conclusion]:
+def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
     incidents: list[Recorded] = []
     found: list[Conclusion] = []
     damaged: list[str] = []
@@ -164,7 +178,7 @@ def _bundles(paths: Sequence[str]) -> list[Conclusion]:
             damaged.append(f"{path}: {error}")
             continue
         damaged += run.unreadable
-        incidents += run.incidents
+        incidents += _classified(run.incidents, signatures, further)
         if not run.incidents:
             found += [Conclusion("bundle", (path,), verdict) for verdict in run.verdicts]
             if not run.verdicts and not run.unreadable:
@@ -180,6 +194,15 @@ def _bundles(paths: Sequence[str]) -> list[Conclusion]:
         raise unreadable(f"nothing in {', '.join(paths)} can be read", damaged[:4])
     notes = tuple(f"left out, because it cannot be read: {line}" for line in damaged)
     return [dataclasses.replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
+
+
+def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], further: Sequence[str]) -> list[Recorded]:
+    """Incidents with what is known of the messages of their exceptions."""
+    if not any(facts.error for one in incidents for facts in one.case.ranks):
+        return list(incidents)
+    named = [one for one in messages.load(signatures) if one.own] if signatures else []
+    known = messages.load(further)
+    return [dataclasses.replace(one, case=messages.classified(one.case, known, named)) for one in incidents]
 
 
 def _of_nodes(part: Sequence[Recorded]) -> list[Conclusion]:
@@ -216,6 +239,7 @@ def _of_one(incident: Recorded) -> Conclusion:
 
 
 def _gist(verdict: Verdict) -> object:
+    verdict = terminal.without_secrets(verdict)  # as it was written
     return (verdict.code, verdict.culprit_ranks, verdict.location, verdict.summary, verdict.confidence)
 
 
@@ -226,7 +250,7 @@ def _is_dumps(path: str) -> bool:
     return path != "-" and bool(dump_files.find([path])[0])
 
 
-def _dumps(paths: Sequence[str]) -> list[Conclusion]:
+def _dumps(paths: Sequence[str], *_: Sequence[str]) -> list[Conclusion]:
     files, others = dump_files.find(paths)
     dumps = dump_files.read_all(files)
     if all(dump.unreadable for dump in dumps):
@@ -268,14 +292,14 @@ def _read(case: Case, dumps: Sequence[Dump], others: int) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- logs
 
 
-def _logs(paths: Sequence[str], signatures: Sequence[str] = ()) -> list[Conclusion]:
+def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
     from safelaunch.diagnosis import logs as rules
     from safelaunch.evidence import logs
 
-    facts = logs.read(paths, logs.load(signatures))
+    facts = logs.read(paths, logs.load([*signatures, *further]))
     if not facts.files:
         raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
-    return [Conclusion("logs", tuple(paths), rules.diagnose(facts))]
+    return [Conclusion("logs", tuple(paths), rules.diagnose(facts), logs=facts)]
 
 
 # The first that knows a path reads it. Logs come last: any file may be one.

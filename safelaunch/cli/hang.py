@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from safelaunch import black_box
 from safelaunch.diagnosis import diagnose
@@ -19,6 +20,9 @@ from safelaunch.report import bundle
 from safelaunch.report import verdict as terminal
 from safelaunch.watch.hang import HangWatch, slow
 from safelaunch.watch.pauses import paused
+
+if TYPE_CHECKING:
+    from safelaunch.cli.gpus import Hardware
 
 LOOK_S = 1.5  # an idle machine needs 0.3 s for 4 ranks; a busy one must not lose the stacks
 LAST_S = 2.5  # native stacks take their time, and nothing is lost any more
@@ -41,6 +45,8 @@ class Hangs:
         folder: gives the folder of a new incident.
         host: this host's name.
         report: takes the folder, the case and the verdict where a verdict is written beside evidence that lies there.
+        hardware: begins to read what the hardware of the ranks does.
+        explain: adds what is known of the messages of exceptions.
     """
 
     def __init__(
@@ -51,6 +57,8 @@ class Hangs:
         folder: Callable[[], str],
         host: str,
         report: Callable[[str, Case, Verdict], None] = lambda *_: None,
+        hardware: Callable[[WorkerGroup], Hardware] | None = None,
+        explain: Callable[[Case], Case] = lambda facts: facts,
     ) -> None:
         self.watch = watch
         self.slow: list[Verdict] = []
@@ -63,10 +71,13 @@ class Hangs:
         self._new_folder = folder
         self._host = host
         self._report = report
+        self._hardware = hardware
+        self._explain = explain
         self._facts: Case | None = None
         self._attempt = -1
         self._started = self._started_beating = 0.0
         self._told_unseen = False
+        self._told_paused: set[str] = set()
 
     def _open(self, path: str) -> black_box.Reader | None:
         try:
@@ -111,8 +122,13 @@ class Hangs:
 
     def conclude(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> tuple[Case, Verdict]:
         """The case of a hang that is being ended, and its verdict."""
+        hardware = self._hardware(group) if self._hardware is not None else None
         self.evidence = (*self.evidence, *gather(incident, group.workers, HANG_LAST, LAST_S))
         facts = self._build(incident, group, oom_kills)
+        if self._facts is not None:  # what was told of, where it cannot be read again
+            told = self._facts
+            facts = dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
+        facts = self._explain(self._with_hardware(facts, hardware))
         notice = self.watch.notice
         verdict = with_notice(self._judge(facts), notice.verdict if notice is not None else None)
         return facts, self.timed(verdict)
@@ -140,8 +156,25 @@ class Hangs:
     def _look(self, group: WorkerGroup) -> None:
         facts = self._take(group)
         verdict = self._judge(facts)
-        if self.watch.looked(verdict, facts, bool(paused(facts.ranks)), time.monotonic()):
+        pause = paused(facts.ranks)
+        if pause and pause not in self._told_paused:
+            self._told_paused.add(pause)
+            self._say(f"{pause}: the ranks wait for a person, which is no hang; the clocks stand still")
+        if self.watch.looked(verdict, facts, bool(pause), time.monotonic()):
+            facts = self._with_hardware(facts, self._hardware(group) if self._hardware is not None else None)
+            assert self.watch.notice is not None
+            if facts.gpus or facts.ports_down or facts.ras:
+                verdict = self._judge(facts)
+                self.watch.notice = dataclasses.replace(self.watch.notice, verdict=verdict)
             self._tell(facts, self.timed(verdict))
+
+    def _with_hardware(self, facts: Case, hardware: Hardware | None) -> Case:
+        """The case with what the hardware does, which is kept as evidence as well."""
+        if hardware is None:
+            return facts
+        facts = hardware.add_to(facts)
+        self.evidence = (*self.evidence, *hardware.evidence())
+        return facts
 
     def _take(self, group: WorkerGroup) -> Case:
         """Evidence of all living ranks, as a case."""

@@ -87,9 +87,11 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
         "elapsed_s": round(time.time() - started, 3),
         "attempts": to_json(outcome.groups),
         "findings": to_json([*(outcome.report.findings if outcome.report else ()), *job.heard]),
-        "verdicts": to_json([*job.hangs.slow, *outcome.verdicts]),
+        "verdicts": to_json([*job.hangs.slow, *job.slow.verdicts, *outcome.verdicts]),
         "abandoned_pids": list(outcome.abandoned),
     }
+    for line in job.slow.summary():
+        job.say(f"the run was slow: {line}")
     if outcome.abandoned:
         job.say(f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}")
     if outcome.verdicts and not outcome.succeeded:
@@ -130,7 +132,7 @@ def _black_box(settings: Settings, plan: LaunchPlan) -> tuple[str | None, str]:
 
 
 def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
-    from safelaunch import files
+    from safelaunch import files, redaction
     from safelaunch.cli import redact
 
     document = {
@@ -138,7 +140,7 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
         "run_id": plan.run_id,
         "safelaunch": __version__,
         "python": sys.version.split()[0],
-        "argv": argv,
+        "argv": redaction.arguments(argv),
         "cwd": os.getcwd(),
         "started": time.time(),
         "settings": to_json(redact.without_secrets(settings)),
@@ -149,9 +151,10 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
 
 
 def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any) -> None:
-    from safelaunch import files
+    from safelaunch import files, redaction
 
-    text = json.dumps(result, indent=1, default=str) + "\n"
+    # Verdicts hold messages and tracebacks of the program.
+    text = json.dumps(redaction.document(json.loads(json.dumps(result, default=str))), indent=1) + "\n"
     wanted = settings["json"]
     try:
         files.write_text(os.path.join(plan.run_dir, "result.json"), text)

@@ -1,19 +1,24 @@
-"""What a run writes down of its environment: every variable with its origin, and without its secrets."""
+"""What a run writes down of how it was started: every variable with its origin, and without its secrets.
+
+A run directory is for this machine and mode 0700, but run.json and env.txt are what people show to each other. What
+ranks print, and the evidence, stay as they are there; `diagnose --bundle` packs them without secrets.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
+from safelaunch import redaction
 from safelaunch.model import LaunchPlan, Settings
-from safelaunch.redaction import redact
 
 
 def environment_text(settings: Settings, environ: Mapping[str, str]) -> str:
     """One line a variable: `NAME=value  # origin`; those that profiles take away stand at the end, as comments."""
     merged = {name: (value, "shell") for name, value in environ.items() if name not in settings.unset}
     merged |= {name: (str(value.value), str(value.origin)) for name, value in settings.env.items()}
-    lines = [f"{name}={redact(name, value)}  # {origin}" for name, (value, origin) in sorted(merged.items())]
+    lines = [f"{name}={_variable(name, value)}  # {origin}" for name, (value, origin) in sorted(merged.items())]
     lines += [
         f"# {name} is unset by {value.origin}" for name, value in sorted(settings.unset.items()) if name not in merged
     ]
@@ -23,12 +28,26 @@ def environment_text(settings: Settings, environ: Mapping[str, str]) -> str:
 def without_secrets(settings: Settings) -> Settings:
     """The settings as they may be shown to a colleague."""
     env = {
-        name: dataclasses.replace(value, value=redact(name, str(value.value))) for name, value in settings.env.items()
+        name: dataclasses.replace(value, value=_variable(name, str(value.value)))
+        for name, value in settings.env.items()
     }
-    computed = {name: redact(name, text) for name, text in settings.computed.items()}
-    return dataclasses.replace(settings, env=env, computed=computed)
+    options = {name: dataclasses.replace(value, value=_option(value.value)) for name, value in settings.options.items()}
+    computed = {name: _variable(name, text) for name, text in settings.computed.items()}
+    return dataclasses.replace(settings, options=options, env=env, computed=computed)
 
 
 def plan_without_secrets(plan: LaunchPlan) -> LaunchPlan:
     """The plan as it may be shown to a colleague."""
-    return dataclasses.replace(plan, env={name: redact(name, value) for name, value in plan.env.items()})
+    env = {name: _variable(name, value) for name, value in plan.env.items()}
+    words = redaction.arguments(list(plan.script_args))
+    return dataclasses.replace(plan, env=env, script_args=type(plan.script_args)(words))
+
+
+def _variable(name: str, value: str) -> str:
+    return redaction.text(redaction.redact(name, value))
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return redaction.arguments(value)
+    return redaction.text(value) if isinstance(value, str) else value

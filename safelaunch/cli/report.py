@@ -14,6 +14,7 @@ from safelaunch.diagnosis.graph import graph
 from safelaunch.model import Case, Finding, Verdict
 
 if TYPE_CHECKING:
+    from safelaunch.model.logs import LogFacts
     from safelaunch.report.page import Subject, Surroundings
 
 NAME = "report.html"
@@ -64,8 +65,14 @@ def beside(folder: str, case: Case, verdict: Verdict, known: Callable[[], Surrou
     return ""
 
 
-def subject(case: Case | None, verdict: Verdict | None, folder: str = "", notes: Sequence[str] = ()) -> Subject:
-    """One verdict, with the wait-for graph of its case."""
+def subject(
+    case: Case | None,
+    verdict: Verdict | None,
+    folder: str = "",
+    notes: Sequence[str] = (),
+    logs: LogFacts | None = None,
+) -> Subject:
+    """One verdict, with the wait-for graph of its case, or with what logs said."""
     from safelaunch.report.page import Subject, Waiting
 
     waits: list[Waiting] = []
@@ -79,7 +86,7 @@ def subject(case: Case | None, verdict: Verdict | None, folder: str = "", notes:
             why += [(rank, "came with another operation") for rank in wait.differing[:200]]
             on = tuple(sorted({*wait.blockers, *wait.differing}))
             waits.append(Waiting(wait.rank, wait.call, on, tuple(why), len(wait.away)))
-    return Subject(verdict, folder, case, tuple(waits), tuple(notes))
+    return Subject(verdict, folder, case, tuple(waits), tuple(notes), logs)
 
 
 def surroundings(folder: str, findings: Sequence[Finding] | None = None) -> Surroundings:

@@ -39,7 +39,7 @@ def page(target: str | None, found: Sequence[Conclusion], *, show: bool) -> None
     Raises:
         SafelaunchError: when it cannot be written.
     """
-    subjects = [report.subject(one.case, one.verdict, one.shown, one.notes) for one in found]
+    subjects = [report.subject(one.case, one.verdict, one.shown, one.notes, one.logs) for one in found]
     try:
         path = os.path.abspath(target or os.path.join(tempfile.mkdtemp(prefix="safelaunch-"), report.NAME))
         report.write(path, subjects, _surroundings(found))

@@ -10,15 +10,19 @@ import time
 from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.cli.gpus import Hardware, read
 from safelaunch.cli.hang import Hangs
 from safelaunch.cli.ranks import listener, unsaid
 from safelaunch.cli.report import Reports
+from safelaunch.cli.slow import Slow
 from safelaunch.cli.start import Start
 from safelaunch.diagnosis import diagnose, infra
+from safelaunch.diagnosis.alone import told_frames
 from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.evidence import LASTING, URGENT, case, memory
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
+from safelaunch.evidence.source_lines import describe
 from safelaunch.launch.stages import Stages
 from safelaunch.model import (
     Case,
@@ -28,6 +32,7 @@ from safelaunch.model import (
     LaunchPlan,
     PreflightReport,
     Settings,
+    Stack,
     Verdict,
     WorkerGroup,
 )
@@ -35,15 +40,18 @@ from safelaunch.report import banner, bundle, palette, text
 from safelaunch.report import verdict as terminal
 from safelaunch.settings import severity
 from safelaunch.watch.hang import HangWatch
+from safelaunch.watch.slow import SlowWatch
 
 if TYPE_CHECKING:
     from safelaunch.cli.node import NodeCheck
+    from safelaunch.evidence.logs.signatures import Signature
     from safelaunch.preflight.machine.host import Host
     from safelaunch.preflight.machine.nvml import Snapshot
     from safelaunch.report.banner import Banner
 
 URGENT_S = 0.8  # the living are held back from their end for at most this long
 LASTING_S = 0.2
+SOURCE_S = 0.3
 
 
 class Run:
@@ -64,12 +72,28 @@ class Run:
             self._new_folder,
             self._host,
             self.reports.later,
+            lambda group: self._hardware(group, waits=True),
+            self._explained,
+        )
+        expect, watch = settings.slow.get("expect_step"), settings.slow.get("watch")
+        self.slow = Slow(
+            black_box if watch is None or watch.value else None,
+            SlowWatch(expect.value if expect is not None else None),
+            self.say,
+            self._show_slow,
+            self._new_folder,
+            self._host,
+            self.reports.later,
+            lambda group: read(group.workers, self._known_host(), since_s=self._since_s),
         )
         self.heard: list[Finding] = []
         self._shown: tuple[Finding, ...] = ()  # of the lint
         self._ranks = listener(black_box, settings, os.environ, self.gpus, self.say)
         self._folders = 0
         self._oom_before = memory.oom_kills()
+        self._since_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._dying: Hardware | None = None
+        self._messages: tuple[Signature, ...] | None = None  # None: the user has none
         self._loud = int(settings["verbose"]) - int(settings["quiet"])
         self.palette = palette.for_stream(sys.stderr, settings["color"])
         wanted = "banner" in settings.launch and settings.launch["banner"].value
@@ -118,6 +142,11 @@ class Run:
         except (OSError, ValueError):
             pass
 
+    def _show_slow(self, verdict: Verdict, folder: str) -> None:
+        """A verdict while the run goes on."""
+        if self._loud >= 0:
+            self.print(terminal.lines(verdict, folder, palette=self.palette))
+
     def finding(self, finding: Finding) -> None:
         """A finding before the start: in full when it refuses the launch, else in a line."""
         if finding.severity == "error":
@@ -129,7 +158,7 @@ class Run:
 
     def preflight(self) -> PreflightReport:
         """Check the environment and this node, in the time that the agent takes to import torch."""
-        linted = self._lint()
+        linted = (*self._lint(), *self._signatures())
         self.report = PreflightReport(linted, self._host, 0.0)
         if not self.report.refused:
             report = self._check_node({finding.summary.partition("=")[0] for finding in linted})
@@ -151,6 +180,21 @@ class Run:
         if rest:
             self.say(rest)
         return findings
+
+    def _signatures(self) -> tuple[Finding, ...]:
+        """Read the user's own messages, and tell what is wrong with them: now, and not when they are needed."""
+        try:
+            from safelaunch.cli import messages
+
+            self._messages, found = messages.at_start(messages.files(self.settings.diagnosis), os.environ)
+        except TimeoutError as error:
+            self.say(f"warning[SL290]: this run knows its messages without the user's own: {error}")
+            return ()
+        except Exception as error:
+            self.say(f"warning[SL902]: safelaunch's own fault, files of signatures are not checked: {error!r}")
+            return ()
+        self._tell(found)
+        return found
 
     def _tell(self, findings: Iterable[Finding]) -> None:
         """Findings about environment and devices: a line with what to do, or all of it where the user wants more."""
@@ -191,7 +235,9 @@ class Run:
         """One round over the living ranks; an incident when it is time to end them."""
         self.reports.write()  # of an attempt before
         self.listen(group)
-        return self.hangs.poll(group)
+        incident = self.hangs.poll(group)
+        self.slow.poll(group, stalled=incident is not None or self.hangs.watch.notice is not None)
+        return incident
 
     def _findings(self) -> list[Finding]:
         return [*(self.report.findings if self.report is not None else ()), *self.heard]
@@ -212,7 +258,13 @@ class Run:
 
     def suspect(self, incident: Incident, group: WorkerGroup) -> tuple[Evidence, ...]:
         """What will not wait: kernel state and stacks of the ranks that live. Of a hang they have been taken."""
-        return () if incident.kind == "hang" else gather(incident, group.alive, URGENT, URGENT_S)
+        if incident.kind == "hang":
+            return ()
+        self._dying = self._hardware(group, waits=False)
+        return gather(incident, group.alive, URGENT, URGENT_S)
+
+    def _hardware(self, group: WorkerGroup, *, waits: bool) -> Hardware:
+        return Hardware(group.workers, self._known_host(), self._since_s, waits=waits)
 
     def conclude(self, incident: Incident, group: WorkerGroup, urgent: Any) -> Verdict:
         """The rest of the evidence, the verdict, and the incident's folder. A fault of ours must not keep the ranks
@@ -233,6 +285,10 @@ class Run:
             return self._keep(facts, verdict, self.hangs.evidence, self.hangs.folder)
         evidence = (*urgent, *gather(incident, group.workers, LASTING, LASTING_S))
         facts = case.build(incident, group, evidence, self._host, grown)
+        if self._dying is not None:
+            facts = self._dying.add_to(facts)
+            evidence = (*evidence, *self._dying.evidence())
+        facts = _with_source(self._explained(facts))
         after = round(time.monotonic() - incident.t, 3)
         verdict = dataclasses.replace(self._diagnose(facts), detected_after_s=after, concluded_after_s=after)
         if not verdict.culprit_ranks or verdict.code == "SL414":
@@ -242,6 +298,20 @@ class Run:
                 self.bundles[len(self.bundles)] = self.hangs.folder
                 return told
         return self._keep(facts, verdict, evidence, "")
+
+    def _explained(self, facts: Case) -> Case:
+        """The case with what the signatures know of its exceptions, and the room in /dev/shm."""
+        facts = dataclasses.replace(facts, shm=memory.shm())
+        if not any(rank.error for rank in facts.ranks):
+            return facts
+        try:
+            from safelaunch.cli import messages
+            from safelaunch.evidence.logs import signatures
+
+            return messages.classified(facts, self._messages if self._messages is not None else signatures.shipped())
+        except Exception as error:  # without it the verdict names the exception alone
+            self.say(f"warning[SL902]: safelaunch's own fault, messages are not looked up: {error!r}")
+            return facts
 
     def _keep(self, facts: Case, verdict: Verdict, evidence: tuple[Evidence, ...], folder: str) -> Verdict:
         folder = folder or self._new_folder()
@@ -264,3 +334,12 @@ class Run:
         except Exception as error:  # a rule that fails must not take the verdict with it
             self.say(f"warning[SL902]: a rule failed: {error!r}")
             return cannot_tell(facts)
+
+
+def _with_source(facts: Case) -> Case:
+    """With what stands around the lines at which ranks failed, where others have left in good order: a condition there
+    tells who is wrong."""
+    if not any(rank.exit is not None and rank.exit.code == 0 for rank in facts.ranks):
+        return facts
+    stacks = [Stack(tuple(told_frames(rank)), "traceback") for rank in facts.ranks]
+    return dataclasses.replace(facts, source=describe(stacks, SOURCE_S))

@@ -9,7 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from safelaunch.diagnosis import crash, disagree, early, from_stacks, hang, mismatch, timeouts
+from safelaunch.diagnosis import (
+    crash,
+    disagree,
+    early,
+    from_stacks,
+    gpus,
+    hang,
+    mismatch,
+    nccl_ras,
+    raised,
+    slow,
+    timeouts,
+    unused,
+)
 from safelaunch.model import Case, Verdict
 
 Rule = Callable[[Case], Verdict | None]
@@ -18,8 +31,8 @@ CRASH_RULES: tuple[Rule, ...] = (
     mismatch.size_mismatch,
     mismatch.operation_mismatch,
     early.early_exit,
-    crash.exception_everywhere,
-    crash.exception,
+    raised.exception_everywhere,
+    raised.exception,
     crash.out_of_memory,
     crash.killed,
     crash.native_crash,
@@ -42,19 +55,31 @@ HANG_RULES: tuple[Rule, ...] = (
     from_stacks.late_and_at_work,
     hang.never_entered,
     hang.all_inside,
-    crash.exception,
+    raised.exception,
     from_stacks.apart,
     hang.hang_untold,
 )
 
-RULES = tuple(dict.fromkeys(CRASH_RULES + HANG_RULES))
+# What the watch has seen says which of them it is.
+SLOW_RULES: tuple[Rule, ...] = (
+    slow.straggler,
+    slow.slower,
+    slow.loader_bound,
+    slow.below_expectation,
+    slow.as_usual,
+)
+
+RULES = tuple(dict.fromkeys(CRASH_RULES + HANG_RULES + SLOW_RULES))
 
 
 def diagnose(case: Case) -> Verdict:
     """The verdict of the first rule that concludes; the last one of its kind always does."""
-    for rule in HANG_RULES if case.incident.kind == "hang" else CRASH_RULES:
+    for rule in {"hang": HANG_RULES, "slow": SLOW_RULES}.get(case.incident.kind, CRASH_RULES):
         verdict = rule(case)
+        if verdict is not None and case.incident.kind == "slow":
+            return _as_sure_as_it_can_be(verdict, case)
         if verdict is not None:
+            verdict = nccl_ras.told(gpus.told(unused.told(verdict, case), case), case)
             return _as_sure_as_it_can_be(verdict, case)
     raise AssertionError("the last rule concludes always")
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import signal
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis import devices
 from safelaunch.diagnosis.failures import (
     NATIVE_SIGNALS,
     SIGABRT,
     SIGKILL,
     Failure,
+    aborted_inside,
     failures,
     left_cleanly,
     left_group,
-    primary,
     roots,
     secondary,
     unaccounted,
@@ -25,14 +23,12 @@ from safelaunch.diagnosis.failures import (
 )
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, one_line, waiting
 from safelaunch.model import Case, Confidence, Location, Verdict
+from safelaunch.sizes import size
 
-ANOTHER = re.compile(r"\b(?:another|other|some|a) (?:rank|worker|process|peer)s?\b", re.IGNORECASE)
-OTHER_RANK = re.compile(r"\b(?:rank|process)\s+(\d+)\b", re.IGNORECASE)
 LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
-IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError"}
 
 
-def _verdict(
+def crash_verdict(
     case: Case,
     code: str,
     summary: str,
@@ -43,6 +39,7 @@ def _verdict(
     remedy: str = "",
     confidence: Confidence = "high",
 ) -> Verdict:
+    """A verdict of a crash, of the rules here and of `raised`."""
     ranks = tuple(sorted(failure.rank for failure in culprits))
     error = culprits[0].facts.error if culprits else None
     lost = tuple(f"evidence of rank {f.rank} is missing: {gap}" for f in culprits[:1] for gap in f.facts.missing[:1])
@@ -64,77 +61,6 @@ def _verdict(
     )
 
 
-def exception(case: Case) -> Verdict | None:
-    """A rank raised a Python exception that nothing caught, and the other failures follow from it.
-
-    How it was concluded: every worker records an uncaught exception, with its time, before its interpreter shuts
-    down and before its peers can notice. Exceptions that tell of a lost peer (gloo's `Connection closed by peer`,
-    NCCL's remote error, a store that hung up) are consequences. Of the rest, one that stands alone is the root,
-    else the one that was raised first; if several ranks raised the same at the same line, all of them are named.
-
-    Errors about GPUs ("invalid device ordinal", "Duplicate GPU detected") come with the mapping of the ranks concerned:
-    LOCAL_RANK, CUDA_VISIBLE_DEVICES, how many GPUs torch sees, and which one the rank took; the bundle has all ranks'.
-
-    What to do: the traceback printed above the verdict is the root one; no `@record` is needed. For SL409 the
-    program could not be imported or parsed on that rank: compare its environment and its copy of the code with
-    the other ranks'.
-    """
-    culprits = [root for root in roots(case) if root.nature == "exception"]
-    if not culprits or len(culprits) != len(roots(case)):
-        return None
-    if _points_elsewhere(case, culprits):
-        return None
-    error = culprits[0].facts.error
-    assert error is not None
-    code = "SL409" if error.type in IMPORT_ERRORS else "SL401"
-    who = names(failure.rank for failure in culprits)
-    message = one_line(error.message)
-    rivals = [failure for failure in primary(case) if failure not in culprits]
-    because = tuple(f"rank {rival.rank} failed too: {_shortly(rival)}" for rival in rivals[:2])
-    of_gpus, way_out = devices.trouble(case, [culprit.facts for culprit in culprits], error.message)
-    return _verdict(
-        case,
-        code,
-        f"{who} raised {error.type}: {message}" if message else f"{who} raised {error.type}",
-        culprits,
-        location=error.location,
-        because=(*of_gpus, *because),
-        remedy="the environment or the code differs on this rank: compare it with a rank that started"
-        if code == "SL409"
-        else way_out or "the traceback above is where it started",
-        confidence="medium" if rivals or len(culprits) > 1 else "high",
-    )
-
-
-def exception_everywhere(case: Case) -> Verdict | None:
-    """Every rank raised the same exception at the same line, so no single rank is to blame.
-
-    How it was concluded: type and line agree on all ranks of this node, no rank has a cause of its own beneath
-    it, and none of them tells of a lost peer. Where the messages differ, or speak of a rank, confidence is lower: one
-    rank may have spoilt what all of them met. Typical are a wrong argument, a missing file, a bug that all ranks
-    reach. One traceback is printed; the others are the same.
-    """
-    found = roots(case)
-    if len(found) < 2 or len(found) != len(case.ranks) or found[0].nature != "exception":
-        return None
-    error = found[0].facts.error
-    assert error is not None
-    messages = {f.facts.error.message for f in found if f.facts.error is not None}
-    of_gpus, way_out = devices.trouble(case, [failure.facts for failure in found], error.message)
-    alike = len(messages) == 1 and not ANOTHER.search(error.message) and not OTHER_RANK.search(error.message)
-    verdict = _verdict(
-        case,
-        "SL402",
-        f"every rank raised {error.type}: {one_line(error.message)}".rstrip(": "),
-        [],
-        location=error.location,
-        because=(f"type and line are the same on {names(failure.rank for failure in found)}", *of_gpus),
-        remedy=way_out or "no rank stands out: look at the arguments, the files and the code that all ranks share",
-        confidence="high" if alike else "medium",
-    )
-    return dataclasses.replace(verdict, traceback=error.traceback, secondary=())
-
-
 def out_of_memory(case: Case) -> Verdict | None:
     """The kernel's OOM killer ended a rank with SIGKILL.
 
@@ -149,7 +75,7 @@ def out_of_memory(case: Case) -> Verdict | None:
     if not culprits or not case.oom_kills:
         return None
     who = names(failure.rank for failure in culprits)
-    return _verdict(
+    return crash_verdict(
         case,
         "SL404",
         f"{who} ran out of memory: the kernel's OOM killer ended it with SIGKILL",
@@ -177,7 +103,7 @@ def killed(case: Case) -> Verdict | None:
     who = names(failure.rank for failure in culprits)
     memory = {None: "the OOM counter of the memory cgroup cannot be read", 0: "no OOM kill was counted during this run"}
     because = (memory[case.oom_kills],) if number == SIGKILL and case.oom_kills in memory else ()
-    return _verdict(
+    return crash_verdict(
         case,
         "SL403",
         f"{who} was ended by {_name(number)}: it passed a limit of its own (ulimit -a)"
@@ -201,7 +127,7 @@ def native_crash(case: Case) -> Verdict | None:
     is full; an abort often prints its reason to stderr just before.
     """
     culprits = [root for root in roots(case) if _signal(root) in NATIVE_SIGNALS]
-    if not culprits or _may_be_a_victim(case, culprits):
+    if not culprits or _may_be_a_victim(case, culprits) or _may_have_lost_a_peer(case, culprits):
         return None
     first = culprits[0]
     number = _signal(first)
@@ -210,7 +136,18 @@ def native_crash(case: Case) -> Verdict | None:
     because = (f"innermost Python frame: {inner.function} ({inner.file}:{inner.line})",) if inner else ()
     who = names(failure.rank for failure in culprits)
     verb = "aborted" if number == SIGABRT else "crashed in native code"
-    return _verdict(
+    if number == signal.SIGBUS and case.shm is not None and case.shm.full:
+        return crash_verdict(
+            case,
+            "SL421",
+            f"{who} crashed (SIGBUS): {case.shm.path} is full ({size(case.shm.free)} of {size(case.shm.total)} free)",
+            culprits,
+            location=user_frame(stack),
+            because=because or _last(culprits),
+            remedy="give the container more (--shm-size, an emptyDir of medium Memory), or share less memory",
+            confidence="medium",
+        )
+    return crash_verdict(
         case,
         "SL406" if number == SIGABRT else "SL405",
         f"{who} {verb} ({_name(number)})",
@@ -237,6 +174,8 @@ def silent_exit(case: Case) -> Verdict | None:
     if len(culprits) != 1 or _may_be_a_victim(case, culprits):
         return None  # several ranks that leave alike and say nothing prove nothing
     first = culprits[0]
+    if first.facts.raised and first.facts.exit_call is None:
+        return None  # an exception whose record is lost: it may have told of a lost peer
     assert first.facts.exit is not None
     who = names(failure.rank for failure in culprits)
     called = first.facts.exit_call if first.facts.shut_down is not None else None
@@ -249,7 +188,7 @@ def silent_exit(case: Case) -> Verdict | None:
             if 0 < shell < 65
             else "no Python line called sys.exit or os._exit",
         )
-    return _verdict(
+    return crash_verdict(
         case,
         "SL407",
         f"{who} left with exit code {code}{' and no exception' if first.facts.watched else ''}"
@@ -277,7 +216,7 @@ def connection_lost(case: Case) -> Verdict | None:
         return None
     here = len(case.ranks) == case.world_size
     error = found[0].facts.error
-    verdict = _verdict(
+    verdict = crash_verdict(
         case,
         "SL412",
         f"{names(failure.rank for failure in found)} lost the connection to a peer, and no rank here failed first",
@@ -306,7 +245,7 @@ def torn_down(case: Case) -> Verdict | None:
     if not culprits or failures(case):
         return None
     who = names(failure.rank for failure in culprits)
-    return _verdict(
+    return crash_verdict(
         case,
         "SL413",
         f"{who} aborted while shutting down, after the program had ended",
@@ -323,12 +262,12 @@ def cannot_tell(case: Case) -> Verdict:
     exit codes of every rank are in the evidence folder.
     """
     found = failures(case)
-    said = tuple(f"rank {failure.rank}: {_shortly(failure)}" for failure in found[:2])
+    said = tuple(f"rank {failure.rank}: {shortly(failure)}" for failure in found[:2])
     for facts in unaccounted(case)[:1]:
         frame = user_frame(facts.stack)
         where = f"; it was at {frame.file}:{frame.line}" if frame else ""
         said += (f"rank {facts.rank} had neither failed nor entered a collective{where}",)
-    return _verdict(
+    return crash_verdict(
         case,
         "SL499",
         "ranks failed and the evidence does not say who was first",
@@ -360,20 +299,12 @@ def _may_be_a_victim(case: Case, culprits: list[Failure]) -> bool:
     return bool(silent) and (left or len(culprits) > 1)
 
 
-def _points_elsewhere(case: Case, culprits: list[Failure]) -> bool:
-    """Whether what several ranks share may have its cause in a rank that is not among them.
-
-    That is a living rank which has not spoken yet, or one that their own message speaks of (`another rank failed`;
-    DDP: `appears not to match sizes of the same param in process 0`).
-    """
-    if len(culprits) < 2:
-        return False
-    ranks = {failure.rank for failure in culprits}
-    error = culprits[0].facts.error
-    said = error.message if error is not None else ""
-    named = {int(number) for number in OTHER_RANK.findall(said)}
-    others = {facts.rank for facts in case.ranks} - ranks
-    return bool(unaccounted(case)) or bool(named & others) or bool(ANOTHER.search(said))
+def _may_have_lost_a_peer(case: Case, culprits: list[Failure]) -> bool:
+    """Whether an abort inside a collective may follow from a rank of which nothing is known here."""
+    unknown = len(case.ranks) < case.world_size or any(
+        not facts.collectives and bool(facts.missing or not facts.watched) for facts in case.ranks
+    )
+    return unknown and any(aborted_inside(failure) for failure in culprits)
 
 
 def _last(culprits: list[Failure]) -> tuple[str, ...]:
@@ -381,7 +312,7 @@ def _last(culprits: list[Failure]) -> tuple[str, ...]:
     return (text,) if text else ()
 
 
-def _shortly(failure: Failure) -> str:
+def shortly(failure: Failure) -> str:
     if failure.facts.error is not None:
         return f"{failure.facts.error.type}: {one_line(failure.facts.error.message, 80)}"
     number = _signal(failure)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable
 
+from safelaunch.diagnosis import batches, loops
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.failures import LEAVING, is_user_code, user_frame
+from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
+from safelaunch.diagnosis.loops import CLOSING, Side, frames
 from safelaunch.diagnosis.waits import (
     arrival,
     blocked_in,
@@ -23,8 +23,6 @@ from safelaunch.diagnosis.waits import (
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
 
-ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
-CLOSING = {"barrier", LEAVING}  # what programs do after their loop
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 
@@ -51,9 +49,12 @@ def different_operation(case: Case) -> Verdict | None:
         return None
     several = next((f for side in sides for f, _ in side if len(threads_inside(f)) > 1), None)
     # Dumps hold neither lines of loops nor counts of batches: who left a loop, and who skipped a barrier, look alike.
-    left = () if from_dumps(case) else _left_loop(case, sides) if several is None else None
-    named, code = left or (), "SL303" if left else "SL302"
-    if left == ():
+    left = loops.NOBODY if from_dumps(case) else loops.left(case.source, sides) if several is None else loops.UNTOLD
+    named = left.ranks
+    if not named and several is None:
+        named = batches.ran_out([[facts for facts, _ in side] for side in sides])
+    code = "SL303" if named else "SL302"
+    if not named and not left.untold:
         odd = [side for side in sides if len(side) == 1]
         most = max(len(side) for side in sides)
         # Members whose vote is not known, here or on other nodes, must not be able to turn it.
@@ -76,10 +77,10 @@ def different_operation(case: Case) -> Verdict | None:
         if several is not None
         else ()
     )
-    ending = from_dumps(case) and any(canonical(side[0][1].op) in _CLOSING for side in sides)
+    ending = from_dumps(case) and any(canonical(side[0][1].op) in CLOSING for side in sides)
     if ending:
         threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
-    because = (*threads, *_conditions(facts, call, case.source), *_counts(case, named), *waiters(case, found))
+    because = (*threads, *_conditions(facts, call, case.source), *batches.compared(case, named), *waiters(case, found))
     return hang_verdict(
         case,
         code,
@@ -130,7 +131,7 @@ def departed(case: Case) -> Verdict | None:
         tuple(left),
         location=place,
         call=wait.call,
-        because=(*_counts(case, tuple(left)), *waiters(case, found)),
+        because=(*batches.compared(case, left), *waiters(case, found)),
         remedy="all ranks must make the same number of steps: look for uneven data or an early return",
         confidence="high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in blocked),
@@ -160,7 +161,10 @@ def deadlock(case: Case) -> Verdict | None:
             sites.setdefault((call.group, call.seq, what), []).append(wait.rank)
     alone = [ranks for ranks in sites.values() if len(ranks) == 1]
     most = max((len(ranks) for ranks in sites.values()), default=0)
-    named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 else ()
+    # Members that nobody has seen must not be able to turn the vote.
+    unseen = {rank for wait in found.waits for rank in wait.away}
+    others = len(unseen) + sum(map(len, sites.values())) - most
+    named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 and most > others else ()
     if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
     ranks = {facts.rank: facts for facts in case.ranks}
@@ -180,10 +184,6 @@ def deadlock(case: Case) -> Verdict | None:
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=found.cycle,
     )
-
-
-Side = list[tuple[RankFacts, Collective]]
-_CLOSING = {canonical(name) for name in CLOSING}
 
 
 def _sides(case: Case, wait: Wait) -> list[Side]:
@@ -207,133 +207,6 @@ def _same_place(one: Collective, other: Collective) -> bool:
     return (one.group, one.seq) == (other.group, other.seq)
 
 
-def _left_loop(case: Case, sides: list[Side]) -> tuple[int, ...] | None:
-    """The ranks that stand behind a loop in which all others still are; empty where that is not so, None where it
-    cannot be told from a rank that skipped what its peers do behind the loop, and is in the loop again."""
-    lines = {(line.file, line.line): line for line in case.source}
-    if not lines:
-        return _left_by_history(sides)
-    inside, behind = {}, {}
-    again = untold = False
-    for one, other in itertools.permutations(sides, 2):
-        for (facts, call), (peer, theirs) in itertools.product(one, other):
-            mine, others = _frames(facts, call), _frames(peer, theirs)
-            depth = _apart(mine, others)
-            if depth is None:
-                continue
-            here, there = (lines.get(frames[depth][:2]) for frames in (mine, others))
-            deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
-            loop = _loop_between(here, deeper, there) if here is not None and there is not None else None
-            if here is None or there is None or loop is None:
-                continue
-            was_inside = _was_inside(peer, loop, call, _conditions_of(loop, (here, *deeper), there))
-            untold = untold or was_inside is None
-            if was_inside:
-                inside[facts.rank], behind[peer.rank] = facts, peer
-                again = again or bool(set(here.loops) & set(there.loops))
-    if untold:
-        return None
-    everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
-    if not behind or inside.keys() & behind.keys() or not everybody:
-        return ()
-    if again and any(_ended_its_loader(facts) for facts in inside.values()):
-        return ()
-    sure = not again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
-    return tuple(sorted(behind)) if sure else None
-
-
-Loop = tuple[str, int, int]  # file, first and last line
-
-
-def _loop_between(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> Loop | None:
-    """The outermost loop that `one`, or what it calls, is inside of, and that `other`, a line of the same function,
-    stands behind."""
-    tests = dict(one.conditions)
-    if any(tests.get(line, text) != text for line, text in other.conditions):
-        return None  # the two branches of one `if`: neither stands behind the other
-    own = [loop for loop in one.loops if loop not in other.loops]
-    if own:
-        return (one.file, *own[0]) if all(other.line > last for _, last in own) else None
-    called = next((line for line in deeper if line.loops), None)
-    return (called.file, *called.loops[0]) if called is not None and other.line > one.line else None
-
-
-def _conditions_of(loop: Loop, inside: Iterable[SourceLine], behind: SourceLine) -> list[str]:
-    """The conditions under which a loop is entered at all, and which a line behind it does not share."""
-    file, first, last = loop
-    return [
-        text
-        for line in inside
-        for number, text in line.conditions
-        if (number, text) not in behind.conditions and not (line.file == file and first <= number <= last)
-    ]
-
-
-def _was_inside(peer: RankFacts, loop: Loop, call: Collective, conditions: list[str]) -> bool | None:
-    """Whether a rank that stands behind a loop has been in it; None where that cannot be told.
-
-    Args:
-        peer: the rank behind the loop.
-        loop: which.
-        call: the collective inside it, in which another rank is.
-        conditions: under which the loop is entered.
-    """
-    file, first, last = loop
-    places = [own.location for own in peer.collectives if own.location is not None]
-    if not conditions or any(place.file == file and first <= place.line <= last for place in places):
-        return True
-    if call.location is not None and peer.watched and peer.recording:
-        return False  # its record would show such a call
-    return False if any(ON_THE_RANK.search(text) for text in conditions) else None
-
-
-def _ended_its_loader(facts: RankFacts) -> bool:
-    """Whether a loader of the rank has come to its end since its last collective came back."""
-    last = max((call.t for call in facts.collectives if call.done and not call.issued), default=0.0)
-    return facts.exhausted is not None and facts.exhausted > last
-
-
-def _left_by_history(sides: list[Side]) -> tuple[int, ...]:
-    """Without source: a barrier that no rank had made before, against a call that all sides had made before."""
-    behind: list[int] = []
-    for side in sides:
-        rest = [pair for other in sides if other is not side for pair in other]
-        if canonical(side[0][1].op) not in _CLOSING:
-            continue
-        fresh = all(not _made_before(facts, side[0][1]) for facts, _ in (*side, *rest))
-        alike = {(call.group, call.seq, call.op, call.location): call for _, call in rest}
-        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*side, *rest))
-        if fresh and going_on:
-            behind += [facts.rank for facts, _ in side]
-    return tuple(sorted(behind))
-
-
-def _made_before(facts: RankFacts, call: Collective) -> bool:
-    return any(
-        own.seq < call.seq and own.group == call.group and (own.op, own.location) == (call.op, call.location)
-        for own in facts.calls
-    )
-
-
-def _frames(facts: RankFacts, call: Collective) -> list[tuple[str, int, str]]:
-    """The user's frames of a rank that is inside a call, outermost first."""
-    stack = stack_of(facts, call.thread)
-    frames = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if is_user_code(f)]
-    if not frames and call.location is not None:
-        frames = [(call.location.file, call.location.line, call.location.function)]
-    return frames
-
-
-def _apart(one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]) -> int | None:
-    """How deep the function lies in which two stacks come apart."""
-    for depth, (mine, theirs) in enumerate(zip(one, other, strict=False)):
-        if (mine[0], mine[2]) != (theirs[0], theirs[2]):
-            return None
-        if mine[1] != theirs[1]:
-            return depth
-    return None
-
-
 def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
     """Whether a rank waits in a message of which its peer may have forgotten its part: one that it has exchanged
     before; in dumps, which hold no source and few calls, any."""
@@ -351,18 +224,9 @@ def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
 def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ...]) -> tuple[str, ...]:
     """The innermost condition that the call stands under, in whichever function: most often it is the mistake."""
     lines = {(line.file, line.line): line for line in source}
-    for file, number, _ in reversed(_frames(facts, call)):
+    for file, number, _ in reversed(frames(facts, call)):
         line = lines.get((file, number))
         if line is not None and line.conditions:
             where, text = line.conditions[-1]
             return (f"it stands below `{text}` ({file}:{where})",)
-    return ()
-
-
-def _counts(case: Case, named: Iterable[int]) -> tuple[str, ...]:
-    """How many batches the ranks had, where that differs."""
-    inside = {facts.batch for facts in case.ranks if facts.rank in set(named)}
-    others = {facts.batch for facts in case.ranks if facts.rank not in set(named)}
-    if len(inside) == 1 and len(others) == 1 and inside != others and named:
-        return (f"{names(named)} had {inside.pop()} batches of its loaders, the others {others.pop()}",)
     return ()

@@ -50,13 +50,27 @@ def young(case: Case, waits: Iterable[Wait]) -> float | None:
     that the job may simply have been running; else None.
 
     What is usual is the longest pause between two calls of a group in a row, in the middle rank, of the few that are
-    kept. FEW is an estimate. Copies of files may be younger than the dumps: then a wait seems longer than it was.
+    kept. FEW is an estimate. Copies of files may be younger than the dumps: then a wait seems longer than it was, and
+    `ground` says so. Where a watchdog had given up a call, the job did hang.
     """
-    if case.now is None:
+    if case.now is None or case.gave_up:
         return None
     age = case.now - min((wait.call.t for wait in waits), default=case.now)
     pauses = sorted(filter(None, (_longest_pause(facts) for facts in case.ranks)))
     return age if pauses and 0.0 <= age <= FEW * pauses[len(pauses) // 2] else None
+
+
+def ground(case: Case, waits: Iterable[Wait]) -> tuple[str, ...]:
+    """What says that these waits did not end, where a job may still have been running: one line, or nothing."""
+    if case.gave_up:
+        return ("a watchdog had given up a call when the dumps were written",)
+    age = (case.now or 0.0) - min((wait.call.t for wait in waits), default=0.0)
+    if case.now is None or age < 0.0:
+        return (
+            ("how long they had waited is not known: the files are older than the calls in them",) if case.now else ()
+        )
+    lasted = f"{age:.3g} s" if age < 120 else f"{age / 60:.0f} min" if age < 7200 else f"{age / 3600:.0f} h"
+    return (f"they had waited {lasted} by the times of the files: of copies, those may be too late",)
 
 
 def _longest_pause(facts: RankFacts) -> float:

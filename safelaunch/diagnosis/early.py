@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis import batches
+from safelaunch.diagnosis.alone import Alone, left_alone
 from safelaunch.diagnosis.failures import (
     LEAVING,
     SIMULTANEOUS_S,
@@ -14,7 +16,7 @@ from safelaunch.diagnosis.failures import (
     secondary,
 )
 from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.waits import main_blocked
+from safelaunch.diagnosis.waits import main_blocked, whole
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
 from safelaunch.model import Case, Verdict
 
@@ -26,7 +28,9 @@ def early_exit(case: Case) -> Verdict | None:
     inside the same collective of a group that it belongs to, with nothing else wrong on any rank. Nothing can
     release them: a process that has exited cannot enter a collective any more. torch elastic waits on, because
     an exit of 0 is a success to it. A rank that has destroyed its process group and still lives counts as well,
-    with less confidence: it may be about to fail.
+    with less confidence: it may be about to fail. Where one rank alone was left, in a collective that stands below a
+    condition for that rank (`if rank == 0`) and that no other rank has ever made, that rank is named, with low
+    confidence: whether the others should have come nobody sees any more.
 
     What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
     `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
@@ -46,6 +50,12 @@ def early_exit(case: Case) -> Verdict | None:
         left = [facts for facts in left if facts.rank in missed]
         first = left[0]
     held = {wait.rank for wait in waits if missed & set(wait.gone)}
+    only = left_alone(case, [facts.rank for facts in left])
+    rest = [facts for facts in case.ranks if facts not in left]
+    if len(rest) == 1 and not whole(rest[0]):
+        return None  # what it was in may be a call that only that rank makes
+    if only is not None:
+        return _only_one(case, only, [facts.rank for facts in left])
     ranks = tuple(facts.rank for facts in left)
     last = last_collective(first)
     latest = first.last_collective
@@ -60,11 +70,47 @@ def early_exit(case: Case) -> Verdict | None:
         host=case.host,
         pid=first.pid,
         location=first.exit_call.location if first.exit_call else word.location if word else None,
-        because=(*((last,) if last else ()), *after_effects(case, ranks), *waiting(case, ranks)),
+        because=(
+            *batches.compared(case, ranks),
+            *((last,) if last else ()),
+            *after_effects(case, ranks),
+            *waiting(case, ranks),
+        ),
         secondary=secondary(case, ranks),
         confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
         remedy="all ranks must make the same collectives: look for uneven data or an early return",
         exit_code=EXIT_SCRIPT_FAILED,
         conclusive=all(main_blocked(f) for f in case.ranks if f.rank in held),
         waiting=tuple(sorted(held)),
+    )
+
+
+def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:
+    """The verdict of `early_exit` where those who left may be right: what held the last one may be its own alone."""
+    rank, call = only.wait.rank, only.wait.call
+    told = only.place is not None
+    what = f"rank {rank} was in {call.op} #{call.seq}"
+    if only.place is not None:
+        what += ", which may be called on that rank only, as its peers exited"
+        why = f"it stands below `{only.text}` ({only.place.file}:{only.place.line})"
+    else:
+        what += " as its peers exited with 0: who is wrong, the evidence does not say"
+        why = "no other rank has ever made this call: it may be that rank's alone, or they have left too early"
+    return Verdict(
+        code="SL408",
+        slug=CATALOGUE["SL408"].slug,
+        kind="crash",
+        summary=what,
+        culprit_ranks=(rank,) if told else (),
+        host=case.host,
+        pid=next(facts.pid for facts in case.ranks if facts.rank == rank),
+        location=call.location,
+        because=(why, f"{names(left)} left in good order"),
+        secondary=secondary(case, (rank,) if told else ()),
+        confidence="low",
+        remedy="take the collective out of the condition, or let all ranks of the group call it"
+        if told
+        else "compare that line with what the others did last: all ranks must make the same collectives",
+        exit_code=EXIT_SCRIPT_FAILED,
+        waiting=(rank,),
     )

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from safelaunch.model import Case, Collective, Location, RankFacts, Stack
+from safelaunch.model import Case, Collective, Location, PyError, RankFacts, Stack
 
 Nature = Literal["exception", "signal", "abort", "exit_code"]
 
@@ -47,6 +47,21 @@ SIZE_COMPLAINT = "doesn't match expected size"
 # on a busy machine. An estimate; a raised exception is stamped by the rank itself.
 SIMULTANEOUS_S = 0.5
 
+# Messages that speak of another rank. A DataLoader numbers its worker processes, CUDA names processes by their pids.
+ANOTHER = re.compile(r"\b(?:another|other|some|a) (?:rank|worker|process|peer)s?\b", re.IGNORECASE)
+OTHER_RANK = re.compile(r"(?<!worker )\b(?:rank|process)\s+(\d+)\b(?! has )", re.IGNORECASE)
+
+IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError"}
+
+# torch/distributed/checkpoint/api.py: every rank raises it, and it names those whose own part had failed.
+RELAYED = re.compile(r"^CheckpointException ranks:\s*dict_keys\(\[([\d, ]+)\]\)")
+
+# Codes of exceptions that say themselves why: a rank that met one had a reason of its own for it.
+CLASSES = {"SL404", *(f"SL42{digit}" for digit in range(10))}
+MAY_BE_A_PEERS = {"SL426"}  # ... but for NCCL's, whose cause may lie with another rank, and which speak of several
+
+FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (\S+)')
+
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
 TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
 
@@ -69,12 +84,13 @@ class Failure:
 def failures(case: Case) -> list[Failure]:
     """All failures of a case, earliest first. A living rank counts once it has recorded an exception."""
     found = [failure for facts in case.ranks if (failure := _failure(facts)) is not None]
-    inside = {failure.rank for failure in found if _in_collective(failure)}
+    inside = {failure.rank for failure in found if aborted_inside(failure)}
     explained = [
         dataclasses.replace(failure, consequence=True)
         if (failure.rank in inside and _first_departure(case, failure, inside) <= failure.t + SIMULTANEOUS_S)
         or (unexplained(failure) and _first_departure(case, failure, set()) < failure.t - SIMULTANEOUS_S)
         or (_gave_up_inside(failure.facts) and _somebody_else_was_first(case, failure))
+        or retells(case, failure.facts)
         else failure
         for failure in found
     ]
@@ -109,8 +125,59 @@ def is_peer_loss(facts: RankFacts) -> bool:
     """Whether the exception, or the one at the bottom of its chain, tells of a lost peer."""
     if facts.error is None:
         return False
+    if facts.error.known is not None and facts.error.known.role == "consequence":
+        return True  # the user's own signatures say so
+    if is_relayed(facts):
+        return True
     said = [f"{facts.error.type}: {facts.error.message}", *facts.error.chain]
     return any(TRANSPORT.search(text) and (PEER_LOSS.search(text) or SIZE_COMPLAINT in text) for text in said)
+
+
+def is_relayed(facts: RankFacts) -> bool:
+    """Whether a rank raised what a library told it of other ranks."""
+    match = RELAYED.search(facts.error.message) if facts.error is not None else None
+    return match is not None and facts.rank not in {int(rank) for rank in re.findall(r"\d+", match[1])}
+
+
+def retells(case: Case, facts: RankFacts) -> bool:
+    """Whether what a rank raised is the word of another rank's trouble that the program has passed on to it.
+
+    Its own words say so, where they name ranks, itself not among them, of which one has failed or is not of this node;
+    or the program raised it in the words of a rank that had met the same trouble itself.
+    """
+    error, kind = facts.error, _class(facts)
+    if error is None or not kind or kind in MAY_BE_A_PEERS or RELAYED.search(error.message):
+        return False
+    named = {int(number) for number in OTHER_RANK.findall(error.chain[-1] if error.chain else error.message)}
+    here = {other.rank: other for other in case.ranks}
+    if named and facts.rank not in named and any(rank < case.world_size for rank in named):
+        return any(rank < case.world_size and (rank not in here or _failure(here[rank]) is not None) for rank in named)
+    return any(
+        other.rank != facts.rank and _class(other) == kind and _met_itself(other.error) and _quotes(error, other.error)
+        for other in case.ranks
+        if other.error is not None
+    )
+
+
+def _quotes(error: PyError, other: PyError) -> bool:
+    """Whether the program raised it itself, in another's words: nothing lies beneath it, as would with one's own."""
+    last = other.chain[-1].partition(": ")[2] if other.chain else other.message
+    if error.chain or not last or last not in error.message:
+        return False
+    return not _met_itself(error) or (error.type != other.type and last != error.message)
+
+
+def _met_itself(error: PyError) -> bool:
+    """Whether something beneath the program raised it: no `raise` of the program itself is its innermost line."""
+    if error.chain:
+        return True
+    lines = error.traceback.split("\n")
+    head = lines[1 : next((at for at, line in enumerate(lines) if at and not line.startswith("  ")), len(lines))]
+    places = [at for at, line in enumerate(head) if FRAME.match(line)]
+    if not places or places[-1] + 1 >= len(head):
+        return True  # its source is not there
+    file, line, function = FRAME.match(head[places[-1]]).groups()  # type: ignore[union-attr]
+    return not (is_user_code(Location(file, int(line), function)) and head[places[-1] + 1].split()[:1] == ["raise"])
 
 
 def _gave_up_inside(facts: RankFacts) -> bool:
@@ -127,7 +194,7 @@ def _somebody_else_was_first(case: Case, failure: Failure) -> bool:
         if facts.rank == failure.rank or departure(facts) > failure.t + SIMULTANEOUS_S:
             continue
         own = _failure(facts)
-        followed = own and (own.consequence or _gave_up_inside(facts) or _in_collective(own) or unexplained(own))
+        followed = own and (own.consequence or _gave_up_inside(facts) or aborted_inside(own) or unexplained(own))
         # Where a rank was is known only with its black box; without it, it may have given up inside too.
         reason = own and not followed and (facts.collectives or own.nature in ("signal", "abort"))
         if reason or left_cleanly(facts) or left_group(facts):
@@ -135,7 +202,7 @@ def _somebody_else_was_first(case: Case, failure: Failure) -> bool:
     return False
 
 
-def _in_collective(failure: Failure) -> bool:
+def aborted_inside(failure: Failure) -> bool:
     """An abort inside a collective: what a communication library does that has lost a peer, or cannot go on."""
     stack = failure.facts.fault
     inside = stack is not None and bool(stack.frames) and bool(TORCH_DISTRIBUTED.search(stack.frames[0].file))
@@ -216,6 +283,8 @@ def roots(case: Case) -> list[Failure]:
     for failure in candidates:
         groups.setdefault(_signature(failure), []).append(failure)
     first = candidates[0]
+    if len(groups) == 1 and known_class(first.facts):
+        return candidates
     if len(groups) == 1:
         chained = [f for f in candidates if f.facts.error is not None and f.facts.error.chain]
         return chained if len(chained) == 1 else candidates
@@ -231,12 +300,30 @@ def roots(case: Case) -> list[Failure]:
 
 def _signature(failure: Failure) -> object:
     error = failure.facts.error
+    if kind := known_class(failure.facts):
+        return kind
     if error is not None:
         place = (error.location.file, error.location.line) if error.location else None
         return (error.type, place)
     code = failure.facts.exit.code if failure.facts.exit else None
     called = failure.facts.exit_call
     return (failure.nature, code, called.location if called else None)
+
+
+def known_class(facts: RankFacts) -> str:
+    """The code of an exception that says itself why it was raised, or nothing: what speaks of other ranks may be
+    theirs."""
+    error, kind = facts.error, _class(facts)
+    if error is None or kind in MAY_BE_A_PEERS or RELAYED.search(error.message):
+        return kind
+    said = "\n".join((error.message, *error.chain))
+    others = {int(number) for number in OTHER_RANK.findall(said)} - {facts.rank}
+    return "" if others or ANOTHER.search(said) else kind
+
+
+def _class(facts: RankFacts) -> str:
+    known = facts.error.known if facts.error is not None else None
+    return known.code if known is not None and known.role == "cause" and known.code in CLASSES else ""
 
 
 def user_frame(stack: Stack | None) -> Location | None:

@@ -21,6 +21,7 @@ from safelaunch.diagnosis.standing import (
     places,
     reason_of,
     stays_inside,
+    tries_to_connect,
     waiting_lines,
     waits_for_a_person,
 )
@@ -100,6 +101,12 @@ def apart(case: Case) -> Verdict | None:
     if halted:
         return _halted(case, halted, held, lines)
     sites = {(found.op, found.place) for found in held}
+    if not any(facts.stack is not None for facts in alive):
+        gaps = dict.fromkeys(gap for facts in alive for gap in facts.missing if gap.startswith("stack: "))
+        summary = f"no stack of {names(f.rank for f in alive)} could be had: nobody can tell where they are"
+        return _untold(
+            case, summary, tuple(gaps), held, remedy="see the notes: py-spy is needed, and the right to use it"
+        )
     if not held:
         return _untold(case, "no rank of this node was seen inside torch.distributed", places(alive), held)
     if len(sites) > 1:
@@ -190,6 +197,11 @@ def _all_inside(case: Case, held: list[Held], lines: tuple[str, ...]) -> Verdict
         summary = f"{who} are inside {held[0].op} at the same line, and it does not end"
         because = (*lines, "nothing recorded groups and numbers: they may be at different turns of a loop")
         remedy = "no rank is seen to be late: look at the network, the links and the GPUs"
+    lost = [found.facts for found in held if tries_to_connect(found.facts)]
+    if lost:
+        who = f"{names(f.rank for f in lost)} {'tries' if len(lost) == 1 else 'try'}"
+        because = (*because[:1], f"{who} again and again to connect to the store, and nobody answers", *because[1:])
+        remedy = "see that MASTER_ADDR and MASTER_PORT (or init_method) name a place where rank 0 listens"
     if len(held) == 1:
         summary = summary.replace(" wait ", " waits ").replace(" are inside ", " is inside ")
     return hang_verdict(

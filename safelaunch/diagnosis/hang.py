@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG
-from safelaunch.diagnosis import dumps, stuck
+from safelaunch.diagnosis import batches, dumps, stuck
+from safelaunch.diagnosis.alone import Alone, alone
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.waits import alive, is_message, stack_of, unrecorded
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
+
+UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 
 
 def never_entered(case: Case) -> Verdict | None:
@@ -22,7 +25,10 @@ def never_entered(case: Case) -> Verdict | None:
     with the line at which it stands and what it does there: it sleeps or polls (SL301), is stopped (SL304), runs
     native code that holds the GIL, so that no other thread of it runs Python (SL305), is in uninterruptible sleep in
     the kernel (SL306), waits for its DataLoader, whose own worker and line are named (SL307), saves or loads a
-    checkpoint (SL308), or has not called init_process_group yet (SL309). Confidence follows from how many sources
+    checkpoint (SL308), has not called init_process_group yet (SL309), has threads that wait for one another, by the
+    locks that its source lines show them to hold (SL313), or has run out of batches before its peers (SL303). What a
+    system call is about is followed to its other end: the address of a connection, the process that has the other end
+    of a pipe or a file lock, the file system. Confidence follows from how many sources
     agree: the record of collectives, the Flight Recorder, the stack, the kernel, the heartbeat. Of a job that left
     Flight Recorder dumps only, the rank is named whose dump shows neither that call nor another one that it waits in;
     what it did instead is not known then, and neither is anything of a rank without a dump. Dumps in which no wait had
@@ -38,7 +44,7 @@ def never_entered(case: Case) -> Verdict | None:
     if any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
         return None  # a rank that has ended, or has raised, is a matter of other rules
     now = case.now or case.incident.t
-    reasons = {rank: stuck.why(ranks[rank], thread, now) for rank, thread in found.sinks}
+    reasons = {rank: stuck.why(ranks[rank], thread, now, case.source) for rank, thread in found.sinks}
     culprits = tuple(sorted(reasons))
     first = culprits[0]
     reason = reasons[first]
@@ -52,7 +58,15 @@ def never_entered(case: Case) -> Verdict | None:
         return None
     if all(w.call.group == "init" for w in blocked) and code == "SL301":
         code = "SL309"
-    what = _what(culprits, wait)
+    only = alone(case, blocked, culprits) if code == "SL301" and len(culprits) >= len(blocked) else None
+    # Of two ranks, one that does not come is late more often than its peer waits where nobody has to come.
+    doubt = only is not None and only.place is None and len(culprits) == 1 and not only.wait.away
+    if only is not None and not doubt:
+        return _only_one(case, only, reasons, found)
+    left = batches.has_run_out(case, culprits) if code == "SL301" else ()
+    unread = (f"what rank {wait.rank} stands below cannot be read: it may wait in what it calls alone",)
+    code = "SL303" if left else code
+    what = ("left the loop, and " if left else "") + _what(culprits, wait)
     others = tuple(f"rank {rank} {reasons[rank].what}{_at(reasons[rank].location)}" for rank in culprits[1:])
     summary = f"{names(culprits)} {what}; {_peers(blocked)}"
     return hang_verdict(
@@ -62,10 +76,47 @@ def never_entered(case: Case) -> Verdict | None:
         culprits,
         location=reason.location,
         call=wait.call,
-        because=(f"rank {first} {reason.what}", *reason.because, *others, *waiters(case, found)),
-        remedy=reason.remedy,
-        confidence=_confidence(case, culprits, found, reason.sources),
+        because=(
+            *left,
+            f"rank {first} {reason.what}",
+            *(unread if doubt and not left else ()),
+            *reason.because,
+            *others,
+            *waiters(case, found),
+        ),
+        remedy=UNEVEN if left else reason.remedy,
+        confidence="low" if doubt and not left else _confidence(case, culprits, found, reason.sources),
         waiting={wait.rank for wait in blocked},
+    )
+
+
+def _only_one(case: Case, only: Alone, reasons: Mapping[int, stuck.Stuck], found: Graph) -> Verdict:
+    """The verdict of `never_entered` on a rank that waits in what the source keeps from all others."""
+    rank, call = only.wait.rank, only.wait.call
+    others = names(reasons)
+    if only.place is None:
+        why = (
+            f"no other rank has ever made this call, and what it stands below cannot be read: {others} may not be late"
+        )
+    else:
+        passed = f"{others} {'has' if len(reasons) == 1 else 'have'} passed it by"
+        come = passed if only.passed else f"it may not hold on {others}"
+        why = f"it stands below `{only.text}` ({only.place.file}:{only.place.line}): {come}"
+    return hang_verdict(
+        case,
+        "SL302" if only.passed else "SL399",
+        f"rank {rank} waits in {label(call)}, which {'is' if only.passed else 'may be'} called on that rank only",
+        (rank,) if only.passed else (),
+        location=call.location,
+        call=call,
+        because=(
+            why,
+            *(f"rank {number} {reason.what}{_at(reason.location)}" for number, reason in sorted(reasons.items())),
+            *waiters(case, found),
+        ),
+        remedy="take the collective out of the condition, or let all ranks of the group call it",
+        confidence="medium" if only.passed else "low",
+        waiting={rank},
     )
 
 
@@ -91,6 +142,7 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
             *dumps.gaps(case, away | set(culprits)),
             *apart,
             *waiters(case, found),
+            *dumps.ground(case, blocked),
         ),
         remedy="look at what that rank did after its last call: its log, its loader, its GPU"
         if len(culprits) == 1
@@ -127,6 +179,8 @@ def all_inside(case: Case) -> Verdict | None:
     How it was concluded: the records of all members agree on operation and number, so each rank has done its part.
     What is left is what carries the data: network, links, a GPU, or the library. If members on other nodes could not
     be looked at, the verdict says so, with less confidence.
+    Of GPUs, NVML and the kernel log are asked: NVLinks and network ports of this node that are down are told, and GPUs
+    that run nothing while others do; where the driver has logged a fault of a GPU, the verdict is SL428 or SL427.
 
     What to do: check the interface that the ranks use, links and Xid messages; the verdicts of the other nodes.
     """
@@ -164,7 +218,7 @@ def all_inside(case: Case) -> Verdict | None:
         (),
         location=wait.call.location,
         call=wait.call,
-        because=(*because, *waiters(case, found)),
+        because=(*because, *waiters(case, found), *(dumps.ground(case, found.waits) if from_dumps(case) else ())),
         remedy=f"look at {names(unknown)} first: the log, the stack, a dump; of all others, none is late"
         if unknown
         else "no rank is late: look at the network, the links and the GPUs",

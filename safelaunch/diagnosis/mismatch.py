@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.batches import had_fewer
 from safelaunch.diagnosis.failures import LEAVING, SIGABRT, current_calls, primary, secondary, unexplained
 from safelaunch.diagnosis.waits import final, is_message
 from safelaunch.diagnosis.wording import names
@@ -92,6 +93,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         f"{names(rank for rank, thing in brought.items() if thing == what)} brought {what}{_at(meeting, brought, what)}"
         for what in votes
     )
+    uneven = had_fewer(case, named)
     operation = call.op if code == "SL410" else "collective"
     summary = (
         f"{names(named)} brought {brought[named[0]]} to {operation} #{call.seq}, its peers {usual}"
@@ -110,10 +112,12 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         operation=call.op,
         seq=call.seq,
         process_group=call.group,
-        because=lines,
+        because=(*uneven, *lines),
         secondary=secondary(case, named),
         confidence="high" if named else "medium",
-        remedy="compare the shapes at this line on all ranks"
+        remedy="all ranks must make the same number of steps: look for uneven data"
+        if uneven
+        else "compare the shapes at this line on all ranks"
         if code == "SL410"
         else "look for a collective under a condition that differs between ranks",
         exit_code=EXIT_HANG if hangs else EXIT_SCRIPT_FAILED,

@@ -32,6 +32,8 @@ HANDED = re.compile(r"/(?:threading|queue|concurrent/futures/\w+|multiprocessing
 DEBUGGER = re.compile(r"/(?:pdb|bdb|cmd|code)\.py$|/(?:debugpy|pydevd|_pydevd_bundle|IPython|ipdb|pudb)/")
 TERMINAL = re.compile(r"^/dev/(?:tty|pts/|console)")
 ON_FILES = READS | WRITES | OPENS | {"flock", "fcntl", "mmap", "statx", "newfstatat", "stat"}
+# A rank goes through it once: whoever is in it twice has not moved, also where it tries to connect again and again.
+INIT = "init_process_group"
 ENDED = "X"  # the state of a rank whose process is not there any more
 
 
@@ -56,10 +58,10 @@ def is_same(facts: RankFacts) -> bool:
 
 def stays_inside(facts: RankFacts) -> bool:
     """Whether a rank was inside one and the same call of torch.distributed all the time."""
-    if not is_same(facts) or not inside(facts.stack):
+    if not is_same(facts) or not (op := inside(facts.stack)):
         return False
     kernel = facts.kernel
-    return kernel is None or not kernel.switches
+    return op == INIT or kernel is None or not kernel.switches
 
 
 def has_moved(facts: RankFacts) -> bool:
@@ -67,7 +69,18 @@ def has_moved(facts: RankFacts) -> bool:
     kernel = facts.kernel
     if facts.stack is None or facts.earlier is None or kernel is None or stopped(facts):
         return False
+    if is_same(facts) and inside(facts.stack) == INIT:
+        return False
     return not is_same(facts) or bool(kernel.switches and kernel.io_bytes)
+
+
+def tries_to_connect(facts: RankFacts) -> bool:
+    """Whether a rank in init_process_group sleeps between attempts to reach the store: one that has reached it waits
+    for an answer instead."""
+    kernel = facts.kernel
+    return (
+        kernel is not None and kernel.syscall in SLEEPS and held_in(facts) is not None and inside(facts.stack) == INIT
+    )
 
 
 def is_busy(facts: RankFacts) -> bool:

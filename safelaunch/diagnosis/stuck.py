@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.native import native_frames
+from safelaunch.diagnosis.threads import follow, thread_name, waits_for_thread
 from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
-from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, Stack
+from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLine, Stack
 
 # A beat older than this: the thread that writes it every 0.2 s cannot get the GIL. Healthy ranks were never seen above
 # 0.2 s on 2 busy cores; research measured 3.4 s and more with the GIL held.
@@ -24,9 +27,16 @@ OPENS = {"open", "openat", "openat2"}  # opening a FIFO waits for its other end
 RECEIVES = {"recvfrom", "recvmsg", "connect", "accept", "accept4"}
 WAITS_FOR_CHILD = {"wait4", "waitid"}
 LOCKS = {"futex"}
-HANDS_OVER = re.compile(r"/(?:queue|concurrent/futures/\w+|multiprocessing/pool)\.py$")
-WAITING = {"wait", "wait_for", "get", "put", "acquire", "join", "result", "_wait_for_tstate_lock", "__enter__"}
-WAITS_FOR_THREAD = re.compile(r"/(?:threading|queue|concurrent/futures/\w+|multiprocessing/pool)\.py$")
+NETWORK = re.compile(r"^(?:nfs|cifs|smb|lustre|ceph|beegfs|gpfs|9p|afs|gfs|ocfs|panfs|wekafs|fuse)", re.IGNORECASE)
+
+# Waits of libraries that look like a sleep or a poll: the file of a frame, and what it is that is waited for.
+KNOWN = (
+    (re.compile(r"/torch/utils/file_baton\.py$"), "waits for the lock file of a C++ extension that is being built"),
+    (re.compile(r"/(?:site|dist)-packages/filelock/"), "waits for a file lock (package filelock)"),
+    (re.compile(r"/torch/utils/cpp_extension\.py$"), "builds a C++ extension"),
+)
+IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
+MODULE_LOCK = "_ModuleLock.acquire"
 
 
 @dataclass(frozen=True)
@@ -41,10 +51,11 @@ class Stuck:
     sources: tuple[str, ...] = ()
 
 
-def why(facts: RankFacts, thread: int, now: float) -> Stuck:
-    """The reason why a thread of a rank makes no collective."""
-    stack = _telling_stack(facts, thread)
-    place = user_frame(stack)
+def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] = ()) -> Stuck:
+    """The reason why a thread of a rank makes no collective. `source` describes the lines at which its threads are."""
+    chain = follow(facts, stack_of(facts, thread), source)
+    stack = chain.end
+    place = user_frame(stack) or user_frame(stack_of(facts, thread))
     phase = _phase(facts, thread)
     sources = tuple(
         name for name, there in (("stack", stack is not None), ("kernel", facts.kernel is not None)) if there
@@ -60,7 +71,12 @@ def why(facts: RankFacts, thread: int, now: float) -> Stuck:
     for process, kernel in _uninterruptible(facts):
         what = f"is in uninterruptible sleep in the kernel: {_in_call(kernel)}"
         whose = () if process is None else (f"that is its child {process.name}, pid {process.pid}",)
-        because = (*whose, *((f"kernel function: {kernel.wchan}",) if kernel.wchan else ()))
+        because = (
+            *whose,
+            *((f"{kernel.file} is on {kernel.mount} ({kernel.filesystem})",) if kernel.mount else ()),
+            *((f"held at the same place: {', '.join(kernel.beside[:3])}",) if kernel.beside else ()),
+            *((f"kernel function: {kernel.wchan}",) if kernel.wchan else ()),
+        )
         where = _child_place(process) or place if process is not None else place
         return Stuck("SL306", what, where, "look at that file system or device on this host", because, sources)
     if phase is not None and phase.name.startswith("checkpoint"):
@@ -77,28 +93,48 @@ def why(facts: RankFacts, thread: int, now: float) -> Stuck:
         what = f"compiles since {now - phase.since:.0f} s"
         remedy = "compile before the first collective, or raise the limit with safelaunch.phase"
         return Stuck("SL301", what, place, remedy, _details(facts, stack), (*sources, "heartbeat"))
+    if chain.circle:
+        what = "has threads that wait for one another" if len(chain.lines) > 1 else "waits for a lock that it holds"
+        remedy = "take locks in one order in all threads; a lock that is taken again by its holder must be an RLock"
+        return Stuck("SL313", what, place, remedy, chain.lines, sources)
     named = f"is in its phase {phase.name!r}: " if phase is not None else ""
     remedy = "all ranks must make the same collectives: look at what keeps this one"
-    return Stuck("SL301", named + doing(facts, stack), place, remedy, (), sources)
+    what = doing(facts, stack)
+    if stack is not None and stack != stack_of(facts, thread):
+        what = f"waits for {thread_name(stack)}, which {what}"
+    told = kernel_of(facts, stack)
+    unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
+    because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
+    return Stuck("SL301", named + what, place, remedy, because, sources)
+
+
+def kernel_of(facts: RankFacts, stack: Stack | None) -> Kernel | None:
+    """Where the kernel has seen this thread; of threads that only wait for work it has not been asked."""
+    if stack is None or stack.thread in (0, facts.pid):
+        return facts.kernel
+    return next((call.kernel for call in facts.threads if call.thread == stack.thread), None)
 
 
 def doing(facts: RankFacts, stack: Stack | None) -> str:
     """What the kernel and the stack say a thread does, in words."""
-    # What is known of system calls is the main thread's.
-    main = stack is None or stack.thread in (0, facts.pid)
-    kernel = facts.kernel if main else None
+    kernel = kernel_of(facts, stack)
     at = _inner(stack)
+    known = _known(stack)
+    if known:
+        return f"{known}, {at}".rstrip(" ,")
     if kernel is None:
         return f"is {at}" if at else "does something that could not be looked at"
     if kernel.syscall in SLEEPS:
         return f"sleeps {at}".rstrip()
+    if kernel.syscall in POLLS and kernel.other:
+        return f"is in {_in_call(kernel)}, {at}".rstrip(" ,")
     if kernel.syscall in POLLS:
         return f"polls for something that does not come, {at}".rstrip(" ,")
     if kernel.syscall in WAITS_FOR_CHILD:
         return f"waits for a process of its own to end, {at}".rstrip(" ,")
-    if kernel.syscall in READS | WRITES | RECEIVES | OPENS:
+    if kernel.syscall in READS | WRITES | RECEIVES | OPENS or kernel.other:
         return f"is in {_in_call(kernel)}" + (f", {at}" if at else "")
-    if stack is not None and any(_waits_for_thread(frame) for frame in stack.frames[:3]):
+    if stack is not None and any(waits_for_thread(frame) for frame in stack.frames[:3]):
         return f"waits for a lock, a queue or a thread, {at}".rstrip(" ,")
     if kernel.state == "R" or (kernel.cpu_s is not None and kernel.since_s and kernel.cpu_s / kernel.since_s > BUSY):
         return f"computes {at}".rstrip()
@@ -111,36 +147,37 @@ def _inner(stack: Stack | None) -> str:
     frame = user_frame(stack)
     if frame is None:
         return ""
-    return f"in {frame.function}" if frame.function != "<module>" else f"at line {frame.line}"
+    if frame.function != "<module>":
+        return f"in {frame.function}"
+    imported = any(IMPORTS.search(each.file) for each in stack.frames) if stack is not None else False
+    return f"at line {frame.line}" + (f" of {frame.file}, which is being imported" if imported else "")
+
+
+def _known(stack: Stack | None) -> str:
+    """What libraries are known to wait for, by the frames above the user's line."""
+    for frame in stack.frames if stack is not None else ():
+        if is_user_code(frame):
+            break
+        for file, words in KNOWN:
+            if file.search(frame.file):
+                return words
+        if frame.function.endswith(MODULE_LOCK) and IMPORTS.search(frame.file):
+            return "waits for a module that another thread imports"
+    return ""
 
 
 def _in_call(kernel: Kernel) -> str:
     call = f"{kernel.syscall}()" if kernel.syscall else kernel.wchan or "an unknown call"
-    return f"{call} on {kernel.file}" if kernel.file else call
+    if kernel.file.startswith("socket:[") and kernel.other:
+        return f"{call} on a connection to {kernel.other}"
+    there = f" on {kernel.file}" if kernel.file else ""
+    if NETWORK.search(kernel.filesystem):
+        there += f" ({kernel.filesystem} at {kernel.mount})"
+    return call + there + (f": {kernel.other}" if kernel.other else "")
 
 
 def _details(facts: RankFacts, stack: Stack | None) -> tuple[str, ...]:
-    return (f"it {doing(facts, stack)}",) if facts.kernel is not None else ()
-
-
-def _telling_stack(facts: RankFacts, thread: int) -> Stack | None:
-    """The thread's stack; where it waits for what another thread of the program does (a join, a result, a queue), and
-    only one can be meant, that one's. Who holds a lock, or sets an event, is not known."""
-    stack = stack_of(facts, thread)
-    if stack is None or not any(_for_a_thread(frame) for frame in stack.frames[:4]):
-        return stack
-    others = [s for s in facts.stacks if s.thread != stack.thread and not s.native and user_frame(s) is not None]
-    return others[0] if len(others) == 1 else stack
-
-
-def _waits_for_thread(frame: Location) -> bool:
-    return bool(WAITS_FOR_THREAD.search(frame.file)) and frame.function.rpartition(".")[2] in WAITING
-
-
-def _for_a_thread(frame: Location) -> bool:
-    name = frame.function.rpartition(".")[2]  # py-spy gives `Thread.join` from Python 3.11 on
-    joins = frame.file.endswith("/threading.py") and name in ("join", "_wait_for_tstate_lock")
-    return joins or bool(HANDS_OVER.search(frame.file))
+    return (*((f"it {doing(facts, stack)}",) if facts.kernel is not None else ()), *native_frames(facts, stack))
 
 
 def _phase(facts: RankFacts, thread: int) -> Phase | None:

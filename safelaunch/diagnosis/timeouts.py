@@ -88,7 +88,9 @@ def collective_timeout(case: Case) -> Verdict | None:
     culprits = tuple(sorted(ends))
     ranks = {facts.rank: facts for facts in case.ranks}
     now = case.now or case.incident.t
-    reasons = {rank: stuck.why(ranks[rank], thread, now) for rank, thread in ends.items() if rank not in late}
+    reasons = {
+        rank: stuck.why(ranks[rank], thread, now, case.source) for rank, thread in ends.items() if rank not in late
+    }
     reason = reasons.get(culprits[0])
     doing = [
         f"rank {rank} {why.what}{_at(why.location) if why is not reason else ''}"

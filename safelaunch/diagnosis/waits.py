@@ -17,6 +17,7 @@ ELSEWHERE = {
 AWAY_PHASES = ("loader", "checkpoint", "compile")  # phases of ours during which a thread makes no collective
 LIBRARY_TORCH = re.compile(r"/torch/(?!utils/data/|serialization)")
 INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_run_backward$")
+IN_DDP = re.compile(r"/torch/nn/parallel/")
 STOPPED = ("T", "t")
 RING = 16  # calls that a rank's record holds
 MEETINGS = ("init",)  # groups of ours, for meetings that are no collectives of a group
@@ -70,20 +71,25 @@ def is_message(call: Collective) -> bool:
 def known(facts: RankFacts, call: Collective) -> bool:
     """Whether a rank's absence from a call proves anything: its own record must be whole, and for what C++ begins by
     itself the Flight Recorder must have answered, or the stack show that the rank is somewhere else."""
-    lost = any(gap.startswith("collectives:") for gap in facts.missing)
+    if not whole(facts) and threads_inside(facts):
+        return False  # it waits in something that its own record alone would name, such as a message
+    overwritten = facts.overwritten and all(own.group != call.group for own in facts.recorded or ())
     if not call.thread:
-        if facts.overwritten and all(own.group != call.group for own in facts.recorded or ()):
+        if overwritten:
             return False
         elsewhere = facts.stack is not None and not threads_inside(facts)
         return facts.recorded is not None or (elsewhere and facts.watched)
-    if facts.recorded is None and not unrecorded(call) and _in_backward(facts):
+    if facts.recorded is None and not unrecorded(call) and _may_be_in_cpp(facts):
         return False  # DDP may have made that call for it
     if _passed_over(facts, call):
         # Nobody comes back from a meeting before all have come: one that is still waited for was not passed over.
-        return not is_message(call) if unrecorded(call) else facts.recorded is not None
-    if facts.watched and facts.recording and not lost:
-        return True
-    return facts.recorded is not None and not unrecorded(call)
+        return not is_message(call) if unrecorded(call) else facts.recorded is not None and not overwritten
+    return whole(facts) or (facts.recorded is not None and not unrecorded(call) and not overwritten)
+
+
+def whole(facts: RankFacts) -> bool:
+    """Whether the rank's own record of its calls could be had, and goes to its last one."""
+    return facts.watched and facts.recording and not any(gap.startswith("collectives:") for gap in facts.missing)
 
 
 def threads_inside(facts: RankFacts) -> list[Stack]:
@@ -114,7 +120,13 @@ def final(waits: Iterable[tuple[RankFacts, Collective]]) -> bool:
     return all(confirmed(facts, call) and main_blocked(facts) for facts, call in waits)
 
 
-def _in_backward(facts: RankFacts) -> bool:
+def _may_be_in_cpp(facts: RankFacts) -> bool:
+    """Whether the rank may wait in a collective that C++ has made: in its backward pass, in DDP's own code, or where
+    its stack could not be had."""
+    if facts.stack is None:
+        return any(gap.startswith("stack:") for gap in facts.missing)
+    if facts.stack.frames and IN_DDP.search(facts.stack.frames[0].file):
+        return True
     return any(
         "_engine_run_backward" in frame.function for stack in threads_inside(facts) for frame in stack.frames[:3]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.failures import failures
+from safelaunch.diagnosis.failures import failures, is_relayed, retells
 from safelaunch.model import Case, RankFacts
 from safelaunch.model.ranks import runs
 
@@ -38,8 +38,12 @@ def last_collective(facts: RankFacts) -> str:
 
 def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
     """Who failed because of a lost peer, as one `because` line."""
-    later = [f.rank for f in failures(case) if f.consequence and f.rank not in culprits]
-    return (f"{names(later)} failed only because the connection to a peer was lost",) if later and culprits else ()
+    later = [f for f in failures(case) if f.consequence and f.rank not in culprits]
+    if not later or not culprits:
+        return ()
+    told = all(is_relayed(failure.facts) or retells(case, failure.facts) for failure in later)
+    why = "a peer had failed" if told else "the connection to a peer was lost"
+    return (f"{names(f.rank for f in later)} failed only because {why}",)
 
 
 def waiting(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
@@ -55,3 +59,12 @@ def waiting(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
     last = inside[0].collectives[-1]
     where = f" at {last.location.file}:{last.location.line}" if last.location else ""
     return (f"{names(facts.rank for facts in inside)} waited in {last.op} #{last.seq}{where}",)
+
+
+def program(command: str) -> str:
+    """What a process runs, without its arguments: they may hold secrets, and the process may be a stranger's."""
+    words = command.split()
+    names = [words[0].rpartition("/")[2]] if words else []
+    if names and names[0].startswith("python"):
+        names += [word.rpartition("/")[2] for word in words[1:] if not word.startswith("-")][:1]
+    return " ".join(names)[:60]

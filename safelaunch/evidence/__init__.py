@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from safelaunch.evidence import black_box, devices, errors, faults, flight_recorder, groups, kernel, native, stacks
+from safelaunch.evidence import (
+    black_box,
+    devices,
+    errors,
+    faults,
+    flight_recorder,
+    groups,
+    kernel,
+    native,
+    reducers,
+    stacks,
+)
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 Collector = Callable[[Incident, WorkerProcess, float], Evidence]
@@ -32,10 +43,14 @@ LOOK: tuple[Collector, ...] = (
     black_box.collect,
     groups.collect,
     flight_recorder.collect,
+    reducers.collect,
     stacks.collect,
 )
 
 # What a hang still needs once it is certain: `native` stops ranks for a moment.
 HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.collect, devices.collect)
+
+# Of all ranks of a run that is slow; stacks are taken of some of them only.
+SLOW: tuple[Collector, ...] = (kernel.collect, black_box.collect, groups.collect, devices.collect)
 
 COLLECTORS: tuple[Collector, ...] = tuple(dict.fromkeys(URGENT + LASTING + LOOK + HANG_LAST))

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch import procfs
 from safelaunch.evidence import black_box, case, devices, groups, kernel, pipes, stacks, tasks
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.offline import dump_case, dump_files
+from safelaunch.evidence.offline.dump import Dump
 from safelaunch.evidence.ranks import Group
 from safelaunch.evidence.source_lines import describe
-from safelaunch.model import Case, Evidence, Incident, RankFacts, WorkerGroup, WorkerProcess
+from safelaunch.model import Case, Evidence, Incident, RankFacts, SourceLine, Stack, WorkerGroup, WorkerProcess
 
 # Nothing of these asks the rank itself for anything, and none of them stops it.
 COLLECTORS = (kernel.collect, black_box.collect, groups.collect, devices.collect, stacks.collect)
 LOOK_S = 5.0  # py-spy takes 0.1 to 0.5 s for a rank, and all ranks share the cores that are left
 SOURCE_S = 1.0
 PIPE_S = 2.5  # the monitor of NCCL looks at its pipe each second
+# When a call times out, all ranks write their dumps, told by the store, and wait no longer than this for it to be done
+# (c10d/ProcessGroupNCCL.cpp: TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC, 60 s up to torch 2.4, 15 s later).
+TOGETHER_S = 60.0
 OF_OUTSIDE = ("recorder:", "collectives:")  # gaps that are no fault here
 ENDED = "X"
 
@@ -52,13 +57,11 @@ def take(found: Group, wait: float, host: str) -> Taken:
     ranks += [_ended(RankFacts(rank, local, 0, watched=False)) for rank, local in found.ended]
     notes = [f"rank {one.rank}: {one.reason}" for one in asked if one.reason]
     facts = dataclasses.replace(facts, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)), origin="attach")
-    if asked:
-        dumps = pipes.answers(asked, max(now, begun + PIPE_S))
-        facts, more = _with_dumps(facts, dumps)
-        late = [one.rank for one in asked if not one.reason and one.rank not in dumps]
-        notes += [*more, *(f"rank {rank} was asked for a Flight Recorder dump and wrote none" for rank in late)]
-    seen = [stack for rank in facts.ranks for stack in (*rank.stacks, rank.stack) if stack is not None]
-    facts = dataclasses.replace(facts, source=describe(seen, SOURCE_S))
+    dumps = pipes.answers(asked, max(now, begun + PIPE_S)) if asked else {}
+    facts, more = _with_dumps(facts, dumps) if dumps else _with_old_dumps(found, facts)
+    late = [one.rank for one in asked if not one.reason and one.rank not in dumps]
+    notes += [*more, *(f"rank {rank} was asked for a Flight Recorder dump and wrote none" for rank in late)]
+    facts = dataclasses.replace(facts, source=_source(facts.ranks))
     return Taken(facts, evidence, len(ended) < len(workers), tuple(notes))
 
 
@@ -69,6 +72,31 @@ def yama() -> int:
             return int(file.read())
     except (OSError, ValueError):
         return -1
+
+
+def _source(ranks: Iterable[RankFacts]) -> tuple[SourceLine, ...]:
+    """What stands around the lines of all stacks, in the files as the ranks see them."""
+    stacks: dict[str, list[Stack]] = {}
+    roots: dict[str, str] = {}
+    own = _mounts("self")
+    for rank in ranks:
+        mounts = _mounts(str(rank.pid)) if rank.pid else ""
+        roots.setdefault(mounts, "" if mounts in ("", own) else f"/proc/{rank.pid}/root")
+        stacks.setdefault(mounts, []).extend(stack for stack in (*rank.stacks, rank.stack) if stack is not None)
+    until = time.monotonic() + SOURCE_S
+    return tuple(
+        line
+        for mounts, seen in stacks.items()
+        for line in describe(seen, max(0.1, until - time.monotonic()), roots[mounts])
+    )
+
+
+def _mounts(pid: str) -> str:
+    """The mount namespace of a process: in another one, the same path may be another file."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt")
+    except OSError:
+        return ""
 
 
 def _runs(worker: WorkerProcess) -> bool:
@@ -88,15 +116,52 @@ def _seen(facts: RankFacts) -> RankFacts:
 
 def _with_dumps(facts: Case, files: dict[int, str]) -> tuple[Case, list[str]]:
     """The case with what ranks have dumped now. Their times are of the wall clock."""
-    found = [dump_files.Found(path, rank) for rank, path in sorted(files.items())]
-    dumps = dump_files.read_all(found)
+    dumps = _read(files)
     notes = [f"the dump of rank {dump.rank} cannot be read: {dump.unreadable}" for dump in dumps if dump.unreadable]
+    return _with(facts, dumps), notes
+
+
+def _read(files: dict[int, str]) -> list[Dump]:
+    return dump_files.read_all([dump_files.Found(path, rank) for rank, path in sorted(files.items())])
+
+
+def _with(facts: Case, dumps: Sequence[Dump]) -> Case:
     built = dump_case.build(dumps)
     offset = time.time() - time.monotonic()
     recorded = {rank.rank: rank for rank in built.ranks if rank.recorded is not None}
     return dataclasses.replace(
         facts, ranks=tuple(_joined(facts.ranks, recorded, offset)), groups=(*facts.groups, *built.groups)
-    ), notes
+    )
+
+
+def _with_old_dumps(found: Group, facts: Case) -> tuple[Case, list[str]]:
+    """The case with the dumps that ranks have written before anybody asked. They count where they are of a call that
+    has timed out, since no job goes on after that, and where no rank was seen to move."""
+    unwatched = {rank.rank for rank in facts.ranks if not rank.watched and rank.state != ENDED}
+    files = pipes.lying(one for one in found.ranks if one.rank in unwatched)
+    dumps = [dump for dump in _read(files) if not dump.unreadable] if files else []
+    if not dumps:
+        return facts, []
+    last = max((dump.written for dump in dumps if dump.gave_up or 0 < dump.limit <= dump.written), default=None)
+    moved = any(
+        rank.stack is not None and rank.earlier is not None and rank.stack.frames != rank.earlier.frames
+        for rank in facts.ranks
+    )
+    latest = max(dump.written for dump in dumps)
+    who = f"Flight Recorder dumps of {len(dumps)} rank{'s' * (len(dumps) != 1)}"
+    when = f"written {time.strftime('%H:%M:%S', time.localtime(latest))}, {_ago(time.time() - latest)}"
+    if last is None or moved:
+        why = (
+            "ranks have moved since" if moved else "no call in them had timed out, so that ranks may have gone on since"
+        )
+        where = os.path.dirname(files[dumps[0].rank])
+        return facts, [f"{who} were not used ({when}): {why}; `safelaunch diagnose {where}` reads them"]
+    together = [dump for dump in dumps if abs(dump.written - last) <= TOGETHER_S]
+    return _with(facts, together), [f"{who} lay there since a call timed out ({when})"]
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
 
 
 def _joined(ranks: Iterable[RankFacts], recorded: dict[int, RankFacts], offset: float) -> Iterable[RankFacts]:

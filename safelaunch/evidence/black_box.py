@@ -8,7 +8,7 @@ import time
 
 from safelaunch import black_box, pulse
 from safelaunch.codec import to_json
-from safelaunch.model import Collective, Evidence, ExitCall, Incident, Location, Phase, WorkerProcess
+from safelaunch.model import Collective, Evidence, ExitCall, Incident, LoaderPass, Location, Phase, WorkerProcess
 
 SOURCE = "collectives"
 
@@ -56,8 +56,13 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         "steps": slot.pulse.steps,
         "batches": slot.pulse.batches,
         "exhausted": slot.pulse.exhausted or None,
+        "loaders": to_json([_loader(*one) for one in slot.pulse.loaders]),
     }
     return Evidence(SOURCE, worker.rank, data)
+
+
+def _loader(place: int, number: int, given: int, length: int, ended: float) -> LoaderPass:
+    return LoaderPass(place, number, given, length if length >= 0 else None, ended or None)
 
 
 def leaving(worker: WorkerProcess) -> bool:

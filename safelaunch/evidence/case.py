@@ -16,20 +16,23 @@ from safelaunch.model import (
     ExitCall,
     Incident,
     Kernel,
+    LoaderPass,
     Phase,
     ProcessGroup,
     PyError,
     RankDevice,
     RankFacts,
+    Reducer,
     SourceLine,
     Stack,
+    ThreadCall,
     WorkerGroup,
     WorkerProcess,
 )
 
 __all__ = ["build", "facts", "stack_text"]
 
-NO_GAP = {"error", "groups", "native", "device"}  # sources that have nothing of a rank in good order
+NO_GAP = {"error", "groups", "native", "device", "reducers"}  # sources that have nothing of a rank in good order
 SWITCHES = "voluntary_ctxt_switches"
 OF_THE_LIVING = {"kernel", "stack", "recorder"}
 
@@ -92,6 +95,7 @@ def facts(
         if recorder is None or recorder.data is None
         else tuple(from_json(Collective, item) for item in recorder.data.get("collectives", [])),
         kernel=_kernel(kernel, _all(before, "kernel")) if kernel else None,
+        threads=tuple(ThreadCall(int(one["tid"]), _kernel(one)) for one in kernel.get("threads", [])),
         children=tuple(_child(child, _all(sources, "stack")) for child in kernel.get("children", [])),
         phases=tuple(from_json(Phase, item) for item in box.get("phases", [])),
         beat_age_s=_age(seen, box.get("beat")),
@@ -99,7 +103,12 @@ def facts(
         step=int(box.get("steps", 0)),
         batch=int(box.get("batches", 0)),
         exhausted=box.get("exhausted"),
+        overwritten=bool(_all(sources, "recorder").get("overwritten")),
+        loaders=tuple(from_json(LoaderPass, item) for item in box.get("loaders", [])),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
+        reducers=tuple(
+            from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "reducers", "reducers")
+        ),
     )
 
 
@@ -157,6 +166,10 @@ def _kernel(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kerne
         syscall=data.get("syscall", ""),
         file=data.get("file", ""),
         tracer=int(tracer) if tracer.isdigit() else 0,
+        filesystem=data.get("filesystem", ""),
+        mount=data.get("mount", ""),
+        other=data.get("other", ""),
+        beside=tuple(data.get("beside", ())),
         **used,
     )
 

@@ -6,15 +6,24 @@ import glob
 import json
 import os
 
+from safelaunch import black_box
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "error"
 
 
+def paths(worker: WorkerProcess) -> list[str]:
+    """The records that the rank has written: into its folder, or, where that disk was full, beside the black box."""
+    found = glob.glob(os.path.join(glob.escape(worker.rank_dir), "error-*.json")) if worker.rank_dir else []
+    if worker.black_box:
+        found.append(black_box.beside(worker.black_box, worker.local_rank, f"error-{worker.pid}.json"))
+    return [path for path in found if os.path.exists(path)]
+
+
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
     """The earliest `error-PID.json` of the rank: a Python below a shell script writes one too."""
     records = []
-    for path in glob.glob(os.path.join(glob.escape(worker.rank_dir), "error-*.json")):
+    for path in paths(worker):
         with open(path, encoding="utf-8") as file:
             records.append(json.load(file))
     if not records:

@@ -32,7 +32,8 @@ DTYPES = {
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`collectives` of each process group, oldest first: the latest, and those that are not done."""
+    """`collectives` of each process group, oldest first: the latest, and those that are not done; and whether older
+    ones have been `overwritten`."""
     begun = time.monotonic()
 
     def nothing(reason: str) -> Evidence:
@@ -63,7 +64,11 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
             dump = json.load(file)
     except FileNotFoundError:
         return nothing("the rank has no Flight Recorder")
-    data = {"collectives": to_json(chosen(dump.get("entries") or [], time.time_ns() - time.monotonic_ns()))}
+    entries = dump.get("entries") or []
+    data = {
+        "collectives": to_json(chosen(entries, time.time_ns() - time.monotonic_ns())),
+        "overwritten": overwritten(entries),
+    }
     return Evidence(SOURCE, worker.rank, data, elapsed_s=time.monotonic() - begun)
 
 
@@ -81,6 +86,11 @@ def chosen(entries: list[dict[str, Any]], epoch_ns: int) -> list[Collective]:
         if place < LAST or (place < DEEP and not collective.done):
             kept.append(collective)
     return kept[::-1]
+
+
+def overwritten(entries: list[dict[str, Any]]) -> bool:
+    """Whether the recorder had no room for older entries: it numbers them from 0 (FlightRecorder.hpp, `record_id`)."""
+    return bool(entries) and int(entries[0].get("record_id") or 0) > 0
 
 
 def _collective(entry: dict[str, Any], epoch_ns: int) -> Collective:

@@ -7,41 +7,62 @@ import time
 from typing import Any
 
 from safelaunch import procfs
-from safelaunch.evidence import syscalls, tasks
+from safelaunch.evidence import outside, syscalls, tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "kernel"
 CHILDREN, THREADS = 32, 64
+POOLS = {"futex", "epoll_wait", "epoll_pwait"}  # where threads of libraries wait for work
 HELD = "DTt"  # states of a thread that does not get on by itself
 _TICK = os.sysconf("SC_CLK_TCK")
 _IO = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """Where the rank's main thread, its held threads (`threads`) and its `children` are in the kernel, whether a
-    tracer is attached, and what all of them used since their start (`cpu_s`, `io_bytes`, at `t`)."""
+    """Where the rank's main thread, its held threads (`threads`; where it waits for one of its own, also those that
+    are in a call) and its `children` are in the kernel, what is at the `other` end of their calls, whether a tracer is
+    attached, and what all of them used since their start (`cpu_s`, `io_bytes`, at `t`)."""
     begun = time.monotonic()
     process = procfs.read(worker.pid)
     if process is None or process.start != worker.start or process.state in "ZX":
         return Evidence(SOURCE, worker.rank, unavailable="the process had ended")
     held, memory = _held(worker.pid)
-    data: dict[str, Any] = tasks.look(worker.pid, memory=memory)
+    data: dict[str, Any] = _look(worker.pid, worker.pid, memory)
     for line in tasks.text(worker.pid, "status").splitlines():
         if line.startswith(("TracerPid:", "Threads:", "VmRSS:", "VmHWM:", "voluntary_ctxt_switches:")):
             name, _, value = line.partition(":")
             data[name] = value.strip()
     below = tasks.below(worker.pid)
     data |= {"t": time.monotonic(), **_usage([worker.pid, *(child.pid for child in below)])}
-    data["threads"] = [{"tid": tid, **tasks.look(worker.pid, tid, memory=memory)} for tid in held[:THREADS]]
+    telling = [*held, *_elsewhere(worker.pid, held)] if data["syscall"] == "futex" else held
+    data["threads"] = [{"tid": tid, **_look(worker.pid, tid, memory)} for tid in telling[:THREADS]]
     data["children"] = []
     # Those that the kernel holds come first, should there be more than we show.
     for child in sorted(below, key=lambda child: (child.state not in HELD, child.pid))[:CHILDREN]:
         if time.monotonic() > deadline:
             break
-        shown = tasks.look(child.pid, memory=_held(child.pid)[1])
+        shown = _look(child.pid, child.pid, _held(child.pid)[1])
         if shown["state"]:
             data["children"].append({"pid": child.pid, "ppid": child.ppid, **shown})
     return Evidence(SOURCE, worker.rank, data, elapsed_s=time.monotonic() - begun)
+
+
+def _look(pid: int, tid: int, memory: bool) -> dict[str, Any]:
+    seen = tasks.look(pid, tid, memory=memory)
+    try:
+        return {**seen, "other": outside.of(pid, seen), "beside": outside.beside(pid, seen)}
+    except (OSError, ValueError, LookupError):  # what stands in /proc differs between kernels
+        return seen
+
+
+def _elsewhere(pid: int, held: list[int]) -> list[int]:
+    """The threads besides the main one that are in a call which says what they wait for."""
+    found = []
+    for tid in tasks.threads(pid)[:THREADS]:
+        number = tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0]
+        if tid not in (pid, *held) and number.isdigit() and syscalls.name(int(number)) not in POOLS:
+            found.append(tid)
+    return found
 
 
 def _held(pid: int) -> tuple[list[int], bool]:

@@ -1,8 +1,12 @@
-"""Whether the kernel killed something for memory: the `oom_kill` counter of this process's memory cgroup."""
+"""Whether memory ran out: the `oom_kill` counter of this process's memory cgroup, and the room in /dev/shm."""
 
 from __future__ import annotations
 
 import os
+
+from safelaunch.model import Space
+
+SHM = "/dev/shm"
 
 
 def oom_kills(root: str = "/") -> int | None:
@@ -17,6 +21,15 @@ def oom_kills(root: str = "/") -> int | None:
             if (count := _counter(file)) is not None:
                 return count
     return None
+
+
+def shm(path: str = SHM) -> Space | None:
+    """The size of /dev/shm, and what is free of it; None where there is none. It lies in memory and always answers."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return None
+    return Space(path, status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
 def _candidates(root: str) -> list[tuple[str, str]]:

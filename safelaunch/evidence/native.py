@@ -18,6 +18,7 @@ SOURCE = "native"
 SECONDS = 2.0
 STALE_S = 2.0
 LOOKS, APART_S = 3, 0.01
+UNSEEN = {"futex", "ioctl", "sched_yield", ""}
 EXPLAINED = "Python frames explain it"
 
 
@@ -45,10 +46,17 @@ def _excuse(incident: Incident, worker: WorkerProcess) -> str:
     process = procfs.read(worker.pid)
     if process is None or process.start != worker.start or process.state in "ZX":
         return "the process had ended"
-    if not _stale(worker) and not _spins(worker.pid):
+    if incident.ranks and worker.rank not in incident.ranks:
+        return EXPLAINED
+    if not _stale(worker) and not _spins(worker.pid) and not (incident.ranks and _waits_unseen(worker.pid)):
         return EXPLAINED
     held = {tasks.state(worker.pid, tid) for tid in tasks.threads(worker.pid)} & set("TtD")
     return f"a thread of the rank is in state {min(held)}, and py-spy would hang" if held else ""
+
+
+def _waits_unseen(pid: int) -> bool:
+    """Whether the main thread waits in a call that does not say what for: a lock, or a device."""
+    return tasks.look(pid, memory=False)["syscall"] in UNSEEN
 
 
 def _spins(pid: int) -> bool:

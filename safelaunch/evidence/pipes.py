@@ -8,14 +8,16 @@ group looks at each second (TORCH_NCCL_COORD_CHECK_MILSEC); a byte in it makes i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from safelaunch.evidence.ranks import RankProcess
+from safelaunch.evidence.source_probe import resolved
 
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -65,13 +67,37 @@ def answers(asked: Iterable[Asked], until: float) -> dict[int, str]:
     return dict(found)
 
 
+def lying(ranks: Iterable[RankProcess]) -> dict[int, str]:
+    """The dumps that ranks have written at any time of their lives, by rank: torch writes one when a call times out."""
+    found: dict[int, str] = {}
+
+    def search() -> None:
+        for rank in ranks:
+            root, begun = f"/proc/{rank.seen.pid}/root", _begun(rank)
+            files = [(_stamp(file), file) for file in _below(root, _written(rank))]
+            latest = max(((stamp, file) for stamp, file in files if stamp[1] and stamp[0] / 1e9 >= begun), default=None)
+            if latest is not None:
+                found[rank.rank] = latest[1]
+
+    thread = threading.Thread(target=search, daemon=True)
+    thread.start()
+    thread.join(OPEN_S)
+    return dict(found)
+
+
+def _begun(rank: RankProcess) -> float:
+    """When a rank was started, by the wall clock."""
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - rank.seen.process.start / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
+
+
 def _ask(rank: RankProcess, asked: dict[int, Asked]) -> None:
     root = f"/proc/{rank.seen.pid}/root"
     path = _inside(rank, f"{stem(rank)}{rank.rank}.pipe")
     try:
-        files = tuple(root + path for path in _written(rank))
+        files = tuple(_below(root, _written(rank)))
         before = {file: _stamp(file) for file in files}
-        descriptor = os.open(root + path, os.O_WRONLY | os.O_NONBLOCK)
+        descriptor = os.open(resolved(root, path), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
             if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
                 asked[rank.rank] = Asked(rank.rank, reason=f"{path} is no pipe")
@@ -118,9 +144,17 @@ def _inside(rank: RankProcess, path: str) -> str:
         return os.path.join("/", path)
 
 
+def _below(root: str, paths: Iterable[str]) -> Iterator[str]:
+    """The files of a container as they are seen from here: its links lead nowhere else."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            yield resolved(root, path)
+
+
 def _stamp(file: str) -> tuple[int, int]:
+    """When a regular file was written, and its size; zeros where there is none."""
     try:
-        status = os.stat(file)
+        status = os.lstat(file)
     except OSError:
         return (0, 0)
-    return (status.st_mtime_ns, status.st_size)
+    return (status.st_mtime_ns, status.st_size) if stat.S_ISREG(status.st_mode) else (0, 0)

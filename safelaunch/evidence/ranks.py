@@ -28,6 +28,7 @@ OF_TORCH = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", 
 OF_OTHERS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_FD", "PMI_PORT")
 SLURM_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 PYTHON = re.compile(r"python|pypy|pt_main_thread")  # torch 2.6 on names the main thread of its compiler's users
+SPAWNED = re.compile(r"multiprocessing\.(?:spawn import spawn_main|forkserver import main)")
 WANTED = re.compile(
     r"RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_(?:ADDR|PORT)|TORCHELASTIC_|SLURM_|OMPI_|PMIX?_|MPI_LOCAL"
     r"|SAFELAUNCH_(?:BLACK_BOX|SLOT|RANK_DIR)$|TORCH_NCCL_|TORCH_FR_|LOCAL_RANK|^HOME$|^XDG_CACHE_HOME$"
@@ -156,6 +157,12 @@ def of_process(pid: int, seen: Sequence[Seen]) -> list[Group]:
     if inside:
         return inside
     return [group for group in everything if any(pid in _line(one.seen.pid, by_pid) for one in group.ranks)]
+
+
+def spawned(pid: int, seen: Sequence[Seen]) -> list[Seen]:
+    """The processes at or below `pid` that Python's multiprocessing started (`torch.multiprocessing.spawn`)."""
+    by_pid = {one.pid: one for one in seen}
+    return [one for one in seen if SPAWNED.search(one.command) and (one.pid == pid or pid in _line(one.pid, by_pid))]
 
 
 def of_job(job: str, seen: Sequence[Seen]) -> list[Group]:

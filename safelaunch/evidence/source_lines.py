@@ -21,9 +21,10 @@ LIMIT = 64
 LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/(python|pypy)\d[\d.]*t?/|/python\d+\.zip/|/safelaunch/worker/")
 
 
-def describe(stacks: Iterable[Stack], seconds: float) -> tuple[SourceLine, ...]:
+def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[SourceLine, ...]:
     """The lines of user code on these stacks, at most `LIMIT`, innermost frames of each stack first. A file that
-    cannot be read is left out; after `seconds`, all that is not known yet."""
+    cannot be read is left out; after `seconds`, all that is not known yet. `root` is where the files of a container
+    are seen from here."""
     lines = dict.fromkeys(
         (frame.file, frame.line)
         for stack in stacks
@@ -35,7 +36,7 @@ def describe(stacks: Iterable[Stack], seconds: float) -> tuple[SourceLine, ...]:
         return ()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", PROBE],
+            [sys.executable, "-I", "-S", PROBE, *([root] if root else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,12 +1,19 @@
 """Runs in: a child process. Says what stands around lines of source files; a dead file system holds only this child.
 
-On stdin a JSON list of [file, line], on stdout a line of JSON for each that could be read, as soon as it is known.
+On stdin a JSON list of [file, line], on stdout a line of JSON for each that could be read, as soon as it is known. An
+argument is the root of a container, as it is seen from here: the files are looked for below it.
+
+A process that is looked at says itself which files its code is from. They are read with our own rights, perhaps root's:
+so nothing is told of what is no regular file below that root, or no Python.
 """
 
 from __future__ import annotations
 
 import ast
+import errno
 import json
+import os
+import stat
 import sys
 import tokenize
 from collections.abc import Iterator
@@ -14,48 +21,89 @@ from typing import Any
 
 LIMIT = 4 << 20  # no program of this size was written by hand
 WIDTH = 120
+MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
 Loops = tuple[tuple[int, int], ...]
 Conditions = tuple[tuple[int, str], ...]
 
 
 def main() -> None:
+    root = sys.argv[1] if len(sys.argv) > 1 else ""
     files: dict[str, tuple[str, ast.Module | None]] = {}
     for file, line in json.load(sys.stdin):
         if file not in files:
-            files[file] = _read(file)
+            files[file] = _read(file, root)
         source, module = files[file]
         lines = source.split("\n")  # as Python counts them: splitlines knows further ends
-        if source and 0 < line <= len(lines):
-            around = around_line(module, source, line) if module else ((), ())
+        if module is not None and 0 < line <= len(lines):
+            around = around_line(module, source, line)
             text = lines[line - 1].strip()[:WIDTH]
             record = {"file": file, "line": line, "text": text, "loops": around[0], "conditions": around[1]}
+            record["holds"] = around[2]
             print(json.dumps(record), flush=True)
 
 
-def _read(file: str) -> tuple[str, ast.Module | None]:
+def resolved(root: str, path: str) -> str:
+    """A path below `root` without symbolic links, each of which leads where it leads for those who have this root.
+
+    Raises:
+        OSError: where links go in a circle.
+    """
+    done: list[str] = []
+    left = path.split("/")[::-1]
+    links = 0
+    while left:
+        part = left.pop()
+        if part in ("", ".", ".."):
+            done = done[:-1] if part == ".." else done
+            continue
+        try:
+            target = os.readlink("/".join([root, *done, part]))
+        except OSError:  # no link, or not there
+            done.append(part)
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        done = [] if target.startswith("/") else done
+        left += target.split("/")[::-1]
+    return "/".join([root, *done])
+
+
+def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
     try:
-        with tokenize.open(file) as stream:
+        path, flags = (resolved(root, file), os.O_NOFOLLOW) if root else (file, 0)
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return "", None
+        with tokenize.open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)) as stream:
             source = stream.read(LIMIT)
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return "", None
-    try:
         return source, ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return source, None
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return "", None
 
 
-def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Conditions]:
-    """The loops that the line is inside of, in its own function, and the conditions that it stands under."""
+def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Conditions, Conditions]:
+    """The loops that the line is inside of, in its own function, the conditions that it stands under, and what the
+    `with` statements around it hold."""
     loops: Loops = ()
     conditions: Conditions = ()
+    holds: Conditions = ()
     block: list[Any] = module.body
     while True:
         node = next((node for node in block if _first(node) <= line <= _last(node)), None)
         if node is None:
-            return loops, conditions
+            return loops, conditions, holds
+        # What stands behind an `if` that does not go on is its other branch.
+        conditions += tuple(
+            (each.lineno, _text(source, each.test, "else of: "))
+            for each in block[: block.index(node)]
+            if isinstance(each, ast.If) and not each.orelse and _ends(each.body[-1])
+        )
         name, block = _block(node, line)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and name == "body":
-            loops, conditions = (), ()
+            loops, conditions, holds = (), (), ()
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            items = node.items if name else node.items[:-1]  # in the head, the last one is not held yet
+            holds += tuple((node.lineno, _text(source, item.context_expr, "")) for item in items)
         # The head of a loop is where it fetches its next item: a part of the loop. Its `else` is not.
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and name != "orelse":
             loops += ((node.lineno, _last(node.body[-1])),)
@@ -63,7 +111,14 @@ def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Cond
             prefix = "else of: " if name == "orelse" else ""
             conditions += ((node.lineno, _text(source, node.test, prefix)),)
         if not name:
-            return loops, conditions + tuple(_choices(node, source, line))
+            return loops, conditions + tuple(_choices(node, source, line)), holds
+
+
+def _ends(node: ast.stmt) -> bool:
+    """Whether nothing behind this statement is reached by who has come to it."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func) in ("exit", "quit", "sys.exit", "os._exit")
+    return isinstance(node, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 def _first(node: Any) -> int:

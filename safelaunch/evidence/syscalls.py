@@ -53,6 +53,10 @@ PATH = {**dict.fromkeys(_PATH.split(), 0), **dict.fromkeys(_PATH_AT.split(), 1)}
 # Calls whose first argument is an array of `struct pollfd`, and whose second says how long it is.
 POLL = frozenset({"poll", "ppoll"})
 
+# Calls whose first argument counts the descriptors of the fd_sets that follow, and calls on an epoll descriptor.
+SELECT = frozenset({"select", "pselect6"})
+EPOLL = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
+
 # Calls that may hold the lock of the process's address space: its memory is then not to be read.
 MAPPING = frozenset({"mmap", "munmap", "mremap", "mprotect", "madvise", "brk", "execve", "exit_group"})
 

@@ -10,7 +10,8 @@ import re
 import struct
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from safelaunch import procfs
 from safelaunch.evidence import syscalls
@@ -19,6 +20,7 @@ FRESH_S = 0.2  # all ranks are looked at together: one scan of /proc (37 µs a p
 PATH_BYTES = 1024
 AT_FDCWD = 0xFFFFFF9C  # -100: relative to the current folder
 _POLLFD = struct.Struct("<ihh")
+LISTEN = "0A"  # include/net/tcp_states.h
 
 _lock = threading.Lock()
 _scanned: tuple[float, list[procfs.Process]] = (float("-inf"), [])
@@ -26,11 +28,16 @@ _scanned: tuple[float, list[procfs.Process]] = (float("-inf"), [])
 
 def below(pid: int) -> list[procfs.Process]:
     """The processes below `pid`, as they were at most `FRESH_S` ago."""
+    return procfs.descendants(pid, processes())
+
+
+def processes() -> list[procfs.Process]:
+    """All processes, as they were at most `FRESH_S` ago."""
     global _scanned
     with _lock:
         if time.monotonic() - _scanned[0] > FRESH_S:
             _scanned = (time.monotonic(), list(procfs.scan()))
-        return procfs.descendants(pid, _scanned[1])
+        return _scanned[1]
 
 
 def forget() -> None:
@@ -41,11 +48,34 @@ def forget() -> None:
 
 def text(pid: int, name: str) -> str:
     """A small file of /proc/PID, or nothing where it is gone or forbidden."""
+    return "\n".join(lines(f"/proc/{pid}/{name}")).strip()
+
+
+def lines(path: str) -> list[str]:
+    """The lines of a file of /proc, or none where it is gone or forbidden."""
     try:
-        with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().split("\n")
     except OSError:
-        return ""
+        return []
+
+
+class Connection(NamedTuple):
+    """A TCP socket of /proc/net/tcp, with its addresses as they stand there: `0100007F:7148`."""
+
+    local: str
+    remote: str
+    listens: bool
+    inode: str
+
+
+def connections(pid: int | str = "self") -> Iterator[Connection]:
+    """The TCP sockets of a process's network."""
+    for table in ("tcp", "tcp6"):
+        for line in lines(f"/proc/{pid}/net/{table}")[1:]:
+            fields = line.split()
+            if len(fields) > 9:
+                yield Connection(fields[1], fields[2], fields[3] == LISTEN, fields[9])
 
 
 def threads(pid: int) -> list[int]:
@@ -64,18 +94,21 @@ def state(pid: int, tid: int) -> str:
 
 def look(pid: int, tid: int | None = None, *, memory: bool = True) -> dict[str, Any]:
     """Where a thread is in the kernel (the main thread by default): name, state, wchan, syscall, and `file` with its
-    `filesystem`, the thing that the call is about. `memory` allows to read the arguments behind pointers."""
+    `filesystem` and `mount`, the thing that the call is about. `memory` allows to read the arguments behind
+    pointers."""
     tid = tid or pid
     folder = f"task/{tid}"
     wchan = text(pid, f"{folder}/wchan")
     call, file = _call(pid, text(pid, f"{folder}/syscall").split(), memory)
+    where = mount(text(pid, "mountinfo"), file) if file.startswith("/") else ("", "")
     return {
         "name": text(pid, f"{folder}/comm"),
         "state": state(pid, tid),
         "wchan": "" if wchan == "0" else wchan,
         "syscall": call,
         "file": file,
-        "filesystem": filesystem(text(pid, "mountinfo"), file) if file.startswith("/") else "",
+        "mount": where[0],
+        "filesystem": where[1],
     }
 
 
@@ -95,7 +128,25 @@ def _call(pid: int, words: list[str], memory: bool) -> tuple[str, str]:
     elif memory and name in syscalls.POLL and arguments[1]:
         data = _memory(pid, arguments[0], _POLLFD.size)
         file = _link(pid, _POLLFD.unpack(data)[0]) if len(data) == _POLLFD.size else ""
+    elif memory and name in syscalls.SELECT and arguments[1]:
+        file = _first_selected(pid, arguments[0], arguments[1])
+    if name in syscalls.EPOLL:
+        watched = re.findall(r"^tfd:\s*(\d+)", text(pid, f"fdinfo/{arguments[0] & 0xFFFFFFFF}"), re.MULTILINE)
+        links = [_link(pid, int(descriptor)) for descriptor in watched]
+        # An event loop wakes itself by a pipe or a socket pair of its own: one thing besides is what it waits for.
+        pairs = {f"socket:[{line.split()[6]}]" for line in lines(f"/proc/{pid}/net/unix")[1:] if len(line.split()) == 7}
+        sockets = [link for link in links if link.startswith("socket:[") and link not in pairs]
+        file = sockets[0] if len(sockets) == 1 else file
     return name, file
+
+
+def _first_selected(pid: int, count: int, address: int) -> str:
+    """What stands behind the first descriptor of an fd_set."""
+    for byte, value in enumerate(_memory(pid, address, min(count + 7, 1024) // 8)):
+        for bit in range(8):
+            if value >> bit & 1 and byte * 8 + bit < count:
+                return _link(pid, byte * 8 + bit)
+    return ""
 
 
 def _base(pid: int, descriptor: int | None) -> str:
@@ -125,9 +176,14 @@ def _memory(pid: int, address: int, size: int) -> bytes:
 
 
 def filesystem(mounts: str, file: str) -> str:
-    """The type of the file system that holds `file`, such as `nfs4`: that of the longest mount point above it in
+    """The type of the file system that holds `file`, such as `nfs4`."""
+    return mount(mounts, file)[1]
+
+
+def mount(mounts: str, file: str) -> tuple[str, str]:
+    """Where the file system that holds `file` is mounted, and its type: the longest mount point above it in
     /proc/PID/mountinfo (of equals the latest, which hides the others)."""
-    best, found = -1, ""
+    best, found = -1, ("", "")
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         fields = before.split()
@@ -135,5 +191,5 @@ def filesystem(mounts: str, file: str) -> str:
             continue
         point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4]).rstrip("/")
         if len(point) >= best and (file == point or file.startswith(point + "/")):
-            best, found = len(point), after.split()[0]
+            best, found = len(point), (point or "/", after.split()[0])
     return found

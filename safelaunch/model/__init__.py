@@ -36,16 +36,18 @@ if TYPE_CHECKING:
         ExitCall,
         Incident,
         Kernel,
+        LoaderPass,
         Phase,
         ProcessGroup,
         PyError,
         RankFacts,
         SourceLine,
         Stack,
+        ThreadCall,
         WorkerGroup,
         WorkerProcess,
     )
-    from safelaunch.model.gpus import GpuState, Tenant
+    from safelaunch.model.gpus import GpuState, NetworkPort, Tenant
     from safelaunch.model.plan import (
         Job,
         LaunchMode,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         Settings,
         Value,
     )
+    from safelaunch.model.surroundings import OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
 
 __all__ = [
@@ -75,22 +78,31 @@ __all__ = [
     "Kernel",
     "LaunchMode",
     "LaunchPlan",
+    "LoaderPass",
     "Location",
+    "NetworkPort",
+    "OpenFiles",
     "Origin",
     "Phase",
     "Place",
+    "Port",
     "PreflightReport",
     "ProcessGroup",
     "PyError",
     "RankDevice",
     "RankFacts",
+    "Reducer",
     "SCHEMA_VERSION",
     "SafelaunchError",
     "Settings",
     "Severity",
+    "Share",
     "SourceLine",
+    "Space",
     "Stack",
+    "Surroundings",
     "Tenant",
+    "ThreadCall",
     "Topology",
     "Value",
     "Verdict",
@@ -99,7 +111,8 @@ __all__ = [
     "WorkerProcess",
 ]
 
-MODULES = ("diagnostic", "plan", "topology", "devices", "evidence", "gpus")  # those that most have a use for come first
+# Those that most have a use for come first.
+MODULES = ("diagnostic", "plan", "topology", "devices", "evidence", "gpus", "surroundings")
 
 
 def __getattr__(name: str) -> Any:

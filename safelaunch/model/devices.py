@@ -60,3 +60,32 @@ class Place:
     numa_node: int | None = None
     cpus: str = ""
     unknown: str = ""
+
+
+def gpu_of(rank: RankDevice) -> str | None:
+    """The GPU that a rank uses, as CUDA_VISIBLE_DEVICES would name it; None where it cannot be told."""
+    chosen = None if rank.refused else rank.chosen
+    ordinal = rank.bound if rank.bound is not None else chosen
+    if ordinal is None and rank.count == 1:
+        ordinal = 0
+    visible = _in_force(rank)
+    if ordinal is None or visible is None:
+        return None if ordinal is None else str(ordinal)
+    return visible[ordinal] if ordinal < len(visible) else None
+
+
+def listed(text: str) -> list[str]:
+    """CUDA_VISIBLE_DEVICES as CUDA reads it, up to the first entry that names nothing: `0,-1,1` is `0`, and empty is
+    none."""
+    entries: list[str] = []
+    for entry in map(str.strip, text.split(",")):
+        if not (entry.isdigit() or entry.startswith(("GPU-", "MIG-"))):
+            break
+        entries.append(entry)
+    return entries
+
+
+def _in_force(rank: RankDevice) -> list[str] | None:
+    """CUDA_VISIBLE_DEVICES as CUDA has read it, or None where it was not set."""
+    text = rank.started_with if rank.changed is not None and rank.changed.late else rank.visible
+    return None if text is None else listed(text)

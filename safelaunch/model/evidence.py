@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 from safelaunch.model.devices import RankDevice
 from safelaunch.model.diagnostic import Location
-from safelaunch.model.gpus import GpuState
+from safelaunch.model.gpus import GpuState, NetworkPort
 from safelaunch.model.logs import Known
+from safelaunch.model.slow import Slowness
+from safelaunch.model.surroundings import Reducer, Space, Surroundings
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class PyError:
 
     `chain` holds the types and messages of `__cause__`/`__context__`, outermost first, without the exception
     itself. `t` is CLOCK_MONOTONIC at the raise's arrival in the excepthook. `known` is what the file of signatures says
-    of the message, where it is a known one.
+    of the message, where it is a known one; `around` what the message speaks of looked like at that moment.
     """
 
     type: str
@@ -68,6 +70,7 @@ class PyError:
     location: Location | None = None
     chain: tuple[str, ...] = ()
     known: Known | None = None
+    around: Surroundings | None = None
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,31 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class LoaderPass:
+    """A rank's latest pass over a DataLoader at one place of its program.
+
+    `place` is a number for the lines that led to it: ranks that came there in the same way have the same. `number`
+    counts the passes begun there. `given` are the batches of this pass so far, `length` how many there are (None: not
+    known without running the user's code), `ended` is CLOCK_MONOTONIC at which it had no more to give.
+    """
+
+    place: int
+    number: int
+    given: int
+    length: int | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True)
 class Kernel:
     """What the kernel says of a process.
 
     `state` is /proc's letter, `wchan` where it sleeps in the kernel, `syscall` the name of the call it is in and
     `file` what stands behind that call's descriptor (a path, `socket:[n]`, `pipe:[n]`). `cpu_s` and `io_bytes`
     are what the process and those below it used since `since_s` seconds ago, None at a first look; `switches` counts
-    how often its main thread has gone to sleep since then: one that stays in one wait does not wake.
+    how often its main thread has gone to sleep since then: one that stays in one wait does not wake. `filesystem` and
+    `mount` are of `file`; `other` says in words who or what is at the other end of the call (a peer's address, the
+    process that has the other end of a pipe or a lock), `beside` which processes the kernel holds at the same place.
     """
 
     state: str
@@ -138,6 +159,18 @@ class Kernel:
     io_bytes: int | None = None
     since_s: float | None = None
     switches: int | None = None
+    filesystem: str = ""
+    mount: str = ""
+    other: str = ""
+    beside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ThreadCall:
+    """Where a thread of a rank, by its native id, is in the kernel."""
+
+    thread: int
+    kernel: Kernel
 
 
 @dataclass(frozen=True)
@@ -175,13 +208,15 @@ class Child:
 @dataclass(frozen=True)
 class SourceLine:
     """What stands around a line of the user's program: the lines (first, last) of the loops that it is inside of,
-    outermost first, and the conditions that it stands under, innermost last, each as (line, text)."""
+    outermost first, the conditions that it stands under, innermost last, each as (line, text), and likewise what the
+    `with` statements around it hold."""
 
     file: str
     line: int
     text: str = ""
     loops: tuple[tuple[int, int], ...] = ()
     conditions: tuple[tuple[int, str], ...] = ()
+    holds: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +234,9 @@ class RankFacts:
     `earlier` that thread's stack at the look before. `recorded` are the Flight Recorder's latest entries (without
     lines), None where it could not be read. `beat_age_s` is the age of the last sign that its interpreter runs at
     all; `quiet_s` the time since its last progress; `step` and `batch` count optimizer steps and loader batches;
-    `exhausted` is CLOCK_MONOTONIC at which a loader last came to its end. `device` is what the rank said of its GPUs.
+    `exhausted` is CLOCK_MONOTONIC at which a loader last came to its end, `loaders` are its passes. `threads` are those
+    of its threads that the kernel holds, or that are in a call which says what they wait for. `device` is what the rank
+    said of its GPUs, `reducers` are the models that DistributedDataParallel reduces on it.
 
     A rank that was not `watched` may still be known by its Flight Recorder's dump: then `recorded` holds its calls with
     their lines, messages among them (numbered for each pair of ranks and direction);
@@ -233,7 +270,10 @@ class RankFacts:
     batch: int = 0
     exhausted: float | None = None
     device: RankDevice | None = None
+    reducers: tuple[Reducer, ...] = ()
     overwritten: bool = False
+    loaders: tuple[LoaderPass, ...] = ()
+    threads: tuple[ThreadCall, ...] = ()
 
     @property
     def last_collective(self) -> Collective | None:
@@ -251,10 +291,10 @@ class Incident:
     """Something that went wrong at `t` (CLOCK_MONOTONIC) and needs evidence.
 
     `kind`: `exit` (a rank failed), `hang` (ranks wait, and what they wait for makes no progress; `t` is the last
-    progress).
+    progress), `slow` (they make progress, too slowly; `t` is when that was noticed).
     """
 
-    kind: Literal["exit", "hang"]
+    kind: Literal["exit", "hang", "slow"]
     attempt: int
     ranks: tuple[int, ...]
     t: float
@@ -291,7 +331,10 @@ class Case:
     be read. `world_size` may exceed `len(ranks)`: other nodes keep their own evidence. `now` is CLOCK_MONOTONIC when
     the evidence was taken. `source` describes the lines at which ranks stand. `origin` is `dumps` where nothing but
     Flight Recorder dumps is left of a job: its times are of the wall clock, and `now` is when the latest
-    file was written; `attach` where a job that runs was looked at twice from outside. `gpus` are those of this node.
+    file was written, and `gave_up` says that a watchdog had given up a call in them; `attach` where a job that runs was
+    looked at twice from outside. `gpus` are those of this node,
+    `ports_down` its network ports that should be up. `ras` is what NCCL's own RAS threads said when they were asked,
+    `shm` is /dev/shm. `slow` is what was seen of a run that is slow.
     """
 
     incident: Incident
@@ -304,3 +347,8 @@ class Case:
     now: float | None = None
     origin: Literal["run", "dumps", "attach"] = "run"
     gpus: tuple[GpuState, ...] = ()
+    ports_down: tuple[NetworkPort, ...] = ()
+    ras: str = ""
+    shm: Space | None = None
+    gave_up: bool = False
+    slow: Slowness | None = None

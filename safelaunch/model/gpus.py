@@ -1,4 +1,4 @@
-"""The GPUs of a node at an incident: what they do, who uses them, what the driver says of them."""
+"""The GPUs and network ports of a node at an incident: what they do, who uses them, what the driver says of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Tenant:
     """A process with memory on a GPU. `rank` is None where it is no rank of this job, or where that cannot be told (a
-    container sees other numbers than the driver); `memory_bytes` is None where the driver does not say."""
+    container sees other numbers than the driver): `command` is empty where the process cannot be seen from here.
+    `memory_bytes` is None where the driver does not say."""
 
     pid: int
     rank: int | None = None
@@ -22,9 +23,11 @@ class GpuState:
     say.
 
     `busy_percent` is the share of the last sampling period in which a kernel ran (a rank that waits in NCCL counts as
-    busy), `held_back` why the hardware holds its clocks back, `xids` what the driver logged of it since the run began,
-    `links_down` the NVLinks that are down. Memory is in bytes, the temperature in degrees Celsius. A reading that is
-    not there is None; `missing` says why all are.
+    busy), `held_back` why the hardware holds its clocks back, `xids` what the driver logged of it since the run began
+    (as dmesg shows it, with seconds since boot), `links_down` the NVLinks that are down, of `links`; `ecc_errors` are
+    uncorrectable memory errors since the driver was loaded. `lost` says that the driver has lost the GPU, or wants it
+    to be reset. Memory is in bytes, the temperature in degrees Celsius. A reading that is not there is None; `missing`
+    says why readings are not there, `log_unread` why there are no `xids`.
     """
 
     index: int
@@ -43,3 +46,20 @@ class GpuState:
     xids: tuple[str, ...] = ()
     links_down: int | None = None
     missing: str = ""
+    links: int | None = None
+    ecc_errors: int | None = None
+    lost: bool = False
+    log_unread: str = ""
+
+
+@dataclass(frozen=True)
+class NetworkPort:
+    """A port of an InfiniBand or RoCE device that is down although it should be up: its like are, on this node.
+
+    `name` is as NCCL_IB_HCA has it (`mlx5_2:1`), `state` and `physical` are the kernel's words.
+    """
+
+    name: str
+    state: str = ""
+    physical: str = ""
+    link_layer: str = ""

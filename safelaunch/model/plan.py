@@ -51,6 +51,8 @@ class Settings:
     limits: dict[str, Value] = field(default_factory=dict)
     lint: dict[str, Value] = field(default_factory=dict)
     launch: dict[str, Value] = field(default_factory=dict)
+    diagnosis: dict[str, Value] = field(default_factory=dict)
+    slow: dict[str, Value] = field(default_factory=dict)
     unset: dict[str, Value] = field(default_factory=dict)
     computed: dict[str, str] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()

@@ -42,10 +42,12 @@ def write(
 
 
 def write_verdict(folder: str, verdict: Verdict, name: str = "verdict") -> None:
-    """Write only the verdict, beside evidence that lies there already.
+    """Write only the verdict, beside evidence that lies there already. It is what people paste and send: secrets that
+    can be recognised are left out. The evidence stays as it is.
 
     Raises:
         OSError: when the disk is full or gone.
     """
+    verdict = terminal.without_secrets(verdict)
     files.write_json(os.path.join(folder, f"{name}.json"), verdict)
     files.write_text(os.path.join(folder, f"{name}.txt"), "\n".join(terminal.lines(verdict, folder)) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from safelaunch import redaction
 from safelaunch.model import Verdict
 from safelaunch.report.palette import PLAIN, Palette
 from safelaunch.report.text import diagnostic, printable
@@ -30,7 +31,7 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
     remedy = f"{verdict.remedy}; `safelaunch explain {verdict.code}`" if verdict.remedy else ""
     text = diagnostic(
         shown,
-        severity="note" if verdict.kind == "none" else "error",
+        severity={"none": "note", "slow": "warning"}.get(verdict.kind, "error"),
         location=_location(verdict),
         fields=[*fields, *([("help", remedy)] if remedy else [])],
         palette=palette,
@@ -38,6 +39,17 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
     if any(end):
         text.append("   " + palette.paint("dim", "=") + " " + "   ".join(part for part in end if part))
     return [*traceback_lines(verdict, SCREEN - len(text) - 1, palette), *text]
+
+
+def without_secrets(verdict: Verdict) -> Verdict:
+    """A verdict that may be sent: what a program says when it fails may hold its keys."""
+    return dataclasses.replace(
+        verdict,
+        summary=redaction.text(verdict.summary),
+        because=tuple(redaction.text(line) for line in verdict.because),
+        remedy=redaction.text(verdict.remedy),
+        traceback=redaction.text(verdict.traceback),
+    )
 
 
 def headline(verdict: Verdict) -> str:

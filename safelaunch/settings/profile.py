@@ -20,6 +20,7 @@ else:
     import tomli as tomllib
 
 _SUFFIX = ".toml"
+SIGNATURES: KeyPath = ("diagnosis", "signatures")
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,10 @@ def parse_file(path: str) -> Profile:
         return f"{path}:{line_of(lines, key)}"
 
     values = {key: Value(value, Origin("profile", where(key))) for key, value in schema.entries(data, where)}
+    if SIGNATURES in values:  # like `extends`, relative to the file that says so
+        named, base = values[SIGNATURES], os.path.dirname(os.path.abspath(path))
+        paths = [os.path.join(base, os.path.expanduser(one)) for one in named.value]
+        values[SIGNATURES] = Value(paths, named.origin)
     description = values.pop(("description",), None)
     extends = values.pop(("extends",), None)
     unset = values.pop(("unset",), None)

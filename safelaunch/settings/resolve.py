@@ -14,7 +14,7 @@ from safelaunch.settings.profile import Profile
 from safelaunch.settings.toml_lines import KeyPath
 
 BASE_PROFILE = "default"
-MERGED: tuple[KeyPath, ...] = (("lint", "known"),)  # lists to which each profile adds
+MERGED: tuple[KeyPath, ...] = (("lint", "known"), ("diagnosis", "signatures"))  # lists to which each profile adds
 
 # Variables that say the same thing, so that a shell that sets one of them has had its word about all.
 # Sources: torch/csrc/distributed/c10d/FlightRecorder.hpp, c10/core/AllocatorConfig.h, ProcessGroupNCCL.hpp.
@@ -83,6 +83,8 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
         preflight=tables["preflight"],
         limits=tables["limits"],
         lint=tables["lint"],
+        diagnosis=tables["diagnosis"],
+        slow=tables["slow"],
         launch={key: value for key, value in layers.table("launch").items() if ("launch", key) not in schema.OPTION_OF},
         unset=unset,
         profiles=names,
@@ -93,7 +95,8 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
 def _tables(layers: Layers, chosen: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, dict[str, Value]]:
     """The tables of Settings. A key that is an option as well shows the option's final value; what the scheduler gives
     between SIGTERM and SIGKILL is looked up where no profile says it."""
-    tables = {name: layers.table(name) for name in ("timeouts", "hang", "preflight", "limits", "lint")}
+    names = ("timeouts", "hang", "slow", "preflight", "limits", "lint", "diagnosis")
+    tables = {name: layers.table(name) for name in names}
     for path, dest in schema.OPTION_OF.items():
         if path[0] in tables:
             tables[path[0]][path[1]] = chosen[dest]

@@ -68,6 +68,8 @@ PROFILE = Table(
                 ),
             }
         ),
+        "diagnosis": Table({"signatures": kinds.STRINGS}),
+        "slow": Table({"watch": kinds.SWITCH, "expect_step": kinds.DURATION}),
         "launch": Table({**_LAUNCH, "bind_device": kinds.SWITCH, "banner": kinds.SWITCH}),
         "limits": Table({"nofile": kinds.OPEN_FILES}),
         "lint": Table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from safelaunch.model import Changed, Finding, Location, RankDevice
+from safelaunch.model.devices import gpu_of, listed
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -75,24 +76,6 @@ def _shared(ranks: Iterable[RankDevice]) -> Iterator[tuple[str, list[RankDevice]
     yield from ((gpu, group) for gpu, group in users.items() if len(group) > 1)
 
 
-def gpu_of(rank: RankDevice) -> str | None:
-    """The GPU that a rank uses, as CUDA_VISIBLE_DEVICES would name it; None where it cannot be told."""
-    chosen = None if rank.refused else rank.chosen
-    ordinal = rank.bound if rank.bound is not None else chosen
-    if ordinal is None and rank.count == 1:
-        ordinal = 0
-    visible = _in_force(rank)
-    if ordinal is None or visible is None:
-        return None if ordinal is None else str(ordinal)
-    return visible[ordinal] if ordinal < len(visible) else None
-
-
-def _in_force(rank: RankDevice) -> list[str] | None:
-    """CUDA_VISIBLE_DEVICES as CUDA has read it, or None where it was not set."""
-    text = rank.started_with if rank.changed is not None and rank.changed.late else rank.visible
-    return None if text is None else _entries(text)
-
-
 def _how(rank: RankDevice) -> str:
     parts = [f"LOCAL_RANK {rank.local_rank}"]
     if rank.chosen is not None and not rank.refused:
@@ -130,7 +113,7 @@ def visible_devices_changed(ranks: Sequence[RankDevice]) -> Iterator[Finding]:
     for (before, changed), group in groups.items():
         if not any(map(_uses_gpus, group)):
             continue
-        others = {e for rank in ranks if rank.changed and rank not in group for e in _entries(rank.changed.value)}
+        others = {e for rank in ranks if rank.changed and rank not in group for e in listed(rank.changed.value)}
         found = list(_consequences(changed, before, group, own=len(group) == 1 and others.isdisjoint(_of(changed))))
         if not found:
             continue
@@ -153,7 +136,7 @@ def _uses_gpus(rank: RankDevice) -> bool:
 
 
 def _of(changed: Changed) -> list[str]:
-    return _entries(changed.value)
+    return listed(changed.value)
 
 
 def _consequences(
@@ -181,7 +164,7 @@ def _consequences(
         yield f"all of them now see the same GPU {entries[0]}", True
     for rank in [rank for rank in group if rank.local_rank >= len(entries)][:2]:
         yield f"LOCAL_RANK {rank.local_rank} of rank {rank.rank} now points to no GPU, {len(entries)} visible", True
-    old = [str(number) for number in range(len(entries))] if before is None else _entries(before)
+    old = [str(number) for number in range(len(entries))] if before is None else listed(before)
     for rank in [r for r in group if _entry(entries, r.local_rank) not in ("", _entry(old, r.local_rank))][:2]:
         place = rank.local_rank
         instead = f" instead of {old[place]}" if place < len(old) else ""
@@ -190,7 +173,7 @@ def _consequences(
 
 def _outside(entries: Sequence[str], before: str | None) -> list[str]:
     """Entries that are not in the list of before; numbers and UUIDs cannot be compared."""
-    given = _entries(before or "")
+    given = listed(before or "")
     if not given or not all(entry.isdigit() for entry in (*entries, *given)):
         return []
     return [entry for entry in entries if entry not in given]
@@ -250,16 +233,6 @@ def _is_astray(rank: RankDevice) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------- wording
-
-
-def _entries(text: str) -> list[str]:
-    """The list as CUDA reads it, up to the first entry that names nothing: `0,-1,1` is `0`, and empty is none."""
-    entries: list[str] = []
-    for entry in map(str.strip, text.split(",")):
-        if not (entry.isdigit() or entry.startswith(("GPU-", "MIG-"))):
-            break
-        entries.append(entry)
-    return entries
 
 
 def _entry(entries: Sequence[str], place: int) -> str:

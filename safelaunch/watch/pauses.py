@@ -11,6 +11,7 @@ TERMINAL = re.compile(r"^/dev/(?:tty|pts/|console)")
 DEBUGGER = re.compile(
     r"/lib(?:64)?/python\d[^/]*/(?:pdb|bdb|cmd|code)\.py$|/(?:debugpy|pydevd|_pydevd_bundle|IPython|ipdb|pudb)/"
 )
+READS = {"read", "select", "pselect6", "poll", "ppoll"}  # readline waits in a select
 
 
 def paused(ranks: Iterable[RankFacts]) -> str:
@@ -25,9 +26,9 @@ def paused(ranks: Iterable[RankFacts]) -> str:
             continue
         if kernel is not None and kernel.tracer:
             return f"rank {facts.rank} is traced by pid {kernel.tracer}"
-        if kernel is not None and kernel.syscall == "read" and TERMINAL.search(kernel.file):
-            return f"rank {facts.rank} reads from {kernel.file}"
         for frame in facts.stack.frames if facts.stack is not None else ():
             if DEBUGGER.search(frame.file):
                 return f"rank {facts.rank} is in a debugger"
+        if kernel is not None and kernel.syscall in READS and TERMINAL.search(kernel.file):
+            return f"rank {facts.rank} reads from {kernel.file}"
     return ""

@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import threading
+import time
 import weakref
 from typing import Any, Callable
 
@@ -79,6 +80,7 @@ class _Recorder:
         self._box = box
         self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
         self._pid = os.getpid()
+        self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
         self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
         self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
@@ -103,6 +105,7 @@ class _Recorder:
             if entry is None:
                 return function(*args, **kwargs)
             self._local.inside = name
+            begun = time.monotonic()
             try:
                 result = function(*args, **kwargs)
             except BaseException:
@@ -110,6 +113,8 @@ class _Recorder:
                 raise
             finally:
                 self._local.inside = outer
+            if not outer:
+                self._spent(begun)
             self._left(name, entry, result)
             return result
 
@@ -132,11 +137,13 @@ class _Recorder:
             if entry is None:
                 return wait(this, *args, **kwargs)
             status = black_box.RAISED_AN_ERROR
+            begun = time.monotonic()
             try:
                 result = wait(this, *args, **kwargs)
                 status = black_box.DONE
             finally:
                 box.leave(entry, status)
+            self._spent(begun)
             return result
 
         work.wait = waiting
@@ -173,6 +180,11 @@ class _Recorder:
                 self._members.update()
         except Exception as error:
             self._give_up(error)
+
+    def _spent(self, begun: float) -> None:
+        box = self._box
+        if box is not None and threading.get_ident() == self._main:
+            box.pulse.waited(time.monotonic() - begun)
 
     def _give_up(self, error: Exception) -> None:
         """Off for good: a record with gaps would mislead."""

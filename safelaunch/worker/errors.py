@@ -7,44 +7,55 @@ time orders cause and consequence, where exit times do not.
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import sys
+import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from safelaunch import black_box
 
 MAX_TRACEBACK = 16 * 1024
+LOOK_S = 1.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
+RESERVE_FROM = 60  # above the numbers that scripts may count on, below the limits that people set
+_RESERVE: List[int] = []
+Written = Tuple[str, Dict[str, Any]]  # where to, and what
 
 
 def install(rank_dir: str, box: Any) -> None:
     """Record uncaught exceptions to `rank_dir/error-PID.json`, and exit calls to the black box."""
-    path = os.path.join(rank_dir, "error-%d.json" % os.getpid())
     owner = os.getpid()
+    path = os.path.join(rank_dir, "error-%d.json" % owner)
+    places = [path] if box is None else [path, black_box.beside(box.path, box.index, "error-%d.json" % owner)]
     previous = sys.excepthook
     handled: list[tuple[BaseException, float]] = []
 
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
-        if os.getpid() == owner:
-            _try_record(path, error)
-        previous(kind, error, trace)
+        written = _try_record(places, error) if os.getpid() == owner else None
+        try:
+            previous(kind, error, trace)
+        finally:
+            _look_around(written, error)
 
     def at_exit() -> None:
         # A script may replace sys.excepthook without calling the former one. CPython keeps the exception here.
         error = _uncaught()
         if os.getpid() != owner:
             return
-        if not os.path.exists(path):
+        if not any(map(os.path.exists, places)):
             if error is not None:
-                _try_record(path, error)
+                _look_around(_try_record(places, error), error)
             elif handled:
-                _try_record(path, *handled[-1])
+                _look_around(_try_record(places, *handled[-1]), handled[-1][0])
         if box is not None:
             box.shutting_down(error is not None or bool(handled))
 
     def before_os_exit() -> None:
         # Nothing comes after os._exit; sys.exit may still be caught.
         if handled:
-            _try_record(path, *handled[-1])
+            _look_around(_try_record(places, *handled[-1]), handled[-1][0])
         box.shutting_down(bool(handled))
 
     sys.excepthook = excepthook
@@ -52,6 +63,7 @@ def install(rank_dir: str, box: Any) -> None:
     if box is not None:
         _note_caller(sys, "exit", box, owner, handled, lambda: None)
         _note_caller(os, "_exit", box, owner, handled, before_os_exit)
+    _reserve()
 
 
 def _uncaught() -> Any:
@@ -89,18 +101,46 @@ def _note_caller(
     setattr(module, name, noted)
 
 
-def _try_record(path: str, error: BaseException, t: Optional[float] = None) -> None:
+def _try_record(places: List[str], error: BaseException, t: Optional[float] = None) -> Optional[Written]:
     try:
-        record(path, error, t)
+        _release()
+        return record(places, error, t)
     except Exception:
-        pass
+        return None
 
 
-def record(path: str, error: BaseException, t: Optional[float] = None) -> None:
-    """Write the exception to `path` in the shape of `model.PyError`, and to torch elastic's error file.
+def _reserve() -> None:
+    """Keep a descriptor for `_release`."""
+    try:
+        import fcntl
+
+        low = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _RESERVE.append(fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, RESERVE_FROM))
+        finally:
+            os.close(low)
+    except OSError:
+        pass  # none to be had: what is recorded then needs none either, or is lost
+
+
+def _release() -> None:
+    """Close the descriptor that was kept for this moment: where too many files are open, no other can be had."""
+    while _RESERVE:
+        descriptor = _RESERVE.pop()
+        try:
+            # A script that has closed what it did not know may have a file of its own there, or nothing.
+            if os.path.samestat(os.fstat(descriptor), os.stat(os.devnull)):
+                os.close(descriptor)
+        except OSError:
+            pass
+
+
+def record(places: List[str], error: BaseException, t: Optional[float] = None) -> Written:
+    """Write the exception in the shape of `model.PyError`, and to torch elastic's error file. Returns what was written,
+    and where.
 
     Args:
-        path: where to.
+        places: where to; a later one where the disk of those before is full.
         error: the exception.
         t: CLOCK_MONOTONIC at which it became known, now by default.
     """
@@ -117,13 +157,54 @@ def record(path: str, error: BaseException, t: Optional[float] = None) -> None:
         "location": {"file": location[0], "line": location[1], "function": location[2]} if location else None,
         "chain": _chain(error),
     }
-    _write(path, json.dumps(data))
+    place = _write_to_one(places, data)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if elastic and not os.path.exists(elastic):
         # The form of torch.distributed.elastic.multiprocessing.errors.ErrorHandler.record_exception.
         extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
         message = {"message": "%s: %s" % (_name(error), _message(error)), "extraInfo": extra}
-        _write(elastic, json.dumps({"message": message}))
+        _write_to_one([elastic], {"message": message})  # where its disk is full, ours may have had a place
+    return place, data
+
+
+def _look_around(written: Optional[Written], error: BaseException) -> None:
+    """Add what is seen of the rank now to its record. In a thread: a look may meet a disk that does not answer."""
+    if written is None or not written[0]:
+        return
+    place, data = written
+    found: Dict[str, Any] = {}
+
+    def look() -> None:
+        found["reducers"] = _found("reducers", "look", error)
+        found["around"] = _found("surroundings", "of", error)
+
+    try:
+        thread = threading.Thread(target=look, name="safelaunch-look", daemon=True)
+        thread.start()
+        thread.join(LOOK_S)
+        more = {key: value for key, value in list(found.items()) if value}
+        if more:
+            _write_to_one([place], {**data, **more})
+    except (Exception, KeyboardInterrupt):
+        pass  # the rank is at its end, and its record is written
+
+
+def _write_to_one(places: List[str], data: Dict[str, Any]) -> str:
+    for place in places:
+        try:
+            _write(place, json.dumps(data))
+            return place
+        except OSError:
+            continue
+    return ""
+
+
+def _found(module: str, function: str, error: BaseException) -> Any:
+    """What another module has to say; it is loaded now, since most ranks never need it."""
+    try:
+        return getattr(importlib.import_module("safelaunch.worker." + module), function)(error)
+    except Exception:
+        return None
 
 
 def _without_our_frames(report: Any) -> Any:
@@ -137,9 +218,14 @@ def _without_our_frames(report: Any) -> Any:
 def _write(path: str, text: str) -> None:
     # Whole or not at all: the supervisor may look at any moment.
     partial = "%s.%d" % (path, os.getpid())
-    with open(partial, "w") as file:
-        file.write(text)
-    os.replace(partial, path)
+    try:
+        with open(partial, "w") as file:
+            file.write(text)
+        os.replace(partial, path)
+    except OSError:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise
 
 
 def _name(error: BaseException) -> str:

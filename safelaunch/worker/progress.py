@@ -5,9 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
+import time
+import zlib
 from typing import Any, Callable
 
 from safelaunch.worker.after_import import call_after_import
+
+_PASS = "_safelaunch_pass"  # on an iterator: where the pulse keeps its pass
+DEPTH = 32  # frames that tell where a loader is used
 
 # Module -> functions that save or load, each a phase of its own while it runs.
 SAVES = {
@@ -42,25 +48,83 @@ def watch_loaders(module: Any, pulse: Any, owner: int) -> None:
     """Show when a rank waits for a batch, count batches, and note that a loader has come to its end."""
     iterator = module._BaseDataLoaderIter
     following = iterator.__next__
+    main = threading.main_thread().ident
 
     @functools.wraps(following)
     def __next__(self: Any) -> Any:
         if os.getpid() != owner:
             return following(self)
-        token = pulse.begin("loader")
+        token, place = pulse.begin("loader"), _pass_of(self, pulse)
+        begun = time.monotonic()
         try:
             batch = following(self)
         except StopIteration:
             pulse.exhausted()
+            if place is not None:
+                pulse.end_pass(place)
             raise
         finally:
             pulse.end(token)
+        if threading.get_ident() == main:  # who loads ahead in a thread of its own keeps nobody waiting
+            pulse.loaded(time.monotonic() - begun, getattr(self, "_num_workers", 0))
         pulse.batch()
+        if place is not None:
+            pulse.given(place, self._num_yielded)
         return batch
 
     iterator.__next__ = __next__
     if getattr(iterator, "next", None) is following:
         iterator.next = __next__
+
+
+def _pass_of(iterator: Any, pulse: Any) -> Any:
+    """The pulse's place for this pass of a loader; None where this torch counts otherwise."""
+    place = getattr(iterator, _PASS, None)
+    try:
+        if place is None or not iterator._num_yielded:
+            place = pulse.begin_pass(_place(), _length(iterator))
+            setattr(iterator, _PASS, place)
+    except Exception:
+        return None
+    return place
+
+
+def _place() -> int:
+    """A number for the lines that led here: ranks that come to a loader in the same way have the same."""
+    frame, number = sys._getframe(3), 0
+    for _ in range(DEPTH):
+        number = zlib.crc32(("%s:%d" % (frame.f_code.co_filename, frame.f_lineno)).encode("utf-8", "replace"), number)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return number
+
+
+def _length(iterator: Any) -> int:
+    """How many batches a pass will give, where that can be known without running code of the user's; else -1."""
+    batches = iterator._index_sampler
+    indices = getattr(batches, "sampler", batches)
+    if iterator._dataset_kind != 0 or any(not _is_of_torch(each) for each in (batches, indices)):
+        return -1  # an IterableDataset has no samplers, and asking for its length makes torch warn later
+    own = vars(indices)
+    samples = own.get("num_samples")  # a number of its own; as a property, it asks the data set
+    source = own.get("data_source", own.get("indices"))
+    if samples is None and (type(source) in (list, tuple, range) or (_is_of_torch(source) and _is_tensors(source))):
+        samples = len(indices)
+    if samples is None:
+        return -1
+    if batches is indices:
+        return int(samples)
+    size = int(batches.batch_size)
+    return int(samples) // size if batches.drop_last else -(-int(samples) // size)
+
+
+def _is_tensors(source: Any) -> bool:
+    return type(source).__name__ == "TensorDataset"
+
+
+def _is_of_torch(thing: Any) -> bool:
+    return type(thing).__module__.startswith("torch.utils.data.")
 
 
 def watch_saves(module: Any, functions: tuple[str, ...], pulse: Any, owner: int) -> None:

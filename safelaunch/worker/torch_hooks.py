@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any, Optional
 
-from safelaunch.worker import beat, progress, timeouts
+from safelaunch.worker import beat, progress, reducers, timeouts
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.collectives import record_collectives
 from safelaunch.worker.remarks import Remarks
 
 TARGET = "torch.distributed.distributed_c10d"
 LOADERS = "torch.utils.data.dataloader"
+MODELS = "torch.nn.parallel.distributed"
 
 
 def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = None) -> None:
@@ -39,6 +40,7 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
         watch = functools.partial(timeouts.watch_loaders, default=default, remarks=remarks)
         call_after_import(LOADERS, watch)
     if box is not None:
+        call_after_import(MODELS, reducers.watch_models)
         progress.install(box.pulse)
 
 

@@ -46,3 +46,34 @@ def test_a_hang_leaves_a_report_with_its_graph(tmp_path: Path) -> None:
     assert "rank 0 waits in" in report
     assert "rank 1 is here (culprit)" in report
     assert "SL902" not in ended.err
+
+
+def test_what_people_send_of_a_run_holds_no_secret(tmp_path: Path) -> None:
+    token = "hf" + "_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYz1"
+    script = tmp_path / "train.py"
+    script.write_text(f"raise RuntimeError('refused: {token}, password=hunter2hunter2')\n")
+
+    ended = launch(
+        "--nproc-per-node",
+        1,
+        script,
+        "--api-key",
+        "k3yk3yk3y",
+        f"--note=x {token}",
+        cwd=tmp_path,
+        SHARED_URL="https://bob:pa55word@x.example",
+        LOGIN_TEXT=f"use {token} here",
+    )
+
+    assert ended.run_dir is not None
+    assert ended.verdict["culprit_ranks"] == [0]
+    incident = ended.run_dir / "incident-0"
+    sent = [ended.run_dir / name for name in ("run.json", "env.txt", "result.json")]
+    sent += [incident / name for name in ("verdict.json", "verdict.txt", "report.html")]
+    for path in sent:
+        content = path.read_text()
+        assert "<redacted>" in content.replace("&lt;", "<").replace("&gt;", ">"), path
+        for secret in (token, "hunter2hunter2", "k3yk3yk3y", "pa55word"):
+            assert secret not in content, (path, secret)
+    # The evidence is what it was.
+    assert token in (incident / "evidence" / "case.json").read_text()

@@ -50,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
     "launch": {"model", "codec", "codes", "procfs", "files"},
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
-    "diagnosis": {"model", "codes"},
+    "diagnosis": {"model", "codes", "sizes"},
     "report": {"model", "codes", "files", "redaction"},
     "worker": {"black_box", "pulse", "__init__"},
     "agent": {"model", "codec", "procfs"},
@@ -347,7 +347,8 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch", "safelaunch.worker", "safelaunch.worker.after_import", "safelaunch.worker.beat",
         "safelaunch.worker.binding", "safelaunch.worker.bootstrap", "safelaunch.worker.collectives",
         "safelaunch.worker.devices", "safelaunch.worker.errors",
-        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.remarks",
+        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.reducers",
+        "safelaunch.worker.remarks",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks",
         "safelaunch.black_box", "safelaunch.pulse",
     }  # fmt: skip

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from safelaunch import redaction
 from safelaunch.redaction import arguments, text
 
 
@@ -106,6 +107,13 @@ SECRETS = [
     ("cmd: 'train.py --api-key abc123 --lr 1'", "abc123"),
     ("url=x=y=password=hunter2", "hunter2"),
     ("raise ValueError('token=abcdefgh1 was refused')", "abcdefgh1"),
+    # Lines within a text of JSON, once and twice.
+    (r"login user password s3cr3tvalue\ncurl -s -u bob:hunter2 https://x.example", "hunter2"),
+    (r"done\nCookie: session=abcdef0123; other=1", "abcdef0123"),
+    (r"done\\nCookie: session=abcdef0123; other=1", "abcdef0123"),
+    (r'{\"text\": \"{\\\"Authorization\\\": \\\"Bearer abcdef123\\\"}\"}', "abcdef123"),
+    (r'{\\\"db_password\\\": \\\"hun ter2\\\"}', "hun ter2"),
+    (BLOCK.replace("\n", "\\n"), "MIIEpAIBAAKCAQEA7"),
 ]  # fmt: skip
 
 HARMLESS = [
@@ -189,9 +197,18 @@ def test_a_command_line_word_by_word() -> None:
 
 
 @pytest.mark.parametrize("unit", ["token=", "a" * 50, "--a-", "://a:", "wandb ", "curl -u ", '"', "-----BEGIN ", "eyJ",
-                                  "x.", "Bearer ", "\\'", "a=", "a: '", "a=\"b "])  # fmt: skip
+                                  "x.", "Bearer ", "\\'", "\\n", "a log line\\n",
+                                  "a=", "a: '", "a=\"b "])  # fmt: skip
 def test_it_takes_no_endless_time(unit: str) -> None:
     long = (unit * (200_000 // len(unit)))[:200_000]
     started = time.process_time()
     text(long)
     assert time.process_time() - started < 10  # a pattern that backtracks takes minutes
+
+
+def test_lines_without_a_word_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    plain = redaction._plain
+    monkeypatch.setattr(redaction, "_plain", lambda value: searched.append(value) or plain(value))
+    assert text("\\n" * 9 + "password=hunter2" + "\\n" * 9) == "\\n" * 9 + "password=<redacted>" + "\\n" * 9
+    assert len(searched) == 2  # the one line, and all of it for what spans lines

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis.crash import ANOTHER, OTHER_RANK
+from safelaunch.diagnosis.classes.gpu import tenants
+from safelaunch.diagnosis.failures import ANOTHER, OTHER_RANK
 from safelaunch.diagnosis.logs.story import Story, Suspect, before, missing, quote
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind
@@ -24,9 +24,12 @@ def resource_exhausted() -> None:
     SL420: the memory of a GPU. SL421: /dev/shm, in which loader workers hand over their batches. SL422: open files.
     SL423: a disk. SL424: the port was taken. SL425: a GPU that the rank cannot see. SL429: a DataLoader worker died.
 
-    How it was concluded: from the messages in the logs (the file of signatures names their sources). Of the ranks whose
-    failure does not tell of a lost peer, the one that stands alone or was first is named; where all ranks say the same,
-    none is.
+    How it was concluded: from the exception that a rank recorded, or from the messages in the logs (the file of
+    signatures names their sources). At the exception a rank also looks at what the message speaks of: its descriptors,
+    the disk, /dev/shm, who holds the port; GPUs are read by the driver's word. Of the ranks whose
+    failure neither tells of a lost peer nor repeats another rank's, all are named that say the same, each of which met
+    it by itself; of those that say different things, the one that stands alone or was first. Where all ranks say the
+    same, none is named.
 
     What to do: the remedy names the limit. `N other processes on this GPU` in the reasons of SL420 means that ranks do
     not use a GPU each: call torch.cuda.set_device(LOCAL_RANK) before anything else.
@@ -40,8 +43,15 @@ def device_failed() -> None:
     line beneath it is quoted where it is there. SL427: a kernel failed (device-side assert, illegal address).
     SL428: the driver logged a fault of a GPU (Xid).
 
-    How it was concluded: from the messages in the logs. `remote error` and lost connections are consequences, and blame
+    How it was concluded: from the exception that a rank recorded, and what the driver logged of its GPU, or from the
+    messages in the logs. `remote error` and lost connections are consequences, and blame
     nobody. An Xid belongs to a rank only where its line names a process that the launcher's record gives a rank.
+    Of a run that lives, or is attached to, NVML and the kernel log are read at the incident. A fault of the hardware
+    (NVIDIA's Xid catalogue asks for a reset, a reboot or a look at the GPU; or NVML has lost it) that was logged when
+    the ranks stopped, or later, explains a crash in CUDA or NCCL, and a hang where it is on the GPU of the rank that is
+    waited for, or of one inside a collective that does not end. The exit code is 75 then: on another node the job would
+    go on. An Xid of a program (13, 31, 43, 69) under ranks that are all inside one collective is SL427: that rank's
+    part of it will never run.
 
     What to do: SL426: NCCL_DEBUG=WARN prints the reason on the rank that met it first. SL427: CUDA_LAUNCH_BLOCKING=1
     shows the line. SL428: have an admin look at the GPU.
@@ -154,7 +164,8 @@ def _summary(
     if lead.code in NOBODY and lead.what.startswith("raised"):
         return f"{names(ranks) if ranks else 'a rank'} {lead.what}"
     if everybody:
-        return f"every rank {lead.what}" if ranks else f"several ranks {lead.what}, and the log does not say which"
+        did = lead.what if lead.what.startswith(("raised", "was", "crashed", "aborted")) else f"failed: {lead.what}"
+        return f"every rank {did}" if ranks else f"several ranks {did}, and the log does not say which"
     if unknown:
         return _of_nobody(lead, sum(s.times for s in unknown))
     return (
@@ -196,8 +207,8 @@ def _because(story: Story, first: list[Suspect], others: list[Suspect], named: t
     if warning is not None and warning.at != lead.at:
         lines.append(quote(warning.at))
     lines += lead.more[:1]
-    if lead.code == "SL420" and (tenants := _tenants(lead.at.text + lead.traceback)):
-        lines.append(f"{tenants} other process{'es' if tenants > 1 else ''} held memory of the same GPU")
+    if lead.code == "SL420" and (there := tenants(lead.at.text + lead.traceback)):
+        lines.append(f"{there} other process{'es' if there > 1 else ''} held memory of the same GPU")
     lines += [f"{_who(other)} {other.what}, later: {quote(other.at, 100)}" for other in others[:1]]
     later = sorted({rank for rank, _ in story.victims if rank is not None and rank not in named})
     if later and named:
@@ -205,12 +216,6 @@ def _because(story: Story, first: list[Suspect], others: list[Suspect], named: t
     if not named and lead.code not in INFRASTRUCTURE and any(s.rank is None and s.local is None for s in first):
         lines.append("the lines have no marks of ranks: torchrun --tee 3, or srun --label, would show who wrote them")
     return (*lines, *missing(facts)[: max(1, 5 - len(lines))])
-
-
-def _tenants(text: str) -> int:
-    """Other processes that a message of a full GPU counts. In a container the process does not know itself."""
-    processes = len(set(re.findall(r"Process (\d+) has ", text)))
-    return processes if "this process has" in text else max(0, processes - 1)
 
 
 def _who(suspect: Suspect) -> str:

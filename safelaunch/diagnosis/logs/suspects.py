@@ -6,8 +6,7 @@ import re
 import signal
 from dataclasses import replace
 
-from safelaunch.diagnosis.crash import IMPORT_ERRORS
-from safelaunch.diagnosis.failures import is_user_code
+from safelaunch.diagnosis.failures import IMPORT_ERRORS, is_user_code
 from safelaunch.diagnosis.logs.story import Suspect, before, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Location

@@ -18,7 +18,7 @@ NEEDLES = (
     "closing signal",
     "Unable to shutdown process", "srun: error:", "Killed process", "Kill process", "segfault at", "failed collective",
     "attempts left", "world_size", "WORLD_SIZE", "nranks", "MEMBER:", "distributed processes registered",
-    "return code", "died with <Signals", "exits with", "Exit Code:",
+    "return code", "died with <Signals", "exits with", "non-zero exit status", "Exit Code:",
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
@@ -50,7 +50,13 @@ _SRUN = re.compile(r"srun: error: (?P<host>\S+?): tasks? (?P<tasks>[\d,\-]+): (?
 _EXIT_CODE = re.compile(r"[Ee]xited with (?:exit )?code:? (\d+)")
 _KILLED = re.compile(r"(?P<memory>[Oo]ut of memory)[^:]*: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]+)\)")
 _SEGFAULT = re.compile(r"(?P<name>\S+)\[(?P<pid>\d+)\]: segfault at ")
-_DEEPSPEED = re.compile(r"--local_rank=(?P<local>\d+)'.* exits with return code = (?P<code>-?\d+)")
+# DeepSpeed's launcher, and torch's until 1.8, quote the command of the process that they started last, whichever of
+# them failed (launch.py: `cmd` is the variable of the loop that starts them). So the local rank in it says nothing.
+_QUOTED = re.compile(
+    r"'\] exits with return code = (?P<code>-?\d+)"
+    r"|CalledProcessError: Command '?\[.*?(?:died with <Signals\.\w+: (?P<signal>\d+)>"
+    r"|returned non-zero exit status (?P<status>\d+))"
+)
 _RESTART = re.compile(r"\b(?P<left>\d+)/(?P<most>\d+) attempts left;? will restart worker group")
 _WORLD = re.compile(
     r"(?:\bnranks |\bworld_size\W{1,3}|\bWORLD_SIZE\W{1,3}|MEMBER: \d+/|Starting with )(?P<world>\d+)(?!\d)", re.ASCII
@@ -229,8 +235,9 @@ class Messages:
             )
         if match := _SEGFAULT.search(text):
             yield Ended(**common, by="kernel", code=-signal.SIGSEGV, pid=int(match["pid"]), said=match["name"])
-        if match := _DEEPSPEED.search(text):
-            yield Ended(**common, by="launcher", code=int(match["code"]), local_rank=int(match["local"]), first=True)
+        if match := _QUOTED.search(text):
+            code = -int(match["signal"]) if match["signal"] else int(match["code"] or match["status"])
+            yield Ended(**common, by="launcher", code=code, first=True)
         for match in _WORLD.finditer(text):
             if 0 < int(match["world"]) <= LARGEST_WORLD:
                 self.world = max(self.world, int(match["world"]))

@@ -11,8 +11,10 @@ _RANK = re.compile(r"(?<![A-Za-z])(node[_-]?|group[_-]?|local[_-]?|global[_-]?)?
 _SLURM_TASK = re.compile(r"^\d+_(\d+)_log\.(?:out|err)$")  # submitit: %j_%t_log.out
 _SLURM_SERIES = re.compile(r"^((?:slurm|[\w.-]+?)[-_]?\d+)_(\d+)\.(?:out|err|log|txt)$")  # %j_%t, or an array's %A_%a
 _TASK = re.compile(r"(?<![A-Za-z])(?:task|proc)[_\-=.]?(\d+)(?!\d)", re.IGNORECASE)
+# A pod by the words of its operator or by its random ending; `run-42.log` is the name of no host.
 _POD = re.compile(
-    r"^(?!slurm-)([a-z0-9][-a-z0-9.]*-\d+(?:-[a-z0-9]{5})?)(?:[._].*)?$|^(?:node|host)[_-]?([\w.-]+?)\.\w+$"
+    r"^(?!slurm-)((?=.*(?:worker|master|launcher|leader|pod|node|host|replica))[a-z0-9][-a-z0-9.]*-\d+"
+    r"|[a-z0-9][-a-z0-9.]*-\d+-[a-z0-9]{5})(?:[._].*)?$|^(?:node|host)[_-]?([\w.-]+?)\.\w+$"
 )
 
 

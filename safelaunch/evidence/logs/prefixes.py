@@ -36,6 +36,7 @@ _LOKI = re.compile(r"\{[^{}]*?\bpod=\"([^\"]+)\"[^{}]*\}\s?")
 _POD = re.compile(
     r"([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?-\d+(?:-[a-z0-9]{5})?)(?: \u203a | )([a-z][-a-z0-9]*) (?:\u2502 ?)?"
 )  # stern
+_STREAM = re.compile(r"std(?:out|err): ")  # accelerate's and ray's way to hand on what a child says
 _COMPOSE = re.compile(r"([A-Za-z0-9][\w.-]*?) +\| ")
 _PDSH = re.compile(r"([A-Za-z][\w.-]*\d[\w.-]*): ")
 _DETERMINED = re.compile(r"([0-9a-f]{8}) \|\| ")
@@ -129,6 +130,8 @@ def _step(found: Stripped, known: Habits, start: bool) -> Stripped | None:
         return replace(found, text=text[match.end() :], local=int(match[2]))
     if match := _KUBECTL.match(text) or _LOKI.match(text):
         return replace(found, text=text[match.end() :], host=found.host or match[1])
+    if start and (match := _STREAM.match(text)):
+        return replace(found, text=text[match.end() :])
     if match := _RAY.match(text):
         return replace(found, text=text[match.end() :], process=match[1], host=found.host or match[2] or "")
     for wanted, pattern in ((known.pods, _POD), (known.compose, _COMPOSE), (known.hosts, _PDSH)):

@@ -12,10 +12,10 @@ from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
-from safelaunch.evidence.logs.signatures import Signature
+from safelaunch.evidence.logs.signatures import Signature, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
-from safelaunch.model.logs import Ended, Event, Known, LogFile, LogLine, Raised, Sighting
+from safelaunch.model.logs import Ended, Event, LogFile, LogLine, Raised, Sighting
 
 SAMPLE = 1 << 16
 WIDTH = 400  # of a quoted line
@@ -264,7 +264,7 @@ class _Pass:
 
     def _raised(self, key: Hashable, found: Found) -> None:
         assert isinstance(key, Origin)
-        known = self._known(f"{found.type}: {found.message}", found.chain)
+        known = of_exception(self._signatures, (*found.chain, f"{found.type}: {found.message}"))
         event = Raised(
             at=found.at,
             host=key.host,
@@ -286,17 +286,6 @@ class _Pass:
         elif len(self._contents.events) < EVENTS:
             self._seen[place] = len(self._contents.events)
             self._keep(key, event)
-
-    def _known(self, said: str, chain: tuple[str, ...]) -> Known | None:
-        """The signature of an exception. The first of a chain tells why; what was raised after it counts where it
-        names a cause."""
-        for text in (*chain, said):
-            lines = text.split("\n")
-            for signature in self._signatures:
-                fits = signature.known.role == "cause" or (signature.known.role != "note" and text == (*chain, said)[0])
-                if fits and any(signature.search(line) for line in lines):
-                    return signature.known
-        return None
 
     def _died(self, key: Hashable, fault: Fault) -> None:
         assert isinstance(key, Origin)

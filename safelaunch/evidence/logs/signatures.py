@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from safelaunch import codes, user_files
@@ -30,13 +30,14 @@ class Signature:
 
     `pattern` is searched in each line that holds one of the texts of `contains`; without `contains` every line is
     searched, which is slow in large files. A part of the pattern named `rank` (`(?P<rank>\\d+)`) says which rank the
-    message is about, where that is not the rank that wrote it.
+    message is about, where that is not the rank that wrote it. `own` is one of a user's file.
     """
 
     known: Known
     pattern: re.Pattern[str]
     contains: tuple[str, ...]
     sources: tuple[str, ...] = ()
+    own: bool = False
 
     def search(self, text: str) -> re.Match[str] | None:
         """The message in a line, if it is there."""
@@ -50,10 +51,15 @@ def user_file(environ: Mapping[str, str]) -> str:
     return user_files.config(environ, "signatures.toml")
 
 
-def load(files: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> tuple[Signature, ...]:
+def load(
+    files: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+    broken: Callable[[SafelaunchError], None] | None = None,
+) -> tuple[Signature, ...]:
     """A file of signatures cannot be used.
 
-    Signatures are known messages of logs. Those of `--signatures FILE` come first, then those of
+    Signatures are known messages, of logs and of the exceptions of a run. Those of `--signatures FILE` come first, then
+    those that a profile names (`signatures` in [diagnosis]), then those of
     $XDG_CONFIG_HOME/safelaunch/signatures.toml (~/.config where that is not set), then the shipped ones; the first
     that fits a line is taken, and a name that is used again replaces the later one. Each is a table [[signature]] with
     `name`, `pattern` (a regular expression of Python, searched in one line), `role` (cause, consequence, outside or
@@ -61,7 +67,7 @@ def load(files: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> 
     (the code it leads to), `remedy` and `sources`.
 
     How it is concluded: the file cannot be read, is not TOML, or has a table that is incomplete or not understood; the
-    message names the file and the signature.
+    message names the file and the signature. A launch goes on without that file, with a warning.
 
     What to do: compare with the shipped file, whose path the message names.
     """
@@ -69,9 +75,39 @@ def load(files: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> 
     paths = [*files, *([own] if os.path.exists(own) else []), SHIPPED]
     found: dict[str, Signature] = {}
     for path in paths:
-        for signature in _read(path):
+        try:
+            read = _read(path)
+        except SafelaunchError as error:
+            if broken is None:
+                raise
+            broken(error)
+            continue
+        for signature in read:
+            signature = replace(signature, own=path != SHIPPED)
             found.setdefault(signature.known.name, signature)
     return tuple(found.values())
+
+
+def shipped() -> tuple[Signature, ...]:
+    """Those that come with safelaunch."""
+    return tuple(_read(SHIPPED))
+
+
+def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known | None:
+    """What the signatures say of an exception. The first of a chain tells why; what was raised after it counts where
+    it names a cause.
+
+    Args:
+        signatures: those that are tried first come first.
+        chain: types and messages, that from which all came first.
+    """
+    for text in chain:
+        lines = text.split("\n")
+        for signature in signatures:
+            fits = signature.known.role == "cause" or (signature.known.role != "note" and text == chain[0])
+            if fits and any(signature.search(line) for line in lines):
+                return signature.known
+    return None
 
 
 def _read(path: str) -> list[Signature]:

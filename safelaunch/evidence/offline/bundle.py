@@ -7,7 +7,7 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any, TypeVar
 
 from safelaunch.codec import from_json
@@ -67,7 +67,9 @@ def read(path: str) -> Run:
         UnreadableError: when it is no tar file, or one that unpacks without end.
     """
     if os.path.isfile(path) and os.path.basename(path) != "case.json":
-        return _run(path, _from_tar(path), in_tar=True)
+        documents, damage = _from_tar(path)
+        run = _run(path, documents, in_tar=True)
+        return replace(run, unreadable=(*run.unreadable, f"{path}: {damage}")) if damage else run
     return _run(path, dict(_documents(path)), in_tar=False)
 
 
@@ -90,8 +92,9 @@ def _documents(path: str) -> Iterator[tuple[str, bytes | None]]:
                     yield os.path.join(folder, name), None
 
 
-def _from_tar(path: str) -> dict[str, bytes | None]:
-    """The documents of a tar file by their names in it. Nothing is unpacked to disk, and links are not followed."""
+def _from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
+    """The documents of a tar file by their names in it, and why there may be more. Nothing is unpacked to disk, and
+    links are not followed."""
     found: dict[str, bytes | None] = {}
     try:
         with open(path, "rb") as raw:
@@ -112,7 +115,8 @@ def _from_tar(path: str) -> dict[str, bytes | None]:
     except (OSError, EOFError, tarfile.TarError) as error:
         if not found:
             raise UnreadableError(f"it is no tar file, or damaged: {error}") from error
-    return found
+        return found, f"it is cut off or damaged ({error})"
+    return found, ""
 
 
 class _Bounded:

@@ -6,7 +6,8 @@ version only adds keys. What the entries mean:
 - `state` follows CUDA events. A start event exists only with TORCH_NCCL_ENABLE_TIMING, so without it NCCL's entries go
   from `scheduled` straight to `completed`, and `scheduled` says nothing about the GPU.
 - Gloo's entries stay `scheduled` for ever; `retired` is what says that they are done, or have failed (measured with
-  torch 2.13). NCCL's are `retired` as well when they have timed out, which is not done.
+  torch 2.13). NCCL's are `retired` as well when they have timed out, which is not done: a dump with such an entry is
+  of a job that hung.
 - The program enqueues ahead of the GPU. The first call that is not done is what the rank waits in; those after it stand
   behind it, and their peers do not see them yet.
 - Calls within one coalesced launch share a number, and a last entry `coalesced` carries their state.
@@ -49,6 +50,8 @@ class Dump:
     them; `high` is the highest number of each group that the rank came to, `met` the highest one that it finished in a
     collective which nobody finishes before all have come. `since` and `t` are the wall clock of its first and latest
     entry, `written` that of its file (0: not known), in seconds; `left_out` counts entries of a second backend.
+    `gave_up` says that a call is marked as given up by its watchdog, `limit` at which time of the wall clock the first
+    of the calls that are not done times out (0: not known).
     """
 
     rank: int
@@ -68,6 +71,8 @@ class Dump:
     left_out: int = 0
     since: float = 0.0
     written: float = 0.0
+    gave_up: bool = False
+    limit: float = 0.0
 
 
 @dataclass
@@ -136,6 +141,8 @@ def read(document: Any, rank: int, path: str) -> Dump:
             max((int(entry.get("time_created_ns") or 0) for entry in kept[-1:]), default=0) / 1e9,
             left_out=len(entries) - len(kept),
             since=min((int(entry.get("time_created_ns") or 0) for entry in kept[:1]), default=0) / 1e9,
+            gave_up=backend != "gloo" and any(entry.get("retired") for entry in _open(course)),
+            limit=min(filter(None, map(_limit, _open(course))), default=0.0),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise UnreadableError(f"its entries are not those of a Flight Recorder ({type(error).__name__})") from error
@@ -150,6 +157,17 @@ def _begun(course: _Course) -> dict[str, int]:
             number = int(launch.entries[-1]["collective_seq_id"])
             begun[launch.group] = number - 1 if course.timed and not launch.started else number
     return begun
+
+
+def _open(course: _Course) -> Iterator[Entry]:
+    """The entries of calls that are not done."""
+    return (launch.entries[0] for launch in course.launches if not launch.done)
+
+
+def _limit(entry: Entry) -> float:
+    """When the watchdog gives a call up, 0 where that is not known."""
+    created, timeout = int(entry.get("time_created_ns") or 0), int(entry.get("timeout_ms") or 0)
+    return created / 1e9 + timeout / 1e3 if created > 0 and timeout > 0 else 0.0
 
 
 def _must_be_idle(document: dict[Any, Any], status: Any) -> None:

@@ -40,7 +40,8 @@ def build(dumps: Sequence[Dump]) -> Case:
     latest = max((call.t for one in known for call in one.recorded or () if call.done), default=0.0)
     written = max((dump.written for dump in chosen), default=0.0)
     incident = Incident("hang", 0, (), latest)
-    return Case(incident, "", world, facts, groups=groups, origin="dumps", now=written or None)
+    gave_up = any(dump.gave_up for dump in chosen)
+    return Case(incident, "", world, facts, groups=groups, origin="dumps", now=written or None, gave_up=gave_up)
 
 
 def _one_of_each(dumps: Sequence[Dump]) -> tuple[list[Dump], dict[int, str]]:

@@ -16,12 +16,13 @@ SAME_MOMENT_S = 1800.0
 def together(incidents: Sequence[Recorded]) -> list[list[Recorded]]:
     """Incidents by what they are parts of: the same attempt of the same run, seen by nodes with other ranks.
 
-    A node that saw several counts with its latest one; the earlier ones stand for themselves.
+    A node that saw several counts with its latest one; the earlier ones stand for themselves, and so does what a node
+    saw of slow ranks.
     """
     found: list[list[Recorded]] = []
     open_: list[list[Recorded]] = []
     for incident in incidents:
-        if len(incident.case.ranks) >= incident.case.world_size:
+        if len(incident.case.ranks) >= incident.case.world_size or incident.case.incident.kind == "slow":
             found.append([incident])
             continue
         for others in open_:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from safelaunch.model import Finding, Severity
+from safelaunch.model.xids import NVLINK5, REBOOT, Xid, parse
 from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.gpu.look import NO_GPU, Fault, conclude, finding, gpus_in_use, prevented
 from safelaunch.preflight.machine.host import Host
@@ -14,61 +15,13 @@ from safelaunch.preflight.machine.kernel_log import Message
 from safelaunch.preflight.machine.nvml import Gpu
 from safelaunch.preflight.machine.processes import duration
 
-# Immediate actions of NVIDIA's catalogue, docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html.
-RESET_GPU = {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158}
-REBOOT = {79, 151}
-WORKFLOW = {48, 74}
-NVLINK5 = set(range(144, 151))  # of these, lines that say "Fatal"
-FATAL = RESET_GPU | REBOOT | WORKFLOW
-IGNORED = {106, 107, 154}  # test messages, and the news of a recovery action, which SL112 reads
 # Those after which the driver sets the recovery action: column "Xid 154 linkage" of the catalogue.
 SETS_ACTION = {48, 62, 63, 64, 74, 79, 94, 95, 109, 110, 120, 136, 143, 155, 156, 158, 160, 161} | NVLINK5
-
-NAMES = {
-    13: "exception in a program's kernel",
-    31: "a program read or wrote a wrong address",
-    43: "a program's channel was stopped",
-    45: "a program was ended",
-    46: "the GPU stopped processing",
-    48: "uncorrectable memory error",
-    62: "micro-controller halt",
-    63: "a row of memory was remapped",
-    64: "a row of memory could not be remapped",
-    74: "NVLink error",
-    79: "the GPU fell off the bus",
-    92: "many correctable memory errors",
-    94: "contained memory error",
-    95: "uncontained memory error",
-    109: "context switch timeout",
-    119: "GSP firmware timeout",
-    120: "GSP firmware error",
-    136: "NVLink training failed",
-    140: "uncorrectable memory error",
-    143: "GPU initialisation error",
-    158: "fatal timeout",
-}
 
 LOOK = "look at the job that ran then; tell an admin if it happens to other jobs on the same GPU"
 RESET = "reset the GPU (nvidia-smi --gpu-reset -i INDEX) or reboot"
 
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*\).*?: (\d+)\b")
-_OFF_BUS = re.compile(r"NVRM: .*?\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b.*fallen off the bus")
 _DRIVER_LOADED = re.compile(r"NVRM: loading NVIDIA")
-_IS_FATAL = re.compile(r"\bFatal\b")
-
-
-@dataclass(frozen=True)
-class Xid:
-    """One message about one GPU."""
-
-    number: int
-    address: str  # domain:bus:device, as sysfs has it
-    at_s: float
-    text: str
-
-    @property
-    def fatal(self) -> bool:
-        return self.number in FATAL or (self.number in NVLINK5 and bool(_IS_FATAL.search(self.text)))
 
 
 @dataclass(frozen=True)
@@ -128,12 +81,9 @@ def _since_the_driver_was_loaded(messages: Sequence[Message]) -> list[Xid]:
     for message in messages:
         if _DRIVER_LOADED.search(message.text):
             found.clear()
-        match = _XID.search(message.text)
-        number = int(match[2]) if match else 79
-        match = match or _OFF_BUS.search(message.text)
-        if match and number not in IGNORED:
-            domain, _, rest = match[1].lower().partition(":")
-            found.append(Xid(number, f"{int(domain, 16):04x}:{rest}", message.at_s, message.text))
+        entry = parse(message.text, message.at_s)
+        if entry is not None:
+            found.append(entry)
     return found
 
 
@@ -171,10 +121,8 @@ def _meaning(host: Host, gpu: Gpu, entries: Sequence[Xid]) -> Meaning:
 
 
 def _finding(host: Host, meaning: Meaning, gpus: Sequence[Gpu], entries: Sequence[Xid]) -> Finding:
-    number = entries[0].number
-    name = f" ({NAMES[number]})" if number in NAMES else ""
     times = f"{len(entries)} times, the last time " if len(entries) > 1 else ""
-    summary = f"Xid {number}{name}, {times}{duration(_age_s(host, entries))} ago"
+    summary = f"{entries[0].named}, {times}{duration(_age_s(host, entries))} ago"
     because = (entries[-1].text, *meaning.because)
     return finding("SL120", gpus, Fault(meaning.severity, summary, because, meaning.remedy))
 

@@ -35,9 +35,11 @@ class Ended:
 
 
 class Children:
-    """Runs children and knows which are alive, so that whoever gives up early can end them."""
+    """Runs children and knows which are alive, so that whoever gives up early can end them. `reap_s` is how long one
+    that was killed is waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, reap_s: float = REAP_S) -> None:
+        self._reap_s = reap_s
         self._lock = threading.Lock()
         self._alive: set[subprocess.Popen[str]] = set()
         self._closed = False
@@ -69,7 +71,7 @@ class Children:
             timed_out = True
             _kill(process)
             try:
-                stdout, stderr = process.communicate(timeout=REAP_S)
+                stdout, stderr = process.communicate(timeout=self._reap_s)
             except subprocess.TimeoutExpired as abandoned:
                 stdout, stderr = _text(abandoned.stdout), _text(abandoned.stderr)
         finally:

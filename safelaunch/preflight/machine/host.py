@@ -99,10 +99,11 @@ class Host:
         other._shared = Shared()
         return other
 
-    def reopened(self) -> Host:
-        """The same machine and job, and what is known of them, that can run children again after `end_children`."""
+    def reopened(self, reap_s: float = REAP_S) -> Host:
+        """The same machine and job, and what is known of them, that can run children again after `end_children`.
+        `reap_s` is how long a child that was killed is waited for."""
         other = copy.copy(self)
-        other._children = Children()
+        other._children = Children(reap_s)
         return other
 
     def once(self, key: str, function: Callable[[], T]) -> T:

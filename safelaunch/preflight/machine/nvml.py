@@ -99,7 +99,8 @@ class Gpu:
     active links lead to. After a failure all readings are missing.
     Modes and counters are passed on as nvml.h has them; ECC counters are of uncorrectable errors. `display` says that a
     desktop has memory of it, with or without a monitor; `clock_reasons` are those of two looks, where the first had one
-    that holds the clocks back.
+    that holds the clocks back. `busy` (percent of the driver's last sampling period in which a kernel ran) and the
+    clocks of the SMs, in MHz, are read at an incident alone.
     """
 
     index: int
@@ -130,6 +131,9 @@ class Gpu:
     pcie_width_max: int | None = None
     links: tuple[Link, ...] = ()
     fabric: Fabric | None = None
+    busy: int | None = None
+    clock: int | None = None
+    clock_max: int | None = None
 
     def __str__(self) -> str:
         """Its full name: index, UUID and PCI address."""

@@ -2,6 +2,9 @@
 the form of `nvml.Snapshot`: first the driver and who the GPUs are, then the readings of each, then each pair of GPUs.
 What was read before a call that does not return is not lost.
 
+With the argument `moment` it asks what the GPUs do just now, and who uses them, for an incident of a run: few readings,
+of all GPUs at once, so that one that does not answer takes nothing from the others.
+
 A driver in trouble can block any of these calls for minutes or for good (NVIDIA/DCGM#313, NVIDIA/NVSentinel#1576),
 so each call is named on stderr before it is made: the last line tells where the probe is stuck.
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,7 +37,10 @@ LINK_KINDS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t
 # once may be over in the next moment.
 HELD_BACK = 0x40 | 0x80 | 0x20 | 0x08
 BETWEEN_LOOKS_S = 0.3
+BETWEEN_GLANCES_S = 0.1  # at an incident there is no time for more
+SM_CLOCK = 1  # nvmlClockType_t
 MOST_LINKS = 64  # ends the loop for a driver that never says that a link does not exist
+WRITING = threading.Lock()
 
 
 class Unanswered(Exception):
@@ -62,7 +69,7 @@ class Calls:
         found = getattr(self.pynvml, function, None)
         if found is None:
             raise Unanswered(self.current, FUNCTION_NOT_FOUND, "the installed nvidia-ml-py is too old")
-        print(self.current, file=sys.stderr, flush=True)
+        _write(sys.stderr, self.current)
         try:
             return found(*arguments)
         except self.pynvml.NVMLError as error:
@@ -135,6 +142,9 @@ def main() -> None:
     except (pynvml.NVMLError, Unanswered) as error:
         _print({"failure": call.failure(error), "complete": True})
         return
+    if sys.argv[1:] == ["moment"]:
+        _moment(pynvml, count)
+        return
     handles: dict[int, Any] = {}
     gpus = []
     for index in range(count):
@@ -154,7 +164,13 @@ def main() -> None:
 
 
 def _print(line: dict[str, Any]) -> None:
-    print(json.dumps(line), flush=True)
+    _write(sys.stdout, json.dumps(line))
+
+
+def _write(stream: Any, line: str) -> None:
+    with WRITING:
+        stream.write(line + "\n")
+        stream.flush()
 
 
 def _version(call: Calls) -> str:
@@ -196,8 +212,7 @@ def _read(call: Calls, gpu: dict[str, Any], handle: Any) -> None:
     take, keep, ask = readings.take, readings.keep, readings.ask
     try:
         keep("memory_total memory_used", lambda: _memory(ask("nvmlDeviceGetMemoryInfo")))
-        if not take("processes", "nvmlDeviceGetComputeRunningProcesses", kind=_processes):
-            take("processes", "nvmlDeviceGetComputeRunningProcesses_v2", kind=_processes)  # of older drivers
+        _processes_of(readings)
         take("display", "nvmlDeviceGetDisplayActive", kind=bool)
         take("mig mig_pending", "nvmlDeviceGetMigMode", kind=bool)
         keep("recovery_action", lambda: _field(call, ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION])))
@@ -220,6 +235,55 @@ def _read(call: Calls, gpu: dict[str, Any], handle: Any) -> None:
         gpu["failure"] = call.failure(error)
     else:
         gpu.update(readings.known)
+
+
+def _moment(pynvml: Any, count: int) -> None:
+    """What all GPUs do now. A thread that does not come back ends with the process."""
+    threads = [threading.Thread(target=_glance, args=(pynvml, index), daemon=True) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _print({"complete": True})
+
+
+def _glance(pynvml: Any, index: int) -> None:
+    """What one GPU does, in parts: a later line of a GPU holds all of the lines before."""
+    call = Calls(pynvml)
+    handles: dict[int, Any] = {}
+    gpu = _identity(call, index, handles)
+    _print({"gpu": gpu})
+    if "failure" in gpu:
+        return
+    readings = Readings(call, f"GPU {index}", handles[index])
+    readings.known["unread"] += gpu["unread"]
+    take, keep, ask = readings.take, readings.keep, readings.ask
+    try:
+        keep("memory_total memory_used", lambda: _memory(ask("nvmlDeviceGetMemoryInfo")))
+        _processes_of(readings)
+        take("busy", "nvmlDeviceGetUtilizationRates", kind=lambda rates: rates.gpu)
+        take("clock", "nvmlDeviceGetClockInfo", SM_CLOCK)
+        _print({"gpu": {**gpu, **readings.known}})
+        take("clock_max", "nvmlDeviceGetMaxClockInfo", SM_CLOCK)
+        if not take("temperature", "nvmlDeviceGetTemperature", SENSOR):
+            take("temperature", "nvmlDeviceGetTemperatureV", SENSOR)
+        take("ecc_volatile", "nvmlDeviceGetTotalEccErrors", UNCORRECTABLE, VOLATILE)
+        keep("recovery_action", lambda: _field(call, ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION])))
+        if _clock_reasons(readings) and (first := readings.known["clock_reasons"]) & HELD_BACK:
+            time.sleep(BETWEEN_GLANCES_S)
+            if _clock_reasons(readings):
+                readings.known["clock_reasons"] &= first
+        _print({"gpu": {**gpu, **readings.known}})
+        keep("links", lambda: _links(readings, ends=False))
+    except pynvml.NVMLError as error:
+        _print({"gpu": {**gpu, **readings.known, "failure": call.failure(error)}})
+        return
+    _print({"gpu": {**gpu, **readings.known}, "done": True})
+
+
+def _processes_of(readings: Readings) -> None:
+    if not readings.take("processes", "nvmlDeviceGetComputeRunningProcesses", kind=_processes):
+        readings.take("processes", "nvmlDeviceGetComputeRunningProcesses_v2", kind=_processes)  # of older drivers
 
 
 def _clock_reasons(readings: Readings) -> bool:
@@ -264,9 +328,10 @@ def _remapped(found: Any) -> dict[str, Any]:
     return {**counts, "pending": bool(pending), "failed": bool(failed)}
 
 
-def _links(readings: Readings) -> list[dict[str, Any]]:
+def _links(readings: Readings, *, ends: bool = True) -> list[dict[str, Any]]:
     """The NVLinks, up to the first that does not exist. Raises Unanswered where already the first one does not. Where
-    they lead to may be hidden, as in a virtual machine: the reason is kept as that of the reading `link_ends`."""
+    they lead to (`ends`) may be hidden, as in a virtual machine: the reason is kept as that of the reading
+    `link_ends`."""
     ask = readings.ask
     links: list[dict[str, Any]] = []
     for number in range(MOST_LINKS):
@@ -277,7 +342,7 @@ def _links(readings: Readings) -> list[dict[str, Any]]:
                 raise
             break
         link: dict[str, Any] = {"active": active}
-        if active:
+        if active and ends:
             try:
                 link["kind"] = LINK_KINDS.get(ask("nvmlDeviceGetNvLinkRemoteDeviceType", number), "")
                 link["address"] = _address(ask("nvmlDeviceGetNvLinkRemotePciInfo", number))

@@ -70,14 +70,27 @@ def _none_chosen(host: Host, known: Sequence[Port]) -> Finding:
     )
 
 
+def down(chosen: Sequence[Port]) -> list[Port]:
+    """The ports that are down and should be up: their peers are, or something is connected and nobody manages it."""
+    return [port for peers in _peers(chosen) for port in _down_among(peers)]
+
+
+def _down_among(peers: Sequence[Port]) -> list[Port]:
+    # All down alike: nothing is connected there.
+    connected = any(port.up for port in peers)
+    return [
+        port
+        for port in peers
+        if port.enabled and not port.up and not port.virtual and (connected or port.physical == "LinkUp")
+    ]
+
+
 def _faults(host: Host, chosen: Sequence[Port]) -> Iterator[Finding]:
     for peers in _peers(chosen):
         up = [port for port in peers if port.up]
-        down = [port for port in peers if port.enabled and not port.up and not port.virtual]
-        for port in down:
-            # All down alike: nothing is connected there, unless something is and nobody manages it.
-            if up or port.physical == "LinkUp":
-                yield _down(host, port, len(up), len(down))
+        dark = sum(port.enabled and not port.up and not port.virtual for port in peers)
+        for port in _down_among(peers):
+            yield _down(host, port, len(up), dark)
         for port in up:
             usual = _usual_rate(up)
             if port.rate < usual:

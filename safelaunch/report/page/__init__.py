@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from safelaunch.model import Verdict
 from safelaunch.report import verdict as terminal
-from safelaunch.report.page import calls, ranks, stacks, surroundings, timeline, waits
+from safelaunch.report.page import calls, gpus, log_lines, ranks, stacks, surroundings, timeline, waits
 from safelaunch.report.page.element import Html, cell, joined, style, tag
 from safelaunch.report.page.sheet import SHEET
 from safelaunch.report.page.subject import Subject, Surroundings, Waiting
@@ -63,12 +63,16 @@ def _subject(one: Subject) -> list[Html]:
         parts.append(joined(tag("p", f"note: {cell(note, 1000)}", class_="dim") for note in one.notes[:NOTES]))
     if one.verdict is not None:
         parts = [*_verdict(one.verdict, one.folder), *parts]
+    logs = one.logs
+    if logs is not None:
+        parts.append(_safely("the logs", lambda: log_lines.section(logs, one.verdict)))
     if one.case is None:
         return parts
     case = one.case
     drawn: tuple[tuple[str, Callable[[], Html | None]], ...] = (
         ("who waits for whom", lambda: waits.section(case, one.verdict, one.waits)),
         ("ranks", lambda: ranks.section(case, one.verdict)),
+        ("GPUs", lambda: gpus.section(case, one.verdict)),
         ("stacks", lambda: stacks.section(case, one.verdict)),
         ("timeline", lambda: timeline.section(case, one.verdict)),
         ("collectives", lambda: calls.section(case, one.verdict)),
@@ -85,6 +89,7 @@ def _safely(name: str, make: Callable[[], Html | None]) -> Html:
 
 
 def _verdict(verdict: Verdict, folder: str) -> list[Html]:
+    verdict = terminal.without_secrets(verdict)  # before its traceback is shortened: half a key is not recognised
     lines = terminal.lines(verdict, folder)
     parts = [
         tag("h1", cell(f"{verdict.code}: {verdict.summary}", 400)),

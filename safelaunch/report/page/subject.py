@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safelaunch.model import Case, Collective, Finding, RankFacts, Verdict
+from safelaunch.model.logs import LogFacts
 from safelaunch.model.ranks import runs
 
 LIBRARY = re.compile(
@@ -37,6 +38,7 @@ class Subject:
         case: the evidence, None where there is none (logs).
         waits: the wait-for graph.
         notes: what was said before the verdict.
+        logs: what log files said, None where none were read.
     """
 
     verdict: Verdict | None
@@ -44,6 +46,7 @@ class Subject:
     case: Case | None = None
     waits: tuple[Waiting, ...] = ()
     notes: tuple[str, ...] = ()
+    logs: LogFacts | None = None
 
 
 @dataclass(frozen=True)

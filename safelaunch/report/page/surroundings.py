@@ -108,7 +108,7 @@ def _findings(findings: Sequence[Finding] | None) -> Html | None:
 def _environment(environment: str) -> Html | None:
     if not environment.strip():
         return None
-    lines = environment.splitlines()
+    lines = redaction.text(environment).splitlines()
     chosen = [line for line in lines if not line.endswith("  # shell")]
     rest = [line for line in lines if line.endswith("  # shell")]
     return tag(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from harness import REPOSITORY
 
 from safelaunch import files
 from safelaunch.cli.main import main
+from safelaunch.cli.messages import classified
 from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence.case import stack_text
+from safelaunch.evidence.logs import signatures
 from safelaunch.model import Case, Exit, Incident, PyError, RankFacts, Verdict
 from safelaunch.report import bundle
 
@@ -29,6 +32,7 @@ def load(folder: Path) -> Case:
 
 def write(folder: Path, case: Case, verdict: Verdict | None = None) -> Verdict:
     """An incident's folder as a live run writes it."""
+    case = classified(case, signatures.shipped())
     verdict = verdict or dataclasses.replace(diagnose(case), detected_after_s=0.2, concluded_after_s=0.3)
     bundle.write(str(folder), case, verdict, (), stack_text)
     return verdict
@@ -91,7 +95,7 @@ def test_progress_that_returned_is_not_forgotten(tmp_path: Path, capsys: pytest.
     _, out, _ = run(capsys, tmp_path / "i")
 
     assert "before progress returned it was told: " + diagnose(case).code in out
-    assert "error[SL501]" in out
+    assert "warning[SL501]" in out
 
 
 def test_what_was_told_before_stands_where_the_last_look_says_nothing(
@@ -207,6 +211,58 @@ def test_a_tar_file_that_unpacks_without_end_is_left(
 
     assert code == 2
     assert "unpacks to more than" in err
+
+
+def test_of_a_tar_file_that_is_cut_off_what_is_left_counts_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    path = tmp_path / "b.tar"
+    with tarfile.open(path, "w") as archive:
+        member(archive, "run/incident-0/evidence/case.json", json.dumps(to_json(case)).encode())
+        member(archive, "run/incident-1/evidence/case.json", json.dumps(to_json(case)).encode())
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    code, out, _ = run(capsys, path)
+    assert code == 0
+    assert diagnose(case).summary in out
+    assert "it is cut off or damaged" in out
+
+    path.write_bytes(whole[:2000])
+    code, out, err = run(capsys, path)
+    assert (code, out) == (2, "")
+    assert "error[SL005]" in err
+
+
+def test_what_is_no_dump_in_a_folder_of_dumps_harms_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        recorder = Recorder(number, world(3)).calls(5)
+        (recorder if number == 1 else recorder.call(state="scheduled")).write(tmp_path)
+    os.mkfifo(tmp_path / "nccl_trace_rank_9.pipe")
+    os.mkfifo(tmp_path / "nccl_trace_rank_7")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "nccl_trace_rank_8").symlink_to(tmp_path / "nowhere")
+    for number in range(2000):
+        (tmp_path / f"image_{number}.jpg").write_bytes(b"\xff\xd8\xff\x00")
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "rank 1 never entered all_reduce #6; 2 peers wait for it" in out
+
+
+def test_what_is_no_log_in_a_folder_of_logs_harms_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.log").write_bytes(
+        b"caf\xe9 \xff\x00\n[rank1]: Traceback (most recent call last):\n"
+        b'[rank1]:   File "/w/t.py", line 3, in <module>\n[rank1]:     f()\n[rank1]: ValueError: bad\n\xc3'
+    )
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    for number in range(2000):
+        (tmp_path / f"image_{number}.jpg").write_bytes(b"\xff\xd8\xff\x00" * 50)
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "rank 1 raised ValueError: bad" in out
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, 2000])

@@ -41,6 +41,8 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
         _host="node-a",
         _diagnose=lambda facts: found,  # noqa: ARG005
         _keep=lambda facts, verdict, *rest: verdict,  # noqa: ARG005
+        _dying=None,
+        _explained=lambda facts: facts,
         hangs=SimpleNamespace(last_word=last_word, folder="incident-0"),
         bundles={},
     )

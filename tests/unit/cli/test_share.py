@@ -13,10 +13,12 @@ from harness import REPOSITORY
 
 from safelaunch import files
 from safelaunch.cli.main import main
+from safelaunch.cli.messages import classified
 from safelaunch.cli.report import Reports
 from safelaunch.codec import from_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence.case import stack_text
+from safelaunch.evidence.logs import signatures
 from safelaunch.model import Case, Evidence, Verdict
 from safelaunch.report import bundle
 
@@ -43,6 +45,7 @@ def a_run(folder: Path, *cases: Case) -> list[Verdict]:
     (folder / "fr_rank_0").write_bytes(b"\x80\x04")
     verdicts = []
     for number, case in enumerate(cases):
+        case = classified(case, signatures.shipped())
         verdict = dataclasses.replace(diagnose(case), detected_after_s=0.2, concluded_after_s=0.3)
         evidence = [Evidence("error", 0, {"message": f"token={SECRET}"})]
         bundle.write(str(folder / f"incident-{number}"), case, verdict, evidence, stack_text)
@@ -167,6 +170,43 @@ def test_html_of_logs_has_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixt
     content = (tmp_path / "page.html").read_text()
     assert "ValueError: &lt;b&gt;" in content
     assert "<b>" not in content
+
+
+def test_html_of_logs_quotes_the_first_failure_of_each_rank_in_order_of_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = "2026-05-15 18:36:4{} [rank{}]: RuntimeError: {}\n"
+    (tmp_path / "b.log").write_text(
+        late.format(1, 2, "<script>of two</script>") + "[rank2]: step 3\n" + late.format(4, 2, "a second one")
+    )
+    token = "hf" + "_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYz1"
+    (tmp_path / "a.log").write_text(
+        late.format(3, 0, f"refused {token}") + late.format(2, 1, "Connection closed by peer")
+    )
+    run(capsys, tmp_path / "a.log", tmp_path / "b.log", "--html", tmp_path / "page.html")
+
+    content = (tmp_path / "page.html").read_text()
+    said = content[content.index("What the logs say") :].partition("the last line of each rank")[0]
+    assert "in order of time" in said
+    assert said.index("b.log:1") < said.index("a.log:1")
+    assert "&lt;script&gt;of two" in said
+    assert "<script" not in content
+    assert "a second one" not in said
+    assert token not in content
+
+
+def test_a_line_that_the_verdict_rests_on_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(
+        "[rank0]: RuntimeError: Connection closed by peer [10.0.0.7]:36152\n"
+        '[rank1]: Traceback (most recent call last):\n[rank1]:   File "train.py", line 3, in <module>\n'
+        "[rank1]:     step()\n[rank1]: ValueError: bad batch\n"
+    )
+    run(capsys, tmp_path / "a.log", "--html", tmp_path / "page.html")
+
+    rows = (tmp_path / "page.html").read_text().split("<tr")
+    marked = [row for row in rows if row.startswith(' class="culprit"')]
+    assert ["a.log:5" in row for row in marked] == [True]
+    assert "line 3, in &lt;module&gt;" in marked[0]
 
 
 def test_open_shows_the_page_or_says_where_it_is(

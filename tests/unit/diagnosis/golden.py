@@ -10,9 +10,12 @@ import dataclasses
 import json
 from pathlib import Path
 
+import golden_classes
 import golden_disagreements
 import golden_ends
 import golden_hangs
+import golden_reasons
+import golden_slow
 import golden_timeouts
 import golden_traps
 from expected import Expected, place
@@ -250,9 +253,17 @@ def _nobody() -> dict[str, tuple[Case, Expected]]:
 
 def golden() -> dict[str, tuple[Case, Expected]]:
     """All golden cases by name."""
-    crashes = {**_exceptions(), **_signals(), **_exits(), **_mismatches(), **_nobody(), **golden_timeouts.cases()}
+    crashes = {
+        **_exceptions(),
+        **_signals(),
+        **_exits(),
+        **_mismatches(),
+        **_nobody(),
+        **golden_timeouts.cases(),
+        **golden_classes.cases(),
+    }
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
-    return {**crashes, **hangs}
+    return {**crashes, **hangs, **golden_reasons.cases(), **golden_slow.cases()}
 
 
 def write() -> None:

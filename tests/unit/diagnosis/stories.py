@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 from scenes import (
@@ -30,6 +32,7 @@ from scenes import (
 )
 
 from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts
+from safelaunch.model.slow import Slowness
 
 # What one rank does to all: each is the act of the culprit alone.
 ACTS = ("exception", "import", "segfault", "abort", "sigkill", "oom", "exit_call", "native_exit", "leave")
@@ -146,7 +149,19 @@ def permuted(incident: Case, order: list[int]) -> Case:
         incident=dataclasses.replace(incident.incident, ranks=blamed),
         ranks=tuple(sorted(ranks, key=lambda facts: facts.rank)),
         groups=groups,
+        gpus=tuple(dataclasses.replace(gpu, ranks=tuple(number.get(n, n) for n in gpu.ranks)) for gpu in incident.gpus),
+        slow=None if incident.slow is None else _slow(incident.slow, number),
     )
+
+
+def _slow(slow: Slowness, number: Mapping[int, int]) -> Slowness:
+    """What was seen of a slow run, under the new numbers."""
+
+    def renamed(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(dataclasses.replace(item, rank=number.get(item.rank, item.rank)) for item in items)
+
+    parts = {name: renamed(getattr(slow, name)) for name in ("paces", "usage", "usage_before", "standing")}
+    return dataclasses.replace(slow, ranks=tuple(sorted(number.get(rank, rank) for rank in slow.ranks)), **parts)
 
 
 def without(incident: Case, number: int, kind: str) -> Case:

@@ -161,3 +161,40 @@ def test_the_rules_are_for_attached_jobs_alone() -> None:
     live = dataclasses.replace(case(waiter(0), sleeper(1), waiter(2)), origin="run")
 
     assert diagnose(live).culprit_ranks == ()
+
+
+INIT = (
+    Location("/v/lib/python3.11/site-packages/torch/distributed/rendezvous.py", 190, "_create_c10d_store"),
+    Location("/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 1892, "init_process_group"),
+    Location("/home/u/train.py", 4, "<module>"),
+)
+
+
+def test_ranks_that_try_to_connect_again_and_again_make_no_progress() -> None:
+    tries = dataclasses.replace(SLEEPS, io_bytes=49, switches=2)
+    verdict = diagnose(case(*(rank(number, INIT, tries) for number in range(3))))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL310", ())
+    assert "ranks 0-2 try again and again to connect to the store, and nobody answers" in verdict.because
+    assert "MASTER_ADDR" in verdict.remedy
+
+
+def test_ranks_that_wait_for_an_answer_of_the_store_are_not_said_to_try() -> None:
+    verdict = diagnose(case(*(rank(number, INIT, WAITS) for number in range(3))))
+
+    assert verdict.code == "SL310"
+    assert not any("again and again" in line for line in verdict.because)
+
+
+def test_without_any_stack_it_is_said_why() -> None:
+    blind = [
+        dataclasses.replace(
+            waiter(number), stack=None, stacks=(), earlier=None, missing=("stack: py-spy is not installed",)
+        )
+        for number in range(2)
+    ]
+    verdict = diagnose(case(*blind))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL399", ())
+    assert verdict.summary.startswith("no stack of ranks 0 and 1 could be had")
+    assert verdict.because == ("stack: py-spy is not installed",)

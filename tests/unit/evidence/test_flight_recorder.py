@@ -150,6 +150,15 @@ def test_a_rank_without_a_recorder(box: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "box"]
 
 
+@pytest.mark.parametrize(("first", "lost"), [(0, False), (7, True), (None, False)])
+def test_a_recorder_that_had_no_room_says_so(box: str, first: int | None, lost: bool) -> None:
+    number = {} if first is None else {"record_id": first}
+    with rank(box, [entry(1, **number)]) as worker:
+        found = flight_recorder.collect(HANG, worker, soon())
+    assert found.data is not None
+    assert found.data["overwritten"] is lost
+
+
 def test_groups_are_as_the_rank_wrote_them_down(box: str) -> None:
     worker = living.rank(os.getpid(), box=box)
     assert "no process group" in groups.collect(HANG, worker, soon()).unavailable

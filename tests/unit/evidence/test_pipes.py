@@ -71,3 +71,15 @@ def test_an_old_dump_is_no_answer(tmp_path: Path) -> None:
     asked = pipes.ask([rank(tmp_path)])
     assert pipes.answers(asked, time.monotonic() + 0.3) == {}
     os.close(reader)
+
+
+def test_a_dump_that_lies_there_is_found_if_the_rank_may_have_written_it(tmp_path: Path) -> None:
+    dump = tmp_path / "dump_3"
+    dump.write_bytes(b"of now")
+    assert pipes.lying([rank(tmp_path)]) == {3: f"/proc/{os.getpid()}/root{dump}"}
+
+    os.utime(dump, (1.0, 1.0))  # of an earlier run
+    assert pipes.lying([rank(tmp_path)]) == {}
+
+    dump.write_bytes(b"")
+    assert pipes.lying([rank(tmp_path)]) == {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -120,11 +120,75 @@ def test_loops_and_conditions_around_a_line(
     assert (list(found.loops), list(found.conditions)) == (loops, conditions)
 
 
-def test_a_file_that_is_no_python_has_lines_only(tmp_path: Path) -> None:
-    file = tmp_path / "broken.py"
-    file.write_text("for x in y:\n    print 'hello'\n")
+LOCKS = """
+def fill(self):
+    with self.lock, open(path) as file:
+        self.cache = file.read()
+        with (
+            self.log
+        ):
+            write()
+    with self.first, self.second:
+        pass
+"""
 
-    assert describe(file, 2) == [SourceLine(str(file), 2, "print 'hello'")]
+
+@pytest.mark.parametrize(
+    ("line", "holds"),
+    [
+        (3, [(3, "self.lock")]),  # in the head: what comes last is not held yet
+        (4, [(3, "self.lock"), (3, "open(path)")]),
+        (8, [(3, "self.lock"), (3, "open(path)"), (5, "self.log")]),
+        (9, [(9, "self.first")]),
+        (2, []),
+    ],
+)
+def test_what_with_statements_hold(tmp_path: Path, line: int, holds: list[tuple[int, str]]) -> None:
+    (tmp_path / "locks.py").write_text(LOCKS)
+    (found,) = describe(tmp_path / "locks.py", line)
+    assert list(found.holds) == holds
+
+
+def test_nothing_is_told_of_a_file_that_is_no_python(tmp_path: Path) -> None:
+    """A process says itself where its code is from; root may be the one who reads it."""
+    file = tmp_path / "shadow"
+    file.write_text("root:$6$c2FsdA$aGFzaA:19000:0:99999:7:::\n")
+
+    assert describe(file, 1) == []
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Path:
+    """A root with a program; beside it, on the host, is what nobody in the container can see."""
+    (tmp_path / "host.py").write_text("secret = 'of the host'\n")
+    (tmp_path / "root" / "opt" / "app").mkdir(parents=True)
+    (tmp_path / "root" / "opt" / "app" / "train.py").write_text("step()\n")
+    return tmp_path / "root"
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "text"),
+    [
+        ("/opt/app", "/app/train.py", ["step()"]),
+        ("opt/./app", "/app/train.py", ["step()"]),
+        ("/", "/app/opt/app/train.py", ["step()"]),
+        ("../../../../../../..{host}", "/app", []),
+        ("{host}", "/app", []),
+        ("/opt/app", "/app/../../../../../..{host}", []),
+        ("/app", "/app", []),
+    ],
+)
+def test_links_of_a_container_lead_to_its_own_files(container: Path, target: str, path: str, text: list[str]) -> None:
+    host = str(container.parent / "host.py")
+    (container / "app").symlink_to(target.format(host=host))
+    stack = Stack((Location(path.format(host=host), 1),), "py-spy")
+
+    assert [found.text for found in source_lines.describe([stack], 30, str(container))] == text
+
+
+def test_files_of_a_container_keep_their_names(container: Path) -> None:
+    stack = Stack((Location("/opt/app/train.py", 1),), "py-spy")
+    assert source_lines.describe([stack], 30, str(container)) == (SourceLine("/opt/app/train.py", 1, "step()"),)
 
 
 def test_lines_are_counted_as_python_does(tmp_path: Path) -> None:
@@ -164,10 +228,17 @@ def test_each_line_is_asked_once_and_not_too_many(program: Path) -> None:
     assert [found.line for found in describe(program, *lines, *lines)] == list(range(1, 51))
 
 
-def test_a_file_that_hangs_costs_its_own_lines(program: Path, tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_not_opened(program: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "dead.py")
-    stacks = [Stack((Location(str(file), 1),), "py-spy") for file in (program, tmp_path / "dead.py")]
-    begun = time.monotonic()
+    stacks = [Stack((Location(str(file), 1),), "py-spy") for file in (tmp_path / "dead.py", program)]
 
-    assert [found.file for found in source_lines.describe(stacks, 2.0)] == [str(program)]
-    assert time.monotonic() - begun < 10
+    assert [found.file for found in source_lines.describe(stacks, 30.0)] == [str(program)]
+
+
+def test_a_file_that_hangs_costs_its_own_lines(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = tmp_path / "probe.py"
+    line = json.dumps({"file": str(program), "line": 1, "text": "x", "loops": [], "conditions": [], "holds": []})
+    probe.write_text(f"import time\nprint({line!r}, flush=True)\ntime.sleep(3600)\n")
+    monkeypatch.setattr(source_lines, "PROBE", str(probe))
+
+    assert [found.file for found in describe(program, 1, 2, seconds=5.0)] == [str(program)]

@@ -40,6 +40,26 @@ OOM = (
 STEPS = "".join(f"step {i} loss {2.0 - i / 100:.3f}\n" for i in range(40))
 
 CORPUS: dict[str, Entry] = {
+    # ---------------------------------------------------------------------------------------- launchers that quote
+    "DeepSpeed quotes the command that it started last, whoever failed": (
+        {"run.log": "[2024-05-01 10:00:00,123] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 11\n"
+                    "[2024-05-01 10:00:01,123] [ERROR] [launch.py:321:sigkill_handler] ['/v/bin/python', '-u', 't.py', "
+                    "'--local_rank=7', '--deepspeed'] exits with return code = -11\n"},
+        {"code": "SL405", "culprit_ranks": (), "says": ("does not say which rank",)},
+    ),
+    "a launcher that raises CalledProcessError of a signal": (
+        {"run.log": traceback("subprocess.CalledProcessError: Command '['/v/bin/python', '-u', 't.py', '--local_rank=7']' "
+                              "died with <Signals.SIGSEGV: 11>.", (f"{SITE}/deepspeed/launcher/launch.py", 137, "sigkill_handler"))},
+        {"code": "SL405", "culprit_ranks": (), "says": ("does not say which rank",)},
+    ),
+    "what a child says, handed on line by line": (
+        {"test.log": "".join(f"stderr: {line}\n" for line in child_failed((1, 1)).splitlines())},
+        {"code": "SL499", "culprit_ranks": (), "says": ("rank 1 ended with an error",)},
+    ),
+    "a bus error of a loader worker, of which the message holds no hint": (
+        {"run-42.log": traceback("RuntimeError: DataLoader worker (pid 1232) is killed by signal: Bus error.", MAIN)},
+        {"code": "SL421", "culprit_ranks": ()},
+    ),
     # ---------------------------------------------------------------------------------------- exceptions
     "exception, victims first, ranks mixed": (
         {

@@ -70,6 +70,12 @@ def test_tables_show_the_same_final_value_as_options(write: Any, environ: dict[s
     assert settings.limits["nofile"].value == "auto"
 
 
+def test_what_a_step_should_take_is_a_duration(write: Any, environ: dict[str, str]) -> None:
+    settings = resolve(["--profile", write("[slow]\nexpect_step = '350ms'\n"), "train.py"], environ)
+    assert settings.slow["expect_step"].value == pytest.approx(0.35)
+    assert "watch" not in settings.slow
+
+
 def test_torchs_own_variable_for_the_shutdown_timeout_ranks_as_shell(write: Any, environ: dict[str, str]) -> None:
     argv = ["--profile", write("[timeouts]\nshutdown = 5"), "train.py"]
     environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "9"

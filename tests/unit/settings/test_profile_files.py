@@ -40,6 +40,8 @@ BAD_PROFILES = {
     "endless timeout": ("[timeouts]\nprocess_group = '200000d'\n", "SL204", 2, "3650 days at most", ""),
     "endless loader": ("[timeouts]\nloader = '10000000000d'\n", "SL204", 2, "3650 days at most", ""),
     "endless hang": ("[hang]\nabort_after = 1e300\n", "SL204", 2, "3650 days at most", ""),
+    "bad step": ("[slow]\nexpect_step = 'quick'\n", "SL204", 2, "[slow] expect_step = 'quick': expected a dur", ""),
+    "no time for a step": ("[slow]\nexpect_step = 0\n", "SL204", 2, "expected a duration above 0", ""),
     "bad duration": ("[timeouts]\nshutdown = 'soon'\n", "SL204", 2, "expected a duration", ""),
     "negative duration": ("[hang]\nabort_after = -5\n", "SL204", 2, "abort_after = -5: expected a duration", ""),
     "wrong word": ("[preflight]\nmode = 'ful'\n", "SL204", 2, "expected one of auto, full, off", "`full`"),

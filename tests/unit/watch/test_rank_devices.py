@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from safelaunch.model import Changed, Finding, Location, RankDevice
-from safelaunch.watch.devices import gpu_of, judge
+from safelaunch.model.devices import gpu_of
+from safelaunch.watch.devices import judge
 
 TRAIN = Location("train.py", 12, "main")
 

@@ -233,3 +233,54 @@ def test_an_error_file_of_record_is_not_overwritten(tmp_path: Path) -> None:
     run(tmp_path, "raise ValueError('loss is nan')", TORCHELASTIC_ERROR_FILE=str(reply))
 
     assert reply.read_text() == "{}"
+
+
+def test_a_script_that_closes_all_descriptors(tmp_path: Path) -> None:
+    rank = run(tmp_path, "import os\nos.closerange(3, 4096)\nraise ValueError('of a daemon')\n")
+
+    assert rank.error["message"] == "of a daemon"
+
+
+def test_low_descriptors_are_left_to_the_script(tmp_path: Path) -> None:
+    source = """
+import os
+for name in os.listdir("/proc/self/fd"):
+    try:
+        if os.readlink("/proc/self/fd/" + name) == os.devnull and 2 < int(name) < 60:
+            print(name)
+    except OSError:
+        pass
+"""
+    assert run(tmp_path, source).out == ""
+
+
+def test_a_record_is_made_without_a_descriptor_in_reserve(tmp_path: Path) -> None:
+    source = "from safelaunch.worker import errors\nerrors._RESERVE.clear()\nraise ValueError('x')\n"
+    assert run(tmp_path, source).error["message"] == "x"
+
+
+def test_the_users_traceback_comes_before_our_looks_and_these_end(tmp_path: Path) -> None:
+    """A disk that is full may be dead as well."""
+    elastic = tmp_path / "elastic.json"
+    source = f"""
+import os, sys, threading
+def statvfs(path):
+    sys.stderr.write("looked, and elastic was told: %s\\n" % os.path.exists({str(elastic)!r}))
+    threading.Event().wait()
+os.statvfs = statvfs
+raise OSError(28, "No space left on device", "model.pt")
+"""
+    rank = run(tmp_path, source, TORCHELASTIC_ERROR_FILE=str(elastic))
+
+    assert rank.code == 1
+    traceback, _, looked = rank.err.partition("looked, ")
+    assert traceback == rank.error["traceback"]
+    assert looked == "and elastic was told: True\n"
+    assert "around" not in rank.error
+
+
+def test_a_place_of_elastic_that_is_full_costs_nothing_else(tmp_path: Path) -> None:
+    source = "raise OSError(28, 'No space left on device', 'model.pt')\n"
+    rank = run(tmp_path, source, TORCHELASTIC_ERROR_FILE=str(tmp_path / "gone" / "elastic.json"))
+
+    assert rank.error["around"]["disk"]["file"] == str(tmp_path / "model.pt")

@@ -1,0 +1,166 @@
+"""A collective that only one rank comes to, because of a condition above it: `if rank == 0: dist.barrier()`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.failures import is_user_code
+from safelaunch.diagnosis.graph import Wait
+from safelaunch.diagnosis.waits import canonical, stack_of, unrecorded, whole
+from safelaunch.model import Case, Location, RankFacts, SourceLine
+
+# Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
+# second one below the opposite (the main process first, then the others), and is no mistake. The rank in a group or in
+# a dimension of a mesh (`pp_rank == 0`) is that of several ranks at once.
+_RANK = r"(?:\w+(?:\(\))?\.)*(?:get_|ddp_|_)?(?:global_|world_|local_?)?rank(?:\(\))?"
+ONE_RANK = re.compile(
+    rf"^{_RANK}\s*==\s*(?P<after>\d+)$|^(?P<before>\d+)\s*==\s*{_RANK}$|^not {_RANK}$",
+    re.IGNORECASE,
+)
+MAIN_RANK = re.compile(
+    r"^(?:\w+(?:\(\))?\.)*is_\w*(?:main|master|primary|lead|chief|rank_zero|rank0|zero)\w*(?:\([^()]*\))?$",
+    re.IGNORECASE,
+)
+OF_SOME = re.compile(
+    r"group|mesh|stage|parallel|(?:^|[._(])(?:pg|[dptcesm]p|hsdp|fsdp|dim|node)[._]",
+    re.IGNORECASE,
+)
+LOCAL = re.compile("local", re.IGNORECASE)
+
+
+RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A rank that waits in a call below the condition `text` at `place` (nothing where its source is not known).
+    `passed` says that all who are missing stand behind it, in the same function, and so have passed it by: a rank that
+    is in another function below it (`if rank == 0: serve()`) may be right, and they late for what they do instead."""
+
+    wait: Wait
+    text: str = ""
+    place: Location | None = None
+    passed: bool = False
+
+
+def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | None:
+    """Whether one rank waits in a collective that may be its own alone: none of those that are missing has ever made
+    it, and it stands below a condition for one rank, with none of them in the other branch. Without its source and its
+    stack nobody knows what it stands below."""
+    blocked = tuple(waits)
+    wait = blocked[0]
+    if len({each.rank for each in blocked}) != 1 or unrecorded(wait.call):
+        return None
+    lines = {(line.file, line.line): line for line in case.source}
+    ranks = {facts.rank: facts for facts in case.ranks}
+    late = [ranks[rank] for rank in missing]
+    if any(_made(facts, wait) for facts in (*late, ranks[wait.rank])):
+        return None
+    frames = _frames(ranks[wait.rank], wait.thread)
+    found = _below(case, wait.rank, frames, lines)
+    if found is None:
+        return Alone(wait) if _unread(frames, lines) else None
+    frame, number, text = found
+    place = Location(frame.file, number, frame.function)
+    theirs = [_in_function(facts, frame) for facts in late]
+    others = [lines.get((each.file, each.line)) if each is not None else None for each in theirs]
+    if any(line is not None and number in dict(line.conditions) for line in others):
+        return None  # they are below the same `if`
+    own = lines[frame.file, frame.line]
+    passed = all(
+        each is not None
+        and line is not None
+        and whole(facts)
+        and each.line > frame.line
+        and not set(line.loops) & set(own.loops)
+        for facts, each, line in zip(late, theirs, others, strict=True)
+    )
+    return Alone(wait, text, place, passed and frame == frames[0] and not wait.away)
+
+
+def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
+    """The same of a job whose other ranks have left in good order: one rank was still inside a collective that its
+    source may keep from all others. Whether they have passed it by nobody sees any more."""
+    gone = set(left)
+    held = [facts for facts in case.ranks if facts.rank not in gone]
+    last = held[0].last_collective if len(held) == 1 else None
+    if last is None or last.done or unrecorded(last):
+        return None
+    facts = held[0]
+    wait = Wait(facts.rank, last.thread, last)
+    if any(_made(each, wait) for each in case.ranks):
+        return None
+    lines = {(line.file, line.line): line for line in case.source}
+    own = _frames(facts, last.thread)
+    frames = [*own, *told_frames(facts)]
+    found = _below(case, facts.rank, frames, lines)
+    if found is None:
+        called = own or facts.error is not None  # the line of a call alone does not say from where it was called
+        return None if called and not _unread(frames, lines) else Alone(wait)
+    frame, number, text = found
+    if frame != frames[0] or len(case.ranks) != case.world_size:
+        return Alone(wait)  # the others may have had a part of their own in it; who is not seen here may have made it
+    return Alone(wait, text, Location(frame.file, number, frame.function))
+
+
+def told_frames(facts: RankFacts) -> list[Location]:
+    """The lines of the user's program at which a rank failed, innermost first, and that of its last collective."""
+    text = facts.error.traceback if facts.error is not None else ""
+    raised = [Location(match["file"], int(match["line"]), match["function"]) for match in RAISED.finditer(text)]
+    last = facts.last_collective
+    site = [last.location] if last is not None and last.location is not None else []
+    return [frame for frame in (*site, *reversed(raised)) if is_user_code(frame)]
+
+
+Lines = dict[tuple[str, int], SourceLine]
+
+
+def _below(case: Case, rank: int, frames: Iterable[Location], lines: Lines) -> tuple[Location, int, str] | None:
+    """The innermost condition for this rank alone that these frames, innermost first, stand below."""
+    facts = next(facts for facts in case.ranks if facts.rank == rank)
+    for frame in frames:
+        line = lines.get((frame.file, frame.line))
+        for number, text in line.conditions if line is not None else ():
+            if _for_one(text, facts):
+                return frame, number, text
+    return None
+
+
+def _for_one(text: str, facts: RankFacts) -> bool:
+    """Whether a condition holds on this rank alone, of those of its node."""
+    if OF_SOME.search(text):
+        return False
+    tested = ONE_RANK.match(text)
+    if tested is None:
+        return bool(MAIN_RANK.match(text))
+    own = facts.local_rank if LOCAL.search(text) else facts.rank
+    return own == int(tested["after"] or tested["before"] or 0)
+
+
+def _unread(frames: list[Location], lines: Lines) -> bool:
+    """Whether some of what these frames stand below is not known."""
+    return not frames or any((frame.file, frame.line) not in lines for frame in frames)
+
+
+def _frames(facts: RankFacts, thread: int) -> list[Location]:
+    stack = stack_of(facts, thread)
+    return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]
+
+
+def _in_function(facts: RankFacts, frame: Location) -> Location | None:
+    """Where the rank is in the function of this frame."""
+    own = _frames(facts, facts.pid)
+    return next((each for each in own if (each.file, each.function) == (frame.file, frame.function)), None)
+
+
+def _made(facts: RankFacts, wait: Wait) -> bool:
+    """Whether a rank has made such a call before, as far as its records tell."""
+    return any(
+        own.done
+        and own.group == wait.call.group
+        and canonical(own.op) == canonical(wait.call.op)
+        and (own.location == wait.call.location or None in (own.location, wait.call.location))
+        for own in (*facts.collectives, *(() if facts.collectives else facts.recorded or ()))
+    )

@@ -1,0 +1,197 @@
+"""Which ranks have left a loop in which others still are: from stacks and source, or from what they did before."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.failures import LEAVING, is_user_code
+from safelaunch.diagnosis.waits import canonical, stack_of, whole
+from safelaunch.model import Collective, RankFacts, SourceLine
+
+ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
+CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do after their loop
+Side = list[tuple[RankFacts, Collective]]  # the ranks that came to one number with the same operation
+
+
+@dataclass(frozen=True)
+class Left:
+    """The ranks that stand behind a loop in which all others still are. Where there are none, `untold` says that one
+    may have left it all the same: it cannot be told from a rank that skipped what its peers do behind the loop, and is
+    in the loop again."""
+
+    ranks: tuple[int, ...] = ()
+    untold: bool = False
+
+
+NOBODY, UNTOLD = Left(), Left(untold=True)
+
+
+def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
+    """Who has left a loop, of ranks that disagree at one number."""
+    lines = {(line.file, line.line): line for line in source}
+    if not lines:
+        return _by_history(sides)
+    looked = _look(lines, sides)
+    if looked is None:
+        return UNTOLD
+    inside, behind = looked.inside, looked.behind
+    everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
+    if not behind or inside.keys() & behind.keys() or not everybody:
+        return UNTOLD if looked.blind and _is_left_behind(sides) else NOBODY
+    if looked.again and any(_ended_its_loader(facts) for facts in inside.values()):
+        return NOBODY
+    sure = not looked.again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
+    return Left(tuple(sorted(behind))) if sure else UNTOLD
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """Who is inside a loop, and who behind it. `again` says that both may come to that loop once more, `blind` that the
+    lines of some pair could not be compared."""
+
+    inside: dict[int, RankFacts]
+    behind: dict[int, RankFacts]
+    again: bool
+    blind: bool
+
+
+def _look(lines: dict[tuple[str, int], SourceLine], sides: list[Side]) -> _Looked | None:
+    """Each rank compared with all of other sides; None where it cannot be told whether one has been in the loop."""
+    inside, behind = {}, {}
+    again = blind = False
+    for one, other in itertools.permutations(sides, 2):
+        for (facts, call), (peer, theirs) in itertools.product(one, other):
+            mine, others = frames(facts, call), frames(peer, theirs)
+            depth = _apart(mine, others)
+            here, there = (None if depth is None else lines.get(each[depth][:2]) for each in (mine, others))
+            if depth is None or here is None or there is None:
+                blind = True
+                continue
+            deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
+            loop = _loop_between(here, deeper, there)
+            if loop is None:
+                continue
+            was_inside = _was_inside(peer, loop, call, _conditions_of(loop, (here, *deeper), there))
+            if was_inside is None:
+                return None
+            if was_inside:
+                inside[facts.rank], behind[peer.rank] = facts, peer
+                again = again or bool(set(here.loops) & set(there.loops))
+    return _Looked(inside, behind, again, blind)
+
+
+Loop = tuple[str, int, int]  # file, first and last line
+
+
+def _loop_between(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> Loop | None:
+    """The outermost loop that `one`, or what it calls, is inside of, and that `other`, a line of the same function,
+    stands behind."""
+    tests = dict(one.conditions)
+    if any(tests.get(line, text) != text for line, text in other.conditions):
+        return None  # the two branches of one `if`: neither stands behind the other
+    own = [loop for loop in one.loops if loop not in other.loops]
+    if own:
+        return (one.file, *own[0]) if all(other.line > last for _, last in own) else None
+    called = next((line for line in deeper if line.loops), None)
+    return (called.file, *called.loops[0]) if called is not None and other.line > one.line else None
+
+
+def _conditions_of(loop: Loop, inside: Iterable[SourceLine], behind: SourceLine) -> list[str]:
+    """The conditions under which a loop is entered at all, and which a line behind it does not share."""
+    file, first, last = loop
+    return [
+        text
+        for line in inside
+        for number, text in line.conditions
+        if (number, text) not in behind.conditions and not (line.file == file and first <= number <= last)
+    ]
+
+
+def _was_inside(peer: RankFacts, loop: Loop, call: Collective, conditions: list[str]) -> bool | None:
+    """Whether a rank that stands behind a loop has been in it; None where that cannot be told.
+
+    Args:
+        peer: the rank behind the loop.
+        loop: which.
+        call: the collective inside it, in which another rank is.
+        conditions: under which the loop is entered.
+    """
+    file, first, last = loop
+    places = [own.location for own in peer.collectives if own.location is not None]
+    if not conditions or any(place.file == file and first <= place.line <= last for place in places):
+        return True
+    if call.location is not None and whole(peer):
+        return False  # its record would show such a call
+    return False if any(ON_THE_RANK.search(text) for text in conditions) else None
+
+
+def _ended_its_loader(facts: RankFacts) -> bool:
+    """Whether a loader of the rank has come to its end since its last collective came back."""
+    last = max((call.t for call in facts.collectives if call.done and not call.issued), default=0.0)
+    return facts.exhausted is not None and facts.exhausted > last
+
+
+def _by_history(sides: list[Side]) -> Left:
+    """Without source: a barrier that no rank had made before, against a call that all sides had made before."""
+    behind: list[int] = []
+    for side in sides:
+        rest = [pair for other in sides if other is not side for pair in other]
+        if canonical(side[0][1].op) not in CLOSING:
+            continue
+        fresh = all(not _made_before(facts, side[0][1]) for facts, _ in (*side, *rest))
+        alike = {(call.group, call.seq, call.op, call.location): call for _, call in rest}
+        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*side, *rest))
+        if fresh and going_on:
+            behind += [facts.rank for facts, _ in side]
+    if behind:
+        return Left(tuple(sorted(behind)))
+    return UNTOLD if _is_left_behind(sides) else NOBODY
+
+
+def _is_left_behind(sides: list[Side]) -> bool:
+    """Whether the few go on with what ranks have done before, as far as is known, and the many have come to something
+    new: that the few are wrong, and that the many have left a loop too early, then look alike."""
+    few = min(sides, key=len)
+    everybody = [facts for side in sides for facts, _ in side]
+    old = all(call.location is None or any(_usual(facts, call) for facts in everybody) for _, call in few)
+    return old and not any(_usual(*pair) for side in sides if side is not few for pair in side)
+
+
+def _usual(facts: RankFacts, call: Collective) -> bool:
+    """Whether a rank has made this call before, as far as the record that is left tells."""
+    return any(
+        own.seq < call.seq
+        and own.group == call.group
+        and canonical(own.op) == canonical(call.op)
+        and (own.location == call.location or None in (own.location, call.location))
+        for own in facts.calls or facts.recorded or ()
+    )
+
+
+def _made_before(facts: RankFacts, call: Collective) -> bool:
+    return any(
+        own.seq < call.seq and own.group == call.group and (own.op, own.location) == (call.op, call.location)
+        for own in facts.calls
+    )
+
+
+def frames(facts: RankFacts, call: Collective) -> list[tuple[str, int, str]]:
+    """The user's frames of a rank that is inside a call, outermost first."""
+    stack = stack_of(facts, call.thread)
+    found = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if is_user_code(f)]
+    if not found and call.location is not None:
+        found = [(call.location.file, call.location.line, call.location.function)]
+    return found
+
+
+def _apart(one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]) -> int | None:
+    """How deep the function lies in which two stacks come apart."""
+    for depth, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if (mine[0], mine[2]) != (theirs[0], theirs[2]):
+            return None
+        if mine[1] != theirs[1]:
+            return depth
+    return None

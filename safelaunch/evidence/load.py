@@ -1,0 +1,205 @@
+"""What ranks and their node use, in numbers out of /proc and cgroups: cheap enough to be read while all is well.
+
+One look at eight ranks of thirty threads takes about 3 ms; most of it are the threads' schedstat.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from safelaunch import procfs
+from safelaunch.evidence import tasks
+from safelaunch.model import WorkerProcess
+from safelaunch.model.slow import Busy, NodeUsage, Usage
+
+THREADS = 64  # of a rank, the first ones: the main thread and those that compute are old
+NOTABLE = 0.05  # cores
+SHOWN = 16
+_TICK = os.sysconf("SC_CLK_TCK")
+_NS = 1e9
+_STALL = re.compile(r"^some .* total=(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Load:
+    """One look: counters of each rank and of the node, at `t` (CLOCK_MONOTONIC)."""
+
+    t: float
+    ranks: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    cpus: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    node: Mapping[str, float] = field(default_factory=dict)
+
+
+def look(workers: Iterable[WorkerProcess], root: str = "/") -> Load:
+    """One look at these ranks and at the node."""
+    ranks, cpus = {}, {}
+    for worker in workers:
+        counters, allowed = _rank(worker)
+        if counters:
+            ranks[worker.rank], cpus[worker.rank] = counters, allowed
+    return Load(time.monotonic(), ranks, cpus, _node(root))
+
+
+def used(before: Load, after: Load) -> tuple[tuple[Usage, ...], NodeUsage]:
+    """What was used between two looks."""
+    seconds = max(after.t - before.t, 1e-6)
+    ranks = tuple(
+        _usage(rank, counters, before.ranks[rank], after.cpus.get(rank, ()), seconds)
+        for rank, counters in after.ranks.items()
+        if rank in before.ranks
+    )
+    return ranks, _node_usage(before.node, after.node, seconds)
+
+
+def _usage(
+    rank: int, after: Mapping[str, float], before: Mapping[str, float], cpus: tuple[int, ...], seconds: float
+) -> Usage:
+    def rate(name: str) -> float | None:
+        return max(after[name] - before[name], 0.0) / seconds if name in after and name in before else None
+
+    return Usage(
+        rank,
+        round(seconds, 3),
+        rate("cpu") or 0.0,
+        rate("queued"),
+        rate("preempted"),
+        rate("faults") or 0.0,
+        rate("read"),
+        int(after.get("swapped", 0)),
+        cpus,
+    )
+
+
+def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
+    stat = tasks.text(worker.pid, "stat")
+    fields = stat[stat.rfind(")") + 2 :].split()
+    if len(fields) < 20 or int(fields[19]) != worker.start:
+        return {}, ()
+    found = {"faults": float(fields[9]), "cpu": (int(fields[11]) + int(fields[12])) / _TICK}
+    queued = [_queued(worker.pid, tid) for tid in tasks.threads(worker.pid)[:THREADS]]
+    if queued and None not in queued[:1]:
+        found["queued"] = sum(filter(None, queued))
+    cpus: tuple[int, ...] = ()
+    for line in tasks.text(worker.pid, "status").splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmSwap":
+            found["swapped"] = int(value.split()[0]) * 1024
+        elif name == "nonvoluntary_ctxt_switches":
+            found["preempted"] = float(value)
+        elif name == "Cpus_allowed_list":
+            cpus = cpu_list(value.strip())
+    for line in tasks.text(worker.pid, "io").splitlines():
+        if line.startswith("read_bytes:"):
+            found["read"] = float(line.split()[1])
+    return found, cpus
+
+
+def _queued(pid: int, tid: int) -> float | None:
+    """Seconds that a thread has waited for a CPU: the second number of its schedstat."""
+    words = tasks.text(pid, f"task/{tid}/schedstat").split()
+    return int(words[1]) / _NS if len(words) > 1 else None
+
+
+def cpu_list(text: str) -> tuple[int, ...]:
+    """`0-2,8` as numbers."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------------------- the node
+
+
+def _node(root: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    words = _text(os.path.join(root, "proc/stat")).partition("\n")[0].split()
+    if len(words) > 5 and words[0] == "cpu":
+        # user nice system idle iowait irq softirq steal: guest time is in user already.
+        times = [int(word) / _TICK for word in words[1:9]]
+        found |= {"all": sum(times), "idle": times[3] + times[4]}
+    for what in ("memory", "io"):
+        match = _STALL.search(_text(os.path.join(root, "proc/pressure", what)))
+        if match is not None:
+            found[what] = int(match[1]) / 1e6
+    throttled = _throttled(root)
+    return found | ({"throttled": throttled} if throttled is not None else {})
+
+
+def _node_usage(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> NodeUsage:
+    def share(name: str, of: float = seconds) -> float | None:
+        known = name in before and name in after
+        return min(1.0, max(0.0, after[name] - before[name]) / of) if known and of > 0 else None
+
+    idle = share("idle", after.get("all", 0.0) - before.get("all", 0.0))
+    return NodeUsage(
+        round(seconds, 3),
+        os.cpu_count() or 0,
+        None if idle is None else 1.0 - idle,
+        share("throttled"),
+        share("memory"),
+        share("io"),
+    )
+
+
+def _throttled(root: str) -> float | None:
+    """Seconds for which our cgroup's CPU limit has held somebody back. cgroup v2 counts `throttled_usec`, v1
+    `throttled_time` in nanoseconds. The path may be one that this mount namespace does not show; then the mount's own
+    root is the cgroup."""
+    for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for mount in ("", "cpu", "cpu,cpuacct") if controllers else ("", "unified"):
+            for folder in (path.lstrip("/"), ""):
+                text = _text(os.path.join(root, "sys/fs/cgroup", mount, folder, "cpu.stat"))
+                match = re.search(r"^throttled_(usec|time) (\d+)$", text, re.MULTILINE)
+                if match is not None:
+                    return int(match[2]) / (1e6 if match[1] == "usec" else _NS)
+    return None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+# ------------------------------------------------------------------------------------------- other processes
+
+
+def ticks() -> dict[tuple[int, int], float]:
+    """The CPU seconds of every process, by pid and start; 10 µs each."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        stat = tasks.text(int(name), "stat")
+        fields = stat[stat.rfind(")") + 2 :].split()
+        if len(fields) >= 20:
+            found[int(name), int(fields[19])] = (int(fields[11]) + int(fields[12])) / _TICK
+    return found
+
+
+def others(
+    before: Mapping[tuple[int, int], float], after: Mapping[tuple[int, int], float], seconds: float, root: int
+) -> tuple[Busy, ...]:
+    """The processes that used CPU time in between and are not below `root`, the busiest first."""
+    own = {root, *(process.pid for process in procfs.descendants(root, procfs.scan()))}
+    cores = {key: (now - before.get(key, now)) / seconds for key, now in after.items() if key[0] not in own}
+    busiest: Sequence[tuple[int, int]] = sorted(cores, key=cores.__getitem__, reverse=True)[:SHOWN]
+    found = []
+    for pid, start in busiest:
+        if cores[pid, start] < NOTABLE:
+            break
+        allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)$", tasks.text(pid, "status"), re.MULTILINE)
+        cpus = cpu_list(allowed[1]) if allowed else ()
+        found.append(Busy(pid, tasks.text(pid, "comm"), round(cores[pid, start], 2), cpus))
+    return tuple(found)

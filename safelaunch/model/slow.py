@@ -1,0 +1,127 @@
+"""What is known of a run that is slow: who is late, since when, and what its processes and the node do meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from safelaunch.model.diagnostic import Location
+
+Slow = Literal["straggler", "slower", "below", "loader"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How one rank spends its time.
+
+    `own_s` is its own time for each step, from the moment when a meeting lets it go to the moment when it comes to the
+    next one, and `peers_s` the median of those that it meets; None where the meetings are not seen. It was late in
+    `late` of `of` looks. `loading` and `waiting` are the shares of the time that its main thread spends in its loader
+    and in collectives that Python calls; `_before` is before the slowness began. `workers` are those of its loader, -1
+    where it has none.
+    """
+
+    rank: int
+    own_s: float | None = None
+    peers_s: float | None = None
+    late: int = 0
+    of: int = 0
+    loading: float | None = None
+    waiting: float | None = None
+    loading_before: float | None = None
+    waiting_before: float | None = None
+    workers: int = -1
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the process of one rank used between two looks at /proc; rates are per second of wall time.
+
+    `cpu` is in cores, `queued` the time that its threads could have run and had no CPU, in all. `preempted` counts
+    involuntary switches of its main thread, `faults` pages that had to be read from a disk. `cpus` are those that it
+    may use. None: /proc does not say.
+    """
+
+    rank: int
+    seconds: float
+    cpu: float = 0.0
+    queued: float | None = None
+    preempted: float | None = None
+    faults: float = 0.0
+    read_bytes: float | None = None
+    swapped_bytes: int = 0
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Busy:
+    """A process that does not belong to the run and takes CPU time. `cpus` are those that it may use."""
+
+    pid: int
+    name: str
+    cores: float
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeUsage:
+    """What the node did between two looks. `busy` is the share of all CPU time that somebody used; `throttled` the
+    share of time in which the cgroup's CPU limit held processes back; `memory_pressure` and `io_pressure` the share in
+    which somebody waited (PSI, `some`). None: the kernel does not say."""
+
+    seconds: float
+    cpus: int = 0
+    busy: float | None = None
+    throttled: float | None = None
+    memory_pressure: float | None = None
+    io_pressure: float | None = None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a process of a rank mostly stands: `times` of `of` looks at its stack at this line of the user's program
+    (None: at no one line), `inside` of them in a collective, a loader or a backward pass; `running` on a CPU, `held` in
+    uninterruptible sleep. `worker` says that it is a worker of its loader, and `inside` then, that it had nothing to
+    do. `call` and `file` are the system call that it was mostly in, and what that is about."""
+
+    rank: int
+    location: Location | None = None
+    times: int = 0
+    of: int = 0
+    inside: int = 0
+    running: int = 0
+    held: int = 0
+    worker: bool = False
+    call: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Slowness:
+    """A run that is slow, as the watch saw it and the node explains it.
+
+    `unit` is what is counted: `step` (of an optimizer, or as the script says), `batch` or `collective`. `since` is the
+    number at which it began and `begun` when (CLOCK_MONOTONIC; None: it has been so all along), `at` the number of now.
+    `now_s` is the median time of a unit, `usual_s` what it was before, `expect_s` what the profile expects. `source`
+    says how lateness was seen: `calls` (the ranks' own record), `recorder` (the Flight Recorder, which knows what C++
+    calls) or `loader` (time in loaders); `unknown` why it could not be seen.
+    """
+
+    kind: Slow
+    ranks: tuple[int, ...] = ()
+    unit: str = "step"
+    since: int | None = None
+    begun: float | None = None
+    at: int = 0
+    now_s: float | None = None
+    usual_s: float | None = None
+    expect_s: float | None = None
+    source: str = ""
+    unknown: str = ""
+    paces: tuple[Pace, ...] = ()
+    usage: tuple[Usage, ...] = ()
+    usage_before: tuple[Usage, ...] = ()
+    node: NodeUsage | None = None
+    node_before: NodeUsage | None = None
+    others: tuple[Busy, ...] = ()
+    standing: tuple[Standing, ...] = ()

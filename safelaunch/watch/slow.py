@@ -1,0 +1,357 @@
+"""From heartbeats and meetings to a suspicion that a run is slow, and whether it is over. Nothing is ever ended for it.
+
+Everything here is arithmetic on times that are handed in, so that a test can let hours pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from safelaunch.model.slow import Slow, Slowness
+from safelaunch.pulse import Pulse
+from safelaunch.watch.lateness import SECONDS, STEPS, Late, Lateness
+from safelaunch.watch.meetings import Arrival, Meetings
+from safelaunch.watch.pace import WARM_UP, Bin, Pace, onset, window
+from safelaunch.watch.slowness import of_bins, of_late
+
+SLOWER = 2.0  # times the usual step time
+SLOWER_BIN = 1.5  # ... of each bin, in most of them
+SPREAD = 1.2  # ... and above nearly all that was seen before, whatever the steps' lengths
+LEARNED = 30  # steps that must have been seen before
+BELOW = 1.5  # times what the profile expects; an estimate: who writes a number down rounds it
+LOADING = 0.5  # of the time of a step: most of it
+LOADING_S = 0.01  # ... and so many seconds of each: a toy is no run
+FED = 0.25  # below this share a rank does not wait for its loader
+LONG = 25  # steps for which everybody must be slow: more than it takes to see who is late, which is the better answer
+CERTAIN_S = 10.0  # ... and how long
+BINS = 6  # ... in so many bins
+JUDGE_S = 2.0  # how often it is thought about
+LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that time counts for nobody
+LOOK_S = 0.5  # meetings of steps that are shorter are taken together
+COVERED = 0.5  # of the time must lie between meetings that our own record holds
+ASK_S = 15.0  # after the first steps the Flight Recorders are asked, where it does not ...
+ASK_AGAIN = 2.0  # ... then after twice the time, and so on, and whenever steps become longer
+LONGER = 1.3  # by this factor
+ANSWER_S = 10.0  # how long to wait for them
+FRESH_S = 60.0  # how long an answer holds
+AGAIN_S = 60.0  # the same kind is told again after this, then after twice as long
+
+
+@dataclass
+class Told:
+    """What was told at the moment `at`. `cleared`: a later answer of the Flight Recorders says that it is over."""
+
+    slowness: Slowness
+    at: float
+    cleared: bool = False
+
+
+@dataclass
+class SlowWatch:
+    """One run's pace. `expect` is the time of a step that the profile expects, in seconds."""
+
+    expect: float | None = None
+    told: dict[Slow, Told] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+    meetings: Meetings = field(default_factory=Meetings)
+    _lateness: Lateness = field(default_factory=Lateness)
+    _recorded: Late | None = None
+    _recorder_says: str = ""
+    _asked: float = 0.0
+    _answered: float = 0.0
+    _ask_next: float = 0.0
+    _ask_pause: float = ASK_S
+    _longer_asked: float = float("-inf")
+    _polled: float | None = None
+    _judge_next: float = 0.0
+    _learn_from: float = 0.0
+    _counted: tuple[int, int] = (0, 0)
+    _hidden: bool = False
+    _groups: bool = False
+    _doubt: bool = False
+    _not_before: dict[Slow, float] = field(default_factory=dict)
+    _pauses: dict[Slow, float] = field(default_factory=dict)
+
+    def restart(self) -> None:
+        """A new attempt: nothing of before counts."""
+        self.pace.restart()
+        self.meetings.restart()
+        self._lateness.restart()
+        self.told = {}
+        self._recorded, self._polled, self._recorder_says = None, None, ""
+        self._ask_next, self._ask_pause, self._asked, self._answered = 0.0, ASK_S, 0.0, 0.0
+        self._counted, self._hidden, self._longer_asked = (0, 0), False, float("-inf")
+
+    def interrupt(self) -> None:
+        """Ranks are held up (a hang, a debugger): this time counts for nobody."""
+        self._polled = None
+
+    def poll(
+        self, pulses: Mapping[int, Pulse], calls: Mapping[int, Sequence[Arrival]], groups: bool, now: float
+    ) -> Slowness | None:
+        """One round.
+
+        Args:
+            pulses: of the living ranks.
+            calls: what is new in their records of collectives, oldest first.
+            groups: they use torch.distributed.
+            now: CLOCK_MONOTONIC.
+
+        Returns:
+            What is suspected, to be looked into; `tell` or `dismiss` is the answer.
+        """
+        if self._polled is None or now - self._polled > LATE_S:
+            self.pace.interrupt()
+            self._lateness.interrupt()
+        self._polled, self._groups = now, groups
+        intervals = self.meetings.add(calls)
+        self.pace.poll(pulses, now, self.meetings.sites if self.pace.unit == "collective" else None)
+        if self.pace.unit and self.pace.count >= WARM_UP:
+            each = self._each() if self.pace.unit != "collective" else 0.0
+            self._lateness.add(intervals, max(LOOK_S, each), each or None)
+        if now < self._judge_next or not self.pace.bins:
+            return None
+        self._judge_next = now + JUDGE_S
+        self._count_hidden(pulses)
+        return self._suspect(pulses, now)
+
+    def _each(self) -> float:
+        return self.pace.each() or 0.0
+
+    # ------------------------------------------------------------------------------------- the Flight Recorder
+
+    def wants_recorders(self, now: float) -> bool:
+        """Whether it is time to ask the ranks for their Flight Recorders: the collectives are made in C++ (DDP, FSDP),
+        where Python does not see them, or are too many for our own record."""
+        if not self._groups or not self.pace.bins or self._asked > self._answered or self._sees_meetings():
+            return False
+        if self.pace.count < WARM_UP + STEPS:
+            return False
+        self._ask_next = self._ask_next or self.pace.bins[0].t + ASK_S
+        doubt = self._doubt and now - self._asked > FRESH_S
+        return doubt or now >= self._ask_next or now >= self._longer_due()
+
+    def asked(self, now: float) -> None:
+        """They have been asked."""
+        if now >= self._longer_due():
+            self._longer_asked = self._longer_from()
+        self._asked = now
+        self._ask_pause *= ASK_AGAIN
+        self._ask_next = now + self._ask_pause
+
+    def recorded(self, calls: Mapping[int, Sequence[Arrival]], now: float, missing: str = "") -> None:
+        """They have answered, or could not."""
+        self._answered = now
+        meetings, lateness = Meetings(), Lateness()
+        intervals = meetings.add(calls, keep=max((len(own) for own in calls.values()), default=0))
+        warm = [one for one in intervals if self.pace.at(one.since) >= WARM_UP]
+        lateness.add(warm, max(self._each(), 0.05), self._each() or None)
+        self._recorded = lateness.judge(self.pace.at)
+        self._recorder_says = missing or meetings.unknown or ("" if warm else "they hold no meetings of these ranks")
+        told = self.told.get("straggler")
+        if told is not None and told.slowness.source == "recorder" and self._recorded is None:
+            told.cleared = lateness.clear(told.slowness.ranks, self.pace.at)
+
+    def _sees_meetings(self) -> bool:
+        """Whether our own record holds the meetings of whole steps."""
+        if self.pace.unit == "collective":
+            return True
+        looks = self._lateness.looks[-4:]
+        if self._hidden or len(looks) < 4 or looks[-1].t < self.pace.bins[-1].t - max(JUDGE_S, 3 * self._each()):
+            return False
+        covered = sum(max(all_ for _, _, all_ in look.sums.values()) for look in looks)
+        return covered >= COVERED * (looks[-1].t - looks[0].since)
+
+    def _count_hidden(self, pulses: Mapping[int, Pulse]) -> None:
+        """Whether C++ makes collectives that Python does not see: the groups' own counter runs faster than ours."""
+        rank = min(pulses)
+        before, self._counted = self._counted, (pulses[rank].enqueued, self.meetings.last(rank))
+        enqueued, own = (now - then for now, then in zip(self._counted, before, strict=True))
+        if before != (0, 0) and (enqueued or own):
+            self._hidden = enqueued > 1.1 * own + 2
+
+    def _longer_from(self) -> float:
+        """When steps became longer; 0 where they have not."""
+        bins = self.pace.bins
+        usual = self._usual(len(bins) - 4)
+        if usual is None or any(one.each <= LONGER * usual for one in bins[-4:]):
+            return 0.0
+        return next((one.t for one in reversed(bins) if one.each <= LONGER * usual), 0.0)
+
+    def _longer_due(self) -> float:
+        """When the Flight Recorders are worth asking because steps have become longer; infinite where they have not, or
+        have been asked for that."""
+        begun, bins = self._longer_from(), self.pace.bins[-4:]
+        length = 1.25 * max(STEPS * statistics.median(one.each for one in bins), SECONDS) if begun else 0.0
+        return float("inf") if not begun or begun - self._longer_asked < length else begun + length
+
+    # ----------------------------------------------------------------------------------------------- suspicion
+
+    def _suspect(self, pulses: Mapping[int, Pulse], now: float) -> Slowness | None:
+        bins, unit = self._alike(), self.pace.unit
+        if not bins:
+            return None
+        late = self._late(now)
+        if late is not None:
+            since = late.seq if unit == "collective" else self.pace.at(late.since) + 1
+            source = "calls" if self._sees_meetings() else "recorder"
+            found = self._open(of_late(late, bins, pulses, unit, (since, self.pace.count), source), now)
+            if found is not None:
+                return found
+        hungry = self._hungry(bins)
+        place, ranks = min(hungry.values(), default=0), tuple(sorted(hungry))
+        some = bool(hungry) and len(hungry) <= len(pulses) / 2 and self._fed(bins, hungry)
+        self._doubt = some and late is None and self._groups and not self._sees_meetings()
+        if "straggler" in self.told or self._may_be_straggler(now):
+            return None
+        if some and late is None:
+            found = of_bins("straggler", bins, place, pulses, ranks=ranks, unit=unit, source="loader")
+            return self._open(dataclasses.replace(found, unknown=self._unknown()), now)
+        slower, unknown = self._slower(bins), self._unknown()
+        if slower is not None:
+            begun, usual = slower
+            return self._open(of_bins("slower", bins, begun, pulses, unit=unit, usual=usual, unknown=unknown), now)
+        if hungry and "slower" not in self.told:
+            ranks = () if len(hungry) == len(pulses) else ranks
+            return self._open(of_bins("loader", bins, place, pulses, ranks=ranks, unit=unit, source="loader"), now)
+        if self._is_below(bins):
+            return self._open(of_bins("below", bins, 0, pulses, expect=self.expect, unknown=unknown), now)
+        return None
+
+    def _open(self, slowness: Slowness, now: float) -> Slowness | None:
+        known = self.told.get(slowness.kind)
+        if known is not None and known.slowness.ranks == slowness.ranks:
+            return None
+        return slowness if now >= self._not_before.get(slowness.kind, 0.0) else None
+
+    def tell(self, slowness: Slowness, now: float) -> None:
+        """It has been told; it is over when `over` says so."""
+        self.told[slowness.kind] = Told(slowness, now)
+        self._later(slowness.kind, now)
+
+    def dismiss(self, slowness: Slowness, now: float) -> None:
+        """Nothing is wrong, or a person holds a rank up: not again for a while."""
+        self._later(slowness.kind, now)
+        if slowness.kind == "slower":
+            self._learn_from = now
+
+    def _later(self, kind: Slow, now: float) -> None:
+        pause = self._pauses.get(kind, AGAIN_S)
+        self._not_before[kind], self._pauses[kind] = now + pause, 2 * pause
+
+    def over(self) -> list[Told]:
+        """What was told and is over now; it is forgotten."""
+        ended = [kind for kind, told in self.told.items() if self._is_over(told)]
+        return [self.told.pop(kind) for kind in ended]
+
+    def _is_over(self, told: Told) -> bool:
+        slowness = told.slowness
+        since = [one for one in self._alike() if one.since > told.at]
+        start = window(since, STEPS, CERTAIN_S, BINS)
+        if start is None:
+            return False
+        recent = since[start:]
+        if slowness.source == "calls":
+            return self._lateness.clear(slowness.ranks, self.pace.at)
+        if slowness.source == "loader":
+            ranks = slowness.ranks or tuple(recent[-1].loading)
+            return all(statistics.median(one.loading.get(rank, 0.0) for one in recent) < FED for rank in ranks)
+        if slowness.source == "recorder":
+            return told.cleared
+        limit = slowness.expect_s or slowness.usual_s
+        return limit is not None and statistics.median(one.each for one in recent) < LONGER * limit
+
+    # ------------------------------------------------------------------------------------------- what is wrong
+
+    def _late(self, now: float) -> Late | None:
+        if self._sees_meetings():
+            return self._lateness.judge(self.pace.at)
+        return self._recorded if self._recorded is not None and now - self._answered < FRESH_S else None
+
+    def _may_be_straggler(self, now: float) -> bool:
+        """Whether the Flight Recorders are still to say who is late."""
+        if not self._groups or self._sees_meetings():
+            return False
+        if self._asked > self._answered or (self._doubt and now - self._asked > FRESH_S):
+            return True
+        due = self._longer_due()
+        return due < float("inf") and now < due + ANSWER_S
+
+    def _unknown(self) -> str:
+        """Why it cannot be told who is late; empty where it could be."""
+        if not self._groups:
+            return "the ranks use no torch.distributed"
+        if self.meetings.unknown or self._sees_meetings():
+            return self.meetings.unknown
+        return self._recorder_says if self._answered else "the Flight Recorders have said nothing"
+
+    def _alike(self) -> list[Bin]:
+        """The bins of the present kind of step, from where we learn."""
+        kind = self.pace.bins[-1].kind if self.pace.bins else None
+        return [one for one in self.pace.bins if one.kind == kind and one.since >= self._learn_from]
+
+    def _usual(self, end: int) -> float | None:
+        before = [one for one in self.pace.bins[: max(end, 0)] if one.since >= self._learn_from]
+        return statistics.median(one.each for one in before) if _enough(before) else None
+
+    def _slower(self, bins: Sequence[Bin]) -> tuple[int, float] | None:
+        """Where everybody became slower, and what was usual before."""
+        start = window(bins, LONG, CERTAIN_S, BINS)
+        if start is None or "slower" in self.told:
+            return None
+        recent = statistics.median(one.each for one in bins[start:])
+        if recent <= SLOWER * min(one.each for one in bins[: start : max(start // 50, 1)] or bins):
+            return None  # a cheap look at some of them, for the many runs in which all is well
+        place = start
+        for _ in range(3):  # what is usual depends on where it begins, and the other way round
+            if not _enough(bins[:place]):
+                return None
+            before = sorted(one.each for one in bins[:place])
+            usual = statistics.median(before)
+            begun = onset([one.each > SLOWER_BIN * usual for one in bins], start)
+            if begun is None:
+                return None
+            if begun == place:
+                break
+            place = begun
+        nearly_all = before[min(len(before) - 1, int(0.9 * len(before)))]
+        return (place, usual) if recent > SLOWER * usual and recent > SPREAD * nearly_all else None
+
+    def _hungry(self, bins: Sequence[Bin]) -> dict[int, int]:
+        """The ranks that wait for their loaders for most of their time, and since which bin."""
+        start = window(bins, STEPS, CERTAIN_S, BINS)
+        found: dict[int, int] = {}
+        for rank in bins[-1].loading if start is not None else ():
+            if not any(_starves(one, rank) for one in bins[-2:]):
+                continue
+            begun = onset([_starves(one, rank) for one in bins], start or 0)
+            if begun is not None:
+                found[rank] = begun
+        return found
+
+    @staticmethod
+    def _fed(bins: Sequence[Bin], hungry: Mapping[int, int]) -> bool:
+        """Whether the other ranks do not wait for theirs."""
+        recent = bins[max(hungry.values()) :]
+        others = [rank for rank in bins[-1].loading if rank not in hungry]
+        return all(statistics.median(one.loading.get(rank, 0.0) for one in recent) < FED for rank in others)
+
+    def _is_below(self, bins: Sequence[Bin]) -> bool:
+        if not self.expect or self.pace.unit != "step" or set(self.told) - {"below"}:
+            return False
+        known = not self._groups or self._sees_meetings() or self._answered
+        if window(bins, LONG, CERTAIN_S if known else 2 * ASK_S + ANSWER_S, BINS) is None:
+            return False  # who is late would be the better answer
+        return statistics.median(one.each for one in bins) > BELOW * self.expect
+
+
+def _enough(bins: Sequence[Bin]) -> bool:
+    return len(bins) >= 3 and sum(one.count for one in bins) >= LEARNED
+
+
+def _starves(one: Bin, rank: int) -> bool:
+    share = one.loading.get(rank, 0.0)
+    return share >= LOADING and share * one.each >= LOADING_S

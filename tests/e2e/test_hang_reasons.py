@@ -1,0 +1,99 @@
+"""Why a rank does not come: what it waits for outside, who holds its lock, how many batches it had."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from harness import FAULTS, launch, survivors
+
+REASONS = FAULTS / "reasons.py"
+QUICKLY = ("--hang-abort-after", "8s")
+NOTICE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Reason:
+    """`says` are patterns, all of which a line of the verdict must match; `function` is where the verdict points to."""
+
+    kind: str
+    code: str
+    function: str
+    says: tuple[str, ...]
+    culprit: int | None = None
+    ranks: int = 2
+    slow: bool = True
+
+
+CASES = (
+    Reason("read_cache", "SL301", "fill", (r"for `cache`, which thread filler took at \S*reasons.py:\d+",)),
+    Reason(
+        "log_under_lock",
+        "SL313",
+        "log_under_lock",
+        (r"waits at \S+ for `metrics`, which thread flusher took", r"for `cache`, which the main thread took"),
+        slow=False,
+    ),
+    Reason("enter_again", "SL313", "append", ("for `cache`, which it holds itself",)),
+    Reason("next_item", "SL301", "next_item", ("no other thread of rank 1 runs Python",)),
+    Reason("fetched", "SL301", "download", (r"thread fetcher", r"recvfrom\(\) on a connection to 127.0.0.1:\d+")),
+    Reason("download", "SL301", "download", (r"recvfrom\(\) on a connection to 127.0.0.1:\d+",), slow=False),
+    Reason("read_pipe", "SL301", "read_pipe", (r"sleep \(pid \d+\) has its other end",)),
+    Reason("lock_index", "SL301", "lock_index", (r"flock\(\) on \S*index: held by python\S* \(pid \d+\)",)),
+    Reason("open_fifo", "SL301", "open_fifo", (r"openat\(\) on \S*samples: a FIFO that nobody has opened",)),
+    Reason("fewer_batches", "SL303", "fewer_batches", ("rank 1 ran out of batches after 29; rank 0 has had 30",)),
+    Reason(
+        "fewer_from_workers",
+        "SL303",
+        "fewer_from_workers",
+        ("rank 1 ran out of batches after 29",),
+        ranks=4,
+        slow=False,
+    ),
+    Reason("fewer_of_a_stream", "SL303", "fewer_of_a_stream", ("rank 1 ran out of batches after 29",), ranks=3),
+    Reason("fewer_in_the_second_epoch", "SL303", "evaluate", ("rank 1 ran out of batches after 29",), ranks=3),
+    Reason("fewer_and_an_upload", "SL303", "fewer_and_an_upload", ("rank 1 ran out of batches after 29", "sleeps")),
+    Reason("fewer_with_ddp", "SL303", "fewer_with_ddp", ("rank 1 ran out of batches after 29",), ranks=3),
+    Reason("fewer_with_fsdp", "SL303", "fewer_with_fsdp", ("rank 1 ran out of batches after 29",), ranks=3),
+    Reason("barrier_of_rank_0", "SL302", "barrier_of_rank_0", ("below `RANK == 0`",), culprit=0, ranks=3),
+)
+
+
+def cases() -> list[object]:
+    return [pytest.param(each, id=each.kind, marks=[pytest.mark.long] * each.slow) for each in CASES]
+
+
+@pytest.mark.parametrize("reason", cases())
+def test_the_verdict_says_why(reason: Reason, tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", reason.ranks, *QUICKLY, REASONS, reason.kind, 1, cwd=tmp_path)
+
+    print(ended.err)
+    assert ended.code == 124, ended.err
+    verdict = ended.verdict
+    culprit = 1 if reason.culprit is None else reason.culprit
+    assert (verdict["code"], verdict["culprit_ranks"]) == (reason.code, [culprit]), ended.err
+    assert verdict["location"]["function"].rpartition(".")[2] == reason.function
+    for pattern in reason.says:
+        assert any(re.search(pattern, line) for line in verdict["because"]), (pattern, verdict["because"])
+    assert verdict["detected_after_s"] <= NOTICE_S
+    assert len(ended.ours()) <= 10, ended.err
+    assert survivors(ended.run_dir, within_s=5) == []
+
+
+@pytest.mark.long
+def test_a_subgroup_of_which_one_rank_has_fewer_batches(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 4, *QUICKLY, REASONS, "fewer_in_pairs", 3, cwd=tmp_path)
+
+    # Its own peer alone waits in the loop; those of the other pair wait in the barrier, as it does itself.
+    assert ended.code == 124, ended.err
+    assert set(ended.verdict["culprit_ranks"]) <= {3}, ended.err
+
+
+@pytest.mark.long
+def test_uneven_inputs_that_are_joined_are_no_hang(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 3, *QUICKLY, REASONS, "joined", 1, cwd=tmp_path)
+
+    assert ended.code == 0, ended.err
+    assert "without progress" not in ended.err

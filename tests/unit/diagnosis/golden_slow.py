@@ -1,0 +1,160 @@
+"""Golden cases of runs that are slow: who is late and why, and what has changed for all."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from scenes import HOST, STEP, T, rank
+
+from safelaunch.model import Case, GpuState, Incident, Location
+from safelaunch.model.slow import Busy, NodeUsage, Pace, Slowness, Standing, Usage
+
+DATA = Location("/home/ada/project/data.py", 33, "__getitem__")
+RANKS = 4
+ALL = tuple(range(8))
+
+
+def case(slow: Slowness, gpus: tuple[GpuState, ...] = (), world_size: int = RANKS) -> Case:
+    incident = Incident("slow", 0, slow.ranks, T)
+    return Case(incident, HOST, world_size, tuple(map(rank, range(RANKS))), 0, now=T + 3, gpus=gpus, slow=slow)
+
+
+def straggler(late: int = 2, **facts: object) -> Slowness:
+    """One rank needs 90 ms of its own for a step, the others 30 ms."""
+    paces = tuple(
+        Pace(n, 0.09, 0.03, 18, 20, 0.01, 0.02, 0.01, 0.02)
+        if n == late
+        else Pace(n, 0.03, 0.03, 0, 20, 0.01, 0.65, 0.01, 0.02)
+        for n in range(RANKS)
+    )
+    slow = Slowness("straggler", (late,), "step", 41, T - 10, 120, 0.092, 0.032, source="calls", paces=paces)
+    return dataclasses.replace(
+        slow, usage=tuple(Usage(n, 10.0, 0.3, 0.01, 2.0, cpus=ALL) for n in range(RANKS)), **facts
+    )  # type: ignore[arg-type]
+
+
+def one(slow: Slowness, late: int = 2, **facts: object) -> Slowness:
+    """What /proc says of the one that is late."""
+    usage = tuple(dataclasses.replace(u, **facts) if u.rank == late else u for u in slow.usage)  # type: ignore[arg-type]
+    return dataclasses.replace(slow, usage=usage)
+
+
+def loading(slow: Slowness, late: int = 2, workers: int = 0, share: float = 0.7) -> Slowness:
+    paces = tuple(
+        dataclasses.replace(p, loading=share if p.rank == late else 0.01, workers=workers) for p in slow.paces
+    )
+    return dataclasses.replace(slow, paces=paces)
+
+
+def everybody(
+    kind: str = "slower", *, before: float = 0.01, now: float = 0.01, cpu: float = 0.1, **facts: object
+) -> Slowness:
+    """Steps take 95 ms and took 34; `before` and `now` are the seconds that threads wait for a CPU."""
+    paces = tuple(Pace(n, None, None, 0, 0, 0.01, 0.05, 0.01, 0.05) for n in range(RANKS))
+    slow = Slowness(kind, (), "step", 60, T - 12, 190, 0.095, 0.034, paces=paces)  # type: ignore[arg-type]
+    return dataclasses.replace(
+        slow,
+        usage=tuple(Usage(n, 10.0, cpu, now, 2.0, cpus=ALL) for n in range(RANKS)),
+        usage_before=tuple(Usage(n, 10.0, 0.25, before, 2.0, cpus=ALL) for n in range(RANKS)),
+        node=NodeUsage(10.0, 8, 0.5),
+        **facts,
+    )
+
+
+def gpu(index: int, **facts: object) -> GpuState:
+    return GpuState(index, ranks=(index,), busy_percent=95, **facts)  # type: ignore[arg-type]
+
+
+def cases() -> dict[str, tuple[Case, Expected]]:
+    """All of them by name."""
+    plain = straggler()
+    shares = one(plain, queued=0.55, cpus=(3,))
+    busy = Busy(777, "stress", 1.0, (3,))
+    worker = Standing(2, DATA, 6, 6, 0, 5, 0, worker=True)
+    peer_worker = Standing(0, None, 0, 6, 6, 0, 0, worker=True)
+    hungry = dataclasses.replace(everybody("loader"), since=None, begun=None)
+    hungry = dataclasses.replace(hungry, paces=tuple(Pace(n, loading=0.8, workers=2) for n in range(RANKS)))
+    return {
+        "slow-rank-that-sleeps": (
+            case(dataclasses.replace(plain, standing=(Standing(2, STEP, 5, 6, 1, 0, 0),))),
+            Expected("SL503", (2,), place(STEP), mentions=("since step 41", "3.0 times", "sleeps or waits")),
+        ),
+        "slow-rank-that-shares-its-only-cpu": (
+            case(dataclasses.replace(shares, others=(busy,))),
+            Expected("SL503", (2,), mentions=("may only use CPU 3", "stress (pid 777)", "does not get the CPU")),
+        ),
+        "slow-rank-that-computes-more": (
+            case(dataclasses.replace(one(plain, cpu=0.95), standing=(Standing(2, STEP, 6, 6, 0, 6, 0),))),
+            Expected("SL503", (2,), place(STEP), mentions=("computes more",)),
+        ),
+        "slow-rank-whose-memory-is-on-disk": (
+            case(one(plain, faults=900.0, swapped_bytes=3 << 30)),
+            Expected("SL503", (2,), mentions=("major page faults", "3072 MiB")),
+        ),
+        "slow-rank-in-a-file-system": (
+            case(dataclasses.replace(plain, standing=(Standing(2, DATA, 4, 6, 0, 0, 5, file="/data/shard-3"),))),
+            Expected("SL503", (2,), place(DATA), mentions=("uninterruptible sleep", "/data/shard-3")),
+        ),
+        "slow-rank-with-a-hot-gpu": (
+            case(plain, tuple(gpu(n, held_back=("HW thermal slowdown",) if n == 2 else ()) for n in range(RANKS))),
+            Expected("SL503", (2,), mentions=("GPU 2 (rank 2) is held back: HW thermal slowdown",)),
+        ),
+        "slow-rank-by-its-loader": (
+            case(dataclasses.replace(loading(plain, workers=2), standing=(worker, peer_worker))),
+            Expected("SL503", (2,), place(DATA), mentions=("waits for its DataLoader", "its workers compute")),
+        ),
+        # The batches of the others are ready because they wait for the last one: their loaders are as slow.
+        "slow-loaders-of-all-and-one-is-last": (
+            case(
+                dataclasses.replace(loading(plain, workers=2), standing=(worker, dataclasses.replace(worker, rank=0)))
+            ),
+            Expected("SL506", (), place(DATA), mentions=("no time to spare", "are as busy")),
+        ),
+        "slow-rank-for-no-reason-that-is-seen": (
+            case(
+                one(dataclasses.replace(plain, paces=tuple(dataclasses.replace(p, waiting=None) for p in plain.paces)))
+            ),
+            Expected("SL503", (2,), confidence="medium", mentions=("nothing that is watched tells why",)),
+        ),
+        "slow-rank-of-one-node-of-two": (
+            case(one(plain, cpu=0.95), world_size=8),
+            Expected("SL503", (2,), confidence="medium", mentions=("other nodes are not known",)),
+        ),
+        # Four ranks on two CPUs: one of them comes off worst, and nothing is wrong with it.
+        "slow-on-a-crowded-node": (
+            case(
+                dataclasses.replace(
+                    plain, usage=tuple(Usage(n, 10.0, 0.4, 0.95 if n == 2 else 0.4, cpus=(0, 1)) for n in range(RANKS))
+                )
+            ),
+            Expected("SL502", confidence="medium"),
+        ),
+        "slower-because-of-neighbours": (
+            case(everybody(now=0.6, others=(Busy(901, "make", 6.5),))),
+            Expected("SL504", mentions=("since step 60", "95.0 ms, 34.0 ms before", "make (pid 901)", "0.60 s")),
+        ),
+        "slower-with-one-gpu-held-back": (
+            case(everybody(), tuple(gpu(n, held_back=("SW power cap",) if n == 1 else ()) for n in range(RANKS))),
+            Expected("SL504", (1,), confidence="medium", mentions=("GPU 1 (rank 1) is held back",)),
+        ),
+        "slower-and-nobody-knows-why": (
+            case(everybody(unknown="ranks send messages to one another", standing=(Standing(0, STEP, 5, 6),))),
+            Expected("SL504", (), place(STEP), confidence="low", mentions=("cannot be told: ranks send messages",)),
+        ),
+        "slower-because-each-step-is-more-work": (
+            case(everybody(cpu=0.26)),
+            Expected("SL502", confidence="medium"),
+        ),
+        "slow-from-the-first-step": (
+            case(
+                dataclasses.replace(everybody("below"), since=None, begun=None, usual_s=None, expect_s=0.03),
+                tuple(dataclasses.replace(gpu(n), busy_percent=12) for n in range(RANKS)),
+            ),
+            Expected("SL505", mentions=("95.0 ms, and the profile expects 30.0 ms", "4 of 4 GPUs are idle")),
+        ),
+        "slow-loaders-of-all": (
+            case(dataclasses.replace(hungry, standing=(worker, dataclasses.replace(worker, rank=0)))),
+            Expected("SL506", (), place(DATA), mentions=("all 4 ranks wait 80%", "num_workers=2; its workers compute")),
+        ),
+    }

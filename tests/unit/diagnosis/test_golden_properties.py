@@ -1,0 +1,166 @@
+"""What holds for every golden case: names of ranks do not matter, healthy ranks do not, and lost evidence never names
+a rank that was not named before."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+
+import pytest
+from golden import golden
+from hang_stories import LOST, _as
+from hang_stories import without as without_of_all
+from scenes import rank
+from stories import permuted
+
+from safelaunch.diagnosis import diagnose
+from safelaunch.diagnosis.graph import graph
+from safelaunch.model import Case, RankFacts, Verdict
+
+CASES = {name: case for name, (case, _) in golden().items()}
+# What a message says of a rank stays as it is, whatever the ranks are called.
+OF_A_RANK = re.compile(r"(rank(?:\(\))? == )(\d+)")
+SAYS_A_RANK = re.compile(r"rank\W{0,2}\d", re.IGNORECASE)
+ORDERS = 24  # permutations of each case: all of four ranks
+
+# One collector's word of one rank. What a rank writes as it fails is told to be missing by its black box.
+PIECES = {
+    **LOST,
+    "phases": {"phases": ()},
+    "children": {"children": ()},
+    "fault": {"fault": None},
+    "error": {"error": None, "raised": True},
+}
+
+# Two ranks are wrong, each for itself: without the one that is told, the other one is left to tell.
+BOTH_WRONG = {"hang-wrong-operation-and-a-late-rank": {3}, "hang-exited-beside-a-late-rank": {2}}
+
+
+def told(verdict: Verdict) -> tuple[object, ...]:
+    return (verdict.code, verdict.culprit_ranks, verdict.confidence, verdict.conclusive)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_other_numbers_name_the_same_rank(name: str) -> None:
+    case = CASES[name]
+    size = len(case.ranks)
+    before = diagnose(case)
+    if [facts.rank for facts in case.ranks] != list(range(size)):
+        pytest.skip("ranks of a node that is not the first")
+    errors = [facts.error for facts in case.ranks if facts.error is not None]
+    if any(SAYS_A_RANK.search(f"{error.message} {error.chain}") for error in errors):
+        pytest.skip("a message speaks of a rank")
+    for order in itertools.islice(itertools.permutations(range(size)), ORDERS):
+        after = diagnose(_source_of(permuted(case, list(order)), list(order)))
+
+        expected = tuple(sorted(order[number] for number in before.culprit_ranks))
+        assert (after.code, tuple(sorted(after.culprit_ranks))) == (before.code, expected), order
+        assert (after.confidence, after.conclusive) == (before.confidence, before.conclusive), order
+
+
+def _source_of(case: Case, order: list[int]) -> Case:
+    """The case with the numbers of ranks that its source speaks of replaced, too."""
+
+    def renamed(text: str) -> str:
+        return OF_A_RANK.sub(lambda match: f"{match[1]}{order[int(match[2])]}", text)
+
+    source = tuple(
+        dataclasses.replace(line, conditions=tuple((number, renamed(text)) for number, text in line.conditions))
+        for line in case.source
+    )
+    return dataclasses.replace(case, source=source)
+
+
+def fewer(case: Case) -> list[tuple[str, Case]]:
+    """The case without one piece of its evidence, in every way."""
+    found = [(kind, without_of_all(case, -1, kind)) for kind in ("groups", "source") if getattr(case, kind)]
+    for facts in case.ranks:
+        others = tuple(each for each in case.ranks if each is not facts)
+        if others:
+            found.append((f"all of rank {facts.rank}", dataclasses.replace(case, ranks=others)))
+        for kind, lost in PIECES.items():
+            if kind == "everything" and facts.exit is not None:
+                continue  # the agent knows of an end whatever was lost
+            poorer = dataclasses.replace(facts, **lost)  # type: ignore[arg-type]
+            if poorer != facts:
+                poorer = dataclasses.replace(poorer, missing=(*facts.missing, f"{kind}: the rank did not answer"))
+                ranks = tuple(poorer if each is facts else each for each in case.ranks)
+                found.append((f"{kind} of rank {facts.rank}", dataclasses.replace(case, ranks=ranks)))
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lost_evidence_never_names_another_rank(name: str) -> None:
+    case = CASES[name]
+    before = diagnose(case)
+    may = {*before.culprit_ranks, *BOTH_WRONG.get(name, ())}
+    for lost, poorer in fewer(case):
+        after = diagnose(poorer)
+
+        assert set(after.culprit_ranks) <= may, f"without {lost}: {after.code} {after.culprit_ranks} {after.summary}"
+        assert before.conclusive or not after.conclusive, f"without {lost}: {after.summary}"
+
+
+def grown(case: Case, more: list[RankFacts], joining: bool) -> Case:
+    """The case of a larger job; `joining` says that the new ranks belong to the groups of all ranks."""
+    size, added = case.world_size, tuple(facts.rank for facts in more)
+
+    def resized(facts: RankFacts) -> RankFacts:
+        calls = tuple(
+            dataclasses.replace(call, group_size=size + len(more)) if call.group_size == size else call
+            for call in facts.collectives
+        )
+        return dataclasses.replace(facts, collectives=calls)
+
+    ranks = (*case.ranks, *more)
+    groups = tuple(
+        dataclasses.replace(group, ranks=(*group.ranks, *added)) if joining and len(group.ranks) == size else group
+        for group in case.groups
+    )
+    if joining:
+        ranks = tuple(map(resized, ranks))
+    return dataclasses.replace(case, ranks=ranks, groups=groups, world_size=size + len(more))
+
+
+def waits_as_most(case: Case) -> RankFacts | None:
+    """A rank that waits, in the call that most ranks wait in, and that nobody blames; all know who belongs there."""
+    blamed = set(diagnose(case).culprit_ranks)
+    waits = [wait for wait in graph(case).waits if wait.rank not in blamed and wait.call.peer is None]
+    everywhere = [group.name for group in case.groups if len(group.ranks) == case.world_size] + ["init"]
+    waits = [wait for wait in waits if wait.call.group in everywhere]
+    sites = [(wait.call.group, wait.call.seq, wait.call.op, wait.call.location) for wait in waits]
+    if not sites or any(wait.thread not in (0, 4100 + wait.rank) for wait in waits):
+        return None
+    most = max(sites, key=sites.count)
+    number = waits[sites.index(most)].rank
+    return next(facts for facts in case.ranks if facts.rank == number)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.incident.kind == "hang"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_more_ranks_that_wait_like_the_others_name_nobody_else(name: str, count: int) -> None:
+    case = CASES[name]
+    example = waits_as_most(case)
+    if example is None or len(case.ranks) != case.world_size or case.origin != "run":
+        pytest.skip("nobody waits like that")
+    before = diagnose(case)
+    after = diagnose(grown(case, [_as(example, case.world_size + n) for n in range(count)], joining=True))
+
+    if before.culprit_ranks:
+        surer = before.confidence == "low"  # of more that wait, none is likely to wait in what it calls alone
+        confidence = after.confidence if surer else before.confidence
+        assert told(after) == told(dataclasses.replace(before, confidence=confidence)), after.summary
+    else:  # more votes may show who is alone
+        assert not any(number >= case.world_size for number in after.culprit_ranks)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.incident.kind == "hang" and case.groups])
+def test_ranks_with_a_group_of_their_own_change_nothing(name: str) -> None:
+    case = CASES[name]
+    if case.origin != "run" or len(case.ranks) != case.world_size:
+        pytest.skip("of jobs that are not whole")
+    before = diagnose(case)
+    idle = [rank(case.world_size + n, inside=()) for n in range(2)]
+
+    assert told(diagnose(grown(case, idle, joining=False))) == told(before)

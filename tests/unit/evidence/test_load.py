@@ -1,0 +1,107 @@
+"""Numbers out of /proc and cgroups: of processes that really run, and of a node made of files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from safelaunch import procfs
+from safelaunch.evidence import load
+from safelaunch.model import WorkerProcess
+
+
+@pytest.fixture
+def busy() -> Iterator[WorkerProcess]:
+    """A process that takes all the time it gets."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        known = procfs.read(process.pid)
+        assert known is not None
+        yield WorkerProcess(3, 0, process.pid, known.start, "")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def cpu_s(worker: WorkerProcess) -> float:
+    return load.look([worker]).ranks[worker.rank]["cpu"]
+
+
+def test_what_a_rank_uses(busy: WorkerProcess) -> None:
+    before, ticks = load.look([busy]), load.ticks()
+    begun = time.monotonic()
+    while cpu_s(busy) - before.ranks[3]["cpu"] < 0.2:
+        time.sleep(0.02)
+    after = load.look([busy])
+    (usage,), node = load.used(before, after)
+
+    assert usage.rank == 3
+    assert usage.seconds == pytest.approx(after.t - before.t, abs=0.01)
+    assert usage.cpu > 0.1 / usage.seconds
+    assert set(usage.cpus) <= os.sched_getaffinity(0)
+    assert usage.cpus
+    assert node.busy is None or 0.0 <= node.busy <= 1.0
+    others = load.others(ticks, load.ticks(), time.monotonic() - begun, root=os.getppid())
+    assert busy.pid not in [one.pid for one in others]
+
+
+def test_other_processes_are_named(busy: WorkerProcess) -> None:
+    before, begun = load.ticks(), time.monotonic()
+    start = cpu_s(busy)
+    while cpu_s(busy) - start < 0.3:
+        time.sleep(0.02)
+    others = load.others(before, load.ticks(), 1.0, root=2**22)
+
+    assert time.monotonic() > begun
+    assert busy.pid in [one.pid for one in others]
+    assert all(one.cores >= load.NOTABLE for one in others)
+
+
+def test_a_pid_that_was_used_again_is_another_process(busy: WorkerProcess) -> None:
+    earlier = WorkerProcess(3, 0, busy.pid, busy.start - 1, "")
+
+    assert load.look([earlier]).ranks == {}
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("0-2,8", (0, 1, 2, 8)), ("5", (5,)), ("", ()), ("0-1,4-5", (0, 1, 4, 5))])
+def test_lists_of_cpus(text: str, cpus: tuple[int, ...]) -> None:
+    assert load.cpu_list(text) == cpus
+
+
+def node(root: Path, *, idle: int, stalled: int, throttled: int, cgroup: str = "0::/job\n") -> load.Load:
+    files = {
+        "proc/stat": f"cpu  1000 0 500 {idle} 100 0 0 0 0 0\ncpu0 0 0 0 0\n",
+        "proc/pressure/memory": f"some avg10=0.00 avg60=0.00 avg300=0.00 total={stalled}\nfull avg10=0 total=9\n",
+        "proc/self/cgroup": cgroup,
+        "sys/fs/cgroup/cpu.stat": f"usage_usec 1\nthrottled_usec {throttled}\n",
+        "sys/fs/cgroup/cpu,cpuacct/cpu.stat": f"nr_periods 1\nthrottled_time {throttled * 1000}\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return load.look([], str(root))
+
+
+@pytest.mark.parametrize("cgroup", ["0::/job\n", "4:memory:/a\n3:cpu,cpuacct:/job\n0::/\n"])
+def test_what_the_node_does(cgroup: str, tmp_path: Path) -> None:
+    before = node(tmp_path, idle=1000, stalled=0, throttled=0, cgroup=cgroup)
+    after = node(tmp_path, idle=1300, stalled=500_000, throttled=250_000, cgroup=cgroup)
+    seconds = 2.0
+    found = load._node_usage(before.node, after.node, seconds)
+
+    assert found.busy == 0.0
+    assert found.memory_pressure == 0.25
+    assert found.throttled == 0.125
+    assert found.io_pressure is None
+
+
+def test_a_node_that_says_nothing(tmp_path: Path) -> None:
+    found = load._node_usage(load.look([], str(tmp_path)).node, {}, 1.0)
+
+    assert (found.busy, found.throttled, found.memory_pressure) == (None, None, None)

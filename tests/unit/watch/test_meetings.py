@@ -1,0 +1,88 @@
+"""Own time between meetings: who was let go when, and what cannot be compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from safelaunch.watch.meetings import Arrival, Interval, Meetings, sums
+
+
+def calls(*times: float, op: str = "all_reduce", group: str = "0", site: str = "train.py:88") -> list[Arrival]:
+    return [Arrival(n, t, op, group, n, 2, site) for n, t in enumerate(times, 1)]
+
+
+def only(found: list[Interval]) -> Interval:
+    (interval,) = found
+    return interval
+
+
+def test_own_time_begins_when_the_last_one_has_come() -> None:
+    interval = only(Meetings().add({0: calls(1.0, 3.0), 1: calls(2.0, 5.0)}))
+
+    assert interval.own == {0: 1.0, 1: 3.0}
+    assert interval.peers == {0: 3.0, 1: 1.0}
+    assert (interval.since, interval.t, interval.seconds) == (2.0, 5.0, {0: 3.0, 1: 3.0})
+
+
+def test_who_was_not_held_counts_from_its_own_call() -> None:
+    # Two buckets of a backward pass: rank 0 makes both before rank 1 has come to the first.
+    interval = only(Meetings().add({0: calls(1.0, 1.1), 1: calls(2.0, 2.1)}))
+
+    assert interval.own == pytest.approx({0: 0.1, 1: 0.1})
+
+
+def test_what_comes_in_pieces_is_the_same() -> None:
+    meetings = Meetings()
+    zero, one = calls(1.0, 3.0, 6.0), calls(2.0, 5.0, 7.0)
+    first = meetings.add({0: zero[:2], 1: one[:1]})
+    second = meetings.add({0: zero[:2], 1: one[:2]})
+    third = meetings.add({0: zero[2:], 1: one[1:]})
+
+    assert first == []
+    assert [only(second).own, only(third).own] == [{0: 1.0, 1: 3.0}, {0: 1.0, 1: 2.0}]
+    assert meetings.last(0) == 3
+
+
+def test_a_gap_in_the_record_is_not_bridged() -> None:
+    zero, one = calls(1.0, 3.0, 6.0), calls(2.0, 5.0, 7.0)
+
+    assert Meetings().add({0: [zero[0], zero[2]], 1: one}) == []
+
+
+def test_a_broadcast_lets_nobody_go() -> None:
+    def own(first: float, between: float, last: float) -> list[Arrival]:
+        made = calls(first, between, last)
+        return [made[0], made[1]._replace(op="broadcast"), made[2]]
+
+    interval = only(Meetings().add({0: own(1.0, 4.0, 6.0), 1: own(2.0, 2.5, 6.5)}))
+    assert interval.own == {0: 4.0, 1: 4.5}
+
+
+def test_members_of_other_groups_are_not_waited_for() -> None:
+    found = Meetings().add(
+        {0: calls(1.0, 2.0), 1: calls(1.5, 3.0), 2: calls(1.0, 9.0, group="1"), 3: calls(1.0, 9.5, group="1")}
+    )
+
+    assert [(interval.group, set(interval.own)) for interval in found] == [("0", {0, 1}), ("1", {2, 3})]
+
+
+@pytest.mark.parametrize(
+    ("op", "unknown"), [("send", True), ("irecv", True), ("all_reduce", False), ("recv_anything", False)]
+)
+def test_messages_make_it_unknown(op: str, unknown: bool) -> None:
+    meetings = Meetings()
+    meetings.add({0: calls(1.0, 2.0), 1: calls(1.0, 2.0, op=op)})
+
+    assert bool(meetings.unknown) == unknown
+
+
+def test_different_lines_and_experts_are_not_compared() -> None:
+    assert Meetings().add({0: calls(1.0, 2.0), 1: calls(1.0, 2.0, site="train.py:90")}) == []
+    experts = {rank: calls(1.0, 2.0, op="all_to_all_single") for rank in (0, 1)}
+    assert Meetings().add(experts) == []
+
+
+def test_sums_are_of_the_same_meetings() -> None:
+    found = Meetings().add({0: calls(1.0, 3.0, 6.0), 1: calls(2.0, 5.0, 7.0)})
+
+    assert sums(found) == {0: (2.0, 5.0, 5.0), 1: (5.0, 2.0, 5.0)}
