@@ -37,6 +37,8 @@ ASK_AGAIN = 2.0  # ... then after twice the time, and so on, and whenever steps 
 LONGER = 1.3  # by this factor
 ANSWER_S = 10.0  # how long to wait for them
 FRESH_S = 60.0  # how long an answer holds
+REST_S = 2.0  # a rank that has made steps, and none for so long ...
+REST_STEPS = 5  # ... and for the time of so many, only answers the others' collectives (DDP's join, uneven data)
 AGAIN_S = 60.0  # the same kind is told again after this, then after twice as long
 
 
@@ -64,6 +66,7 @@ class SlowWatch:
     _answered: float = 0.0
     _ask_next: float = 0.0
     _ask_pause: float = ASK_S
+    _longer: float = 0.0  # since when steps are longer: a median over all bins, taken when it is thought about
     _longer_asked: float = float("-inf")
     _polled: float | None = None
     _judge_next: float = 0.0
@@ -83,7 +86,7 @@ class SlowWatch:
         self.told = {}
         self._recorded, self._polled, self._recorder_says = None, None, ""
         self._ask_next, self._ask_pause, self._asked, self._answered = 0.0, ASK_S, 0.0, 0.0
-        self._counted, self._hidden, self._longer_asked = (0, 0), False, float("-inf")
+        self._counted, self._hidden, self._longer, self._longer_asked = (0, 0), False, 0.0, float("-inf")
 
     def interrupt(self) -> None:
         """Ranks are held up (a hang, a debugger): this time counts for nobody."""
@@ -115,6 +118,7 @@ class SlowWatch:
         if now < self._judge_next or not self.pace.bins:
             return None
         self._judge_next = now + JUDGE_S
+        self._longer = self._longer_from()
         self._count_hidden(pulses)
         return self._suspect(pulses, now)
 
@@ -137,7 +141,7 @@ class SlowWatch:
     def asked(self, now: float) -> None:
         """They have been asked."""
         if now >= self._longer_due():
-            self._longer_asked = self._longer_from()
+            self._longer_asked = self._longer
         self._asked = now
         self._ask_pause *= ASK_AGAIN
         self._ask_next = now + self._ask_pause
@@ -184,7 +188,7 @@ class SlowWatch:
     def _longer_due(self) -> float:
         """When the Flight Recorders are worth asking because steps have become longer; infinite where they have not, or
         have been asked for that."""
-        begun, bins = self._longer_from(), self.pace.bins[-4:]
+        begun, bins = self._longer, self.pace.bins[-4:]
         length = 1.25 * max(STEPS * statistics.median(one.each for one in bins), SECONDS) if begun else 0.0
         return float("inf") if not begun or begun - self._longer_asked < length else begun + length
 
@@ -192,7 +196,7 @@ class SlowWatch:
 
     def _suspect(self, pulses: Mapping[int, Pulse], now: float) -> Slowness | None:
         bins, unit = self._alike(), self.pace.unit
-        if not bins:
+        if not bins or (unit == "step" and self._some_rest(pulses)):
             return None
         late = self._late(now)
         if late is not None:
@@ -220,6 +224,12 @@ class SlowWatch:
         if self._is_below(bins):
             return self._open(of_bins("below", bins, 0, pulses, expect=self.expect, unknown=unknown), now)
         return None
+
+    def _some_rest(self, pulses: Mapping[int, Pulse]) -> bool:
+        """Whether ranks have come to the end of their steps before others: their time is no measure for those."""
+        longest = max(REST_S, REST_STEPS * max(one.each for one in self.pace.bins[-4:]))
+        latest = max(pulse.stepped for pulse in pulses.values())
+        return any(pulse.stepped and latest - pulse.stepped > longest for pulse in pulses.values())
 
     def _open(self, slowness: Slowness, now: float) -> Slowness | None:
         known = self.told.get(slowness.kind)

@@ -65,7 +65,7 @@ def pinned() -> None:
     """From some step on, one rank shares its only CPU with somebody else."""
     if RANK == CULPRIT and step == FROM:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        busy(1)
+        busy(4)
     compute(0.02)
 
 

@@ -58,6 +58,7 @@ class Program:
     calls: Callable[[int, int], tuple[str, ...]] = lambda _rank, _step: ()
     site: Callable[[int], str] = lambda _rank: "train.py:88"
     answers: bool = True
+    last_step: dict[int, int] = field(default_factory=dict)  # of ranks that then only answer the others' collectives
     told: list[tuple[float, Slowness]] = field(default_factory=list)
     over: list[float] = field(default_factory=list)
     asked: list[float] = field(default_factory=list)
@@ -67,6 +68,7 @@ class Program:
     _next_calls: float = START
     _stepped: float = START
     _random: random.Random = field(default_factory=lambda: random.Random(7))
+    _last: dict[int, tuple[int, float]] = field(default_factory=dict)
     _made: dict[int, list[Arrival]] = field(default_factory=dict)
     _loading: dict[int, float] = field(default_factory=dict)
     _waited: dict[int, float] = field(default_factory=dict)
@@ -114,9 +116,12 @@ class Program:
             )
             for rank in range(self.ranks)
         }
-        for pulse in pulses.values():
-            if self.counts == "steps":
+        for rank, pulse in pulses.items():
+            if self.counts == "steps" and done <= self.last_step.get(rank, done):
                 pulse.steps, pulse.stepped = done, self._stepped
+                self._last[rank] = done, self._stepped
+            elif self.counts == "steps":
+                pulse.steps, pulse.stepped = self._last[rank]
         calls: dict[int, list[Arrival]] = {}
         if not self.hidden and now >= self._next_calls:
             self._next_calls = now + CALLS_S

@@ -157,6 +157,15 @@ def test_ranks_that_call_from_different_lines_are_not_compared() -> None:
     assert run.run(MINUTE) == []
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_ranks_that_have_come_to_their_end_are_no_measure_for_those_that_go_on(hidden: bool) -> None:
+    def needs(rank: int, step: int) -> float:
+        return 0.001 if rank != 2 and step > 60 else 0.12
+
+    assert program(needs, ranks=3, hidden=hidden, last_step={0: 60, 1: 60}).run(3 * MINUTE) == []
+    assert program(needs, ranks=3, hidden=hidden).run(3 * MINUTE) != []
+
+
 def test_a_pause_counts_for_nobody() -> None:
     run = program()
     run.run(20)
