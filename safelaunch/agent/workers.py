@@ -142,6 +142,7 @@ class WorkerGroups:
             start=process.start if process else 0,
             rank_dir=rank_dir,
             black_box=self._marks.get("SAFELAUNCH_BLACK_BOX", ""),
+            logs=[s.name for s in (streams["stderr"], streams["stdout"]) if not isinstance(s, int)],
         )
         worker.watcher.start()
         return worker

@@ -153,7 +153,7 @@ def native_crash(case: Case) -> Verdict | None:
         f"{who} {verb} ({_name(number)})",
         culprits,
         location=user_frame(stack),
-        because=because or _last(culprits),
+        because=(*(because or _last(culprits)), *_words(first)),
         remedy="its last words on stderr say why"
         if number == SIGABRT
         else "look at the native call at the top of the stack",
@@ -196,7 +196,7 @@ def silent_exit(case: Case) -> Verdict | None:
         else f"{who} left by sys.exit: {one_line(code)}",
         culprits,
         location=called.location if called else user_frame(first.facts.fault),
-        because=(*because, *(() if called else _last(culprits))),
+        because=(*because, *(() if called else (*_words(first), *_last(culprits)))),
         remedy="the line above ended the process" if called else "look at its last output; native code can call exit()",
         confidence="high" if called else "medium",
     )
@@ -310,6 +310,12 @@ def _may_have_lost_a_peer(case: Case, culprits: list[Failure]) -> bool:
 def _last(culprits: list[Failure]) -> tuple[str, ...]:
     text = last_collective(culprits[0].facts)
     return (text,) if text else ()
+
+
+def _words(failure: Failure) -> tuple[str, ...]:
+    """What a rank wrote last, where it left nothing else that says why it ended."""
+    lines = failure.facts.last_lines
+    return (f"its last line: {one_line(lines[-1])}",) if lines else ()
 
 
 def shortly(failure: Failure) -> str:

@@ -16,6 +16,7 @@ from safelaunch.evidence import (
     flight_recorder,
     groups,
     kernel,
+    last_lines,
     native,
     reducers,
     stacks,
@@ -34,6 +35,7 @@ LASTING: tuple[Collector, ...] = (
     black_box.collect,
     groups.collect,
     devices.collect,
+    last_lines.collect,
 )
 
 # One look at ranks that seem to hang; it leaves them as they are, unless py-spy may not read them. Stacks come last: on
@@ -48,7 +50,7 @@ LOOK: tuple[Collector, ...] = (
 )
 
 # What a hang still needs once it is certain: `native` stops ranks for a moment.
-HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.collect, devices.collect)
+HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.collect, devices.collect, last_lines.collect)
 
 # Of all ranks of a run that is slow; stacks are taken of some of them only.
 SLOW: tuple[Collector, ...] = (kernel.collect, black_box.collect, groups.collect, devices.collect)

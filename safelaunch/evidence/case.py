@@ -32,7 +32,7 @@ from safelaunch.model import (
 
 __all__ = ["build", "facts", "stack_text"]
 
-NO_GAP = {"error", "groups", "native", "device", "reducers"}  # sources that have nothing of a rank in good order
+NO_GAP = {"error", "groups", "native", "device", "reducers", "log"}  # sources that have nothing of a rank in good order
 SWITCHES = "voluntary_ctxt_switches"
 OF_THE_LIVING = {"kernel", "stack", "recorder"}
 
@@ -104,6 +104,7 @@ def facts(
         batch=int(box.get("batches", 0)),
         exhausted=box.get("exhausted"),
         overwritten=bool(_all(sources, "recorder").get("overwritten")),
+        last_lines=tuple(_all(sources, "log").get("lines", ())),
         loaders=tuple(from_json(LoaderPass, item) for item in box.get("loaders", [])),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(

@@ -147,7 +147,7 @@ class Supervisor:
             self._incident, self._concluded = None, False
             self._timers.clear()
         fields = ("rank", "local_rank", "pid", "start", "rank_dir", "black_box")
-        worker = WorkerProcess(**{name: event[name] for name in fields})
+        worker = WorkerProcess(**{name: event[name] for name in fields}, logs=tuple(event["logs"]))
         self._group = dataclasses.replace(self._group, workers=(*self._group.workers, worker))
         self._tree.watch_session(worker.pid)
         if self._group.started:

@@ -24,7 +24,8 @@ class Exit:
 @dataclass(frozen=True)
 class WorkerProcess:
     """One rank's process as the agent started it. `start` is /proc's start time in ticks; `rank_dir` is where the
-    worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none)."""
+    worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none), `logs` the files
+    of its stderr and its stdout (empty: they are the launcher's own)."""
 
     rank: int
     local_rank: int
@@ -33,6 +34,7 @@ class WorkerProcess:
     rank_dir: str
     black_box: str = ""
     exit: Exit | None = None
+    logs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,8 @@ class RankFacts:
     A rank that was not `watched` may still be known by its Flight Recorder's dump: then `recorded` holds its calls with
     their lines, messages among them (numbered for each pair of ranks and direction);
     `issued` are those that wait behind another one. `overwritten` says that the recorder had no room for older ones.
+    `last_lines` are the end of its stderr, or of its stdout where there is nothing on stderr; its output must go to
+    files.
     """
 
     rank: int
@@ -274,6 +278,7 @@ class RankFacts:
     overwritten: bool = False
     loaders: tuple[LoaderPass, ...] = ()
     threads: tuple[ThreadCall, ...] = ()
+    last_lines: tuple[str, ...] = ()
 
     @property
     def last_collective(self) -> Collective | None:

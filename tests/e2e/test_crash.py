@@ -139,3 +139,18 @@ def test_logs_of_every_rank_are_kept_where_asked(tmp_path: Path) -> None:
 
     assert "ValueError" in (ended.run_dir / "attempt_0/rank_001/stderr.log").read_text()
     assert (ended.run_dir / "attempt_0/rank_000/stdout.log").exists()
+
+
+@pytest.mark.parametrize("stream", ["--tee", "--redirects"])
+def test_a_rank_that_says_why_only_on_stderr_is_quoted(stream: str, tmp_path: Path) -> None:
+    program = '[ "$RANK" = 1 ] && { echo "panic: shard 17 is <gone>" >&2; exit 3; }; exec sleep 60'
+
+    ended = launch("--nproc-per-node", 2, stream, 3, "--no-python", "sh", "-c", program, cwd=tmp_path)
+
+    verdict = ended.verdict
+    assert (verdict["code"], verdict["culprit_ranks"]) == ("SL407", [1]), ended.err
+    assert "its last line: panic: shard 17 is <gone>" in verdict["because"]
+    assert ended.run_dir is not None
+    page = (ended.run_dir / "incident-0/report.html").read_text()
+    assert "The last lines of rank 1" in page
+    assert "panic: shard 17 is &lt;gone&gt;" in page

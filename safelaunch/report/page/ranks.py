@@ -35,11 +35,19 @@ def section(case: Case, verdict: Verdict | None) -> Html:
         "section",
         tag("h2", "Ranks"),
         tag("table", tag("thead", head), tag("tbody", *body)),
+        *(block for facts in case.ranks if facts.rank in culprits for block in _last_lines(facts)),
         tag("p", f"... and {names(facts.rank for facts in rest)}, in evidence/case.json") if rest else None,
         tag("p", f"{elsewhere} of {case.world_size} ranks are on other nodes, or left nothing")
         if elsewhere > 0
         else None,
     )
+
+
+def _last_lines(facts: RankFacts) -> tuple[Html, ...]:
+    if not facts.last_lines:
+        return ()
+    title = tag("h3", f"The last lines of rank {facts.rank}")
+    return title, tag("pre", *(cell(line) + "\n" for line in facts.last_lines))
 
 
 def _words(facts: RankFacts) -> tuple[str, ...]:
