@@ -64,32 +64,32 @@ CORPUS: dict[str, Entry] = {
     "exception, victims first, ranks mixed": (
         {
             "train.log": STEPS
-            + mixed(rank(0, LOST), rank(1, LOST), rank(3, traceback(VALUE, MAIN, ("/work/data.py", 12, "load"))), rank(2, LOST))
+            + mixed(rank(0, LOST), rank(1, LOST), rank(3, traceback(VALUE, MAIN, ("/srv/data.py", 12, "load"))), rank(2, LOST))
             + closing(4002) + child_failed((0, 1), [(1, 1), (2, -15), (3, 1)]),
         },
         {
-            "code": "SL401", "culprit_ranks": (3,), "location": ("/work/data.py", 12), "confidence": "high",
+            "code": "SL401", "culprit_ranks": (3,), "location": ("/srv/data.py", 12), "confidence": "high",
             "secondary": (0, 1, 2), "says": ("train.log:", "ValueError: bad sample 7"),
         },
     ),
     "exception without marks, one rank failed by itself": (
         {"out.log": STEPS + traceback(VALUE, MAIN, STEP) + closing(4000, 4001) + child_failed((2, 1))},
-        {"code": "SL401", "culprit_ranks": (2,), "location": ("/work/train.py", 41), "confidence": "medium"},
+        {"code": "SL401", "culprit_ranks": (2,), "location": ("/srv/train.py", 41), "confidence": "medium"},
     ),
     "exception without marks, and nothing that says which rank": (
         {"out.log": STEPS + traceback(VALUE, MAIN, STEP)},
-        {"code": "SL401", "culprit_ranks": (), "location": ("/work/train.py", 41), "says": ("does not say which",)},
+        {"code": "SL401", "culprit_ranks": (), "location": ("/srv/train.py", 41), "says": ("does not say which",)},
     ),
     "the same exception everywhere, in step": (
         {
             "out.log": mixed(*[traceback("FileNotFoundError: no such file: /data/a", MAIN, STEP)] * 4)
             + child_failed((0, 1), [(1, 1), (2, 1), (3, 1)])
         },
-        {"code": "SL402", "culprit_ranks": (), "location": ("/work/train.py", 41)},
+        {"code": "SL402", "culprit_ranks": (), "location": ("/srv/train.py", 41)},
     ),
     "the same exception everywhere, marked": (
         {"out.log": "".join(rank(i, traceback("KeyError: 'lr'", MAIN)) for i in range(4)) + WORLD.format(4)},
-        {"code": "SL402", "culprit_ranks": (), "location": ("/work/train.py", 88)},
+        {"code": "SL402", "culprit_ranks": (), "location": ("/srv/train.py", 88)},
     ),
     "two ranks of four alike": (
         {"out.log": "".join(rank(i, traceback(VALUE, MAIN, STEP)) for i in (1, 2)) + rank(0, LOST) + rank(3, LOST)},
@@ -104,7 +104,7 @@ CORPUS: dict[str, Entry] = {
     ),
     "a syntax error on one node's ranks": (
         {
-            "out.log": marked('  File "/work/train.py", line 3\n    def f(:\n          ^\nSyntaxError: invalid syntax\n', "[rank1]: ")
+            "out.log": marked('  File "/srv/train.py", line 3\n    def f(:\n          ^\nSyntaxError: invalid syntax\n', "[rank1]: ")
             + closing(4000) + child_failed((1, 1), [(0, -15)])
         },
         {"code": "SL409", "culprit_ranks": (1,)},
@@ -116,7 +116,7 @@ CORPUS: dict[str, Entry] = {
             )
             + child_failed((0, 1), [(1, 1), (3, 1)])
         },
-        {"code": "SL401", "culprit_ranks": (3,), "location": ("/work/train.py", 41)},
+        {"code": "SL401", "culprit_ranks": (3,), "location": ("/srv/train.py", 41)},
     ),
     "marks of local ranks of two nodes in one file": (
         {
@@ -135,7 +135,7 @@ CORPUS: dict[str, Entry] = {
     "a file a rank, torchrun's log folder": (
         {
             "logs/abc/attempt_0/0/stderr.log": LOST,
-            "logs/abc/attempt_0/1/stderr.log": traceback(VALUE, MAIN, ("/work/data.py", 12, "load")),
+            "logs/abc/attempt_0/1/stderr.log": traceback(VALUE, MAIN, ("/srv/data.py", 12, "load")),
             "logs/abc/attempt_0/1/stdout.log": STEPS,
             "logs/abc/attempt_0/2/stderr.log": LOST,
         },
@@ -169,14 +169,14 @@ CORPUS: dict[str, Entry] = {
     "two different exceptions, times tell the first": (
         {
             "rank0.log": marked(traceback("OSError: stale file handle", MAIN, STEP), "2025-05-15 10:00:09,100 "),
-            "rank1.log": marked(traceback(VALUE, MAIN, ("/work/data.py", 12, "load")), "2025-05-15 10:00:01,100 "),
+            "rank1.log": marked(traceback(VALUE, MAIN, ("/srv/data.py", 12, "load")), "2025-05-15 10:00:01,100 "),
         },
         {"code": "SL401", "culprit_ranks": (1,), "says": ("later",)},
     ),
     "two different exceptions, nothing tells the first": (
         {
             "rank0.log": traceback("OSError: stale file handle", MAIN, STEP),
-            "rank1.log": traceback(VALUE, MAIN, ("/work/data.py", 12, "load")),
+            "rank1.log": traceback(VALUE, MAIN, ("/srv/data.py", 12, "load")),
         },
         {"code": "SL499", "culprit_ranks": (), "confidence": "low", "says": ("rank 0", "rank 1")},
     ),
@@ -189,7 +189,7 @@ CORPUS: dict[str, Entry] = {
     ),
     "a traceback in a thread, and a root elsewhere": (
         {
-            "out.log": rank(0, "Exception in thread Thread-3 (log):\n" + traceback("OSError: log server", ("/work/log.py", 5, "run")))
+            "out.log": rank(0, "Exception in thread Thread-3 (log):\n" + traceback("OSError: log server", ("/srv/log.py", 5, "run")))
             + STEPS + rank(2, traceback(VALUE, MAIN, STEP)) + rank(0, LOST)
         },
         {"code": "SL401", "culprit_ranks": (2,)},
@@ -201,26 +201,26 @@ CORPUS: dict[str, Entry] = {
     "torch.multiprocessing.spawn": (
         {
             "out.log": "Traceback (most recent call last):\n"
-            '  File "/work/train.py", line 99, in <module>\n    mp.spawn(main, nprocs=2)\n'
+            '  File "/srv/train.py", line 99, in <module>\n    mp.spawn(main, nprocs=2)\n'
             f'  File "{SITE}/torch/multiprocessing/spawn.py", line 202, in start_processes\n    while not context.join():\n'
             "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 1 terminated with the following error:\n"
             + traceback(VALUE, (f"{SITE}/torch/multiprocessing/spawn.py", 90, "_wrap"), STEP)
         },
-        {"code": "SL401", "culprit_ranks": (1,), "location": ("/work/train.py", 41)},
+        {"code": "SL401", "culprit_ranks": (1,), "location": ("/srv/train.py", 41)},
     ),
     "a loader worker's exception": (
         {
             "out.log": rank(
                 3,
                 traceback("ValueError: Caught ValueError in DataLoader worker process 2.", MAIN, STEP)
-                + "Original " + traceback(VALUE, ("/work/data.py", 12, "__getitem__")),
+                + "Original " + traceback(VALUE, ("/srv/data.py", 12, "__getitem__")),
             )
         },
-        {"code": "SL401", "culprit_ranks": (3,), "location": ("/work/data.py", 12)},
+        {"code": "SL401", "culprit_ranks": (3,), "location": ("/srv/data.py", 12)},
     ),
     "torch elastic's record with a traceback of its own": (
         {"out.log": closing(4000) + child_failed((1, 1), [(0, -15)], said=traceback(VALUE, MAIN, STEP).rstrip())},
-        {"code": "SL401", "culprit_ranks": (1,), "location": ("/work/train.py", 41)},
+        {"code": "SL401", "culprit_ranks": (1,), "location": ("/srv/train.py", 41)},
     ),
     # ---------------------------------------------------------------------------------------- records only
     "only torchrun's record: noticed first is not at fault": (
@@ -257,11 +257,11 @@ CORPUS: dict[str, Entry] = {
     "a segmentation fault with faulthandler": (
         {
             "out.log": rank(2, 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n'
-            f'  File "{SITE}/decord/video.py", line 57 in __init__\n  File "/work/data.py", line 12 in load\n'
-            '  File "/work/train.py", line 88 in <module>\n\nExtension modules: numpy (total: 1)\n')
+            f'  File "{SITE}/decord/video.py", line 57 in __init__\n  File "/srv/data.py", line 12 in load\n'
+            '  File "/srv/train.py", line 88 in <module>\n\nExtension modules: numpy (total: 1)\n')
             + closing(4000) + child_failed((2, -11), [(0, -15)])
         },
-        {"code": "SL405", "culprit_ranks": (2,), "location": ("/work/data.py", 12)},
+        {"code": "SL405", "culprit_ranks": (2,), "location": ("/srv/data.py", 12)},
     ),
     "srun says which task crashed": (
         {"slurm-9.out": STEPS + "srun: error: node5: task 3: Segmentation fault (core dumped)\n" + marked(LOST, "")},
@@ -270,7 +270,7 @@ CORPUS: dict[str, Entry] = {
     # ---------------------------------------------------------------------------------------- resources
     "CUDA OOM on one rank": (
         {"out.log": rank(1, traceback(OOM.format(""), MAIN, STEP)) + rank(0, LOST) + rank(2, LOST)},
-        {"code": "SL420", "culprit_ranks": (1,), "location": ("/work/train.py", 41)},
+        {"code": "SL420", "culprit_ranks": (1,), "location": ("/srv/train.py", 41)},
     ),
     "CUDA OOM, other processes on the GPU": (
         {
@@ -302,7 +302,7 @@ CORPUS: dict[str, Entry] = {
         {"code": "SL422", "culprit_ranks": (0,), "says": ("ulimit",)},
     ),
     "no space left": (
-        {"out.log": rank(0, traceback("OSError: [Errno 28] No space left on device", MAIN, ("/work/ckpt.py", 5, "save")))},
+        {"out.log": rank(0, traceback("OSError: [Errno 28] No space left on device", MAIN, ("/srv/ckpt.py", 5, "save")))},
         {"code": "SL423", "culprit_ranks": (0,)},
     ),
     "invalid device ordinal": (
@@ -339,7 +339,7 @@ CORPUS: dict[str, Entry] = {
                 traceback(
                     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
                     "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
-                    ("/work/train.py", 20, "setup"),
+                    ("/srv/train.py", 20, "setup"),
                 ),
             )
         },
@@ -537,7 +537,7 @@ CORPUS: dict[str, Entry] = {
                 "CollectiveFingerPrint(SequenceNumber=21, OpType=BROADCAST, TensorShape=[1], TensorDtypes=Long).Collectives differ "
                 "in the following aspects: \t Op type: ALLREDUCEvs BROADCAST", MAIN, STEP, library=True))
         },
-        {"code": "SL411", "culprit_ranks": (), "location": ("/work/train.py", 41), "says": ("ALLREDUCE", "BROADCAST")},
+        {"code": "SL411", "culprit_ranks": (), "location": ("/srv/train.py", 41), "says": ("ALLREDUCE", "BROADCAST")},
     ),
     "a rank never came to init_process_group": (
         {
@@ -711,11 +711,11 @@ CORPUS: dict[str, Entry] = {
         {
             "out.log": child_failed(
                 (2, 1),
-                said="Traceback (most recent call last):\n      File \"/work/train.py\", line 41, in step\n"
+                said="Traceback (most recent call last):\n      File \"/srv/train.py\", line 41, in step\n"
                 "        step()\n    ValueError: bad sample 7",
             )
         },
-        {"code": "SL401", "culprit_ranks": (2,), "location": ("/work/train.py", 41), "says": (VALUE,)},
+        {"code": "SL401", "culprit_ranks": (2,), "location": ("/srv/train.py", 41), "says": (VALUE,)},
     ),
     "a lost connection while another exception was handled": (
         {
@@ -734,9 +734,9 @@ CORPUS: dict[str, Entry] = {
     "a fatal error without a mark, of the one that crashed": (
         {
             "out.log": "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f2 (most recent call first):\n"
-            '  File "/work/ops.py", line 12 in fused\n' + closing(4000) + child_failed((3, -11))
+            '  File "/srv/ops.py", line 12 in fused\n' + closing(4000) + child_failed((3, -11))
         },
-        {"code": "SL405", "culprit_ranks": (3,), "location": ("/work/ops.py", 12)},
+        {"code": "SL405", "culprit_ranks": (3,), "location": ("/srv/ops.py", 12)},
     ),
     "one of four waited at another number": (
         {"out.log": watchdog(0) + watchdog(1) + watchdog(2) + watchdog(3, 1841, "BROADCAST")},
@@ -761,7 +761,7 @@ CORPUS: dict[str, Entry] = {
     ),
     "an empty file": ({"out.log": ""}, {"code": "SL498", "culprit_ranks": (), "says": ("the log is empty",)}),
     "a traceback that is cut off": (
-        {"out.log": rank(3, "Traceback (most recent call last):\n  File \"/work/train.py\", line 88, in <module>")},
+        {"out.log": rank(3, "Traceback (most recent call last):\n  File \"/srv/train.py\", line 88, in <module>")},
         {"code": "SL499", "culprit_ranks": (), "says": ("cut off",)},
     ),
 }  # fmt: skip

@@ -20,8 +20,8 @@ def traceback(error: str, *frames: tuple[str, int, str], library: bool = False) 
     return "\n".join([*lines, error]) + "\n"
 
 
-MAIN = ("/work/train.py", 88, "<module>")
-STEP = ("/work/train.py", 41, "step")
+MAIN = ("/srv/train.py", 88, "<module>")
+STEP = ("/srv/train.py", 41, "step")
 CLOSED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:36152"
 LOST_NCCL = (
     "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:268, remote "
