@@ -231,6 +231,13 @@ CATALOGUE: dict[str, Code] = {
             "SL314", "unused-parameters", "DDP waits for gradients that a rank does not have", "diagnosis.unused:told"
         ),
         Code(
+            "SL315",
+            "does-not-end",
+            "a rank has come to the end of its program, and its process goes on",
+            "diagnosis.lingering:does_not_end",
+        ),
+        Code("SL316", "all-held", "every rank is held in a file system", "diagnosis.held:all_held"),
+        Code(
             "SL399",
             "hang-untold",
             "the ranks make no progress and the evidence does not say why",

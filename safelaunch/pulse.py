@@ -46,6 +46,7 @@ _SPENT = struct.Struct("<ddI")
 
 USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
+PROGRAM_ENDED = 4  # the main thread has left the program: the interpreter ends what is left of it
 
 
 class Writer:
@@ -181,6 +182,10 @@ class Writer:
     def record_lost(self) -> None:
         """The rank records no collectives any more."""
         self._set(RECORD_LOST)
+
+    def program_ended(self) -> None:
+        """The main thread has left the program."""
+        self._set(PROGRAM_ENDED)
 
     def _set(self, state: int) -> None:
         _U32.pack_into(self._memory, self._base + 152, _U32.unpack_from(self._memory, self._base + 152)[0] | state)

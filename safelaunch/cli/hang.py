@@ -157,7 +157,7 @@ class Hangs:
         facts = self._take(group)
         verdict = self._judge(facts)
         pause = paused(facts.ranks)
-        if pause and pause not in self._told_paused:
+        if pause and not self.watch.nobody_waits and pause not in self._told_paused:
             self._told_paused.add(pause)
             self._say(f"{pause}: the ranks wait for a person, which is no hang; the clocks stand still")
         if self.watch.looked(verdict, facts, bool(pause), time.monotonic()):

@@ -19,7 +19,7 @@ from safelaunch.cli.start import Start
 from safelaunch.diagnosis import diagnose, infra
 from safelaunch.diagnosis.alone import told_frames
 from safelaunch.diagnosis.crash import cannot_tell
-from safelaunch.evidence import LASTING, URGENT, case, memory
+from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 URGENT_S = 0.8  # the living are held back from their end for at most this long
 LASTING_S = 0.2
+ASKED_S = 0.7  # a beat thread looks five times a second
 SOURCE_S = 0.3
 
 
@@ -284,13 +285,22 @@ class Run:
             facts, verdict = self.hangs.conclude(incident, group, grown)
             return self._keep(facts, verdict, self.hangs.evidence, self.hangs.folder)
         evidence = (*urgent, *gather(incident, group.workers, LASTING, LASTING_S))
-        facts = case.build(incident, group, evidence, self._host, grown)
-        if self._dying is not None:
-            facts = self._dying.add_to(facts)
-            evidence = (*evidence, *self._dying.evidence())
-        facts = _with_source(self._explained(facts))
+        hardware = self._dying
+
+        def judged() -> tuple[Case, Verdict]:
+            facts = case.build(incident, group, evidence, self._host, grown)
+            facts = _with_source(self._explained(hardware.add_to(facts) if hardware is not None else facts))
+            return facts, self._diagnose(facts)
+
+        facts, verdict = judged()
+        if not verdict.culprit_ranks and group.alive:
+            # Nobody can be named: the living may know more, such as an exception that a program has caught.
+            asked = gather(incident, group.alive, ASKED, ASKED_S)
+            evidence = (*evidence, *(item for item in asked if item.source == word.SOURCE))
+            facts, verdict = judged()
+        evidence = (*evidence, *(hardware.evidence() if hardware is not None else ()))
         after = round(time.monotonic() - incident.t, 3)
-        verdict = dataclasses.replace(self._diagnose(facts), detected_after_s=after, concluded_after_s=after)
+        verdict = dataclasses.replace(verdict, detected_after_s=after, concluded_after_s=after)
         if not verdict.culprit_ranks or verdict.code == "SL414":
             # The ranks that waited have given up, which says less than what was seen while they waited.
             told = self.hangs.last_word(f"the wait ended when {verdict.summary}")

@@ -15,7 +15,10 @@ from safelaunch.diagnosis import (
     early,
     from_stacks,
     gpus,
+    handling,
     hang,
+    held,
+    lingering,
     mismatch,
     nccl_ras,
     raised,
@@ -56,6 +59,8 @@ HANG_RULES: tuple[Rule, ...] = (
     hang.never_entered,
     hang.all_inside,
     raised.exception,
+    lingering.does_not_end,
+    held.all_held,
     from_stacks.apart,
     hang.hang_untold,
 )
@@ -79,7 +84,8 @@ def diagnose(case: Case) -> Verdict:
         if verdict is not None and case.incident.kind == "slow":
             return _as_sure_as_it_can_be(verdict, case)
         if verdict is not None:
-            verdict = nccl_ras.told(gpus.told(unused.told(verdict, case), case), case)
+            for told in (handling.told, unused.told, gpus.told, nccl_ras.told):
+                verdict = told(verdict, case)
             return _as_sure_as_it_can_be(verdict, case)
     raise AssertionError("the last rule concludes always")
 

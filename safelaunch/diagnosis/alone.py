@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.waits import canonical, stack_of, unrecorded, whole
-from safelaunch.model import Case, Location, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
 # Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
 # second one below the opposite (the main process first, then the others), and is no mistake. The rank in a group or in
@@ -105,6 +106,46 @@ def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
     return Alone(wait, text, Location(frame.file, number, frame.function))
 
 
+def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]]) -> tuple[int, ...]:
+    """The one rank whose call stands below a condition for it alone, where all others are in another call further down
+    in the same function: they have passed it by. Of ranks that share a loop, their steps or their latest calls must say
+    that they are in the same round of it."""
+    everybody = [list(side) for side in sides]
+    lines = {(line.file, line.line): line for line in case.source}
+    found = []
+    for side in everybody:
+        if len(side) > 1:
+            continue
+        facts, call = side[0]
+        below = _below(case, facts.rank, _frames(facts, call.thread), lines)
+        others = [each for other in everybody if other is not side for each, _ in other]
+        if below is None or any(_made(each, Wait(facts.rank, call.thread, call)) for each in (facts, *others)):
+            continue
+        frame, number, _ = below
+        if all(_stands_behind(each, facts, frame, number, lines) for each in others):
+            found.append(facts.rank)
+    return tuple(found) if len(found) == 1 else ()
+
+
+def _stands_behind(other: RankFacts, facts: RankFacts, frame: Location, condition: int, lines: Lines) -> bool:
+    place = _in_function(other, frame)
+    there = lines.get((place.file, place.line)) if place is not None else None
+    if place is None or there is None or not whole(other) or condition in dict(there.conditions):
+        return False
+    shared = set(there.loops) & set(lines[frame.file, frame.line].loops)
+    same = not shared or 0 < facts.step == other.step or _came_from_above(facts, other, frame, condition)
+    return place.line > frame.line and same
+
+
+def _came_from_above(facts: RankFacts, other: RankFacts, frame: Location, condition: int) -> bool:
+    """Whether the latest call that came back to both is one and the same, above the condition in the same function."""
+    one, two = (next((call for call in reversed(each.collectives) if call.done), None) for each in (facts, other))
+    if one is None or two is None or (one.group, one.seq, one.location) != (two.group, two.seq, two.location):
+        return False
+    at = one.location
+    return at is not None and (at.file, at.function) == (frame.file, frame.function) and at.line < condition
+
+
 def told_frames(facts: RankFacts) -> list[Location]:
     """The lines of the user's program at which a rank failed, innermost first, and that of its last collective."""
     text = facts.error.traceback if facts.error is not None else ""
@@ -132,11 +173,25 @@ def _for_one(text: str, facts: RankFacts) -> bool:
     """Whether a condition holds on this rank alone, of those of its node."""
     if OF_SOME.search(text):
         return False
+    parts = _conjuncts(text)
+    if len(parts) > 1:  # what holds on one rank does so under every further condition
+        return any(_for_one(part, facts) for part in parts)
     tested = ONE_RANK.match(text)
     if tested is None:
         return bool(MAIN_RANK.match(text))
     own = facts.local_rank if LOCAL.search(text) else facts.rank
     return own == int(tested["after"] or tested["before"] or 0)
+
+
+def _conjuncts(text: str) -> list[str]:
+    """What `and` joins in a condition."""
+    try:
+        parsed = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):  # "else of: ..."
+        return [text]
+    if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, ast.And):
+        return [ast.unparse(value) for value in parsed.values]
+    return [text]
 
 
 def _unread(frames: list[Location], lines: Lines) -> bool:

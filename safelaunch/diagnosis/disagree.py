@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from safelaunch.diagnosis import batches, loops
+from safelaunch.diagnosis import alone, batches, habits, loops
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
@@ -33,8 +33,9 @@ def different_operation(case: Case) -> Verdict | None:
     operations at one number. A collective that a rank skipped, or made once too often, shows like this, and so does
     one that stands below `if rank == 0`. If one side has left a loop in which the other still is (read from stacks and
     source), the side that left is named (SL303). Otherwise, with at least three ranks, one that differs from all
-    others is named (SL302); with two nobody can say who is right, and both lines are shown. Dumps of the Flight
-    Recorder do not show who left a loop: from them only one rank against three or more is named.
+    others is named (SL302); so is one whose call stands below a condition for that rank alone (`if rank == 0`) which
+    all others have passed by. Where nobody can say who is right, as often with two, the lines are shown. Dumps of the
+    Flight Recorder do not show who left a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -62,14 +63,17 @@ def different_operation(case: Case) -> Verdict | None:
         others = len(unseen | voters) - most
         enough = most >= (MAJORITY_OF_DUMPS if from_dumps(case) else 2)
         named = (odd[0][0][0].rank,) if len(odd) == 1 and enough and most > others else ()
+    apart = alone.passed_by(case, sides) if not named and several is None else ()
+    named = named or apart
     shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
     facts, call = next((pair for pair in shown if pair[0].rank in named), shown[0])
     peers = next(side[0][1] for side in sides if side is not shown)
     place = call.location or user_frame(stack_of(facts, call.thread))
+    whose = "peers" if len(voters) > 2 else "peer"
     if named and code == "SL303":
         summary = f"{names(named)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
     elif named:
-        summary = f"{names(named)} entered {label(call)}, its peers {label(peers)}: none of them can go on"
+        summary = f"{names(named)} entered {label(call)}, its {whose} {label(peers)}: none of them can go on"
     else:
         summary = f"ranks disagree: {label(call)} here, {label(peers)} there, and nobody can say who is right"
     threads = (
@@ -90,8 +94,8 @@ def different_operation(case: Case) -> Verdict | None:
         call=call,
         because=because,
         remedy="make the same collectives in the same order on all ranks",
-        confidence=_sureness(case, wait, named, code, ending),
-        conclusive=final(itertools.chain(*sides)),
+        confidence="medium" if apart else _sureness(case, wait, named, code, ending),
+        conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
     )
 
@@ -144,7 +148,8 @@ def deadlock(case: Case) -> Verdict | None:
 
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
     blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
-    at least three ranks, one that waits somewhere else than all others is named; otherwise both sites are shown.
+    at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
+    peer than at that line before, where all others do as always. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -167,6 +172,9 @@ def deadlock(case: Case) -> Verdict | None:
     named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 and most > others else ()
     if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
+    habit = None if named else habits.other_peer(case, [wait for wait in found.waits if wait.rank in found.cycle])
+    if habit is not None:
+        named = (habit.rank,)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
     return hang_verdict(
@@ -178,7 +186,7 @@ def deadlock(case: Case) -> Verdict | None:
         named,
         location=place_of(case, first),
         call=first.call,
-        because=waiters(case, found),
+        because=(*((habit.text,) if habit is not None else ()), *waiters(case, found)),
         remedy="use the groups in the same order on all ranks, and let one side of two send first",
         confidence="medium" if named else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),

@@ -62,7 +62,9 @@ def _look(lines: dict[tuple[str, int], SourceLine], sides: list[Side]) -> _Looke
     """Each rank compared with all of other sides; None where it cannot be told whether one has been in the loop."""
     inside, behind = {}, {}
     again = blind = False
-    for one, other in itertools.permutations(sides, 2):
+    gone_on = _gone_on(sides)
+    still = [[pair for pair in side if pair[0].rank not in gone_on] for side in sides]
+    for one, other in itertools.permutations(still, 2):
         for (facts, call), (peer, theirs) in itertools.product(one, other):
             mine, others = frames(facts, call), frames(peer, theirs)
             depth = _apart(mine, others)
@@ -80,7 +82,23 @@ def _look(lines: dict[tuple[str, int], SourceLine], sides: list[Side]) -> _Looke
             if was_inside:
                 inside[facts.rank], behind[peer.rank] = facts, peer
                 again = again or bool(set(here.loops) & set(there.loops))
+    for facts, mate in gone_on.values():
+        for places in (inside, behind):
+            if mate in places:
+                places[facts.rank] = facts
     return _Looked(inside, behind, again, blind)
+
+
+def _gone_on(sides: list[Side]) -> dict[int, tuple[RankFacts, int]]:
+    """The ranks whose stacks show something later than the call in question, each with one of its side that is still
+    inside that call, at the same line: that one's stack speaks for both."""
+    found = {}
+    for side in sides:
+        inside = {call.location: facts.rank for facts, call in side if not call.done and call.location is not None}
+        for facts, call in side:
+            if call.done and call.location in inside:
+                found[facts.rank] = facts, inside[call.location]
+    return found
 
 
 Loop = tuple[str, int, int]  # file, first and last line

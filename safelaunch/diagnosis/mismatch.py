@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.batches import had_fewer
 from safelaunch.diagnosis.failures import LEAVING, SIGABRT, current_calls, primary, secondary, unexplained
 from safelaunch.diagnosis.waits import final, is_message
@@ -17,6 +18,9 @@ SAME_SIZE = {
     "reduce_scatter_single",
 }  # fmt: skip
 
+# gloo wants one size of them as well, and breaks the connection; NCCL takes what comes, and waits for nobody.
+BREAKS_ON_GLOO = {"all_gather", "gather", "scatter"}
+
 Meeting = list[tuple[RankFacts, Collective]]
 
 
@@ -25,15 +29,16 @@ def size_mismatch(case: Case) -> Verdict | None:
 
     How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
     with different numbers of elements or types, and no rank failed for a reason of its own. With three votes or
-    more the rank that differs from all the others is named; with two ranks nobody can say who is right, and both
-    lines are shown. gloo aborts whichever rank receives the unexpected bytes (`Received data size doesn't match
-    expected size`), NCCL hangs or corrupts: the rank that dies is not the rank at fault.
+    more the rank that differs from all the others is named; otherwise the one that departs from the size that all
+    had brought to this line before, or both lines are shown. gloo aborts whichever rank receives the unexpected bytes
+    (`Received data size doesn't match expected size`), NCCL hangs or corrupts: the rank that dies is not the rank at
+    fault.
 
     What to do: compare the shapes at the named line on all ranks (uneven last batch, data-dependent shapes).
     """
     for meeting in _meetings(case):
         operations = {call.op for _, call in meeting}
-        if len(operations) == 1 and operations <= SAME_SIZE:
+        if len(operations) == 1 and (operations <= SAME_SIZE or _broke(case, meeting)):
             brought = {facts.rank: (call.numel, call.dtype) for facts, call in meeting}
             if len(set(brought.values())) > 1:
                 return _verdict(case, "SL410", meeting, {r: f"{n} x {d}" for r, (n, d) in brought.items()})
@@ -54,6 +59,13 @@ def operation_mismatch(case: Case) -> Verdict | None:
         if len(set(brought.values())) > 1:
             return _verdict(case, "SL411", meeting, brought)
     return None
+
+
+def _broke(case: Case, meeting: Meeting) -> bool:
+    """Whether a gather in which ranks brought different sizes is what they lost their connections in."""
+    gloo = any("gloo" in facts.error.message for facts in case.ranks if facts.error is not None)
+    inside = case.incident.kind == "exit" and any(not call.done for _, call in meeting)
+    return gloo and inside and {call.op for _, call in meeting} <= BREAKS_ON_GLOO and len(meeting) == case.world_size
 
 
 def _meetings(case: Case) -> list[Meeting]:
@@ -79,6 +91,7 @@ def _meetings(case: Case) -> list[Meeting]:
 
 def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -> Verdict:
     hangs = case.incident.kind == "hang"
+    whose = "peers" if len(meeting) > 2 else "peer"
     votes = Counter(brought.values())
     usual, count = votes.most_common(1)[0]
     odd = tuple(rank for rank, what in brought.items() if what != usual)
@@ -86,6 +99,10 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
     # of this node that have no vote could not turn it.
     missing = min(len(case.ranks), meeting[0][1].group_size or len(case.ranks)) - len(meeting)
     named = odd if len(odd) == 1 and count >= 2 and count > len(odd) + missing else ()
+    habit = habits.other_size(meeting) if code == "SL410" and not named else None
+    if habit is not None:
+        named = (habit.rank,)
+        usual = next(what for what in votes if what != brought[habit.rank])
     shown = next(((f, c) for f, c in meeting if f.rank in named), meeting[0])
     other = next((c for f, c in meeting if brought[f.rank] == usual), meeting[-1][1])
     facts, call = shown
@@ -96,7 +113,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
     uneven = had_fewer(case, named)
     operation = call.op if code == "SL410" else "collective"
     summary = (
-        f"{names(named)} brought {brought[named[0]]} to {operation} #{call.seq}, its peers {usual}"
+        f"{names(named)} brought {brought[named[0]]} to {operation} #{call.seq}, its {whose} {usual}"
         if named
         else f"ranks disagree about {operation} #{call.seq}, and the votes do not say who is wrong"
     )
@@ -112,9 +129,9 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         operation=call.op,
         seq=call.seq,
         process_group=call.group,
-        because=(*uneven, *lines),
+        because=(*uneven, *((habit.text,) if habit is not None else ()), *lines),
         secondary=secondary(case, named),
-        confidence="high" if named else "medium",
+        confidence="high" if named and habit is None else "medium",
         remedy="all ranks must make the same number of steps: look for uneven data"
         if uneven
         else "compare the shapes at this line on all ranks"

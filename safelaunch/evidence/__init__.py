@@ -18,8 +18,8 @@ from safelaunch.evidence import (
     kernel,
     last_lines,
     native,
-    reducers,
     stacks,
+    word,
 )
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
@@ -38,14 +38,16 @@ LASTING: tuple[Collector, ...] = (
     last_lines.collect,
 )
 
+# What the living say when they are asked; the second reads what the first has asked for.
+ASKED: tuple[Collector, ...] = (flight_recorder.collect, word.collect)
+
 # One look at ranks that seem to hang; it leaves them as they are, unless py-spy may not read them. Stacks come last: on
 # a busy machine they take longest, and what is quick must not be lost for them.
 LOOK: tuple[Collector, ...] = (
     kernel.collect,
     black_box.collect,
     groups.collect,
-    flight_recorder.collect,
-    reducers.collect,
+    *ASKED,
     stacks.collect,
 )
 

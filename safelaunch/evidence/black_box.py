@@ -49,6 +49,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         "exit_call": to_json(called),
         "shut_down": slot.shut_down,
         "raised": slot.raised,
+        "ended": bool(slot.pulse.state & pulse.PROGRAM_ENDED),
         "t": time.monotonic(),
         "phases": to_json([Phase(*phase) for phase in slot.pulse.phases]),
         "beat": slot.pulse.beat,

@@ -32,7 +32,7 @@ from safelaunch.model import (
 
 __all__ = ["build", "facts", "stack_text"]
 
-NO_GAP = {"error", "groups", "native", "device", "reducers", "log"}  # sources that have nothing of a rank in good order
+NO_GAP = {"error", "groups", "native", "device", "word", "log"}  # sources that have nothing of a rank in good order
 SWITCHES = "voluntary_ctxt_switches"
 OF_THE_LIVING = {"kernel", "stack", "recorder"}
 
@@ -84,6 +84,7 @@ def facts(
         exit_call=from_json(ExitCall, box["exit_call"]) if box.get("exit_call") else None,
         shut_down=box.get("shut_down"),
         raised=bool(box.get("raised")),
+        ended=bool(box.get("ended")),
         recording=bool(box.get("recording", True)),
         collectives=collectives,
         state=str(kernel.get("state", "")),
@@ -106,9 +107,10 @@ def facts(
         overwritten=bool(_all(sources, "recorder").get("overwritten")),
         last_lines=tuple(_all(sources, "log").get("lines", ())),
         loaders=tuple(from_json(LoaderPass, item) for item in box.get("loaders", [])),
+        handling=from_json(PyError, handled) if (handled := _all(sources, "word").get("handling")) else None,
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(
-            from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "reducers", "reducers")
+            from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "word", "reducers")
         ),
     )
 

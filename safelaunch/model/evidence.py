@@ -244,7 +244,8 @@ class RankFacts:
     their lines, messages among them (numbered for each pair of ranks and direction);
     `issued` are those that wait behind another one. `overwritten` says that the recorder had no room for older ones.
     `last_lines` are the end of its stderr, or of its stdout where there is nothing on stderr; its output must go to
-    files.
+    files. `handling` is the exception that its main thread is handling: inside an `except`, a `finally` or what these
+    call. `ended` says that its main thread has left the program; what is left is the interpreter's to end.
     """
 
     rank: int
@@ -279,6 +280,8 @@ class RankFacts:
     loaders: tuple[LoaderPass, ...] = ()
     threads: tuple[ThreadCall, ...] = ()
     last_lines: tuple[str, ...] = ()
+    handling: PyError | None = None
+    ended: bool = False
 
     @property
     def last_collective(self) -> Collective | None:

@@ -16,7 +16,9 @@ from safelaunch.pulse import Pulse
 
 QUIET_S = 2.0  # no progress for so long, while it waits: worth a look. A look costs each rank some 0.1 s of one core
 CONFIRM_S = 0.7  # between two looks that must agree
+IDLE_CONFIRM_S = 5.0  # ... where nobody waits: one slow read must be told from one that never ends
 UNTOLD_S = 30.0  # ... and that everybody waits and nobody knows for whom (a rank of another node, perhaps)
+IDLE_S = 30.0  # nobody waits, and nothing is done: programs may have ended, or all may be in a dead file system
 NOTICE_S = 6.0  # what can still end by itself is told after so long, and what cannot as soon as it is confirmed
 FACTOR = 5.0  # ... but not before five times the longest silence seen at the same place (as NVRx has it)
 LIMIT_S = 600.0  # ... and never later than this
@@ -25,6 +27,9 @@ CONCLUSIVE_ABORT_S = 10.0  # grace after a finding that nothing can reverse
 DEFAULT_ABORT_S = 600.0  # for `--on-hang abort` without a limit: torch's own timeout with NCCL
 LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that time counts for nobody
 PAUSE_LOOK_S = 10.0  # while a person is at the keyboard
+
+PATIENT = {"SL399": UNTOLD_S, "SL315": IDLE_S, "SL316": IDLE_S}  # by code: what is told late
+WITHOUT_WAITS = {"SL315", "SL316"}  # what a look can tell where nobody waits for another rank
 
 Step = Literal["", "look", "returned", "abort"]
 
@@ -46,6 +51,7 @@ class HangWatch:
     on_hang: str = "auto"
     abort_after: float | None = None
     notice: Notice | None = None
+    nobody_waits: bool = False  # a look then asks only for what needs no wait
     learned: dict[str, float] = field(default_factory=dict)
     _progress: dict[int, float] = field(default_factory=dict)
     _silences: dict[int, tuple[str, float]] = field(default_factory=dict)
@@ -96,6 +102,9 @@ class HangWatch:
                 return "returned"
             return "abort" if now >= self._abort_at() else ""
         waiting = [rank for rank, pulse in pulses.items() if pulse.waiting]
+        self.nobody_waits = bool(pulses) and not waiting
+        if self.nobody_waits and all(self.quiet(rank, now) >= self._at_most(IDLE_S) for rank in pulses):
+            return "look" if now >= self._next_look else ""
         if any(self.quiet(rank, now) >= max(QUIET_S, self._learned(rank)) for rank in waiting):
             return "look" if now >= self._next_look else ""
         self._suspected = None
@@ -118,13 +127,14 @@ class HangWatch:
         quiet = min((self.quiet(rank, now) for rank in concerned), default=0.0)
         living = {facts.rank for facts in case.ranks if facts.exit is None}
         # A rank that does something else than wait may be all that the others need.
-        if verdict.code == "SL399" and not living <= set(verdict.waiting):
+        unknown = verdict.code == "SL399" and not living <= set(verdict.waiting)
+        if unknown or (self.nobody_waits and verdict.code not in WITHOUT_WAITS):
             self._suspected = None
             self._next_look = now + max(QUIET_S, quiet)  # twice as long each time
             return False
         if self._suspected != seen:
             self._suspected = seen
-            self._next_look = now + CONFIRM_S
+            self._next_look = now + (IDLE_CONFIRM_S if self.nobody_waits else CONFIRM_S)
             return False
         self._until = max(
             (
@@ -135,7 +145,9 @@ class HangWatch:
             ),
             default=0.0,
         )
-        least = NOTICE_S if verdict.code != "SL399" else self._at_most(UNTOLD_S)
+        least = NOTICE_S
+        if verdict.code in PATIENT:
+            least = self._at_most(PATIENT[verdict.code])
         limit = max([least, *(self._learned(rank) for rank in concerned)])
         due = max(now + limit - quiet, self._until)
         if not verdict.conclusive and due > now:

@@ -20,7 +20,7 @@ from safelaunch.watch.slowness import of_bins, of_late
 SLOWER = 2.0  # times the usual step time
 SLOWER_BIN = 1.5  # ... of each bin, in most of them
 SPREAD = 1.2  # ... and above nearly all that was seen before, whatever the steps' lengths
-LEARNED = 30  # steps that must have been seen before
+LEARNED = 20  # steps that must have been seen before; an estimate
 BELOW = 1.5  # times what the profile expects; an estimate: who writes a number down rounds it
 LOADING = 0.5  # of the time of a step: most of it
 LOADING_S = 0.01  # ... and so many seconds of each: a toy is no run
@@ -217,6 +217,9 @@ class SlowWatch:
         slower, unknown = self._slower(bins), self._unknown()
         if slower is not None:
             begun, usual = slower
+            if self._not_asked_since(bins[begun].since, now):
+                self._doubt = True  # before it is said of all: they may know of one
+                return None
             return self._open(of_bins("slower", bins, begun, pulses, unit=unit, usual=usual, unknown=unknown), now)
         if hungry and "slower" not in self.told:
             ranks = () if len(hungry) == len(pulses) else ranks
@@ -289,6 +292,10 @@ class SlowWatch:
             return True
         due = self._longer_due()
         return due < float("inf") and now < due + ANSWER_S
+
+    def _not_asked_since(self, begun: float, now: float) -> bool:
+        asks = self._groups and not self._sees_meetings()
+        return asks and self._asked < begun and now - self._asked > FRESH_S
 
     def _unknown(self) -> str:
         """Why it cannot be told who is late; empty where it could be."""

@@ -1,5 +1,5 @@
 """Runs in: workers. A thread that beats five times a second, and tells when asked: what torch's Flight Recorder
-holds, and what DDP reduces.
+holds, and what the rank says of itself.
 
 Its silence means that no other thread can run Python: native code holds the GIL, or the process does not run. torch
 has a server of its own for such dumps (`_WorkerServer`), which needs no GIL; but it prints two lines in every rank,
@@ -15,7 +15,7 @@ import threading
 from typing import Any, Callable, Optional
 
 from safelaunch import black_box
-from safelaunch.worker import reducers
+from safelaunch.worker import word
 
 EVERY_S = 0.2
 STOP_S = 0.5  # a thread in C++ while the interpreter shuts down could abort the process
@@ -52,19 +52,12 @@ def _run(stop: threading.Event, box: Any, dump: Optional[Callable[..., bytes]]) 
             try:
                 pulse.counters(*_counters(dump))
                 if pulse.asked():
-                    _tell_reducers(box)
+                    word.write(box)
                     _write(black_box.beside(box.path, box.index, "recorder"), dump(True, False))
                     pulse.answer()
             except Exception:
                 dump = None  # this torch has it otherwise; Python's own records remain
         stop.wait(EVERY_S)
-
-
-def _tell_reducers(box: Any) -> None:
-    try:
-        reducers.write(box)
-    except Exception:
-        pass  # the script may be making its model at this moment; the next time may be better
 
 
 def _counters(dump: Callable[..., bytes]):  # type: ignore[no-untyped-def]

@@ -61,9 +61,18 @@ def install(rank_dir: str, box: Any) -> None:
     sys.excepthook = excepthook
     atexit.register(at_exit)
     if box is not None:
+        _when_program_ends(lambda: box.pulse.program_ended() if os.getpid() == owner else None)
         _note_caller(sys, "exit", box, owner, handled, lambda: None)
         _note_caller(os, "_exit", box, owner, handled, before_os_exit)
     _reserve()
+
+
+def _when_program_ends(told: Callable[[], Any]) -> None:
+    """Call it once the main thread has left the program, and before the interpreter waits for other threads, for
+    processes of multiprocessing and for what `atexit` calls. Python has it from 3.9 on, for its own thread pools."""
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(told)
 
 
 def _uncaught() -> Any:
@@ -148,15 +157,7 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
     import traceback
 
     text = "".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format())
-    location = _location(error)
-    data = {
-        "type": _name(error),
-        "message": _message(error),
-        "traceback": text if len(text) <= MAX_TRACEBACK else text[:2000] + "\n  ...\n" + text[-MAX_TRACEBACK:],
-        "t": now,
-        "location": {"file": location[0], "line": location[1], "function": location[2]} if location else None,
-        "chain": _chain(error),
-    }
+    data = described(error, text, now)
     place = _write_to_one(places, data)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if elastic and not os.path.exists(elastic):
@@ -165,6 +166,19 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
         message = {"message": "%s: %s" % (_name(error), _message(error)), "extraInfo": extra}
         _write_to_one([elastic], {"message": message})  # where its disk is full, ours may have had a place
     return place, data
+
+
+def described(error: BaseException, text: str, t: float) -> Dict[str, Any]:
+    """An exception in the shape of `model.PyError`; `text` is its traceback, `t` CLOCK_MONOTONIC."""
+    location = _location(error)
+    return {
+        "type": _name(error),
+        "message": _message(error),
+        "traceback": text if len(text) <= MAX_TRACEBACK else text[:2000] + "\n  ...\n" + text[-MAX_TRACEBACK:],
+        "t": t,
+        "location": {"file": location[0], "line": location[1], "function": location[2]} if location else None,
+        "chain": _chain(error),
+    }
 
 
 def _look_around(written: Optional[Written], error: BaseException) -> None:

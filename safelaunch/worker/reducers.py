@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
-import os
 import re
-import time
 import weakref
 from typing import Any, Dict, Iterator, List, Optional
-
-from safelaunch import black_box
 
 MOST = 2000  # names that are kept of one model
 _MODELS: Any = weakref.WeakKeyDictionary()  # to the order in which they were made
@@ -46,17 +41,6 @@ def look(error: Optional[BaseException] = None) -> List[Dict[str, Any]]:
     raised it comes with the parameters that the exception means."""
     guilty, indices = _complaint(error)
     return [_described(model, model is guilty, indices) for model in _models()]
-
-
-def write(box: Any) -> None:
-    """Leave what `look` finds in a file beside the black box. Nothing without such a model."""
-    found = look()
-    if found:
-        path = black_box.beside(box.path, box.index, "reducers")
-        partial = path + ".partial"
-        with open(partial, "w") as file:
-            file.write(json.dumps({"pid": os.getpid(), "t": time.monotonic(), "reducers": found}))
-        os.replace(partial, path)
 
 
 def _models() -> List[Any]:

@@ -58,6 +58,15 @@ CASES = (
     Reason("fewer_with_ddp", "SL303", "fewer_with_ddp", ("rank 1 ran out of batches after 29",), ranks=3),
     Reason("fewer_with_fsdp", "SL303", "fewer_with_fsdp", ("rank 1 ran out of batches after 29",), ranks=3),
     Reason("barrier_of_rank_0", "SL302", "barrier_of_rank_0", ("below `RANK == 0`",), culprit=0, ranks=3),
+    Reason("evaluated_by_rank_0", "SL302", "evaluate", ("below `number == FAULT and RANK == 0`",), culprit=0),
+    Reason(
+        "barrier_in_handler",
+        "SL302",
+        "barrier_in_handler",
+        (r"handling KeyError: 'labels', raised at \S*reasons.py:\d+",),
+        slow=False,
+    ),
+    Reason("saves_in_handler", "SL301", "saves_in_handler", ("handling KeyError: 'labels'",)),
 )
 
 
@@ -89,6 +98,22 @@ def test_a_subgroup_of_which_one_rank_has_fewer_batches(tmp_path: Path) -> None:
     # Its own peer alone waits in the loop; those of the other pair wait in the barrier, as it does itself.
     assert ended.code == 124, ended.err
     assert set(ended.verdict["culprit_ranks"]) <= {3}, ended.err
+
+
+@pytest.mark.long
+def test_a_rank_that_is_done_and_does_not_end(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 2, "--hang-abort-after", "20s", REASONS, "works_on", 1, cwd=tmp_path)
+
+    assert (ended.code, ended.verdict["code"], ended.verdict["culprit_ranks"]) == (124, "SL315", [1]), ended.err
+    assert any("thread uploader" in line for line in ended.verdict["because"])
+
+
+@pytest.mark.long
+def test_all_ranks_read_what_nobody_writes(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 2, "--hang-abort-after", "20s", REASONS, "all_read", 1, cwd=tmp_path)
+
+    assert (ended.code, ended.verdict["code"], ended.verdict["culprit_ranks"]) == (124, "SL316", []), ended.err
+    assert any("a FIFO that nobody has opened" in line for line in ended.verdict["because"])
 
 
 @pytest.mark.long

@@ -226,7 +226,51 @@ def barrier_of_rank_0() -> None:
     time.sleep(3600)
 
 
-LOOPS = {name for name in globals() if name.startswith(("fewer", "joined", "barrier_of"))}
+def evaluated_by_rank_0() -> None:
+    for number in range(STEPS):
+        step()
+        dist.all_reduce(weights)
+        if number == FAULT and RANK == 0:
+            evaluate()
+        chosen = [number if RANK == 0 else None]
+        dist.broadcast_object_list(chosen, src=0)
+
+
+# What is caught
+
+
+def barrier_in_handler() -> None:
+    try:
+        raise KeyError("labels")
+    except KeyError:
+        dist.barrier()
+
+
+def saves_in_handler() -> None:
+    try:
+        raise KeyError("labels")
+    except KeyError:
+        time.sleep(3600)
+
+
+# What goes on behind the end
+
+
+def works_on() -> None:
+    threading.Thread(target=queue.Queue().get, name="uploader").start()
+
+
+# What holds all of them
+
+
+def all_read() -> None:
+    if RANK == 0:
+        os.mkfifo("shard")
+    dist.barrier()
+    open("shard").read()
+
+
+LOOPS = {name for name in globals() if name.startswith(("fewer", "joined", "barrier_of", "evaluated_by", "all_"))}
 
 
 def main() -> None:

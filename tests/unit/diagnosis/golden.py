@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 import golden_classes
+import golden_clues
 import golden_disagreements
 import golden_ends
 import golden_hangs
@@ -263,7 +264,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         **golden_classes.cases(),
     }
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
-    return {**crashes, **hangs, **golden_reasons.cases(), **golden_slow.cases()}
+    return {**crashes, **hangs, **golden_reasons.cases(), **golden_clues.cases(), **golden_slow.cases()}
 
 
 def write() -> None:

@@ -148,7 +148,8 @@ def test_more_ranks_that_wait_like_the_others_name_nobody_else(name: str, count:
     after = diagnose(grown(case, [_as(example, case.world_size + n) for n in range(count)], joining=True))
 
     if before.culprit_ranks:
-        surer = before.confidence == "low"  # of more that wait, none is likely to wait in what it calls alone
+        # Of more that wait, none is likely to wait in what it calls alone, and more votes are a reason of their own.
+        surer = before.confidence == "low" or (before.confidence, after.confidence) == ("medium", "high")
         confidence = after.confidence if surer else before.confidence
         assert told(after) == told(dataclasses.replace(before, confidence=confidence)), after.summary
     else:  # more votes may show who is alone
@@ -161,6 +162,8 @@ def test_ranks_with_a_group_of_their_own_change_nothing(name: str) -> None:
     if case.origin != "run" or len(case.ranks) != case.world_size:
         pytest.skip("of jobs that are not whole")
     before = diagnose(case)
+    if before.code in ("SL315", "SL316"):
+        pytest.skip("it is said of all ranks that run")
     idle = [rank(case.world_size + n, inside=()) for n in range(2)]
 
     assert told(diagnose(grown(case, idle, joining=False))) == told(before)

@@ -87,7 +87,7 @@ def test_the_notice_knows_since_when() -> None:
 def test_ten_minutes_of_generation_on_one_rank_are_nobodys_business() -> None:
     run = Run(HangWatch())  # nobody is inside a collective
 
-    assert run.go(600) == []
+    assert set(names(run.go(600))) == {"look"}
 
 
 def test_generation_beside_ranks_that_work_on() -> None:
@@ -460,7 +460,7 @@ def test_a_rank_that_ended_takes_no_part() -> None:
     for rank in (0, 1, 2):
         del run.pulses[rank]
 
-    assert run.go(600) == []
+    assert set(names(run.go(600))) == {"look"}
 
 
 def test_a_rank_that_came_late_is_no_progress_of_the_others() -> None:

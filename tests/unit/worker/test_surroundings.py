@@ -174,7 +174,7 @@ reader = black_box.Reader(PLACE[0])
 reader.ask(PLACE[1])
 asked = reader.pulse(PLACE[1], os.getpid()).asked
 until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
-say(told=json.load(open(black_box.beside(*PLACE, "reducers"))))
+say(told=json.load(open(black_box.beside(*PLACE, "word"))))
 """
     )
     (left,) = run_ranks(tmp_path, source)
@@ -184,14 +184,41 @@ say(told=json.load(open(black_box.beside(*PLACE, "reducers"))))
     assert (model["without"], model["tolerant"], model["raised"]) == (["encoder.weight", "encoder.bias"], False, False)
 
 
+def test_an_exception_that_is_being_handled_is_told_when_asked(tmp_path: Path) -> None:
+    source = (
+        GLOO
+        + """
+def asked():
+    reader = black_box.Reader(PLACE[0])
+    reader.ask(PLACE[1])
+    asked = reader.pulse(PLACE[1], os.getpid()).asked
+    until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
+    return json.load(open(black_box.beside(*PLACE, "word")))["handling"]
+before = asked()
+try:
+    {}["labels"]
+except KeyError as error:
+    handled = asked()
+say(before=before, handled=handled, after=asked())
+"""
+    )
+    (left,) = run_ranks(tmp_path, source)
+
+    assert left.code == 0, left.err
+    assert (left.said["before"], left.said["after"]) == (None, None)
+    handled = left.said["handled"]
+    assert (handled["type"], handled["message"], handled["traceback"]) == ("KeyError", "'labels'", "")
+    assert handled["location"]["line"] > 0
+
+
 def test_a_model_that_changes_while_it_is_read_costs_nothing_else(tmp_path: Path) -> None:
     source = (
         GLOO
         + """
 from safelaunch.worker import reducers
-def write(box):
+def write():
     raise RuntimeError("dictionary changed size during iteration")
-reducers.write = write
+reducers.look = write
 reader = black_box.Reader(PLACE[0])
 reader.ask(PLACE[1])
 asked = reader.pulse(PLACE[1], os.getpid()).asked

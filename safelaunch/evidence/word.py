@@ -1,4 +1,4 @@
-"""What DistributedDataParallel reduces on a rank, as its beat thread left it when the Flight Recorder was asked for."""
+"""What a rank says of itself when the Flight Recorder is asked for: its beat thread leaves it beside the black box."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import json
 from safelaunch import black_box
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
-SOURCE = "reducers"
+SOURCE = "word"
 FRESH_S = 3.0  # a look takes at most this long; what is older is of a look before, and the rank has not answered since
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`reducers`, each as `model.Reducer`. Its place is behind the collector that asks."""
+    """`reducers`, each as `model.Reducer`, and `handling`, the exception that the main thread is handling, as
+    `model.PyError`. Its place is behind the collector that asks."""
 
     def nothing(reason: str) -> Evidence:
         return Evidence(SOURCE, worker.rank, unavailable=reason)
@@ -23,7 +24,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         with open(black_box.beside(worker.black_box, worker.local_rank, SOURCE), encoding="utf-8") as file:
             said = json.load(file)
     except FileNotFoundError:
-        return nothing("the rank has no DistributedDataParallel model, or was not asked")
+        return nothing("the rank has nothing to say of itself, or was not asked")
     if said["pid"] != worker.pid or said["t"] < incident.t - FRESH_S:
         return nothing("the rank has not answered")
-    return Evidence(SOURCE, worker.rank, {"reducers": said["reducers"]})
+    return Evidence(SOURCE, worker.rank, {"reducers": said["reducers"], "handling": said["handling"]})

@@ -1,0 +1,65 @@
+"""What ranks have done at the same line before: a rank that departs from it, where all others do as always, is named
+with medium confidence. A change may be meant, and the others may have missed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.graph import Wait
+from safelaunch.diagnosis.waits import canonical, is_message
+from safelaunch.model import Case, Collective, RankFacts
+
+OFTEN = 3  # times that something must have happened to be usual; an estimate
+
+
+@dataclass(frozen=True)
+class Departure:
+    """The rank that departs, and from what."""
+
+    rank: int
+    text: str
+
+
+def other_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | None:
+    """One rank brings another size or type to a line to which all have brought one and the same before."""
+    before = {facts.rank: [(c.numel, c.dtype) for c in _before(facts, call)] for facts, call in meeting}
+    usual = {size for sizes in before.values() for size in sizes}
+    if len(usual) != 1 or any(len(sizes) < OFTEN for sizes in before.values()):
+        return None
+    odd = [(facts, call) for facts, call in meeting if (call.numel, call.dtype) not in usual]
+    if len(odd) != 1:
+        return None
+    numel, dtype = usual.pop()
+    return Departure(odd[0][0].rank, f"all ranks had brought {numel} x {dtype} to this line before")
+
+
+def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
+    """One rank waits for a message from, or to, another peer than at the same line before; all others that wait do what
+    they have done before."""
+    ranks = {facts.rank: facts for facts in case.ranks}
+    found = []
+    for wait in waits:
+        before = _before(ranks[wait.rank], wait.call)
+        peers = {call.peer for call in before}
+        if any(call.peer == wait.call.peer for call in before):
+            continue
+        if not is_message(wait.call) or wait.call.peer is None or len(before) < OFTEN or len(peers) != 1:
+            return None
+        way = "from" if "recv" in wait.call.op else "to"
+        text = f"rank {wait.rank} had come to this line {len(before)} times for {wait.call.op} {way} rank {peers.pop()}"
+        found.append(Departure(wait.rank, f"{text}, never {way} rank {wait.call.peer}"))
+    return found[0] if len(found) == 1 else None
+
+
+def _before(facts: RankFacts, call: Collective) -> list[Collective]:
+    """The earlier calls of a rank like this one, at the same line."""
+    return [
+        own
+        for own in facts.calls
+        if own.done
+        and own.t < call.t
+        and (own.group, canonical(own.op)) == (call.group, canonical(call.op))
+        and own.location is not None
+        and own.location == call.location
+    ]

@@ -1,0 +1,94 @@
+"""Exceptions that a program has caught and still handles: nobody else sees them, and they say why a rank is there."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from safelaunch.codes import CATALOGUE
+from safelaunch.diagnosis.failures import is_peer_loss
+from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.standing import living
+from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.model import Case, PyError, Verdict
+
+APART = {"SL302", "SL311"}  # ranks that are in different calls; without a culprit where nothing says who is wrong
+BROKEN = {"SL412", "SL499"}  # the same of crashes
+
+
+def told(verdict: Verdict, case: Case) -> Verdict:
+    """A verdict with the exception that a rank is handling.
+
+    Of a rank that is named it is one more reason. Where nobody is, the one rank that is handling an exception is: what
+    it does in its `except` or `finally` its peers do not do.
+    """
+    found = {facts.rank: facts.handling for facts in living(case) if facts.handling is not None}
+    for facts in case.ranks:
+        if facts.rank in found and is_peer_loss(dataclasses.replace(facts, error=facts.handling)):
+            del found[facts.rank]
+    if not found:
+        return verdict
+    if verdict.culprit_ranks:
+        if verdict.kind != "hang":
+            return verdict  # it failed for a reason of its own
+        lines = tuple(_line(rank, found[rank]) for rank in verdict.culprit_ranks if rank in found)
+        return dataclasses.replace(verdict, because=(*lines, *verdict.because))
+    if len(found) != 1:
+        return verdict
+    rank, error = next(iter(found.items()))
+    if verdict.code in APART and _is_alone(rank, verdict, case):
+        return _apart(verdict, case, rank, error)
+    if verdict.code in BROKEN and verdict.kind == "crash":
+        return _broken(verdict, case, rank, error)
+    return verdict
+
+
+def _line(rank: int, error: PyError) -> str:
+    at = f", raised at {error.location.file}:{error.location.line}" if error.location is not None else ""
+    return f"rank {rank} is handling {error.type}: {one_line(error.message)}{at}"
+
+
+def _is_alone(rank: int, verdict: Verdict, case: Case) -> bool:
+    """Whether no other rank does what this one does: else it is not the exception that led it there."""
+    waits = {wait.rank: wait.call for wait in graph(case).waits}
+    own = waits.get(rank)
+    return rank in verdict.waiting and own is not None and sum(_same(own, call) for call in waits.values()) == 1
+
+
+def _same(one: object, other: object) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ("group", "seq", "op", "peer", "location"))
+
+
+def _apart(verdict: Verdict, case: Case, rank: int, error: PyError) -> Verdict:
+    wait = graph(case).of(rank)
+    facts = next(facts for facts in case.ranks if facts.rank == rank)
+    doing = f"in its handler it waits in {wait.call.op}, its peers elsewhere" if wait is not None else ""
+    return dataclasses.replace(
+        verdict,
+        summary=f"rank {rank} is handling {error.type}: {one_line(error.message, 80)}; {doing}",
+        culprit_ranks=(rank,),
+        pid=facts.pid,
+        location=error.location or verdict.location,
+        because=(_line(rank, error), *verdict.because),
+        remedy="let a rank that fails fail: no collective in `except` or `finally`",
+        confidence="medium",
+    )
+
+
+def _broken(verdict: Verdict, case: Case, rank: int, error: PyError) -> Verdict:
+    facts = next(facts for facts in case.ranks if facts.rank == rank)
+    lost = [other.rank for other in case.ranks if other.error is not None]
+    because = (f"{names(lost)} failed only because the connection to a peer was lost",) if lost else ()
+    return dataclasses.replace(
+        verdict,
+        code="SL401",
+        slug=CATALOGUE["SL401"].slug,
+        summary=f"rank {rank} was still handling {error.type}: {one_line(error.message, 80)}",
+        culprit_ranks=(rank,),
+        pid=facts.pid,
+        location=error.location,
+        because=(_line(rank, error), *because),
+        secondary=tuple(lost),
+        remedy="the exception above was the first failure: its peers report that they lost this rank",
+        confidence="medium",
+        traceback="",
+    )

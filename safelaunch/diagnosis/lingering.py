@@ -1,0 +1,86 @@
+"""A rank whose program has ended, and whose process does not."""
+
+from __future__ import annotations
+
+from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.hang import hang_verdict
+from safelaunch.diagnosis.standing import living
+from safelaunch.diagnosis.stuck import doing
+from safelaunch.diagnosis.threads import thread_name, waits_for_thread
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
+
+OURS = "safelaunch-"  # how threads of our own are called
+SHOWN = 3
+
+
+def does_not_end(case: Case) -> Verdict | None:
+    """A rank has come to the end of its program, and its process goes on: something of its own keeps it.
+
+    How it was concluded: no rank waits for another, and the main thread of each rank that still runs has left the
+    program (Python says so before it ends the rest). Python waits then for threads that are not daemons, for processes
+    of `multiprocessing`, or in a function that `atexit` calls. The threads that still run are shown with their lines;
+    which of them are daemons a stack does not say. The launcher waits as long as the rank lives, as torchrun does.
+
+    What to do: give the thread its word to end (`queue.put(None)`, an Event), make it a daemon, or close what owns it:
+    a pool, a writer, a logger, a client.
+    """
+    ranks = living(case)
+    if not ranks or not all(facts.ended for facts in ranks) or graph(case).waits:
+        return None
+    first = ranks[0]
+    threads = _threads(first)
+    alone = threads[0] if len(threads) == 1 else None
+    what = f"its {thread_name(alone)} still runs" if alone is not None else _held_by(first)
+    many = len(ranks) > 1
+    return hang_verdict(
+        case,
+        "SL315",
+        f"{names(f.rank for f in ranks)} {'have' if many else 'has'} come to the end of the program and "
+        f"{'do' if many else 'does'} not end" + (f": {what}" if what and not many else ""),
+        # Ranks that nobody has looked at may still be at work, and this one right to wait.
+        tuple(facts.rank for facts in ranks) if len(case.ranks) == case.world_size else (),
+        location=_place(first, threads),
+        because=tuple(line for facts in ranks for line in _told(facts)),
+        remedy="let that thread end before the script does, or make it a daemon; close pools, writers and clients",
+        confidence="medium" if len(case.ranks) == case.world_size and (threads or first.children) else "low",
+    )
+
+
+def _threads(facts: RankFacts) -> list[Stack]:
+    """The threads that may keep the process: those of the program, else all others."""
+    others = [
+        stack
+        for stack in facts.stacks
+        if stack.thread != facts.pid and not stack.native and stack.frames and not stack.name.startswith(OURS)
+    ]
+    return [stack for stack in others if user_frame(stack) is not None] or others
+
+
+def _main(facts: RankFacts) -> Stack | None:
+    return next((stack for stack in facts.stacks if stack.thread == facts.pid), None)
+
+
+def _held_by(facts: RankFacts) -> str:
+    main = _main(facts)
+    return f"it {doing(facts, main)}" if user_frame(main) is not None or not _threads(facts) else ""
+
+
+def _place(facts: RankFacts, threads: list[Stack]) -> Location | None:
+    places = (user_frame(stack) for stack in (_main(facts), *threads))
+    return next((place for place in places if place is not None), None)
+
+
+def _told(facts: RankFacts) -> list[str]:
+    said = []
+    for stack in _threads(facts)[:SHOWN]:
+        place = user_frame(stack)
+        at = f" ({place.file}:{place.line})" if place is not None else ""
+        waits = any(waits_for_thread(frame) for frame in stack.frames[:3])
+        what = "waits for a lock, a queue or a thread" if waits else doing(facts, stack)
+        said.append(f"rank {facts.rank}: {thread_name(stack)} {what}{at}")
+    if facts.children:
+        who = ", ".join(f"{child.name} (pid {child.pid})" for child in facts.children[:SHOWN])
+        said.append(f"rank {facts.rank} has processes that still run: {who}")
+    return said

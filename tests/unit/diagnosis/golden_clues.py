@@ -1,0 +1,244 @@
+"""Golden cases that further clues decide: what ranks did at a line before, which exception they are handling, what they
+have passed by, and where nobody waits for anybody."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from hang_scenes import (
+    ASLEEP,
+    BARRIER,
+    LOCKED,
+    READING,
+    SEND,
+    as_recorded,
+    call,
+    done,
+    elsewhere,
+    hang,
+    library,
+    recv,
+    send,
+    stack,
+    waiting,
+)
+from scenes import GLOO_RESET, LOOP, TRAIN, T, aborted_in_collective, all_reduce, case, exited, lost_peer, rank
+
+from safelaunch.model import Case, Kernel, Location, PyError, RankFacts, SourceLine
+
+Golden = dict[str, tuple[Case, Expected]]
+
+UPLOAD = Location(TRAIN, 151, "upload")
+READ = Location(TRAIN, 48, "read_shard")
+EVALUATE = Location(TRAIN, 140, "evaluate")
+CALLS_IT = Location(TRAIN, 62, "main")
+SYNCED = Location(TRAIN, 64, "main")
+FAILED = Location(TRAIN, 33, "tokenize")
+RECEIVE = Location("/home/ada/project/pipeline.py", 28, "take_over")
+NO_LABELS = PyError("KeyError", "'labels'", "", T, FAILED)
+
+
+def _without_waits() -> Golden:
+    def finished(number: int, *threads: Location) -> RankFacts:
+        facts = elsewhere(number, LOCKED, library("threading.py", 1583, "_shutdown"))
+        others = tuple(
+            stack(
+                9100 + place, library("threading.py", 327, "wait"), library("queue.py", 171, "get"), at, name="uploader"
+            )
+            for place, at in enumerate(threads)
+        )
+        return dataclasses.replace(facts, ended=True, stacks=(*facts.stacks, *others))
+
+    def reading(number: int, kernel: Kernel = READING, **used: object) -> RankFacts:
+        facts = elsewhere(number, dataclasses.replace(kernel, cpu_s=0.0, io_bytes=0, since_s=5.0, **used), READ)  # type: ignore[arg-type]
+        return dataclasses.replace(facts, earlier=facts.stack)
+
+    mounted = dataclasses.replace(READING, filesystem="nfs4", mount="/data", file="/data/shard-17")
+    return {
+        "hang-after-the-end": (
+            hang(exited(rank(0), 0), finished(1, UPLOAD)),
+            Expected(
+                "SL315",
+                (1,),
+                place(UPLOAD),
+                confidence="medium",
+                conclusive=False,
+                mentions=("thread uploader", "a queue"),
+            ),
+        ),
+        # One of them still works: it is not known whether the other holds up anything.
+        "hang-after-the-end-of-one-rank": (
+            hang(finished(0, UPLOAD), elsewhere(1, ASLEEP, EVALUATE)),
+            Expected("SL399", confidence="low", conclusive=False),
+        ),
+        "hang-dead-mount": (
+            hang(*(reading(number, mounted) for number in range(3))),
+            Expected("SL316", (), place(READ), conclusive=False, mentions=("ranks 0-2", "/data", "nfs4")),
+        ),
+        "hang-reads-slowly": (
+            hang(
+                reading(0, mounted),
+                dataclasses.replace(
+                    reading(1), kernel=dataclasses.replace(mounted, cpu_s=0.0, io_bytes=9 << 20, since_s=5.0)
+                ),
+            ),
+            Expected("SL399", confidence="low", conclusive=False),
+        ),
+    }
+
+
+def _handled() -> Golden:
+    def handles(facts: RankFacts, error: PyError = NO_LABELS) -> RankFacts:
+        return dataclasses.replace(facts, handling=error)
+
+    apart = (waiting(0, call()), handles(waiting(1, call("barrier", at=BARRIER))))
+    gave_up = PyError("RuntimeError", GLOO_RESET, "", T, LOOP)
+    lost = (lost_peer(rank(0)), lost_peer(rank(1), message=GLOO_RESET))
+    alive = dataclasses.replace(rank(2, inside=(all_reduce(11, done=True, t=T - 1.2),)), handling=NO_LABELS)
+    return {
+        "hang-barrier-in-a-handler": (
+            hang(*apart),
+            Expected(
+                "SL302", (1,), place(FAILED), confidence="medium", conclusive=True, mentions=("KeyError: 'labels'",)
+            ),
+        ),
+        # The handler of a lost connection is where its peers' trouble has led it.
+        "hang-handles-a-lost-peer": (
+            hang(apart[0], handles(apart[1], gave_up)),
+            Expected("SL302", (), place(LOOP), confidence="medium", conclusive=True),
+        ),
+        "hang-sleeps-in-a-handler": (
+            hang(*(waiting(number, call()) for number in range(3)), handles(elsewhere(3, ASLEEP, UPLOAD))),
+            Expected("SL301", (3,), place(UPLOAD), conclusive=False, mentions=("is handling KeyError",)),
+        ),
+        "crash-beside-a-handler": (
+            case(*lost, alive, world_size=3),
+            Expected(
+                "SL401", (2,), place(FAILED), secondary=(0, 1), confidence="medium", mentions=("KeyError: 'labels'",)
+            ),
+        ),
+    }
+
+
+def _passed_by() -> Golden:
+    below = SourceLine(TRAIN, CALLS_IT.line, loops=((58, 66),), conditions=((61, "rank == 0"),))
+    behind = SourceLine(TRAIN, SYNCED.line, loops=((58, 66),))
+    other = SourceLine(TRAIN, SYNCED.line, loops=((58, 66),), conditions=((61, "else of: rank == 0"),))
+
+    def inside(number: int, op: str, *frames: Location, step: int = 11) -> RankFacts:
+        facts = waiting(number, done(call(), 11), call(op, at=frames[0]))
+        own = stack(facts.pid, *facts.stack.frames[:1], *frames)  # type: ignore[union-attr]
+        return dataclasses.replace(facts, stack=own, stacks=(own,), step=step)
+
+    first = inside(0, "all_reduce", EVALUATE, CALLS_IT)
+    later = inside(1, "broadcast", SYNCED)
+    return {
+        "hang-main-rank-evaluates": (
+            hang(first, later, source=(below, behind)),
+            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=True, mentions=("`rank == 0`",)),
+        ),
+        "hang-main-rank-evaluates-in-another-round": (
+            hang(first, inside(1, "broadcast", SYNCED, step=10), source=(below, behind)),
+            Expected("SL302", (), place(EVALUATE), confidence="medium", conclusive=True),
+        ),
+        "hang-each-branch-of-its-own": (
+            hang(first, later, source=(below, other)),
+            Expected("SL302", (), place(EVALUATE), confidence="medium", conclusive=True),
+        ),
+    }
+
+
+def _habits() -> Golden:
+    def gathers(number: int, before: int, now: int) -> RankFacts:
+        calls = [
+            dataclasses.replace(
+                all_reduce(seq, numel=before, done=True, t=T - 20 + seq, op="all_gather", size=2), thread=0
+            )
+            for seq in range(8, 12)
+        ]
+        return rank(number, inside=(*calls, all_reduce(12, numel=now, op="all_gather", size=2)))
+
+    def passes(number: int, peers: tuple[int, ...], now: int) -> RankFacts:
+        made = tuple(
+            dataclasses.replace(recv(peer, size=3), seq=seq + 1, done=True, t=T - 9 + seq, location=RECEIVE)
+            for seq, peer in enumerate(peers)
+        )
+        last = dataclasses.replace(recv(now, size=3), seq=9, location=RECEIVE)
+        facts = waiting(number, *made, last)
+        return dataclasses.replace(facts, recorded=as_recorded(facts.collectives))
+
+    def sends(number: int, peer: int) -> RankFacts:
+        before = tuple(
+            dataclasses.replace(send(peer, size=3), seq=seq, done=True, t=T - 9 + seq) for seq in range(1, 5)
+        )
+        return waiting(number, *before, dataclasses.replace(send(peer, size=3), seq=5))
+
+    circle = (sends(0, 1), sends(1, 2))
+    return {
+        "crash-gather-of-another-size": (
+            case(
+                lost_peer(gathers(0, 512, 512), message=GLOO_RESET),
+                aborted_in_collective(gathers(1, 512, 320)),
+                world_size=2,
+            ),
+            Expected(
+                "SL410", (1,), place(LOOP), secondary=(0,), confidence="medium", mentions=("320 x float32", "before")
+            ),
+        ),
+        # Sizes that are always different are no habit.
+        "crash-gather-of-any-size": (
+            case(
+                lost_peer(gathers(0, 511, 512), message=GLOO_RESET),
+                aborted_in_collective(gathers(1, 100, 320)),
+                world_size=2,
+            ),
+            Expected("SL410", (), place(LOOP), secondary=(0, 1), confidence="medium"),
+        ),
+        "hang-receives-from-another-peer": (
+            hang(*circle, passes(2, (1, 1, 1, 1), 0)),
+            Expected(
+                "SL311", (2,), place(RECEIVE), confidence="medium", conclusive=True, mentions=("never from rank 0",)
+            ),
+        ),
+        "hang-receives-from-changing-peers": (
+            hang(*circle, passes(2, (1, 0, 1, 0), 0)),
+            Expected("SL311", (), place(SEND), conclusive=True),
+        ),
+    }
+
+
+def _gone_on() -> Golden:
+    """Of those who are right, one is still inside the call, and the other has gone on from it."""
+    average, share, loop = (
+        Location(TRAIN, line, name) for line, name in ((20, "average"), (24, "share"), (31, "step"))
+    )
+    source = (
+        SourceLine(TRAIN, 31, conditions=((30, "i % every == 0"),)),
+        SourceLine(TRAIN, 33, conditions=((30, "else of: i % every == 0"),)),
+        SourceLine(TRAIN, 20),
+        SourceLine(TRAIN, 24),
+    )
+
+    def at(number: int, own: Location, from_line: int, *calls: object) -> RankFacts:
+        facts = waiting(number, *calls)  # type: ignore[arg-type]
+        seen = stack(facts.pid, *facts.stack.frames[:1], own, dataclasses.replace(loop, line=from_line))  # type: ignore[union-attr]
+        return dataclasses.replace(facts, stack=seen, stacks=(seen,))
+
+    averaged = [done(call(at=average), seq) for seq in (9, 10, 11)]
+    shared = call("broadcast", at=share, peer=0)
+    return {
+        "hang-one-goes-on-as-before": (
+            hang(
+                at(0, share, 31, *averaged, shared),
+                at(1, average, 33, *averaged, call(at=average)),
+                at(2, average, 33, *averaged[1:], done(shared), call(seq=13, at=average)),
+                source=source,
+            ),
+            Expected("SL302", (1,), place(average), conclusive=True, mentions=("all_reduce #12", "broadcast #12")),
+        ),
+    }
+
+
+def cases() -> Golden:
+    return {**_without_waits(), **_handled(), **_passed_by(), **_habits(), **_gone_on()}
