@@ -18,7 +18,7 @@ from safelaunch.diagnosis.failures import (
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.waits import main_blocked, whole
 from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
-from safelaunch.model import Case, Verdict
+from safelaunch.model import Case, RankFacts, Verdict
 
 
 def early_exit(case: Case) -> Verdict | None:
@@ -40,6 +40,8 @@ def early_exit(case: Case) -> Verdict | None:
     if not left or primary(case):
         return None
     first = left[0]
+    # Who left because a collective failed, when another one had left already, has followed that one.
+    left = [first, *(facts for facts in left[1:] if not _gave_up(facts))]
     if found and found[0].t + SIMULTANEOUS_S < departure(first):
         return None  # the peers were in trouble before it left
     waits = graph(case).waits if case.incident.kind == "hang" else ()
@@ -83,6 +85,12 @@ def early_exit(case: Case) -> Verdict | None:
         conclusive=all(main_blocked(f) for f in case.ranks if f.rank in held),
         waiting=tuple(sorted(held)),
     )
+
+
+def _gave_up(facts: RankFacts) -> bool:
+    """Whether the last collective that a rank made has raised an exception; its program may have caught that."""
+    calls = [call for call in facts.collectives if call.op != LEAVING]
+    return bool(calls) and calls[-1].raised
 
 
 def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:

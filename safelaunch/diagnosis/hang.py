@@ -28,11 +28,10 @@ def never_entered(case: Case) -> Verdict | None:
     checkpoint (SL308), has not called init_process_group yet (SL309), has threads that wait for one another, by the
     locks that its source lines show them to hold (SL313), or has run out of batches before its peers (SL303). What a
     system call is about is followed to its other end: the address of a connection, the process that has the other end
-    of a pipe or a file lock, the file system. Confidence follows from how many sources
-    agree: the record of collectives, the Flight Recorder, the stack, the kernel, the heartbeat. Of a job that left
-    Flight Recorder dumps only, the rank is named whose dump shows neither that call nor another one that it waits in;
-    what it did instead is not known then, and neither is anything of a rank without a dump. Dumps in which no wait had
-    lasted longer than what lies between two calls may be of a job that was running: then nobody is named (SL399).
+    of a pipe or a file lock, the file system. Confidence follows from how many sources agree: the record of
+    collectives, the Flight Recorder, the stack, the kernel, the heartbeat. Of a job that left dumps only, the rank is
+    named whose dump shows neither that call nor another one that it waits in. Dumps in which no wait had lasted longer
+    than what lies between two calls may be of a job that was running (SL399).
 
     What to do: look at the named line. For SL305, no Python tool inside the process can tell you more; for SL306, look
     at the file system or device, since not even SIGKILL ends such a process.
@@ -41,10 +40,11 @@ def never_entered(case: Case) -> Verdict | None:
     if not found.sinks:
         return None
     ranks = {facts.rank: facts for facts in case.ranks}
-    if any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
+    sinks = found.sinks if from_dumps(case) else stuck.last(found.sinks, ranks)
+    if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
         return None  # a rank that has ended, or has raised, is a matter of other rules
     now = case.now or case.incident.t
-    reasons = {rank: stuck.why(ranks[rank], thread, now, case.source) for rank, thread in found.sinks}
+    reasons = {rank: stuck.why(ranks[rank], thread, now, case.source) for rank, thread in sinks}
     culprits = tuple(sorted(reasons))
     first = culprits[0]
     reason = reasons[first]
@@ -69,6 +69,8 @@ def never_entered(case: Case) -> Verdict | None:
     what = ("left the loop, and " if left else "") + _what(culprits, wait)
     others = tuple(f"rank {rank} {reasons[rank].what}{_at(reasons[rank].location)}" for rank in culprits[1:])
     summary = f"{names(culprits)} {what}; {_peers(blocked)}"
+    between = {rank: thread for rank, thread in found.sinks if rank not in culprits}
+    others += tuple(f"rank {rank} {stuck.why(ranks[rank], between[rank], now).what}" for rank in sorted(between))
     return hang_verdict(
         case,
         code,

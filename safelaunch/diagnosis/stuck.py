@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code, user_frame
@@ -27,6 +27,8 @@ OPENS = {"open", "openat", "openat2"}  # opening a FIFO waits for its other end
 RECEIVES = {"recvfrom", "recvmsg", "connect", "accept", "accept4"}
 WAITS_FOR_CHILD = {"wait4", "waitid"}
 LOCKS = {"futex"}
+STORE = "the store of torch.distributed"  # as evidence.outside names the other end of a connection
+PIDS = re.compile(r"\(pid (\d+)\)")  # in `Kernel.other`
 NETWORK = re.compile(r"^(?:nfs|cifs|smb|lustre|ceph|beegfs|gpfs|9p|afs|gfs|ocfs|panfs|wekafs|fuse)", re.IGNORECASE)
 
 # Waits of libraries that look like a sleep or a poll: the file of a frame, and what it is that is waited for.
@@ -37,6 +39,9 @@ KNOWN = (
 )
 IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
 MODULE_LOCK = "_ModuleLock.acquire"
+
+
+Thread = tuple[int, int]  # rank and thread
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,9 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
         what = "has threads that wait for one another" if len(chain.lines) > 1 else "waits for a lock that it holds"
         remedy = "take locks in one order in all threads; a lock that is taken again by its holder must be an RLock"
         return Stuck("SL313", what, place, remedy, chain.lines, sources)
+    if phase is not None and phase.name.startswith("store."):
+        what = f"waits in {phase.name} for another rank, since {now - phase.since:.0f} s"
+        return Stuck("SL301", what, place, "see who is to set that key, and when", chain.lines, (*sources, "heartbeat"))
     named = f"is in its phase {phase.name!r}: " if phase is not None else ""
     remedy = "all ranks must make the same collectives: look at what keeps this one"
     what = doing(facts, stack)
@@ -106,6 +114,41 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
     return Stuck("SL301", named + what, place, remedy, because, sources)
+
+
+def asks_store(facts: RankFacts) -> bool:
+    """Whether a rank waits for an answer of the store: `store.get` and `store.wait` wait until another rank has set the
+    key."""
+    asks = any(phase.name.startswith("store.") for phase in facts.phases)
+    connected = facts.kernel is not None and facts.kernel.other.startswith(STORE)
+    return (asks or connected) and not stopped(facts)
+
+
+def other_rank(facts: RankFacts, ranks: Iterable[RankFacts]) -> int | None:
+    """The rank that alone is at the other end of the call that a rank is in, with its own process or one below it: it
+    holds the lock, or has the other end of the pipe."""
+    pids = set(map(int, PIDS.findall(facts.kernel.other))) if facts.kernel is not None else set()
+    owners = {pid: each.rank for each in ranks for pid in (each.pid, *(child.pid for child in each.children))}
+    found = {owners.get(pid) for pid in pids}
+    other = found.pop() if len(found) == 1 else None
+    return other if other != facts.rank else None
+
+
+def last(sinks: tuple[Thread, ...], ranks: Mapping[int, RankFacts]) -> tuple[Thread, ...]:
+    """Of the ends of all chains those that wait for no other rank in the store, for a lock or at a pipe; all, where
+    every one of them does. A rank of which the kernel has said nothing, at a line of the program itself, may wait for
+    another in that way: among such ranks there is no end."""
+    ends = {rank for rank, _ in sinks}
+
+    def goes_on(facts: RankFacts) -> bool:
+        return asks_store(facts) or other_rank(facts, ranks.values()) in ends
+
+    def unseen(facts: RankFacts) -> bool:
+        inner = facts.stack.frames[0] if facts.stack is not None and facts.stack.frames else None
+        return facts.kernel is None and not facts.phases and inner is not None and is_user_code(inner)
+
+    found = tuple(sink for sink in sinks if not goes_on(ranks[sink[0]])) or sinks
+    return () if any(unseen(ranks[rank]) for rank, _ in found) else found
 
 
 def kernel_of(facts: RankFacts, stack: Stack | None) -> Kernel | None:

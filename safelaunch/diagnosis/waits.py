@@ -14,7 +14,7 @@ ELSEWHERE = {
     "clock_nanosleep", "nanosleep", "read", "pread64", "wait4", "waitid", "select", "pselect6", "flock", "fcntl",
     "openat", "open", "fsync", "fdatasync", "pause",
 }  # fmt: skip
-AWAY_PHASES = ("loader", "checkpoint", "compile")  # phases of ours during which a thread makes no collective
+AWAY_PHASES = ("loader", "checkpoint", "compile", "store.")  # phases of ours during which a thread makes no collective
 LIBRARY_TORCH = re.compile(r"/torch/(?!utils/data/|serialization)")
 INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_run_backward$")
 IN_DDP = re.compile(r"/torch/nn/parallel/")

@@ -18,6 +18,7 @@ from typing import Any
 from safelaunch.evidence import tasks
 
 LOCKS = {"flock", "fcntl"}
+STORE = "the store of torch.distributed"  # diagnosis.stuck goes by these words
 LOOK_S = 0.3  # for all descriptors of all processes; what was not seen by then is not said
 FRESH_S = 0.5
 NAMED = 3
@@ -70,12 +71,19 @@ def _peer(pid: int, inode: str) -> str:
         if socket.inode == inode:
             if socket.listens:
                 return f"a connection to its own port {_address(socket.local).rpartition(':')[2]}"
-            return _address(socket.remote)
+            return _named(pid, _address(socket.remote))
     for line in tasks.text(pid, "net/unix").splitlines()[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[6] == inode:
             return f"unix socket {fields[7]}"
     return ""
+
+
+def _named(pid: int, address: str) -> str:
+    """An address, and that it is the ranks' own store where it is: torch elastic serves it at MASTER_PORT."""
+    port = address.rpartition(":")[2]
+    ours = f"MASTER_PORT={port}" in tasks.text(pid, "environ").split("\0")
+    return f"{STORE}, {address}" if ours else address
 
 
 def _address(text: str) -> str:

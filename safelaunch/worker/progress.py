@@ -150,6 +150,29 @@ def _phase(function: Callable, name: str, pulse: Any, owner: int) -> Callable:  
     return inside
 
 
+def watch_store(module: Any, pulse: Any, owner: int) -> None:
+    """Show when a rank waits in the store for a key that another one is to set, and for which."""
+    for name in ("get", "wait"):
+        if hasattr(module.Store, name):
+            setattr(module.Store, name, _asked(getattr(module.Store, name), name, pulse, owner))
+
+
+def _asked(method: Callable, name: str, pulse: Any, owner: int) -> Callable:  # type: ignore[type-arg]
+    @functools.wraps(method)
+    def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if os.getpid() != owner:
+            return method(self, *args, **kwargs)
+        wanted = args[0] if args else next(iter(kwargs.values()), "")
+        keys = wanted if isinstance(wanted, str) else ", ".join(map(str, wanted))
+        token = pulse.begin("store.%s(%s)" % (name, keys))
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            pulse.end(token)
+
+    return asked
+
+
 def watch_compilation(module: Any, pulse: Any, owner: int) -> None:
     """Show when a rank compiles (torch >= 2.4: `torch._dynamo.callback`)."""
     tokens: list[int] = []
@@ -170,4 +193,5 @@ HOOKS = {
     "torch.optim.optimizer": count_steps,
     "torch.utils.data.dataloader": watch_loaders,
     "torch._dynamo.callback": watch_compilation,
+    "torch.distributed.distributed_c10d": watch_store,
 }

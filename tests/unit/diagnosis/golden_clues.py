@@ -240,5 +240,59 @@ def _gone_on() -> Golden:
     }
 
 
+def _store() -> Golden:
+    asks = Kernel("S", "do_sys_poll", "poll", "socket:[98311]", other="the store of torch.distributed, 127.0.0.1:29500")
+    return {
+        "hang-for-a-key-that-nobody-sets": (
+            hang(
+                waiting(0, call(size=3)),
+                *(elsewhere(number, asks, READ, phase="store.get(lr/39)") for number in (1, 2)),
+            ),
+            Expected(
+                "SL311",
+                (),
+                place(READ),
+                confidence="medium",
+                conclusive=False,
+                mentions=("ranks 1 and 2 wait in store.get(lr/39)", "rank 0 waits"),
+            ),
+        ),
+        "hang-for-a-key-of-a-late-rank": (
+            hang(
+                waiting(0, call(size=3)),
+                elsewhere(1, asks, READ, phase="store.get(lr/39)"),
+                elsewhere(2, ASLEEP, UPLOAD),
+            ),
+            Expected("SL301", (2,), place(UPLOAD), conclusive=False, mentions=("rank 1 waits in store.get(lr/39)",)),
+        ),
+    }
+
+
+def _between_ranks() -> Golden:
+    def flock(holder: int) -> Kernel:
+        return Kernel(
+            "S", "locks_lock_inode_wait", "flock", "/data/index", other=f"held by python (pid {4100 + holder})"
+        )
+
+    pipe = Kernel("S", "pipe_read", "read", "pipe:[77]", other="python (pid 4100) has its other end")
+    first = waiting(0, call("barrier", at=BARRIER, size=3))
+    return {
+        "hang-lock-held-in-a-barrier": (
+            hang(first, elsewhere(1, flock(0), READ), elsewhere(2, flock(0), READ)),
+            Expected(
+                "SL311", (0,), place(BARRIER), confidence="medium", conclusive=False, mentions=("rank 0 has the lock",)
+            ),
+        ),
+        "hang-lock-of-a-rank-that-sleeps": (
+            hang(first, elsewhere(1, flock(2), READ), elsewhere(2, ASLEEP, UPLOAD)),
+            Expected("SL301", (2,), place(UPLOAD), conclusive=False, mentions=("rank 1 is in flock()",)),
+        ),
+        "hang-pipe-of-a-waiting-rank": (
+            hang(waiting(0, call(size=2)), elsewhere(1, pipe, READ)),
+            Expected("SL311", (), place(LOOP), confidence="medium", conclusive=False, mentions=("the other end",)),
+        ),
+    }
+
+
 def cases() -> Golden:
-    return {**_without_waits(), **_handled(), **_passed_by(), **_habits(), **_gone_on()}
+    return {**_store(), **_between_ranks(), **_without_waits(), **_handled(), **_passed_by(), **_habits(), **_gone_on()}

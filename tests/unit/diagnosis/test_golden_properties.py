@@ -34,7 +34,12 @@ PIECES = {
 }
 
 # Two ranks are wrong, each for itself: without the one that is told, the other one is left to tell.
-BOTH_WRONG = {"hang-wrong-operation-and-a-late-rank": {3}, "hang-exited-beside-a-late-rank": {2}}
+# So it is where the one who holds a lock is not known to be a rank.
+BOTH_WRONG = {
+    "hang-wrong-operation-and-a-late-rank": {3},
+    "hang-exited-beside-a-late-rank": {2},
+    "hang-lock-of-a-rank-that-sleeps": {1},
+}
 
 
 def told(verdict: Verdict) -> tuple[object, ...]:

@@ -1,0 +1,95 @@
+"""Ranks that wait for others outside of collectives: for a key in the store, for a lock on a file, at a pipe."""
+
+from __future__ import annotations
+
+from safelaunch.diagnosis.dumps import from_dumps
+from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
+from safelaunch.diagnosis.stuck import STORE, asks_store, other_rank, why
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Case, Location, Verdict
+
+LOCK_CALLS = {"flock", "fcntl"}
+
+
+def key_missing(case: Case) -> Verdict | None:
+    """Ranks wait in collectives for others, and all of those wait for a key in the store that nobody sets.
+
+    How it was concluded: whoever stands at the end of the chains of waits is in a call on its connection to the store,
+    which answers `get` and `wait` when somebody has set the key. Which key, who should have set it, and whether it is
+    the right one that is waited for, nobody sees from outside: no rank is named.
+
+    What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
+    """
+    found = graph(case)
+    ranks = {facts.rank: facts for facts in case.ranks}
+    asking = sorted({rank for rank, _ in found.sinks})
+    if not asking or from_dumps(case) or not all(asks_store(ranks[rank]) for rank in asking):
+        return None
+    blocked = sorted({wait.rank for wait in found.waits})
+    places: dict[tuple[str, Location | None], list[int]] = {}
+    for rank in asking:
+        phase = next((phase.name for phase in ranks[rank].phases if phase.name.startswith("store.")), "the store")
+        places.setdefault((phase, user_frame(ranks[rank].stack)), []).append(rank)
+    return hang_verdict(
+        case,
+        "SL311",
+        f"{_wait(asking)} for a key in {STORE}, and {_wait(blocked)} for {'it' if len(asking) == 1 else 'them'}",
+        (),
+        location=next(iter(places))[1],
+        because=(
+            *(f"{_wait(who)} in {call}" + _at(place) for (call, place), who in places.items()),
+            *waiters(case, found),
+        ),
+        remedy="compare the key that is waited for with those that are set, and under which condition",
+        confidence="medium",
+        waiting=(*asking, *blocked),
+    )
+
+
+def held_by_peer(case: Case) -> Verdict | None:
+    """Ranks wait for a file lock or at a pipe whose other end another rank has, and that one waits for them.
+
+    How it was concluded: of each rank that its peers wait for, the kernel shows whose process is at the other end of
+    the call that it is in; that is a rank which itself waits for it in a collective. Of a lock the holder is named: it
+    has entered a collective without giving it back. Of pipes nobody is.
+
+    What to do: release locks before every collective, also on the way out of an early return or an exception.
+    """
+    found = graph(case)
+    ranks = {facts.rank: facts for facts in case.ranks}
+    ends = sorted({rank for rank, _ in found.sinks})
+    holders = {rank: other_rank(ranks[rank], case.ranks) for rank in ends}
+    waits = {wait.rank: wait for wait in found.waits}
+    if not ends or from_dumps(case) or not all(holder in waits for holder in holders.values()):
+        return None
+    calls = {kernel.syscall for rank in ends if (kernel := ranks[rank].kernel) is not None}
+    named = sorted({holder for holder in holders.values() if holder is not None})
+    first = waits[named[0]]
+    what = "the lock" if calls <= LOCK_CALLS else "the other end"
+    now = case.now or case.incident.t
+    return hang_verdict(
+        case,
+        "SL311",
+        f"{names(named)} {'has' if len(named) == 1 else 'have'} {what} that {_wait(ends)} for, and waits for them in "
+        f"{label(first.call)}",
+        tuple(named) if calls <= LOCK_CALLS and len(named) == 1 else (),
+        location=place_of(case, first),
+        call=first.call,
+        because=(
+            *(f"rank {rank} {why(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
+            *waiters(case, found),
+        ),
+        remedy="release locks before every collective, also where a function returns early",
+        confidence="medium",
+        waiting=(*ends, *waits),
+    )
+
+
+def _at(place: Location | None) -> str:
+    return f" at {place.file}:{place.line}" if place is not None else ""
+
+
+def _wait(ranks: list[int]) -> str:
+    return f"{names(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
