@@ -149,7 +149,8 @@ def deadlock(case: Case) -> Verdict | None:
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
     blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
-    peer than at that line before, where all others do as always. Otherwise the sites are shown.
+    peer than at that line before, where all others do as always, and one that waits in a collective while all others
+    wait for messages to or from it: one mistake explains them all. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -157,7 +158,8 @@ def deadlock(case: Case) -> Verdict | None:
     if not found.cycle or (from_dumps(case) and found.sinks):
         return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
     sites: dict[tuple[str, int, str], list[int]] = {}
-    groups = {wait.call.group for wait in found.waits if wait.rank in found.cycle}
+    # Making a group is a matter of all ranks, whoever is to belong to it.
+    groups = {wait.call.group for wait in found.waits if wait.rank in found.cycle if not is_making(wait.call)}
     members = [set(group.ranks) for group in case.groups if group.name in groups]
     for wait in found.waits:  # those who wait for the circle from outside have a vote too, if all of it concerns them
         if all(wait.rank in those for those in members):
@@ -173,8 +175,7 @@ def deadlock(case: Case) -> Verdict | None:
     if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
     habit = None if named else habits.other_peer(case, [wait for wait in found.waits if wait.rank in found.cycle])
-    if habit is not None:
-        named = (habit.rank,)
+    named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
     return hang_verdict(
@@ -192,6 +193,21 @@ def deadlock(case: Case) -> Verdict | None:
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=found.cycle,
     )
+
+
+def is_making(call: Collective) -> bool:
+    """Whether a call makes a process group."""
+    return call.group.startswith("new_group")
+
+
+def _awaited_by_all(found: Graph) -> tuple[int, ...]:
+    """The rank that alone is in a collective, where all others, two at least, are in messages with it."""
+    collective = [wait for wait in found.waits if not is_message(wait.call)]
+    messages = [wait for wait in found.waits if is_message(wait.call)]
+    if len(collective) != 1 or len(messages) < 2 or found.sinks:
+        return ()
+    rank = collective[0].rank
+    return (rank,) if all(wait.call.peer == rank for wait in messages) else ()
 
 
 def _sides(case: Case, wait: Wait) -> list[Side]:

@@ -8,9 +8,11 @@ from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis import slow_reasons as reasons
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence, Location, Verdict
-from safelaunch.model.slow import Slowness
+from safelaunch.model.slow import Pace, Slowness
 
 WAITED = 0.5  # of what a rank costs the others must be seen in their waits
+# Shares of a step in collectives, by which a rank is told for which all others have come to wait; estimates.
+WAITS, WAITS_MORE, KEEPS_GOING = 0.5, 0.3, 0.2
 
 
 def straggler(case: Case) -> Verdict | None:
@@ -95,11 +97,17 @@ def slower(case: Case) -> Verdict | None:
     measured over the same time: time without a CPU, the cgroup's limit, time in loaders and in collectives, pages read
     back from disk, clocks of GPUs. Nothing is said where each rank simply computes more for each step than before.
 
+    Where all ranks but one spend much more of each step in collectives than before, and that one does not, it is the
+    straggler (SL503, medium confidence).
+
     What to do: look at what has changed. A GPU that is held back is named with its rank.
     """
     slow = case.slow
     if slow is None or slow.kind != "slower":
         return None
+    awaited = _awaited(slow)
+    if awaited is not None:
+        return _one_does_not_wait(case, slow, awaited)
     found = list(reasons.of_all(case, slow))
     if not found and not _uses_gpus(case) and reasons.grew_itself(slow):
         return None
@@ -121,6 +129,36 @@ def slower(case: Case) -> Verdict | None:
         confidence="low" if not found else "high" if not slow.unknown and not some else "medium",
         remedy=found[0].remedy if found else "compare the node with what it was: other jobs, storage, network, clocks",
         location=location,
+    )  # fmt: skip
+
+
+def _awaited(slow: Slowness) -> Pace | None:
+    """The one rank that does not wait in collectives, where all others have come to do so."""
+    ready = [pace for pace in slow.paces if (pace.waiting or 0.0) < KEEPS_GOING]
+    waits = [
+        pace
+        for pace in slow.paces
+        if (pace.waiting or 0.0) >= WAITS and pace.waiting_before is not None
+        if (pace.waiting or 0.0) - pace.waiting_before >= WAITS_MORE
+    ]
+    return ready[0] if len(ready) == 1 and waits and len(waits) + 1 == len(slow.paces) else None
+
+
+def _one_does_not_wait(case: Case, slow: Slowness, pace: Pace) -> Verdict:
+    others = [one for one in slow.paces if one is not pace]
+    now, before = (
+        statistics.median(getattr(one, name) or 0.0 for one in others) for name in ("waiting", "waiting_before")
+    )
+    reason = reasons.of_rank(case, slow, pace.rank, now - (pace.waiting or 0.0))
+    peers = "its peer waits" if len(others) == 1 else "its peers wait"
+    summary = f"rank {pace.rank} is slow{since(slow)}: {peers} in collectives for {now:.0%} of each {slow.unit}"
+    return _verdict(
+        "SL503", case, f"{summary}; {reason.what}" if reason.what else summary,
+        because=[*reason.because, f"they waited {before:.0%} before; rank {pace.rank} waits {pace.waiting or 0.0:.0%}"],
+        ranks=(pace.rank,),
+        confidence="medium",
+        remedy=reason.remedy,
+        location=reason.location,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from hang_scenes import (
 )
 from scenes import GLOO_RESET, LOOP, TRAIN, T, aborted_in_collective, all_reduce, case, exited, lost_peer, rank
 
-from safelaunch.model import Case, Kernel, Location, PyError, RankFacts, SourceLine
+from safelaunch.model import Case, Kernel, Location, ProcessGroup, PyError, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -200,6 +200,23 @@ def _habits() -> Golden:
             Expected(
                 "SL311", (2,), place(RECEIVE), confidence="medium", conclusive=True, mentions=("never from rank 0",)
             ),
+        ),
+        # One mistake explains it: rank 1 has left its messages out.
+        "hang-in-a-collective-of-all-who-wait-for-it": (
+            hang(sends(0, 1), waiting(1, call(size=3)), passes(2, (1, 1, 1, 1), 1)),
+            Expected("SL311", (1,), place(LOOP), confidence="medium", conclusive=True),
+        ),
+        "hang-in-a-collective-of-two": (
+            hang(sends(0, 1), waiting(1, call(size=2))),
+            Expected("SL311", (), place(SEND), conclusive=True),
+        ),
+        "hang-in-a-group-that-only-one-makes": (
+            hang(
+                waiting(0, dataclasses.replace(call("new_group", 1, at=CALLS_IT, size=2), group="new_group #1")),
+                *(waiting(number, call(size=3)) for number in (1, 2)),
+                groups=(ProcessGroup("0", (0, 1, 2)), ProcessGroup("new_group #1", (0, 1))),
+            ),
+            Expected("SL311", (0,), place(CALLS_IT), confidence="medium", conclusive=True, mentions=("new_group",)),
         ),
         "hang-receives-from-changing-peers": (
             hang(*circle, passes(2, (1, 0, 1, 0), 0)),

@@ -75,7 +75,15 @@ def cases() -> dict[str, tuple[Case, Expected]]:
     peer_worker = Standing(0, None, 0, 6, 6, 0, 0, worker=True)
     hungry = dataclasses.replace(everybody("loader"), since=None, begun=None)
     hungry = dataclasses.replace(hungry, paces=tuple(Pace(n, loading=0.8, workers=2) for n in range(RANKS)))
+    awaited = tuple(
+        Pace(n, loading=0.0, waiting=0.1 if n == 2 else 0.7, loading_before=0.0, waiting_before=0.1)
+        for n in range(RANKS)
+    )
     return {
+        "slow-rank-that-all-others-wait-for": (
+            case(one(dataclasses.replace(everybody(), paces=awaited), cpu=0.95)),
+            Expected("SL503", (2,), confidence="medium", mentions=("for 70% of each step", "they waited 10% before")),
+        ),
         "slow-rank-that-sleeps": (
             case(dataclasses.replace(plain, standing=(Standing(2, STEP, 5, 6, 1, 0, 0),))),
             Expected("SL503", (2,), place(STEP), mentions=("since step 41", "3.0 times", "sleeps or waits")),
