@@ -158,8 +158,10 @@ def deadlock(case: Case) -> Verdict | None:
     if not found.cycle or (from_dumps(case) and found.sinks):
         return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
     sites: dict[tuple[str, int, str], list[int]] = {}
-    # Making a group is a matter of all ranks, whoever is to belong to it.
-    groups = {wait.call.group for wait in found.waits if wait.rank in found.cycle if not is_making(wait.call)}
+    groups = {wait.call.group for wait in found.waits if wait.rank in found.cycle}
+    making = [wait.call.group for wait in found.waits if is_making(wait.call)]
+    if len(making) == 1:  # all ranks make each group, whoever is to belong to it: one that does so alone is the odd one
+        groups.discard(making[0])
     members = [set(group.ranks) for group in case.groups if group.name in groups]
     for wait in found.waits:  # those who wait for the circle from outside have a vote too, if all of it concerns them
         if all(wait.rank in those for those in members):
