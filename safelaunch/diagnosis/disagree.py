@@ -32,10 +32,11 @@ def different_operation(case: Case) -> Verdict | None:
     How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
     operations at one number. A collective that a rank skipped, or made once too often, shows like this, and so does
     one that stands below `if rank == 0`. If one side has left a loop in which the other still is (read from stacks and
-    source), the side that left is named (SL303). Otherwise, with at least three ranks, one that differs from all
-    others is named (SL302); so is one whose call stands below a condition for that rank alone (`if rank == 0`) which
-    all others have passed by. Where nobody can say who is right, as often with two, the lines are shown. Dumps of the
-    Flight Recorder do not show who left a loop: from them only one rank against three or more is named.
+    source), the side that left is named (SL303), with less confidence where that is all ranks but one. Otherwise, with
+    at least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
+    condition for that rank alone (`if rank == 0`) which all others have passed by. Where nobody can say who is right,
+    as often with two, the lines are shown. Dumps of the Flight Recorder do not show who left a loop: from them only one
+    rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -84,7 +85,9 @@ def different_operation(case: Case) -> Verdict | None:
     ending = from_dumps(case) and any(canonical(side[0][1].op) in CLOSING for side in sides)
     if ending:
         threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
-    because = (*threads, *_conditions(facts, call, case.source), *batches.compared(case, named), *waiters(case, found))
+    lonely = _alone_in_the_loop(voters, named) if code == "SL303" else ()
+    conditions = _conditions(facts, call, case.source)
+    because = (*threads, *conditions, *batches.compared(case, named), *lonely, *waiters(case, found))
     return hang_verdict(
         case,
         code,
@@ -94,9 +97,19 @@ def different_operation(case: Case) -> Verdict | None:
         call=call,
         because=because,
         remedy="make the same collectives in the same order on all ranks",
-        confidence="medium" if apart else _sureness(case, wait, named, code, ending),
+        confidence="medium" if apart or lonely else _sureness(case, wait, named, code, ending),
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
+    )
+
+
+def _alone_in_the_loop(voters: set[int], left: tuple[int, ...]) -> tuple[str, ...]:
+    """Said where all ranks but one have left: what they have less, or it has more, only their owner knows."""
+    stays = voters - {*left}
+    if len(stays) > 1:
+        return ()
+    return (
+        f"only {names(stays)} is still in it: whether it has too much to do, or {names(left)} too little, is not known",
     )
 
 
@@ -149,8 +162,9 @@ def deadlock(case: Case) -> Verdict | None:
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
     blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
-    peer than at that line before, where all others do as always, and one that waits in a collective while all others
-    wait for messages to or from it: one mistake explains them all. Otherwise the sites are shown.
+    peer than at that line before, or has gone from one call to another one than all the times before, where all others
+    do as always; and one that waits in a collective while all others wait for messages to or from it: one mistake
+    explains them all. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -176,7 +190,8 @@ def deadlock(case: Case) -> Verdict | None:
     named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 and most > others else ()
     if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
-    habit = None if named else habits.other_peer(case, [wait for wait in found.waits if wait.rank in found.cycle])
+    circle = [wait for wait in found.waits if wait.rank in found.cycle]
+    habit = None if named else habits.other_peer(case, circle) or habits.other_order(case, circle)
     named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])

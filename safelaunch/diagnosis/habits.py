@@ -52,6 +52,28 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
     return found[0] if len(found) == 1 else None
 
 
+def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
+    """One rank has gone from one call to another one than all the times before; all others that wait have come to the
+    call that always follows."""
+    ranks = {facts.rank: facts for facts in case.ranks}
+    found = []
+    for wait in waits:
+        own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
+        sites = [(call.group, canonical(call.op), call.location) for call in own]
+        if len(own) < 2 or own[-1] != wait.call:
+            return None
+        after = [sites[at + 1] for at, site in enumerate(sites[:-2]) if site == sites[-2]]
+        if len(after) < OFTEN:
+            return None
+        if sites[-1] in after:
+            continue
+        if len(set(after)) != 1:
+            return None
+        text = f"rank {wait.rank} had gone on to {after[0][1]} of group {after[0][0]} from there {len(after)} times"
+        found.append(Departure(wait.rank, f"{text}, never to {sites[-1][1]} of group {sites[-1][0]}"))
+    return found[0] if len(found) == 1 else None
+
+
 def _before(facts: RankFacts, call: Collective) -> list[Collective]:
     """The earlier calls of a rank like this one, at the same line."""
     return [

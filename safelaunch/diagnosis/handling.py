@@ -1,4 +1,5 @@
-"""Exceptions that a program has caught and still handles: nobody else sees them, and they say why a rank is there."""
+"""Exceptions that a program has caught and still handles, and those that have ended a thread of it: nobody else sees
+them, or looks at them, and they say why a rank is there."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ BROKEN = {"SL412", "SL499"}  # the same of crashes
 
 
 def told(verdict: Verdict, case: Case) -> Verdict:
-    """A verdict with the exception that a rank is handling.
+    """A verdict with the exception that a rank is handling, or that has ended a thread of it.
 
     Of a rank that is named it is one more reason. Where nobody is, the one rank that is handling an exception is: what
     it does in its `except` or `finally` its peers do not do.
     """
+    if verdict.kind == "hang":
+        verdict = _with_lost_threads(verdict, case)
     found = {facts.rank: facts.handling for facts in living(case) if facts.handling is not None}
     for facts in case.ranks:
         if facts.rank in found and is_peer_loss(dataclasses.replace(facts, error=facts.handling)):
@@ -42,9 +45,21 @@ def told(verdict: Verdict, case: Case) -> Verdict:
     return verdict
 
 
+def _with_lost_threads(verdict: Verdict, case: Case) -> Verdict:
+    found = [(f.rank, f.lost_thread) for f in living(case) if f.rank in verdict.culprit_ranks and f.lost_thread]
+    lines = (f"a thread of rank {rank} has ended with {raised(error)}" for rank, error in found)
+    new = tuple(line for line in lines if line not in verdict.because)
+    return dataclasses.replace(verdict, because=(*new, *verdict.because))
+
+
 def _line(rank: int, error: PyError) -> str:
+    return f"rank {rank} is handling {raised(error)}"
+
+
+def raised(error: PyError) -> str:
+    """An exception with the line that raised it."""
     at = f", raised at {error.location.file}:{error.location.line}" if error.location is not None else ""
-    return f"rank {rank} is handling {error.type}: {one_line(error.message)}{at}"
+    return f"{error.type}: {one_line(error.message)}{at}"
 
 
 def _is_alone(rank: int, verdict: Verdict, case: Case) -> bool:

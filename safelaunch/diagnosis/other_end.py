@@ -49,13 +49,16 @@ def key_missing(case: Case) -> Verdict | None:
 
 
 def held_by_peer(case: Case) -> Verdict | None:
-    """Ranks wait for a file lock or at a pipe whose other end another rank has, and that one waits for them.
+    """Ranks wait for a file lock, at a pipe or on a connection whose other end another rank has, and that one waits for
+    them.
 
     How it was concluded: of each rank that its peers wait for, the kernel shows whose process is at the other end of
     the call that it is in; that is a rank which itself waits for it in a collective. Of a lock the holder is named: it
-    has entered a collective without giving it back. Of pipes nobody is.
+    has entered a collective without giving it back. Of pipes and connections nobody is, unless an exception has ended a
+    thread of the rank at the other end: that thread may be the one that was to answer.
 
-    What to do: release locks before every collective, also on the way out of an early return or an exception.
+    What to do: release locks before every collective, also on the way out of an early return or an exception; let a
+    rank whose server thread fails fail.
     """
     found = graph(case)
     ranks = {facts.rank: facts for facts in case.ranks}
@@ -65,23 +68,27 @@ def held_by_peer(case: Case) -> Verdict | None:
     if not ends or from_dumps(case) or not all(holder in waits for holder in holders.values()):
         return None
     calls = {kernel.syscall for rank in ends if (kernel := ranks[rank].kernel) is not None}
-    named = sorted({holder for holder in holders.values() if holder is not None})
-    first = waits[named[0]]
-    what = "the lock" if calls <= LOCK_CALLS else "the other end"
+    held = sorted({holder for holder in holders.values() if holder is not None})
+    first = waits[held[0]]
+    locks = calls <= LOCK_CALLS
+    lost = None if locks else ranks[held[0]].lost_thread
+    what = "the lock" if locks else "the other end"
     now = case.now or case.incident.t
     return hang_verdict(
         case,
         "SL311",
-        f"{names(named)} {'has' if len(named) == 1 else 'have'} {what} that {_wait(ends)} for, and waits for them in "
+        f"{names(held)} {'has' if len(held) == 1 else 'have'} {what} that {_wait(ends)} for, and waits for them in "
         f"{label(first.call)}",
-        tuple(named) if calls <= LOCK_CALLS and len(named) == 1 else (),
-        location=place_of(case, first),
+        tuple(held) if len(held) == 1 and (locks or lost is not None) else (),
+        location=lost.location if lost is not None and lost.location is not None else place_of(case, first),
         call=first.call,
         because=(
             *(f"rank {rank} {why(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
             *waiters(case, found),
         ),
-        remedy="release locks before every collective, also where a function returns early",
+        remedy="release locks before every collective, also where a function returns early"
+        if locks
+        else "see who is to answer at the other end, and what has become of it",
         confidence="medium",
         waiting=(*ends, *waits),
     )

@@ -78,7 +78,7 @@ def facts(
         local_rank=worker.local_rank,
         pid=worker.pid,
         exit=worker.exit,
-        error=from_json(PyError, error) if error else None,
+        error=_exception(error),
         fault=frames.parse_fault(fault["text"]) if fault.get("text") else None,
         stack=stack,
         exit_call=from_json(ExitCall, box["exit_call"]) if box.get("exit_call") else None,
@@ -107,7 +107,8 @@ def facts(
         overwritten=bool(_all(sources, "recorder").get("overwritten")),
         last_lines=tuple(_all(sources, "log").get("lines", ())),
         loaders=tuple(from_json(LoaderPass, item) for item in box.get("loaders", [])),
-        handling=from_json(PyError, handled) if (handled := _all(sources, "word").get("handling")) else None,
+        handling=_exception(_all(sources, "word").get("handling")),
+        lost_thread=_exception(_all(sources, "word").get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(
             from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "word", "reducers")
@@ -131,6 +132,10 @@ def _all(sources: Sources, name: str) -> dict[str, Any]:
 def _data(sources: Sources, name: str, key: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = _all(sources, name).get(key) or []
     return found
+
+
+def _exception(data: dict[str, Any] | None) -> PyError | None:
+    return from_json(PyError, data) if data else None
 
 
 def _missing(worker: WorkerProcess, sources: Sources) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Any
 from safelaunch.evidence import tasks
 
 LOCKS = {"flock", "fcntl"}
+NOT_ACCEPTED = "0"  # the inode of a connection that still waits in its listener's queue
 STORE = "the store of torch.distributed"  # diagnosis.stuck goes by these words
 LOOK_S = 0.3  # for all descriptors of all processes; what was not seen by then is not said
 FRESH_S = 0.5
@@ -66,12 +67,13 @@ def _name(pid: int) -> str:
 
 
 def _peer(pid: int, inode: str) -> str:
-    """`10.0.0.5:443` for a TCP socket of the process's network."""
-    for socket in tasks.connections(pid):
+    """`10.0.0.5:443` for a TCP socket of the process's network, and who has its other end where that is here."""
+    sockets = list(tasks.connections(pid))
+    for socket in sockets:
         if socket.inode == inode:
             if socket.listens:
                 return f"a connection to its own port {_address(socket.local).rpartition(':')[2]}"
-            return _named(pid, _address(socket.remote))
+            return _named(pid, socket, sockets)
     for line in tasks.text(pid, "net/unix").splitlines()[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[6] == inode:
@@ -79,11 +81,26 @@ def _peer(pid: int, inode: str) -> str:
     return ""
 
 
-def _named(pid: int, address: str) -> str:
-    """An address, and that it is the ranks' own store where it is: torch elastic serves it at MASTER_PORT."""
+def _named(pid: int, socket: tasks.Connection, sockets: list[tasks.Connection]) -> str:
+    """The address at the other end of a connection, and that it is the ranks' own store where it is: torch elastic
+    serves it at MASTER_PORT."""
+    address = _address(socket.remote)
     port = address.rpartition(":")[2]
-    ours = f"MASTER_PORT={port}" in tasks.text(pid, "environ").split("\0")
-    return f"{STORE}, {address}" if ours else address
+    if f"MASTER_PORT={port}" in tasks.text(pid, "environ").split("\0"):
+        return f"{STORE}, {address}"
+    other = next((each for each in sockets if (each.local, each.remote) == (socket.remote, socket.local)), None)
+    if other is None:
+        return address  # on another host
+    before, after = "whose other end ", " has"
+    if other.inode == NOT_ACCEPTED:
+        other = next((each for each in sockets if each.listens and _port(each) == int(port)), other)
+        before, after = "which ", " has not accepted"
+    owners = sorted({each for each, _ in _holders(f"socket:[{other.inode}]")[0]})
+    return f"{address}, {before}{', '.join(map(_name, owners[:NAMED]))}{after}" if owners else address
+
+
+def _port(socket: tasks.Connection) -> int:
+    return int(socket.local.rpartition(":")[2], 16)
 
 
 def _address(text: str) -> str:
@@ -130,7 +147,7 @@ def _holders(file: str) -> tuple[list[tuple[int, int]], bool | None]:
 
 
 def _all_open() -> tuple[float, dict[str, list[tuple[int, int]]], bool | None]:
-    """Pipes and files by the processes that have them open, with the descriptor."""
+    """Pipes, sockets and files by the processes that have them open, with the descriptor."""
     found: dict[str, list[tuple[int, int]]] = {}
     young = sorted(tasks.processes(), key=lambda each: -each.pid)  # what is young has to do with a run
     until, whole = time.monotonic() + LOOK_S, _sees_all()
@@ -139,7 +156,7 @@ def _all_open() -> tuple[float, dict[str, list[tuple[int, int]]], bool | None]:
             return time.monotonic(), found, None
         try:
             for descriptor, link in _links(process.pid):
-                if link.startswith(("pipe:[", "/")):
+                if link.startswith(("pipe:[", "socket:[", "/")):
                     found.setdefault(link, []).append((process.pid, descriptor))
         except PermissionError:
             whole = False

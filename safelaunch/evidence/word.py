@@ -12,8 +12,9 @@ FRESH_S = 3.0  # a look takes at most this long; what is older is of a look befo
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`reducers`, each as `model.Reducer`, and `handling`, the exception that the main thread is handling, as
-    `model.PyError`. Its place is behind the collector that asks."""
+    """`reducers`, each as `model.Reducer`; `handling`, the exception that the main thread is handling, and
+    `lost_thread`, the latest that has ended another thread, as `model.PyError`. Its place is behind the collector that
+    asks."""
 
     def nothing(reason: str) -> Evidence:
         return Evidence(SOURCE, worker.rank, unavailable=reason)
@@ -27,4 +28,4 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         return nothing("the rank has nothing to say of itself, or was not asked")
     if said["pid"] != worker.pid or said["t"] < incident.t - FRESH_S:
         return nothing("the rank has not answered")
-    return Evidence(SOURCE, worker.rank, {"reducers": said["reducers"], "handling": said["handling"]})
+    return Evidence(SOURCE, worker.rank, {name: said.get(name) for name in ("reducers", "handling", "lost_thread")})

@@ -21,6 +21,7 @@ MAX_TRACEBACK = 16 * 1024
 LOOK_S = 1.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
 RESERVE_FROM = 60  # above the numbers that scripts may count on, below the limits that people set
 _RESERVE: List[int] = []
+_LOST_THREADS: List[Dict[str, Any]] = []  # the latest alone
 Written = Tuple[str, Dict[str, Any]]  # where to, and what
 
 
@@ -59,6 +60,7 @@ def install(rank_dir: str, box: Any) -> None:
         box.shutting_down(bool(handled))
 
     sys.excepthook = excepthook
+    _note_lost_threads(owner)
     atexit.register(at_exit)
     if box is not None:
         _when_program_ends(lambda: box.pulse.program_ended() if os.getpid() == owner else None)
@@ -77,6 +79,27 @@ def _when_program_ends(told: Callable[[], Any]) -> None:
 
 def _uncaught() -> Any:
     return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def _note_lost_threads(owner: int) -> None:
+    """Keep what ends a thread, as words: an exception kept as such would keep all that its frames hold, such as an open
+    connection."""
+    previous = threading.excepthook
+
+    def excepthook(lost: Any) -> None:
+        try:
+            if os.getpid() == owner and isinstance(lost.exc_value, Exception):
+                _LOST_THREADS[:] = [described(lost.exc_value, "", time.monotonic())]
+        except Exception:
+            pass
+        previous(lost)
+
+    threading.excepthook = excepthook
+
+
+def lost_thread() -> Optional[Dict[str, Any]]:
+    """The latest exception that has ended a thread, in the shape of `model.PyError` without its traceback."""
+    return _LOST_THREADS[-1] if _LOST_THREADS else None
 
 
 def _note_caller(

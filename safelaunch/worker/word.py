@@ -1,5 +1,5 @@
-"""Runs in: workers. What a rank says of itself when it is asked, in a file beside the black box: what DDP reduces, and
-the exception that its main thread is handling.
+"""Runs in: workers. What a rank says of itself when it is asked, in a file beside the black box: what DDP reduces, the
+exception that its main thread is handling, and the one that has ended a thread of it.
 
 A program that catches an exception hides it from everyone: it saves, uploads or enters a barrier in its `except` or
 `finally`, while its peers wait for it elsewhere.
@@ -24,6 +24,7 @@ def write(box: Any) -> None:
     said = {"pid": os.getpid(), "t": time.monotonic()}  # type: Dict[str, Any]
     said["reducers"] = _or_nothing(reducers.look, [])
     said["handling"] = _or_nothing(handling, None)
+    said["lost_thread"] = errors.lost_thread()
     partial = path + ".partial"
     try:
         with open(partial, "w") as file:

@@ -175,7 +175,33 @@ def _habits() -> Golden:
         return waiting(number, *before, dataclasses.replace(send(peer, size=3), seq=5))
 
     circle = (sends(0, 1), sends(1, 2))
+
+    def in_turn(number: int, groups: tuple[str, str], now: str) -> RankFacts:
+        """Has been in two groups in turn, and is now in this one."""
+        before = tuple(
+            dataclasses.replace(call(seq=seq, group=group, size=2), done=True, t=T - 9 + seq + (group == groups[1]) / 2)
+            for seq in range(1, 6)
+            for group in groups
+        )
+        return waiting(number, *before, call(seq=6, group=now, size=2))
+
+    pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
+    others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
     return {
+        "hang-groups-in-another-order": (
+            hang(in_turn(0, ("1", "3"), "3"), *others, groups=pairs),
+            Expected("SL311", (0,), place(LOOP), confidence="medium", conclusive=True, mentions=("never to",)),
+        ),
+        # Those that have never been in two groups in turn have no order to depart from.
+        "hang-groups-in-orders-that-nobody-knows": (
+            hang(
+                waiting(0, call(seq=6, group="3", size=2)),
+                waiting(1, call(seq=6, group="1", size=2)),
+                waiting(2, call(seq=6, group="2", size=2)),
+                groups=pairs,
+            ),
+            Expected("SL311", (), place(LOOP), conclusive=True),
+        ),
         "crash-gather-of-another-size": (
             case(
                 lost_peer(gathers(0, 512, 512), message=GLOO_RESET),
@@ -292,6 +318,10 @@ def _between_ranks() -> Golden:
         )
 
     pipe = Kernel("S", "pipe_read", "read", "pipe:[77]", other="python (pid 4100) has its other end")
+    asks = Kernel("S", "", "recvfrom", "socket:[88]", other="127.0.0.1:9000, which python (pid 4100) has not accepted")
+    serve = Location(TRAIN, 19, "serve")
+    lost = PyError("KeyError", "130", "", T - 1, serve)
+    last = waiting(2, call("barrier", at=BARRIER, size=3))
     first = waiting(0, call("barrier", at=BARRIER, size=3))
     return {
         "hang-lock-held-in-a-barrier": (
@@ -303,6 +333,25 @@ def _between_ranks() -> Golden:
         "hang-lock-of-a-rank-that-sleeps": (
             hang(first, elsewhere(1, flock(2), READ), elsewhere(2, ASLEEP, UPLOAD)),
             Expected("SL301", (2,), place(UPLOAD), conclusive=False, mentions=("rank 1 is in flock()",)),
+        ),
+        "hang-server-of-a-waiting-rank": (
+            hang(first, elsewhere(1, asks, READ), last),
+            Expected("SL311", (), place(BARRIER), confidence="medium", conclusive=False, mentions=("the other end",)),
+        ),
+        "hang-server-that-has-failed": (
+            hang(dataclasses.replace(first, lost_thread=lost), elsewhere(1, asks, READ), last),
+            Expected(
+                "SL311",
+                (0,),
+                place(serve),
+                confidence="medium",
+                conclusive=False,
+                mentions=("ended with KeyError: 130",),
+            ),
+        ),
+        "hang-thread-has-failed": (
+            hang(waiting(0, call(size=2)), dataclasses.replace(elsewhere(1, LOCKED, READ), lost_thread=lost)),
+            Expected("SL301", (1,), place(READ), conclusive=False, mentions=("ended with KeyError: 130, raised at",)),
         ),
         "hang-pipe-of-a-waiting-rank": (
             hang(waiting(0, call(size=2)), elsewhere(1, pipe, READ)),

@@ -51,12 +51,23 @@ WATCHES = "import selectors; s = selectors.DefaultSelector(); s.register(connect
 
 @pytest.mark.parametrize("how", [READS, POLLS, SELECTS, WATCHES])
 def test_the_address_of_a_connection(how: str) -> None:
-    assert re.fullmatch(r"127\.0\.0\.1:\d+", other(f"{V4}\n{CONNECT}\n{how}", r":\d"))
+    found = other(f"{V4}\n{CONNECT}\n{how}", r":\d")
+    assert re.fullmatch(r"127\.0\.0\.1:\d+, which \S+ \(pid \d+\) has not accepted", found)
+
+
+def test_who_has_the_other_end_of_a_connection() -> None:
+    child = (
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "if os.fork() == 0:\n    accepted, _ = server.accept(); time.sleep(3600)\n"
+        "server_port = server.getsockname()[1]; server.close()\n"
+        "connection = socket.create_connection(('127.0.0.1', server_port)); connection.recv(1)"
+    )
+    assert re.search(r"whose other end \S+ \(pid \d+\) has$", other(child, "other end"))
 
 
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 def test_an_address_of_ipv6() -> None:
-    assert re.fullmatch(r"\[::1\]:\d+", other(f"{V6}\n{CONNECT}\n{READS}", r":\d"))
+    assert re.match(r"\[::1\]:\d+, which ", other(f"{V6}\n{CONNECT}\n{READS}", r":\d"))
 
 
 def test_a_server_that_waits_for_somebody_to_come() -> None:
