@@ -112,8 +112,19 @@ class HangWatch:
 
     def has_returned(self, pulses: Mapping[int, Pulse]) -> bool:
         """Whether one of those that the notice is about has made progress since."""
+        return bool(self.moved(pulses))
+
+    def moved(self, pulses: Mapping[int, Pulse]) -> dict[int, float]:
+        """Those of them that have, with the time of it."""
         before = self.notice.progress if self.notice is not None else {}
-        return any(pulses[rank].progress > t for rank, t in before.items() if rank in pulses)
+        return {
+            rank: pulses[rank].progress for rank, t in before.items() if rank in pulses and pulses[rank].progress > t
+        }
+
+    def gave_up(self, moved: Mapping[int, float]) -> None:
+        """What these have done so far is no progress."""
+        assert self.notice is not None
+        self.notice = dataclasses.replace(self.notice, progress={**self.notice.progress, **moved})
 
     def looked(self, verdict: Verdict, case: Case, paused: bool, now: float) -> bool:
         """Take in what a look has found; true when it is time to tell it."""

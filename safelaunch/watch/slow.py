@@ -32,6 +32,7 @@ JUDGE_S = 2.0  # how often it is thought about
 LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that time counts for nobody
 LOOK_S = 0.5  # meetings of steps that are shorter are taken together
 COVERED = 0.5  # of the time must lie between meetings that our own record holds
+COUNTED = 20  # collectives by which it is told whether C++ makes some that our record does not hold
 ASK_S = 15.0  # after the first steps the Flight Recorders are asked, where it does not ...
 ASK_AGAIN = 2.0  # ... then after twice the time, and so on, and whenever steps become longer
 LONGER = 1.3  # by this factor
@@ -75,6 +76,7 @@ class SlowWatch:
     _hidden: bool = False
     _groups: bool = False
     _doubt: bool = False
+    _slow_for_all: float = 0.0  # when this was last suspected
     _not_before: dict[Slow, float] = field(default_factory=dict)
     _pauses: dict[Slow, float] = field(default_factory=dict)
 
@@ -87,6 +89,7 @@ class SlowWatch:
         self._recorded, self._polled, self._recorder_says = None, None, ""
         self._ask_next, self._ask_pause, self._asked, self._answered = 0.0, ASK_S, 0.0, 0.0
         self._counted, self._hidden, self._longer, self._longer_asked = (0, 0), False, 0.0, float("-inf")
+        self._slow_for_all = 0.0
 
     def interrupt(self) -> None:
         """Ranks are held up (a hang, a debugger): this time counts for nobody."""
@@ -135,7 +138,7 @@ class SlowWatch:
         if self.pace.count < WARM_UP + STEPS:
             return False
         self._ask_next = self._ask_next or self.pace.bins[0].t + ASK_S
-        doubt = self._doubt and now - self._asked > FRESH_S
+        doubt = self._asked < self._slow_for_all or (self._doubt and now - self._asked > FRESH_S)
         return doubt or now >= self._ask_next or now >= self._longer_due()
 
     def asked(self, now: float) -> None:
@@ -172,10 +175,12 @@ class SlowWatch:
     def _count_hidden(self, pulses: Mapping[int, Pulse]) -> None:
         """Whether C++ makes collectives that Python does not see: the groups' own counter runs faster than ours."""
         rank = min(pulses)
-        before, self._counted = self._counted, (pulses[rank].enqueued, self.meetings.last(rank))
-        enqueued, own = (now - then for now, then in zip(self._counted, before, strict=True))
-        if before != (0, 0) and (enqueued or own):
-            self._hidden = enqueued > 1.1 * own + 2
+        counted = pulses[rank].enqueued, self.meetings.last(rank)
+        enqueued, own = (now - then for now, then in zip(counted, self._counted, strict=True))
+        if self._counted == (0, 0):
+            self._counted = counted
+        elif enqueued >= COUNTED:  # of fewer, as in slow steps, those under way are too many
+            self._hidden, self._counted = enqueued > 1.1 * own + 2, counted
 
     def _longer_from(self) -> float:
         """When steps became longer; 0 where they have not."""
@@ -217,8 +222,7 @@ class SlowWatch:
         slower, unknown = self._slower(bins), self._unknown()
         if slower is not None:
             begun, usual = slower
-            if self._not_asked_since(bins[begun].since, now):
-                self._doubt = True  # before it is said of all: they may know of one
+            if self._asks_first(now):
                 return None
             return self._open(of_bins("slower", bins, begun, pulses, unit=unit, usual=usual, unknown=unknown), now)
         if hungry and "slower" not in self.told:
@@ -293,9 +297,13 @@ class SlowWatch:
         due = self._longer_due()
         return due < float("inf") and now < due + ANSWER_S
 
-    def _not_asked_since(self, begun: float, now: float) -> bool:
-        asks = self._groups and not self._sees_meetings()
-        return asks and self._asked < begun and now - self._asked > FRESH_S
+    def _asks_first(self, now: float) -> bool:
+        """Whether the Flight Recorders are asked before something is said of all ranks: they may know of one."""
+        if not self._groups or self._sees_meetings():
+            return False
+        if now - self._slow_for_all > FRESH_S:
+            self._slow_for_all = now
+        return self._asked < self._slow_for_all
 
     def _unknown(self) -> str:
         """Why it cannot be told who is late; empty where it could be."""

@@ -47,13 +47,15 @@ class Beats:
 @dataclass
 class Program:
     """A training loop of ranks that meet once in each step. `hidden` says that C++ makes the collectives, `counts` what
-    the pulses show; `calls` are those of a step, beside the all_reduce at its end."""
+    the pulses show; `calls` are those of a step, beside the all_reduce at its end. `masked` says that behind that one,
+    of C++, comes another, of Python: all ranks come to it together."""
 
     watch: SlowWatch
     needs: Need = steady
     loads: Need = nothing
     ranks: int = 4
     hidden: bool = False
+    masked: bool = False
     counts: str = "steps"
     calls: Callable[[int, int], tuple[str, ...]] = lambda _rank, _step: ()
     site: Callable[[int], str] = lambda _rank: "train.py:88"
@@ -70,6 +72,7 @@ class Program:
     _random: random.Random = field(default_factory=lambda: random.Random(7))
     _last: dict[int, tuple[int, float]] = field(default_factory=dict)
     _made: dict[int, list[Arrival]] = field(default_factory=dict)
+    _behind: dict[int, list[Arrival]] = field(default_factory=dict)
     _loading: dict[int, float] = field(default_factory=dict)
     _waited: dict[int, float] = field(default_factory=dict)
 
@@ -98,6 +101,10 @@ class Program:
             own = self._made.setdefault(rank, [])
             for op in (*self.calls(rank, self.step), "all_reduce"):
                 own.append(Arrival(len(own) + 1, t, op, "0", len(own) + 1, self.ranks, self.site(rank)))
+            if self.masked:
+                self._behind.setdefault(rank, []).append(
+                    Arrival(self.step, done, "all_reduce", "0", 2 * self.step, self.ranks, self.site(rank))
+                )
         self.now = done + TRANSFER_S
         while self._next < self.now:
             self._poll(self._next)
@@ -109,7 +116,7 @@ class Program:
         pulses = {
             rank: Beats(
                 ended=0 if self.hidden else done,
-                enqueued=done,
+                enqueued=2 * done if self.masked else done,
                 loading=self._loading[rank],
                 waited=0.0 if self.hidden else self._waited[rank],
                 loader_workers=2 if self.loads is not nothing else -1,
@@ -125,7 +132,7 @@ class Program:
         calls: dict[int, list[Arrival]] = {}
         if not self.hidden and now >= self._next_calls:
             self._next_calls = now + CALLS_S
-            for rank, made in self._made.items():
+            for rank, made in (self._behind or self._made).items():
                 last = self.watch.meetings.last(rank)
                 calls[rank] = [call for call in made[-RING:] if last < call.order and call.t <= now]
         slowness = self.watch.poll(pulses, calls, True, now)  # type: ignore[arg-type]

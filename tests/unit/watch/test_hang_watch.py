@@ -259,6 +259,18 @@ def test_progress_of_a_rank_that_has_nothing_to_do_with_it_ends_nothing() -> Non
     assert run.go(20, moving=(2,)) == []
 
 
+def test_ranks_that_have_given_up_their_call_have_made_no_progress() -> None:
+    run = waiting_run()
+    run.go(20)
+    run.resume = False
+    run.moved(0, 1)
+    run.watch.gave_up(run.watch.moved(run.pulses))  # type: ignore[arg-type]
+
+    assert run.go(5) == []
+    run.moved(1)
+    assert names(run.go(ROUND_S)) == ["returned"]
+
+
 def test_after_a_return_the_next_silence_is_judged_anew() -> None:
     run = waiting_run()
     run.go(20)

@@ -43,6 +43,13 @@ def test_a_rank_that_becomes_slow_is_named_with_its_step(first: int, ranks: int,
     assert pace.peers_s == pytest.approx(0.05, rel=0.1)
 
 
+@pytest.mark.parametrize("seconds", [0.3, 1.5, 4.0])
+def test_a_collective_behind_another_of_cpp_does_not_hide_who_is_late(seconds: float) -> None:
+    told = program(slow_rank(1, 60, seconds=seconds), ranks=3, masked=True).run(5 * MINUTE)
+
+    assert [(one.kind, one.ranks, one.source) for one in told] == [("straggler", (1,), "recorder")]
+
+
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_rank_that_has_always_been_slow_has_no_first_step(hidden: bool) -> None:
     (told,) = program(slow_rank(2), hidden=hidden).run(MINUTE)
