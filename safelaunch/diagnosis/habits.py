@@ -69,8 +69,9 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
             continue
         if len(set(after)) != 1:
             return None
-        text = f"rank {wait.rank} had gone on to {after[0][1]} of group {after[0][0]} from there {len(after)} times"
-        found.append(Departure(wait.rank, f"{text}, never to {sites[-1][1]} of group {sites[-1][0]}"))
+        usual = next(call for call, site in zip(own, sites, strict=True) if site == after[0])
+        text = f"the last {len(after)} times rank {wait.rank} came from there to {usual.op} of group {usual.group}"
+        found.append(Departure(wait.rank, f"{text}, never to {wait.call.op} of group {wait.call.group}"))
     return found[0] if len(found) == 1 else None
 
 

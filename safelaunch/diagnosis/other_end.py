@@ -77,7 +77,7 @@ def held_by_peer(case: Case) -> Verdict | None:
     return hang_verdict(
         case,
         "SL311",
-        f"{names(held)} {'has' if len(held) == 1 else 'have'} {what} that {_wait(ends)} for, and waits for them in "
+        f"{names(held)} {'has' if len(held) == 1 else 'have'} {what} that {_wait(ends)} for, and waits itself in "
         f"{label(first.call)}",
         tuple(held) if len(held) == 1 and (locks or lost is not None) else (),
         location=lost.location if lost is not None and lost.location is not None else place_of(case, first),
