@@ -251,7 +251,7 @@ CATALOGUE: dict[str, Code] = {
             "every rank raised the same exception",
             "diagnosis.raised:exception_everywhere",
         ),
-        Code("SL403", "killed", "a rank was killed by a signal from outside", "diagnosis.crash:killed"),
+        Code("SL403", "killed", "a rank was killed by a signal", "diagnosis.crash:killed"),
         Code("SL404", "out-of-memory", "the kernel killed a rank for memory", "diagnosis.crash:out_of_memory"),
         Code("SL405", "segfault", "a rank crashed in native code", "diagnosis.crash:native_crash"),
         Code("SL406", "abort", "a rank aborted", "diagnosis.crash:native_crash"),

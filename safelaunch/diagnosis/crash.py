@@ -87,14 +87,14 @@ def out_of_memory(case: Case) -> Verdict | None:
 
 
 def killed(case: Case) -> Verdict | None:
-    """A rank was ended by a signal that came from outside of it.
+    """A rank was ended by a signal that a process sent: another one, or its own.
 
     How it was concluded: the exit status names a signal such as SIGKILL or SIGTERM that a program does not get
     from its own fault, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory
     cgroup's counter would have grown (SL404); where that counter cannot be read, the verdict says so.
 
     What to do: look for `Out of memory` in the kernel log, for the scheduler's limits, and for a person or a
-    script with `kill`.
+    script with `kill`, or for such a call in the program itself.
     """
     culprits = [root for root in roots(case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
     if not culprits:
@@ -108,10 +108,10 @@ def killed(case: Case) -> Verdict | None:
         "SL403",
         f"{who} was ended by {_name(number)}: it passed a limit of its own (ulimit -a)"
         if number in LIMIT_SIGNALS
-        else f"{who} was killed by {_name(number)} from outside",
+        else f"{who} was killed by {_name(number)}",
         culprits,
         because=(*because, *_last(culprits)),
-        remedy="look at the kernel log and the scheduler's log for who sent it",
+        remedy="see the logs of the kernel and the scheduler for who sent it; the program may have sent it to itself",
         confidence="medium" if number == SIGKILL and case.oom_kills is None else "high",
     )
 

@@ -188,7 +188,7 @@ def _ended_suspect(end: Ended, number: int, counted: bool) -> Suspect:
     local = f" (local rank {end.local_rank})" if end.rank is None and end.local_rank is not None else ""
     if number == signal.SIGKILL:
         code = "SL404" if memory else "SL403"
-        what = f"{'was ended by the kernel for memory' if memory else 'was killed by SIGKILL from outside'}{local}"
+        what = f"{'was ended by the kernel for memory' if memory else 'was killed by SIGKILL'}{local}"
         remedy = (
             "use less host memory (loader workers, prefetch, pinned memory) or ask for more"
             if memory
