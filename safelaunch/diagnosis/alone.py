@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code
 from safelaunch.diagnosis.graph import Wait
-from safelaunch.diagnosis.waits import canonical, stack_of, unrecorded, whole
+from safelaunch.diagnosis.waits import canonical, is_message, stack_of, unrecorded, whole
 from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
 # Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
@@ -30,7 +31,11 @@ OF_SOME = re.compile(
 )
 LOCAL = re.compile("local", re.IGNORECASE)
 
-
+# Calls of Python's own that start no collective, by their first name.
+IDLE = re.compile(
+    r"(?:time|os|sys|logging|logger|log|json|math|random|datetime|shutil|glob|re|pathlib|Path|print|open|len|range|min|max"
+    r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|sleep|exists|isfile)\b"
+)
 RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 
 
@@ -68,7 +73,7 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     theirs = [_in_function(facts, frame) for facts in late]
     others = [lines.get((each.file, each.line)) if each is not None else None for each in theirs]
     if any(line is not None and number in dict(line.conditions) for line in others):
-        return None  # they are below the same `if`
+        return _apart(Alone(wait, text, place), number, others) if not is_message(wait.call) else None
     own = lines[frame.file, frame.line]
     passed = all(
         each is not None
@@ -79,6 +84,22 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
         for facts, each, line in zip(late, theirs, others, strict=True)
     )
     return Alone(wait, text, place, passed and frame == frames[0] and not wait.away)
+
+
+def _apart(only: Alone, number: int, others: Iterable[SourceLine | None]) -> Alone | None:
+    """The same where the others are below the same `if`, in its other branch: what that still calls decides whether
+    they can come. They have passed the collective by where it calls nothing but what waits and looks (`while not
+    os.path.exists(...)`); where it calls the same operation they are late; else nobody knows."""
+    calls: set[str] = set()
+    for line in others:
+        ahead = {name for place, name in line.ahead if place == number} if line is not None else set()
+        if not ahead:
+            return None
+        calls |= ahead
+    own = canonical(only.wait.call.op)
+    if any(canonical(name.rpartition(".")[2]) == own for name in calls):
+        return None
+    return dataclasses.replace(only, passed=all(map(IDLE.match, calls)) and not only.wait.away)
 
 
 def left_alone(case: Case, left: Iterable[int]) -> Alone | None:

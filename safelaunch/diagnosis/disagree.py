@@ -32,8 +32,9 @@ def different_operation(case: Case) -> Verdict | None:
     How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
     operations at one number. A collective that a rank skipped, or made once too often, shows like this, and so does
     one that stands below `if rank == 0`. If one side has left a loop in which the other still is (read from stacks and
-    source), the side that left is named (SL303), with less confidence where that is all ranks but one. Otherwise, with
-    at least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
+    source), the side that left is named (SL303); where that is all ranks but one, who has it wrong is not known: it may
+    have too much to do; nobody is named, or of two ranks the one that left, with less confidence. Otherwise, with at
+    least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
     condition for that rank alone (`if rank == 0`) which all others have passed by. Where nobody can say who is right,
     as often with two, the lines are shown. Dumps of the Flight Recorder do not show who left a loop: from them only one
     rank against three or more is named.
@@ -92,7 +93,7 @@ def different_operation(case: Case) -> Verdict | None:
         case,
         code,
         summary,
-        named,
+        () if lonely and len(named) > 1 else named,
         location=place,
         call=call,
         because=because,

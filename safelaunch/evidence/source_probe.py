@@ -21,6 +21,7 @@ from typing import Any
 
 LIMIT = 4 << 20  # no program of this size was written by hand
 WIDTH = 120
+MOST_CALLED = 100  # names that are kept of a branch; of one that calls more, nothing can be ruled out
 MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
 Loops = tuple[tuple[int, int], ...]
 Conditions = tuple[tuple[int, str], ...]
@@ -37,8 +38,8 @@ def main() -> None:
         if module is not None and 0 < line <= len(lines):
             around = around_line(module, source, line)
             text = lines[line - 1].strip()[:WIDTH]
-            record = {"file": file, "line": line, "text": text, "loops": around[0], "conditions": around[1]}
-            record["holds"] = around[2]
+            names = "loops", "conditions", "holds", "ahead"
+            record = {"file": file, "line": line, "text": text, **dict(zip(names, around, strict=True))}
             print(json.dumps(record), flush=True)
 
 
@@ -81,26 +82,29 @@ def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
         return "", None
 
 
-def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Conditions, Conditions]:
-    """The loops that the line is inside of, in its own function, the conditions that it stands under, and what the
-    `with` statements around it hold."""
+def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Conditions, Conditions, Conditions]:
+    """The loops that the line is inside of, in its own function, the conditions that it stands under, what the `with`
+    statements around it hold, and what the branches of each `if` around it still call."""
     loops: Loops = ()
     conditions: Conditions = ()
     holds: Conditions = ()
+    ahead: Conditions = ()
     block: list[Any] = module.body
     while True:
         node = next((node for node in block if _first(node) <= line <= _last(node)), None)
         if node is None:
-            return loops, conditions, holds
+            return loops, conditions, holds, ahead
         # What stands behind an `if` that does not go on is its other branch.
-        conditions += tuple(
-            (each.lineno, _text(source, each.test, "else of: "))
+        passed = [
+            each
             for each in block[: block.index(node)]
             if isinstance(each, ast.If) and not each.orelse and _ends(each.body[-1])
-        )
+        ]
+        conditions += tuple((each.lineno, _text(source, each.test, "else of: ")) for each in passed)
+        ahead += tuple((each.lineno, name) for each in passed for name in _called(block, line))
         name, block = _block(node, line)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and name == "body":
-            loops, conditions, holds = (), (), ()
+            loops, conditions, holds, ahead = (), (), (), ()
         if isinstance(node, (ast.With, ast.AsyncWith)):
             items = node.items if name else node.items[:-1]  # in the head, the last one is not held yet
             holds += tuple((node.lineno, _text(source, item.context_expr, "")) for item in items)
@@ -110,8 +114,17 @@ def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Cond
         if isinstance(node, (ast.If, ast.While)) and name:
             prefix = "else of: " if name == "orelse" else ""
             conditions += ((node.lineno, _text(source, node.test, prefix)),)
+            ahead += tuple((node.lineno, called) for called in _called(block, line))
         if not name:
-            return loops, conditions + tuple(_choices(node, source, line)), holds
+            return loops, conditions + tuple(_choices(node, source, line)), holds, ahead
+
+
+def _called(block: list[Any], line: int) -> tuple[str, ...]:
+    """The names of what the statements of a block call, from the one that holds the line."""
+    rest = [node for node in block if _last(node) >= line]
+    calls = (each for node in rest for each in ast.walk(node) if isinstance(each, ast.Call))
+    names = {ast.unparse(call.func)[:WIDTH] for call in calls}
+    return tuple(sorted(names)) if len(names) <= MOST_CALLED else ("...",)
 
 
 def _ends(node: ast.stmt) -> bool:

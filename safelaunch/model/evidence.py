@@ -211,7 +211,8 @@ class Child:
 class SourceLine:
     """What stands around a line of the user's program: the lines (first, last) of the loops that it is inside of,
     outermost first, the conditions that it stands under, innermost last, each as (line, text), and likewise what the
-    `with` statements around it hold."""
+    `with` statements around it hold. `ahead` has, with the line of such an `if`, the name of each function that the
+    same branch calls from there on, or in the same statement."""
 
     file: str
     line: int
@@ -219,6 +220,7 @@ class SourceLine:
     loops: tuple[tuple[int, int], ...] = ()
     conditions: tuple[tuple[int, str], ...] = ()
     holds: tuple[tuple[int, str], ...] = ()
+    ahead: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,10 @@ def _one_rank() -> Golden:
     passed = SourceLine(TRAIN, behind.line, "write()")
     other_branch = SourceLine(TRAIN, behind.line, "write()", conditions=((139, "else of: rank == 0"),))
     condition = ("below `rank == 0` (/home/ada/project/train.py:139)",)
+
+    def ahead(*calls: str) -> SourceLine:
+        return dataclasses.replace(other_branch, ahead=tuple((139, name) for name in calls))
+
     late = [elsewhere(n, ASLEEP, behind) for n in (1, 2)]
     away = [elsewhere(n, ASLEEP, STEP) for n in (1, 2)]
 
@@ -218,6 +222,18 @@ def _one_rank() -> Golden:
         ),
         "hang-barrier-that-others-may-reach": (
             hang(inside, *away, source=(under,)),
+            Expected("SL399", location=place(EVALUATE), confidence="low", conclusive=False, mentions=condition),
+        ),
+        "hang-polls-in-the-other-branch": (
+            hang(inside, *late, source=(under, ahead("os.path.exists", "time.sleep"))),
+            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=condition),
+        ),
+        "hang-barrier-ahead-in-the-other-branch": (
+            hang(inside, *late, source=(under, ahead("dist.barrier", "time.sleep"))),
+            Expected("SL301", (1, 2), place(behind), conclusive=False),
+        ),
+        "hang-calls-of-its-own-in-the-other-branch": (
+            hang(inside, *late, source=(under, ahead("wait_for_file"))),
             Expected("SL399", location=place(EVALUATE), confidence="low", conclusive=False, mentions=condition),
         ),
         "hang-barrier-in-both-branches": (

@@ -120,6 +120,38 @@ def test_loops_and_conditions_around_a_line(
     assert (list(found.loops), list(found.conditions)) == (loops, conditions)
 
 
+BRANCHES = """
+def main():
+    if rank == 0:
+        export(model)
+    else:
+        while not os.path.exists(path):
+            time.sleep(0.2)
+        load(path)
+    if rank:
+        return
+    first(path)
+    last()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "ahead"),
+    [
+        ("export", [(3, "export")]),
+        ("time.sleep", [(3, "load"), (3, "os.path.exists"), (3, "time.sleep"), (6, "time.sleep")]),
+        ("load", [(3, "load")]),
+        ("last", [(9, "last")]),
+    ],
+)
+def test_what_a_branch_still_calls(tmp_path: Path, text: str, ahead: list[tuple[int, str]]) -> None:
+    (tmp_path / "train.py").write_text(BRANCHES)
+    line = BRANCHES[: BRANCHES.index(text)].count("\n") + 1
+
+    (found,) = describe(tmp_path / "train.py", line)
+    assert list(found.ahead) == ahead
+
+
 LOCKS = """
 def fill(self):
     with self.lock, open(path) as file:
