@@ -62,9 +62,11 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     lines = {(line.file, line.line): line for line in case.source}
     ranks = {facts.rank: facts for facts in case.ranks}
     late = [ranks[rank] for rank in missing]
+    frames = _frames(ranks[wait.rank], wait.thread)
+    if wait.call.location is None and frames:  # of what C++ calls the stack alone has the line
+        wait = dataclasses.replace(wait, call=dataclasses.replace(wait.call, location=frames[0]))
     if any(_made(facts, wait) for facts in (*late, ranks[wait.rank])):
         return None
-    frames = _frames(ranks[wait.rank], wait.thread)
     found = _below(case, wait.rank, frames, lines)
     if found is None:
         return Alone(wait) if _unread(frames, lines) else None

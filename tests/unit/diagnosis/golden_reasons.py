@@ -14,10 +14,12 @@ from hang_scenes import (
     INSIDE_LOOP,
     LOCKED,
     READING,
+    TORCH,
     call,
     done,
     elsewhere,
     hang,
+    in_cpp,
     in_torch,
     library,
     stack,
@@ -226,6 +228,19 @@ def _one_rank() -> Golden:
         ),
         "hang-polls-in-the-other-branch": (
             hang(inside, *late, source=(under, ahead("os.path.exists", "time.sleep"))),
+            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=condition),
+        ),
+        # C++ makes the call (DTensor.full_tensor): the stack alone has its line. Others like it were made elsewhere.
+        "hang-polls-while-cpp-gathers": (
+            hang(
+                in_cpp(
+                    waiting(0, done(call("all_gather"), 11), call("all_gather", at=EVALUATE)),
+                    Location(f"{TORCH}/distributed/tensor/_api.py", 300, "full_tensor"),
+                    EVALUATE,
+                ),
+                *(elsewhere(n, ASLEEP, behind, before=[done(call("all_gather"), 11)]) for n in (1, 2)),
+                source=(under, ahead("os.path.exists", "time.sleep")),
+            ),
             Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=condition),
         ),
         "hang-barrier-ahead-in-the-other-branch": (
