@@ -11,16 +11,14 @@ not, is here; outside a run of safelaunch it does nothing.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["heartbeat", "phase"]
 
-# The pulse of this rank's slot, and the process that may write it; set by worker.bootstrap.
+# The pulse of this rank's slot; set by worker.bootstrap, and taken away from the processes below the rank.
 _pulse: Any = None
-_owner = 0
 
 
 def heartbeat(step: int | None = None, total: int | None = None) -> None:
@@ -31,8 +29,13 @@ def heartbeat(step: int | None = None, total: int | None = None) -> None:
         step: how far the rank is.
         total: how far it will go.
     """
-    if _pulse is not None and os.getpid() == _owner:
-        _pulse.mark(_count(step), _count(total))
+    pulse = _pulse
+    if pulse is None:
+        return
+    try:
+        pulse.mark(-1 if step is None else step, -1 if total is None else total)
+    except (TypeError, ValueError, OverflowError):  # no number of 64 bits
+        pulse.mark(_count(step), _count(total))
 
 
 def _count(number: Any) -> int:
@@ -59,10 +62,10 @@ def phase(name: str, expect: str | float | None = None) -> Iterator[None]:
         from safelaunch import durations
 
         limit = durations.seconds(str(expect))
-    pulse = _pulse if os.getpid() == _owner else None
+    pulse = _pulse
     token = pulse.begin(str(name), limit) if pulse is not None else -1
     try:
         yield
     finally:
-        if pulse is not None and os.getpid() == _owner:
+        if pulse is not None and pulse is _pulse:
             pulse.end(token)

@@ -67,7 +67,7 @@ def create(path: str, slots: int) -> None:
 
 
 class Writer:
-    """A worker's own slot.
+    """A worker's own slot; without a path it has none yet (see `bind`), and nobody sees what is written.
 
     Args:
         path: the file that the supervisor created.
@@ -77,19 +77,27 @@ class Writer:
         OSError, ValueError: when the file is gone or too small.
     """
 
-    def __init__(self, path: str, index: int) -> None:
+    def __init__(self, path: str = "", index: int = -1) -> None:
+        self.path, self.index = "", -1
+        self._base = 0
+        self._memory: Any = bytearray(SLOT)
+        self._counts = itertools.count(1)
+        self.pulse = pulse.Writer(self._memory, PULSE)
+        if path:
+            self.bind(path, index)
+
+    def bind(self, path: str, index: int) -> None:
+        """Take a slot, for the first time; arguments and errors are those of the class."""
         descriptor = os.open(path, os.O_RDWR)
         try:
             # All slots are mapped: an offset would have to be a multiple of the page size, which differs.
-            self._memory = mmap.mmap(descriptor, 0)
+            memory = mmap.mmap(descriptor, 0)
         finally:
             os.close(descriptor)
-        self.path = path
-        self.index = index
-        self._base = index * SLOT
-        self._counts = itertools.count(1)
-        self._memory[self._base : self._base + SLOT] = bytes(SLOT)
-        self.pulse = pulse.Writer(self._memory, self._base + PULSE)
+        base = index * SLOT
+        memory[base : base + SLOT] = bytes(SLOT)
+        self.path, self.index, self._base, self._memory = path, index, base, memory
+        self.pulse.bind(memory, base + PULSE)
         _HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0.0)
 
     def enter(

@@ -40,6 +40,12 @@ def scan() -> Iterator[Process]:
             yield process
 
 
+def is_gone(process: Process) -> bool:
+    """Whether a process that was there has ended, reaped or not."""
+    current = read(process.pid)
+    return current is None or current.start != process.start or current.state in "ZX"
+
+
 def descendants(root: int, processes: Iterable[Process]) -> list[Process]:
     """The processes below `root`, without it."""
     children: dict[int, list[Process]] = {}
@@ -77,8 +83,7 @@ def catches(pid: int, signum: int) -> bool:
 
 def send(process: Process, signum: int) -> bool:
     """Send a signal to exactly this process, not to a later one with its pid. True if it was sent."""
-    current = read(process.pid)
-    if current is None or current.start != process.start or current.state in "ZX":
+    if is_gone(process):
         return False
     try:
         os.kill(process.pid, signum)

@@ -1,7 +1,8 @@
 """The pulse of a rank: counters and open phases in its slot, which can be read while the rank is stuck.
 
-Written inside workers, whatever their Python (3.8 syntax, standard library only); a beat is one store into mapped
-memory (about 0.2 µs). Each field has one writer, and is read whole because it is aligned and of eight bytes or less.
+Written inside workers, whatever their Python (3.8 syntax, standard library only); a beat is a store or two into
+mapped memory (0.1 to 0.2 µs). Each field has one writer, and is read whole because it is aligned and of eight bytes or
+less.
 
 Layout, from the start of the pulse:
 
@@ -10,7 +11,7 @@ Layout, from the start of the pulse:
     48   u64 marks by the script, f64 when, i64 step, i64 total
     80   u64 calls begun (collectives, and waits for them), u64 calls ended, f64 when
     104  u64 sum of the groups' sequence numbers, u64 sum of completed numbers, f64 when it last changed
-    128  u64 phases begun or ended, f64 when
+    128  u64 phases ended, f64 when (that one has begun, its own time says)
     144  u32 dumps asked for (by the supervisor), u32 dumps answered
     152  u32 of `State`
     160  f64 seconds that the main thread has spent in loaders, f64 in collectives that Python called and in waits for
@@ -25,7 +26,8 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
-import time
+from threading import get_ident
+from time import monotonic
 
 PHASES = 8
 PHASE = 64
@@ -33,14 +35,13 @@ _PHASES_AT = 256
 LOADERS = 8
 LOADER = 32
 _LOADERS_AT = 768
+SIZE = _LOADERS_AT + LOADERS * LOADER
+_FIRST_PHASE, _FIRST_LOADER, _WORDS = _PHASES_AT // 8, _LOADERS_AT // 8, PHASE // 8  # in items of eight bytes
 _BEAT = struct.Struct("<d")
-_COUNT = struct.Struct("<Qd")
-_MARK = struct.Struct("<Qdqq")
 _CALLS = struct.Struct("<QQd")
 _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
 _LOADER = struct.Struct("<IIQqd")
-_GIVEN = struct.Struct("<Q")
 _ALL = struct.Struct("<d Qd Qd d Qdqq QQd QQd Qd II I")
 _SPENT = struct.Struct("<ddI")
 
@@ -50,46 +51,76 @@ PROGRAM_ENDED = 4  # the main thread has left the program: the interpreter ends 
 
 
 class Writer:
-    """A worker's own pulse: `memory` is writable and shared with the supervisor, `base` where the pulse begins."""
+    """A worker's own pulse: `memory` is writable and shared with the supervisor, `base` where the pulse begins.
+
+    Fields are items of memory views: an item is one store of eight bytes, in a third of the time that `struct` takes.
+    """
 
     def __init__(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
-        self._memory = memory
-        self._base = base
-        self._steps = self._batches = self._marks = self._begun = self._ended = self._phases = self._answered = 0
+        self._steps = self._batches = self._marks = self._answered = self._turns = 0
         self._counters = (0, 0)
         self._loading = self._waited = 0.0
+        self._workers = -1
         self._begins, self._ends = itertools.count(1), itertools.count(1)  # whole whichever thread comes
         self._free = list(range(PHASES))
         self._places = {}  # type: dict[int, tuple[int, int]]  # place -> index, passes; the latest begun comes last
+        self.bind(memory, base)
+
+    def bind(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
+        """From here on write there. For a pulse that has not been used yet."""
+        self._memory = memory
+        self._base = base
+        own = memoryview(memory)[base : base + SIZE]
+        self._f64, self._u64, self._i64 = own.cast("d"), own.cast("Q"), own.cast("q")
+        self._texts = [("", 0)] * PHASES  # what stands in each phase, and whose it was: most come again and again
 
     def beat(self) -> None:
         """The interpreter runs."""
-        _BEAT.pack_into(self._memory, self._base, time.monotonic())
+        self._f64[0] = monotonic()
 
     def step(self) -> None:
         """An optimizer has made a step."""
         self._steps += 1
-        _COUNT.pack_into(self._memory, self._base + 8, self._steps, time.monotonic())
+        self._u64[1] = self._steps
+        self._f64[2] = monotonic()
 
-    def batch(self) -> None:
-        """A loader has given a batch."""
+    def fed(
+        self, token: int, begun: float, workers: int, turn: tuple[int, tuple[int, int]] | None, number: int
+    ) -> None:
+        """A loader has given a batch, and its phase ends.
+
+        Args:
+            token: of the phase.
+            begun: CLOCK_MONOTONIC at which the main thread began to wait for it; 0 where another thread has waited.
+            workers: of the loader.
+            turn: its pass, as `begin_pass` gave it; None where that is not known.
+            number: how many batches it has given in this pass.
+        """
+        floats = self._f64
+        now = monotonic()
+        if token >= 0:
+            floats[_FIRST_PHASE + token * _WORDS] = 0.0
+            self._free.append(token)
+        if begun:
+            self._loading += now - begun
+            floats[20] = self._loading
+            if workers != self._workers:
+                self._workers = workers
+                _U32.pack_into(self._memory, self._base + 176, workers + 1)
+        if turn is not None and self._places.get(turn[0]) is turn[1]:  # else later passes have taken its room
+            self._u64[_FIRST_LOADER + turn[1][0] * (LOADER // 8) + 1] = number
         self._batches += 1
-        _COUNT.pack_into(self._memory, self._base + 24, self._batches, time.monotonic())
-
-    def loaded(self, seconds: float, workers: int) -> None:
-        """The main thread has waited for a loader with so many workers."""
-        self._loading += seconds
-        _BEAT.pack_into(self._memory, self._base + 160, self._loading)
-        _U32.pack_into(self._memory, self._base + 176, workers + 1)
+        self._u64[3] = self._batches
+        floats[4] = now
 
     def waited(self, seconds: float) -> None:
         """The main thread has been inside a collective, or has waited for one."""
         self._waited += seconds
-        _BEAT.pack_into(self._memory, self._base + 168, self._waited)
+        self._f64[21] = self._waited
 
     def exhausted(self) -> None:
         """A loader has come to its end."""
-        _BEAT.pack_into(self._memory, self._base + 40, time.monotonic())
+        self._f64[5] = monotonic()
 
     def begin_pass(self, place: int, length: int) -> tuple[int, tuple[int, int]]:
         """A loader begins to give batches: returns what `given` and `end_pass` take."""
@@ -106,64 +137,68 @@ class Writer:
     def _loader(self, index: int) -> int:
         return self._base + _LOADERS_AT + index * LOADER
 
-    def given(self, begun: tuple[int, tuple[int, int]], batches: int) -> None:
-        """How many batches a loader has given in its pass. Not shown where later passes have taken its room."""
-        place, turn = begun
-        if self._places.get(place) is turn:
-            _GIVEN.pack_into(self._memory, self._loader(turn[0]) + 8, batches)
-
     def end_pass(self, begun: tuple[int, tuple[int, int]]) -> None:
         """A loader has no more batches to give."""
         place, turn = begun
         if self._places.get(place) is turn:
-            _BEAT.pack_into(self._memory, self._loader(turn[0]) + 24, time.monotonic())
+            _BEAT.pack_into(self._memory, self._loader(turn[0]) + 24, monotonic())
 
     def mark(self, step: int, total: int) -> None:
-        """The script says that it makes progress; -1 where it does not say how far it is."""
+        """The script says that it makes progress; negative where it does not say how far it is."""
+        self._i64[8], self._i64[9] = step, total
         self._marks += 1
-        _MARK.pack_into(self._memory, self._base + 48, self._marks, time.monotonic(), step, total)
+        self._u64[6] = self._marks
+        self._f64[7] = monotonic()
 
     def called(self) -> None:
         """A collective, or a wait for one, has begun."""
-        self._begun = next(self._begins)
-        _CALLS.pack_into(self._memory, self._base + 80, self._begun, self._ended, time.monotonic())
+        self._u64[10] = next(self._begins)
+        self._f64[12] = monotonic()
 
     def returned(self) -> None:
         """A collective, or a wait for one, has ended."""
-        self._ended = next(self._ends)
-        _CALLS.pack_into(self._memory, self._base + 80, self._begun, self._ended, time.monotonic())
+        self._u64[11] = next(self._ends)
+        self._f64[12] = monotonic()
 
     def counters(self, enqueued: int, completed: int) -> None:
         """The process groups' own counts, seen from the beat thread: they also count what C++ does by itself."""
         if (enqueued, completed) != self._counters:
             self._counters = (enqueued, completed)
-            _CALLS.pack_into(self._memory, self._base + 104, enqueued, completed, time.monotonic())
+            _CALLS.pack_into(self._memory, self._base + 104, enqueued, completed, monotonic())
 
     def begin(self, name: str, expect: float = 0.0) -> int:
         """Open a phase; returns what `end` takes (-1 where the table is full: the phase is then not shown)."""
-        now = time.monotonic()
         try:
             index = self._free.pop()
         except IndexError:
-            index = -1
-        if index >= 0:
-            offset = self._base + _PHASES_AT + index * PHASE
-            text = name.encode("utf-8", "replace")[: PHASE - _PHASE.size - 1] + b"\0"
-            self._memory[offset + _PHASE.size : offset + _PHASE.size + len(text)] = text
-            _PHASE.pack_into(self._memory, offset, now, expect, threading.get_native_id() & 0xFFFFFFFF)
-        self._turned(now)
+            self._turned()
+            return -1
+        text = self._texts[index]
+        if text[0] is not name or text[1] != get_ident():
+            self._write_text(index, name)
+        at = _FIRST_PHASE + index * _WORDS
+        self._f64[at + 1] = expect
+        self._f64[at] = monotonic()  # comes last, and counts as progress
         return index
+
+    def _write_text(self, index: int, name: str) -> None:
+        self._texts[index] = name, get_ident()
+        offset = self._base + _PHASES_AT + index * PHASE + _PHASE.size
+        text = name.encode("utf-8", "replace")[: PHASE - _PHASE.size - 1] + b"\0"
+        _U32.pack_into(self._memory, offset - 4, threading.get_native_id() & 0xFFFFFFFF)
+        self._memory[offset : offset + len(text)] = text
 
     def end(self, index: int) -> None:
         """Close a phase that `begin` has opened."""
+        self._turned()
         if index >= 0:
-            _BEAT.pack_into(self._memory, self._base + _PHASES_AT + index * PHASE, 0.0)
+            self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
             self._free.append(index)
-        self._turned(time.monotonic())
 
-    def _turned(self, now: float) -> None:
-        self._phases += 1
-        _COUNT.pack_into(self._memory, self._base + 128, self._phases, now)
+    def _turned(self) -> None:
+        self._turns += 1
+        self._u64[16] = self._turns
+        self._f64[17] = monotonic()
 
     def asked(self) -> int:
         """How many dumps of the Flight Recorder the supervisor has asked for and not got yet."""
@@ -224,6 +259,7 @@ class Pulse:
             if since:
                 name = bytes(data[offset + _PHASE.size : offset + PHASE]).split(b"\0", 1)[0].decode("utf-8", "replace")
                 self.phases.append((name, since, expect, thread))
+                self.progress = max(self.progress, since)
         self.phases.sort(key=lambda phase: phase[1])
         starts = range(base + _LOADERS_AT, base + _LOADERS_AT + LOADERS * LOADER, LOADER)
         self.loaders = [found for at in starts if (found := _LOADER.unpack_from(data, at))[0]]

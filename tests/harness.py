@@ -19,11 +19,14 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
 
 def environment(**changes: str | None) -> dict[str, str]:
-    """This environment without what a launcher or a terminal would have added."""
+    """This environment without what a launcher or a terminal would have added. With SAFELAUNCH_WARM_START=0 all tests
+    start their ranks as torchrun does."""
     prefixes = ("SAFELAUNCH_", "PET_", "TORCHELASTIC_", "NCCL_", "SLURM_", "BEAKER_")
     names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "FORCE_COLOR"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes) and name not in names}
     kept["PYTHONPATH"] = str(REPOSITORY)
+    if os.environ.get("SAFELAUNCH_WARM_START"):
+        kept["SAFELAUNCH_WARM_START"] = os.environ["SAFELAUNCH_WARM_START"]
     for name, value in changes.items():
         if value is None:
             kept.pop(name, None)

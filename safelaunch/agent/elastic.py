@@ -19,9 +19,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from safelaunch.agent.channel import Channel
 from safelaunch.agent.workers import WorkerGroups
-from safelaunch.model import LaunchPlan
-
-RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+from safelaunch.model import RUN_PATH, LaunchPlan
 
 
 class RunDirLogs(DefaultLogsSpecs):  # type: ignore[misc]
@@ -96,6 +94,7 @@ def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel:
     else:
         channel.post("degraded", missing="torch has no subprocess handler to hook: workers run unwatched")
     use_a_fresh_store_each_round()
+    pass_output_on_in_blocks()
     logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))
     channel.post("config", nproc_per_node=config.nproc_per_node, run_id=config.run_id, backend=config.rdzv_backend)
     elastic_launch(config=config, entrypoint=entrypoint)(*arguments)
@@ -119,6 +118,16 @@ def use_a_fresh_store_each_round() -> None:
         return original(self)
 
     DynamicRendezvousHandler.next_rendezvous = next_rendezvous
+
+
+def pass_output_on_in_blocks() -> None:
+    """Have `--tee` done by `agent.tail`; where this torch has no `TailLog` in that place, torch's own way stays."""
+    try:
+        from safelaunch.agent.tail import Tail
+    except ImportError:
+        return
+    if hasattr(multiprocessing_api, "TailLog"):
+        multiprocessing_api.TailLog = Tail
 
 
 class _EventsToChannel(logging.Handler):

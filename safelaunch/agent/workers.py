@@ -19,6 +19,7 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from safelaunch import procfs
 from safelaunch.agent.channel import Channel
+from safelaunch.agent.forked import ForkedRank, ForkServer
 
 INJECT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker", "inject")
 
@@ -59,7 +60,10 @@ class Worker(subprocess.Popen):  # type: ignore[type-arg]
         self._channel = channel
         self.exited = threading.Event()
         super().__init__(*args, **kwargs)
-        self.watcher = threading.Thread(target=self._watch, name=f"safelaunch-wait-{self.pid}", daemon=True)
+
+    def watch(self) -> None:
+        """From here on the end is told."""
+        threading.Thread(target=self._watch, name=f"safelaunch-wait-{self.pid}", daemon=True).start()
 
     def poll(self) -> int | None:
         # Not before the watcher has seen the exit: reaping it here would lose the event, and pass the gate.
@@ -91,6 +95,7 @@ class WorkerGroups:
         run_dir: the run directory of this node.
         stdout, stderr: descriptors of the user's own streams; the agent's point to its log.
         unset: variables that no worker is to have, not even those that torch elastic sets (OMP_NUM_THREADS).
+        fork_server: which forks them, None for a cold start.
     """
 
     def __init__(
@@ -101,11 +106,13 @@ class WorkerGroups:
         stdout: int,
         stderr: int,
         unset: Collection[str] = (),
+        fork_server: ForkServer | None = None,
     ) -> None:
         self._channel = channel
         self._marks = dict(marks)
         self._run_dir = run_dir
         self._unset = unset
+        self._fork_server = fork_server
         self.stdout = stdout
         self.stderr = stderr
         self._gate = Gate()
@@ -116,7 +123,7 @@ class WorkerGroups:
         """Stands in for torch's `get_subprocess_handler`."""
         return _Handler(self, *args, **kwargs)
 
-    def start(self, command: tuple[str, ...], env: dict[str, str], slot: int, **streams: Any) -> Worker:
+    def start(self, command: tuple[str, ...], env: dict[str, str], slot: int, **streams: Any) -> Worker | ForkedRank:
         """Start one worker. Local rank 0 is started first and opens a new group."""
         if slot == 0:
             self._gate = Gate()
@@ -129,7 +136,9 @@ class WorkerGroups:
         env["SAFELAUNCH_AGENT"] = str(os.getpid())
         path = env.get("PYTHONPATH")
         env["PYTHONPATH"] = INJECT if path is None else INJECT + os.pathsep + path
-        worker = Worker(command, env=env, start_new_session=True, gate=self._gate, channel=self._channel, **streams)
+        worker = self._fork(command, env, streams) or Worker(
+            command, env=env, start_new_session=True, gate=self._gate, channel=self._channel, **streams
+        )
         process = procfs.read(worker.pid)
         self._channel.post(
             "worker",
@@ -144,8 +153,20 @@ class WorkerGroups:
             black_box=self._marks.get("SAFELAUNCH_BLACK_BOX", ""),
             logs=[s.name for s in (streams["stderr"], streams["stdout"]) if not isinstance(s, int)],
         )
-        worker.watcher.start()
+        worker.watch()
         return worker
+
+    def _fork(self, command: tuple[str, ...], env: dict[str, str], streams: Mapping[str, Any]) -> ForkedRank | None:
+        """A rank of the fork server, or None where it has to be started cold: that is told once."""
+        if self._fork_server is None:
+            return None
+        stdout, stderr = (s if isinstance(s, int) else s.fileno() for s in (streams["stdout"], streams["stderr"]))
+        found = self._fork_server.start(command, env, (stdout, stderr))
+        if isinstance(found, int):
+            return ForkedRank(found, command, self._fork_server, self._gate.holds, self._channel.post)
+        self._fork_server = None
+        self._channel.post("cold", reason=found)
+        return None
 
 
 class _Handler(SubprocessHandler):  # type: ignore[misc]
@@ -156,7 +177,7 @@ class _Handler(SubprocessHandler):  # type: ignore[misc]
         self._slot = kwargs["local_rank_id"]
         super().__init__(*args, **kwargs)
 
-    def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Worker:
+    def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Worker | ForkedRank:
         # A script on a closed pipe must see the same as under torchrun: only descriptors 0 to 2 are passed on.
         return self._groups.start(
             args,

@@ -16,7 +16,7 @@ from safelaunch.model import Finding, SafelaunchError, Settings, Value
 from safelaunch.preflight import CHECKS
 from safelaunch.redaction import redact
 from safelaunch.report import text
-from safelaunch.settings import computed, torchrun
+from safelaunch.settings import computed, torchrun, warm
 from safelaunch.sizes import plural
 
 
@@ -32,6 +32,7 @@ def show(settings: Settings) -> int:
     lines = [
         f"script        {shlex.join([settings['training_script'], *settings['training_script_args']])}",
         f"mode          {planning.mode(settings)}",
+        f"start         {_start(settings)}",
         f"nodes         {settings['nnodes']}, {settings['nproc_per_node']} ranks here",
         f"profiles      {', '.join(settings.profiles)}",
         f"run directory {run_dir.base_dir(settings['run_dir'], os.environ)}/<run id>",
@@ -51,6 +52,13 @@ def show(settings: Settings) -> int:
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return codes.EXIT_PROFILE if any(finding.severity == "error" for finding in found) else codes.EXIT_OK
+
+
+def _start(settings: Settings) -> str:
+    found = warm.start(settings, {**os.environ, **planning.added(settings)})
+    if isinstance(found, str):
+        return f"cold{found and ': '}{found}"
+    return f"warm: ranks are forked from a process that has imported {' and '.join(['torch', *found.preload])}"
 
 
 def _filled(settings: Settings) -> Settings:

@@ -41,14 +41,17 @@ def run(argv: list[str]) -> int:
         raise SafelaunchError("SL001", "safelaunch runs jobs on Linux only", "use torchrun here", exit_code=2)
     signals.treat_as_terminating(str(settings["signals_to_handle"]).split(","))
     from safelaunch.cli import launch_facts
-    from safelaunch.settings import computed
+    from safelaunch.settings import computed, warm
 
     known = launch_facts.known(settings, os.environ, socket.gethostname())
     plan = planning.build(settings, os.environ)
     settings = computed.fill(settings, {**known, "run_dir": plan.run_dir, "run_id": plan.run_id})
     plan = dataclasses.replace(plan, env=planning.added(settings))
+    warmth = warm.start(settings, {**os.environ, **plan.env})
+    if not isinstance(warmth, str):
+        plan = dataclasses.replace(plan, warm=warmth)
     _write_run(settings, plan, argv)
-    return _supervise(settings, plan, signals)
+    return _supervise(settings, plan, signals, warmth if isinstance(warmth, str) else "")
 
 
 def _answer(request: str) -> int:
@@ -61,7 +64,7 @@ def _answer(request: str) -> int:
     return 0
 
 
-def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
+def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, cold: str) -> int:
     from safelaunch.cli.stages import Run
     from safelaunch.launch.supervisor import Supervisor
 
@@ -71,6 +74,8 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals) -> int:
         job.finding(note)
     if missing:
         job.say(missing)
+    if cold:
+        job.say(f"cold start: {cold}")
     started = time.time()
     outcome = Supervisor(plan, signals, job.stages(), path).run()
     job.start.wait()

@@ -40,7 +40,8 @@ def plan_without_secrets(plan: LaunchPlan) -> LaunchPlan:
     """The plan as it may be shown to a colleague."""
     env = {name: _variable(name, value) for name, value in plan.env.items()}
     words = redaction.arguments(list(plan.script_args))
-    return dataclasses.replace(plan, env=env, script_args=type(plan.script_args)(words))
+    warm = plan.warm and dataclasses.replace(plan.warm, command=tuple(redaction.arguments(list(plan.warm.command))))
+    return dataclasses.replace(plan, env=env, script_args=type(plan.script_args)(words), warm=warm)
 
 
 def _variable(name: str, value: str) -> str:

@@ -6,7 +6,7 @@ import signal
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_OUR_FAULT, EXIT_USAGE
 from safelaunch.diagnosis.wording import one_line
-from safelaunch.model import AgentEnd, Verdict
+from safelaunch.model import FORK_SERVER, AgentEnd, Verdict
 
 
 def judge(end: AgentEnd) -> Verdict:
@@ -23,7 +23,8 @@ def agent_lost(end: AgentEnd) -> Verdict:
 
     With a message: torch could not be imported, or the agent failed while the workers ran (a node of the job was
     lost, the store's host went away). Without one: something killed the process; its status names the signal.
-    Workers never outlive their agent. The full text is in `agent.log` of the run directory.
+    Workers never outlive their agent, nor, in a warm start, the fork server that they come from. The full text is in
+    `agent.log` of the run directory.
     """
     if end.phase == "import":
         remedy = "check the installation of torch: python -c 'import torch'"
@@ -35,7 +36,8 @@ def agent_lost(end: AgentEnd) -> Verdict:
     code = end.exit.code if end.exit is not None else 0
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"gone with exit code {code}"
     remedy = "look for who killed it: the kernel log (memory), the scheduler, a person"
-    return _verdict("SL601", f"the agent was {how}; its ranks ended with it", remedy, EXIT_INFRASTRUCTURE)
+    who = "fork server" if end.phase == FORK_SERVER else "agent"
+    return _verdict("SL601", f"the {who} was {how}; its ranks ended with it", remedy, EXIT_INFRASTRUCTURE)
 
 
 def rendezvous_failed(end: AgentEnd) -> Verdict:

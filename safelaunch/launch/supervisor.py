@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import select
 import selectors
 import signal
 import threading
@@ -21,7 +22,7 @@ from safelaunch.launch.journal import Journal
 from safelaunch.launch.signals import FORWARDED, Signals
 from safelaunch.launch.stages import Outcome, Stages
 from safelaunch.launch.tree import Tree
-from safelaunch.model import AgentEnd, Exit, Incident, LaunchPlan, WorkerGroup, WorkerProcess
+from safelaunch.model import FORK_SERVER, AgentEnd, Exit, Incident, LaunchPlan, Verdict, WorkerGroup, WorkerProcess
 
 SETTLE_S = 0.15  # lets the consequences of a death reach the other ranks before the case is closed
 SETTLE_LIMIT_S = 0.9  # ... and waits until then for the exit code of a rank that is shutting down
@@ -61,7 +62,7 @@ class Supervisor:
 
     def run(self) -> Outcome:
         """Run to the end; never raises for anything that the job does."""
-        self._tree.start_agent(self._black_box)
+        self._tree.start(self._black_box)
         self._stage = threading.Thread(target=self._preflight, daemon=True)
         self._stage.start()
         with selectors.DefaultSelector() as selector:
@@ -186,6 +187,17 @@ class Supervisor:
         self._outcome.succeeded = True
         self._after(AGENT_END_S, "abandon_agent")
 
+    def on_agent(self, pid: int) -> None:
+        """The fork server has forked the agent."""
+        self._tree.agent_is(pid)
+
+    def on_cold(self, reason: str) -> None:
+        """The ranks cannot be forked, and are started as torchrun starts them: each imports torch for itself."""
+        if reason:
+            self._stages.say(f"cold start: {reason}")
+        if self._tree.agent is None and self._tree.agent_exit is None:
+            self._tree.start_agent()
+
     def on_degraded(self, missing: str) -> None:
         """Part of the watching is not possible with this torch, this Python or this kernel; the run goes on as it
         would under torchrun. The message names what is missing: verdicts may then lack a stack, a traceback or
@@ -212,7 +224,7 @@ class Supervisor:
     def _conclude(self) -> None:
         assert self._incident is not None
         assert self._group is not None
-        verdict = self._stages.conclude(self._incident, self._group, self._evidence)
+        verdict = self._lost_with_fork_server() or self._stages.conclude(self._incident, self._group, self._evidence)
         self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
         self._outcome.verdicts.append(verdict)
         self._concluded = True
@@ -231,6 +243,14 @@ class Supervisor:
         self._after(grace, "kill_group")
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:
             self._after(grace + AGENT_END_S, "abandon_agent")
+
+    def _lost_with_fork_server(self) -> Verdict | None:
+        """The verdict where ranks have died because the fork server had: that says nothing of them."""
+        assert self._group is not None
+        if self._stage is None:
+            self._tree.reap()
+        ended = self._tree.died_with_fork_server(self._group)
+        return self._stages.infra(AgentEnd(FORK_SERVER, exit=ended, workers_started=True)) if ended else None
 
     def _at_started(self) -> None:
         if self._group is not None:
@@ -264,17 +284,21 @@ class Supervisor:
                 # While a stage runs, its own children are its own to wait for.
                 if self._stage is None:
                     self._tree.reap()
-                elif self._agent_is_gone():
+                    self._keep_an_agent()
+                elif self._tree.agent is None:
+                    self._keep_an_agent()
+                elif procfs.is_gone(self._tree.agent):
                     self._tree.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
             elif signum in self._signals.terminating:
                 self._interrupt(signum)
             elif signum in FORWARDED:
                 self._forward(signum)
 
-    def _agent_is_gone(self) -> bool:
-        agent = self._tree.agent
-        current = procfs.read(agent.pid) if agent is not None else None
-        return current is None or current.state in "ZX"
+    def _keep_an_agent(self) -> None:
+        server = self._tree.fork_server
+        if self._tree.agent is None and self._tree.agent_exit is None and (server is None or procfs.is_gone(server)):
+            self._drain()  # it may have said why, or have made the agent before
+            self.on_cold("the fork server has ended" if self._tree.agent is None else "")
 
     def _interrupt(self, signum: int) -> None:
         self._journal.write("signal", signal=signal.Signals(signum).name)
@@ -334,9 +358,15 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------------------------ end
 
-    def _on_agent_exit(self) -> None:
+    def _drain(self) -> None:
+        """Read what the agent, or the fork server, had written before it ended; others may have that pipe open, too."""
         while not self._killed and self._tree.events in self._selector.get_map():
-            self._on_agent_events()  # what it had written before it ended
+            if not select.select([self._tree.events], [], [], 0)[0]:
+                return
+            self._safely(self._on_agent_events)
+
+    def _on_agent_exit(self) -> None:
+        self._drain()
         if self._group is not None:
             self._outcome.groups.append(self._group)
         outcome = self._outcome

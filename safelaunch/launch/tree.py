@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,9 +14,18 @@ import time
 from safelaunch import files, procfs
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
-from safelaunch.model import Exit, LaunchPlan
+from safelaunch.model import Exit, LaunchPlan, WarmStart, WorkerGroup
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+INJECT = os.path.join(ROOT, "safelaunch", "worker", "inject")
+
+# As a program of its own, and not by -m: what lies in the working directory is for the script, and is not to come
+# before the modules that torch imports here.
+PROGRAM = "safelaunch.agent.program"
+AGENT = f"import sys; sys.path[:1] = []; sys.path.append({ROOT!r}); import {PROGRAM} as it; it.start()"
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+WITH_FORK_SERVER_S = 1.0  # in which its ranks end when it does: microseconds, on a busy machine more
 KILL_WAIT_S = 2.0  # after SIGKILL only a process in the kernel's uninterruptible sleep is still there
 
 
@@ -33,6 +43,8 @@ class Tree:
         self.guard = Guard(plan.token, plan.scratch_dir)
         self.agent: procfs.Process | None = None
         self.agent_exit: Exit | None = None
+        self.fork_server: procfs.Process | None = None
+        self.fork_server_exit: Exit | None = None
         self.events = -1
         self._commands = -1
 
@@ -53,27 +65,93 @@ class Tree:
             marks["SAFELAUNCH_BIND_DEVICE"] = "1"
         return marks
 
-    def start_agent(self, black_box: str | None) -> None:
-        """Start the agent at once: it imports torch while the node is checked, and waits for `go`."""
-        plan_file = os.path.join(self._plan.scratch_dir, "plan.json")
-        marks = self.marks(black_box)
+    def start(self, black_box: str | None) -> None:
+        """Start the agent at once, or the fork server that it comes from: torch is imported while the node is checked.
+        The agent waits for `go`."""
+        self._plan_file = os.path.join(self._plan.scratch_dir, "plan.json")
+        self._marks = self.marks(black_box)
         agent_log = os.path.join(self._plan.run_dir, "agent.log")
-        files.write_json(plan_file, {"plan": to_json(self._plan), "marks": marks, "agent_log": agent_log})
-        self.events, events = os.pipe()
-        commands, self._commands = os.pipe()
-        command = [sys.executable, "-m", "safelaunch.agent", plan_file, str(events), str(commands), str(os.getpid())]
-        inherited = {name: value for name, value in os.environ.items() if name not in self._plan.unset}
+        document = {"plan": to_json(self._plan), "marks": self._marks, "agent_log": agent_log}
+        files.write_json(self._plan_file, document)
+        self.events, self._to_us = os.pipe()
+        self._from_us, self._commands = os.pipe()
+        if self._plan.warm is not None:
+            self._start_fork_server(self._plan.warm)
+        else:
+            self.start_agent()
+
+    def start_agent(self) -> None:
+        """Start the agent by itself."""
         process = subprocess.Popen(
-            command,
-            env={**inherited, **self._plan.env, "SAFELAUNCH_RUN_TOKEN": self._plan.token},
-            pass_fds=(events, commands),
+            self._agent_command(), env=self._agent_environ(), pass_fds=self._for_agent(), start_new_session=True
+        )
+        process.returncode = 0  # `reap` waits for it, not this object
+        self.agent_is(process.pid)
+
+    def agent_is(self, pid: int) -> None:
+        """The agent runs, and alone has the other ends of its pipes. One that comes when the run is over, or has
+        another already, is ended."""
+        if self.agent is not None or self.agent_exit is not None:
+            procfs.end(filter(None, [procfs.read(pid)]), signal.SIGKILL)
+            return
+        self._close_ends_of_agent()
+        self.agent = procfs.read(pid)
+        if self.agent is None:
+            self.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
+        self.watch_session(pid)
+
+    def _start_fork_server(self, warm: WarmStart) -> None:
+        """Start the ranks' own command line, which our sitecustomize makes a fork server."""
+        theirs, ours = socket.socketpair()
+        path = os.path.join(self._plan.scratch_dir, "fork_server.json")
+        known = self._agent_environ().get("PYTHONPATH")
+        inject = INJECT if known is None else INJECT + os.pathsep + known
+        document = {
+            "supervisor": os.getpid(),
+            "pythonpath": inject,
+            "preload": warm.preload,
+            "beside": warm.beside,
+            "root": ROOT,
+            "program": PROGRAM,
+            "command": self._agent_command(),
+            "environ": self._agent_environ(),
+            "plan_file": self._plan_file,
+            "events": self._to_us,
+            "commands": self._from_us,
+            "agent_channel": theirs.fileno(),
+            "channel": ours.fileno(),
+        }
+        files.write_json(path, document)
+        environ = {**self._agent_environ(), **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
+        environ["PYTHONPATH"] = inject
+        process = subprocess.Popen(
+            warm.command,
+            env=environ,
+            pass_fds=(*self._for_agent(), theirs.fileno(), ours.fileno()),
             start_new_session=True,
         )
-        os.close(events)
-        os.close(commands)
-        self.agent = procfs.read(process.pid)
-        process.returncode = 0  # `reap` waits for it, not this object
+        theirs.close()
+        ours.close()
+        process.returncode = 0
+        self.fork_server = procfs.read(process.pid)
         self.watch_session(process.pid)
+
+    def _for_agent(self) -> tuple[int, int]:
+        return self._to_us, self._from_us
+
+    def _close_ends_of_agent(self) -> None:
+        for descriptor in self._for_agent():
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._to_us = self._from_us = -1
+
+    def _agent_command(self) -> list[str]:
+        numbers = [str(number) for number in (*self._for_agent(), os.getpid())]
+        return [sys.executable, "-c", AGENT, self._plan_file, *numbers]
+
+    def _agent_environ(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name not in self._plan.unset}
+        return {**inherited, **self._plan.env, "SAFELAUNCH_RUN_TOKEN": self._plan.token}
 
     def watch_session(self, session: int) -> None:
         """Count a session's processes as members of the run."""
@@ -83,11 +161,12 @@ class Tree:
     def let_go(self) -> None:
         """Let the agent start the workers, with the limit of open files that the preflight has raised for us: it was
         started before."""
-        if self.agent is not None:
+        for process in (self.agent, self.fork_server):
             try:
-                resource.prlimit(self.agent.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+                if process is not None:
+                    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
             except (OSError, ValueError):
-                pass  # the agent is gone, or the limit stays what it was
+                pass  # it is gone, or the limit stays what it was
         self.tell("go")
 
     def tell(self, word: str) -> None:
@@ -100,6 +179,10 @@ class Tree:
     def signal_agent(self, signum: int) -> None:
         if self.agent is not None and self.agent_exit is None:
             procfs.send(self.agent, signum)
+        elif self.agent is None and self.fork_server is not None:
+            self.agent_exit = Exit(-signum, time.monotonic())  # there will be none
+            self._close_ends_of_agent()
+            procfs.send(self.fork_server, signal.SIGKILL)
 
     def reap(self) -> None:
         """Collect every child that has ended: the agent, a guard that was killed, adopted orphans."""
@@ -112,8 +195,20 @@ class Tree:
                 return
             if self.agent is not None and pid == self.agent.pid:
                 self.agent_exit = Exit(os.waitstatus_to_exitcode(status), time.monotonic())
+            elif self.fork_server is not None and pid == self.fork_server.pid:
+                self.fork_server = None
+                self.fork_server_exit = Exit(os.waitstatus_to_exitcode(status), time.monotonic())
             elif pid == self.guard.pid:
                 self.guard.start()
+
+    def died_with_fork_server(self, group: WorkerGroup) -> Exit | None:
+        """The end of the fork server, where ranks of this group have ended with it, and none in another way."""
+        ended = self.fork_server_exit
+        exits = [worker.exit for worker in group.workers if worker.exit is not None and worker.exit.code != 0]
+        if ended is None or ended.code == 0 or not exits:
+            return None
+        with_it = (end.code == -signal.SIGKILL and abs(end.t - ended.t) < WITH_FORK_SERVER_S for end in exits)
+        return ended if all(with_it) else None
 
     def members(self) -> list[procfs.Process]:
         """What is alive of the run, agent included.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         VerdictKind,
     )
     from safelaunch.model.evidence import (
+        FORK_SERVER,
         AgentEnd,
         Case,
         Child,
@@ -49,12 +50,14 @@ if TYPE_CHECKING:
     )
     from safelaunch.model.gpus import GpuState, NetworkPort, Tenant
     from safelaunch.model.plan import (
+        RUN_PATH,
         Job,
         LaunchMode,
         LaunchPlan,
         Origin,
         Settings,
         Value,
+        WarmStart,
     )
     from safelaunch.model.surroundings import OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
@@ -71,6 +74,7 @@ __all__ = [
     "Evidence",
     "Exit",
     "ExitCall",
+    "FORK_SERVER",
     "Finding",
     "GpuState",
     "Incident",
@@ -89,6 +93,7 @@ __all__ = [
     "PreflightReport",
     "ProcessGroup",
     "PyError",
+    "RUN_PATH",
     "RankDevice",
     "RankFacts",
     "Reducer",
@@ -107,6 +112,7 @@ __all__ = [
     "Value",
     "Verdict",
     "VerdictKind",
+    "WarmStart",
     "WorkerGroup",
     "WorkerProcess",
 ]

@@ -323,6 +323,9 @@ class Evidence:
     elapsed_s: float = 0.0
 
 
+FORK_SERVER = "fork server"  # as the `phase` of an `AgentEnd`: that process ended, and all ranks with it
+
+
 @dataclass(frozen=True)
 class AgentEnd:
     """How the agent ended without success: what it said (`phase`, `type`, `message`), or the status of a process

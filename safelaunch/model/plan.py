@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from safelaunch.model.diagnostic import Finding
 
+# What the Python of a rank runs for --run-path.
+RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
 LaunchMode = Literal["script", "module", "no_python", "run_path"]
 
 
@@ -90,13 +93,27 @@ class Job:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """How the fork server is started: with the ranks' `command`, and with `environ` beside the agent's.
+
+    `preload` are modules to import beside torch; `beside` is the folder that comes first on the script's `sys.path`.
+    """
+
+    command: tuple[str, ...]
+    environ: dict[str, str]
+    preload: tuple[str, ...]
+    beside: str
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """All that the supervisor's side needs to run one job on this node.
 
     `torchrun` maps torchrun's argparse destinations to values; the agent rebuilds torch's own configuration
     from it. `env` is added to the inherited environment, of which `unset` is taken away. `token` marks every process of
     the run (variable `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, in memory where possible, and gone after the
-    run. `restart_hangs` is false where a hang ends the run whatever restarts are left. Durations are seconds.
+    run. `restart_hangs` is false where a hang ends the run whatever restarts are left. `warm` is None for a cold start.
+    Durations are seconds.
     """
 
     run_id: str
@@ -114,3 +131,4 @@ class LaunchPlan:
     bind_device: bool = False
     restart_hangs: bool = True
     unset: tuple[str, ...] = ()
+    warm: WarmStart | None = None

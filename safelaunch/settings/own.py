@@ -56,9 +56,9 @@ OPTIONS: tuple[Option, ...] = tuple(
         Option(
             ("--warm-start",),
             kinds.SWITCH,
-            True,
+            None,
             OWN,
-            "accepted for later versions: every start is cold in this one",
+            "fork the ranks from a process that has imported torch (default: where the node has no GPU)",
             takes="flag",
             off=("--no-warm-start",),
         ),

@@ -70,7 +70,15 @@ PROFILE = Table(
         ),
         "diagnosis": Table({"signatures": kinds.STRINGS}),
         "slow": Table({"watch": kinds.SWITCH, "expect_step": kinds.DURATION}),
-        "launch": Table({**_LAUNCH, "bind_device": kinds.SWITCH, "banner": kinds.SWITCH}),
+        "launch": Table(
+            {
+                **_LAUNCH,
+                "bind_device": kinds.SWITCH,
+                "banner": kinds.SWITCH,
+                "warm_start": kinds.SWITCH,
+                "preload": kinds.STRINGS,
+            }
+        ),
         "limits": Table({"nofile": kinds.OPEN_FILES}),
         "lint": Table(
             {
@@ -91,6 +99,7 @@ PROFILE = Table(
 # Keys that say the same as an option of the command line, with the destination of that option.
 OPTION_OF: dict[KeyPath, str] = {
     **{("launch", dest): dest for dest in _LAUNCH},
+    ("launch", "warm_start"): "warm_start",
     ("preflight", "mode"): "preflight",
     ("hang", "on_hang"): "on_hang",
     ("hang", "abort_after"): "hang_abort_after",

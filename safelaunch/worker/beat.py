@@ -12,31 +12,33 @@ import atexit
 import json
 import os
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from safelaunch import black_box
-from safelaunch.worker import word
+from safelaunch.worker import rank, word
 
 EVERY_S = 0.2
+_STARTED: List[bool] = []
 STOP_S = 0.5  # a thread in C++ while the interpreter shuts down could abort the process
 
 
 def start(box: Any, bindings: Any) -> None:
-    """Start the thread.
+    """Start the thread, once.
 
     Args:
         box: a `black_box.Writer`.
         bindings: `torch._C._distributed_c10d`, which dumps the Flight Recorder.
     """
+    if _STARTED:
+        return
+    _STARTED.append(True)
     stop = threading.Event()
     counters = getattr(bindings, "_dump_fr_trace_json", None)
     thread = threading.Thread(target=_run, args=(stop, box, counters), name="safelaunch-beat", daemon=True)
     thread.start()
 
-    owner = os.getpid()
-
     def end() -> None:
-        if os.getpid() != owner:
+        if not rank.is_here():
             return  # a forked child has no such thread, and the event's lock may be in any state
         stop.set()
         thread.join(STOP_S)

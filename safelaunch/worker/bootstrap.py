@@ -8,6 +8,7 @@ import sys
 from typing import Callable
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
+_PREPARED = []  # type: ignore[var-annotated]  # the box of a fork server, which has no slot yet
 PR_SET_PTRACER = 0x59616D61  # prctl(2), yama: who may attach without being our ancestor
 
 
@@ -21,16 +22,38 @@ def arm() -> None:
         os.kill(os.getpid(), signal.SIGKILL)  # it died before we came this far, and the run with it
     _step(_bind_life, agent, is_rank)
     _step(_arm_faulthandler, rank_dir)
-    box = _step(_open_black_box) if is_rank else None
+    box = _step(_open_black_box) if is_rank else None  # a box without a slot must not be used
     if is_rank:
         _step(_arm_stack_signal, rank_dir)
 
-    from safelaunch.worker import errors, torch_hooks
+    from safelaunch.worker import errors, rank
 
     _step(errors.install, rank_dir, box)
+    if not rank.is_expected():
+        _hook(box, is_rank)  # type: ignore[no-untyped-call]
+    elif box is not None:
+        _step(rank.born)
+
+
+def prepare() -> None:
+    """Arrange for the hooks in the fork server: before torch is imported, as a cold start does, so that every module of
+    torch sees the same functions."""
+    from safelaunch import black_box
+    from safelaunch.worker import rank
+
+    rank.expect()
+    if "SAFELAUNCH_BLACK_BOX" in os.environ:
+        _PREPARED.append(black_box.Writer())
+    _hook(_PREPARED[0] if _PREPARED else None, True)  # type: ignore[no-untyped-call]
+
+
+def _hook(box, is_rank):  # type: ignore[no-untyped-def]
+    from safelaunch.worker import torch_hooks
+
     if is_rank:
-        _step(_watch_devices, box, environ.get("SAFELAUNCH_BIND_DEVICE") == "1")  # below the record of collectives
-    timeouts = environ.get("SAFELAUNCH_PG_TIMEOUT"), environ.get("SAFELAUNCH_LOADER_TIMEOUT")
+        bind = os.environ.get("SAFELAUNCH_BIND_DEVICE") == "1"
+        _step(_watch_devices, box, bind)  # below the record of collectives
+    timeouts = os.environ.get("SAFELAUNCH_PG_TIMEOUT"), os.environ.get("SAFELAUNCH_LOADER_TIMEOUT")
     _step(torch_hooks.install, box, *timeouts)
 
 
@@ -83,12 +106,10 @@ def _arm_stack_signal(rank_dir: str) -> None:
 
 
 def _watch_devices(box, bind):  # type: ignore[no-untyped-def]
-    from safelaunch import black_box
     from safelaunch.worker import binding, devices
 
-    path = None if box is None else black_box.beside(box.path, box.index, "device")
     if box is not None or bind:
-        binding.install(devices.install(path), bind)
+        binding.install(devices.install(box), bind)
 
 
 def _open_black_box():  # type: ignore[no-untyped-def]
@@ -98,6 +119,14 @@ def _open_black_box():  # type: ignore[no-untyped-def]
     import safelaunch
     from safelaunch import black_box
 
-    box = black_box.Writer(path, int(os.environ["SAFELAUNCH_SLOT"]))
-    safelaunch._pulse, safelaunch._owner = box.pulse, os.getpid()
+    box = _PREPARED[0] if _PREPARED else black_box.Writer()
+    box.bind(path, int(os.environ["SAFELAUNCH_SLOT"]))
+    safelaunch._pulse = box.pulse
+    os.register_at_fork(after_in_child=_give_up_pulse)
     return box
+
+
+def _give_up_pulse() -> None:
+    import safelaunch
+
+    safelaunch._pulse = None

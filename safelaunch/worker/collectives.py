@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Callable
 
 from safelaunch import black_box
+from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
 from safelaunch.worker.errors import is_user_code
 from safelaunch.worker.groups import Memberships
@@ -79,7 +80,6 @@ class _Recorder:
         self._module = module
         self._box = box
         self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
-        self._pid = os.getpid()
         self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
         self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
@@ -87,7 +87,7 @@ class _Recorder:
         self._counts: dict[Any, int] = {}
         self._local = threading.local()
         self._works: Any = weakref.WeakKeyDictionary()
-        self._members = Memberships(black_box.beside(box.path, box.index, "groups"), module)
+        self._members = Memberships(box, module)
 
     # -------------------------------------------------------------------------------------------- wrapping
 
@@ -128,7 +128,7 @@ class _Recorder:
         def waiting(this: Any, *args: Any, **kwargs: Any) -> Any:
             box = self._box
             entry = None
-            if box is not None and not getattr(self._local, "inside", "") and os.getpid() == self._pid:
+            if box is not None and not getattr(self._local, "inside", "") and rank.is_here():
                 try:
                     call = self._works.get(this)
                     entry = box.again(*call) if call is not None else None
@@ -149,7 +149,7 @@ class _Recorder:
         work.wait = waiting
 
     def _enter(self, name: str, describe: Callable, args: Any, kwargs: Any) -> Any:  # type: ignore[type-arg]
-        if os.getpid() != self._pid:
+        if not rank.is_here():
             return None  # a forked child must not write into its parent's slot
         try:
             what = describe(args, kwargs)

@@ -12,6 +12,8 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
+from safelaunch import black_box
+from safelaunch.worker import rank
 from safelaunch.worker.after_import import attempt, call_after_import, off
 from safelaunch.worker.errors import is_user_code
 
@@ -23,37 +25,44 @@ class Devices:
     """What is known of this rank's devices; `bound` is the GPU that torch was given by us.
 
     Args:
-        path: of the file; None for none.
+        box: a `black_box.Writer`, beside which the file lies; None for none.
     """
 
-    def __init__(self, path: Optional[str]) -> None:
-        self._path = path
-        self._pid = os.getpid()
+    def __init__(self, box: Any) -> None:
+        self._box = box
         self._choices = 0
         self.chosen: Optional[int] = None
         self.bound: Optional[int] = None
+        self.local_rank, self.local_size = 0, 1
+        self._started_with: Optional[str] = None
+        self._facts: Dict[str, Any] = {}
+        rank.when_born(self._begin)
+
+    def _begin(self) -> None:
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self._started_with = os.environ.get(VARIABLE)
-        self._facts: Dict[str, Any] = {
-            "pid": self._pid,
+        self._facts = {
+            "pid": os.getpid(),
             "local_rank": self.local_rank,
             "local_size": self.local_size,
             "started_with": self._started_with,
         }
+        self.note()
 
     def note(self, **facts: Any) -> None:
         """Write down what has become known, together with all that was before."""
-        if self._path is None or os.getpid() != self._pid:
+        if self._box is None or not rank.is_here():
             return  # a forked child must not write over its parent's
+        path = black_box.beside(self._box.path, self._box.index, "device")
         self._facts.update({"visible": os.environ.get(VARIABLE), "t": time.monotonic()}, **facts)
-        partial = self._path + ".part"
+        partial = path + ".part"
         try:
             with open(partial, "w") as file:
                 file.write(json.dumps(self._facts))
-            os.replace(partial, self._path)
+            os.replace(partial, path)
         except OSError as error:
-            self._path = None
+            self._box = None
             off("the record of devices", error)
 
     # ------------------------------------------------------------------------------------- the environment
@@ -117,18 +126,17 @@ class Devices:
             self.note(**facts)
 
 
-def install(path: Optional[str]) -> Devices:
+def install(box: Any) -> Devices:
     """Arrange for the record; see `model.RankDevice` for what is in it.
 
     Args:
-        path: of the file, None for none.
+        box: a `black_box.Writer`, or None for no record.
     """
-    devices = Devices(path)
-    if path is not None:
+    devices = Devices(box)
+    if box is not None:
         devices.watch_environ(os.environ)
     call_after_import("torch.cuda", functools.partial(devices.watch_choices, "set_device"))
     call_after_import("torch.accelerator", functools.partial(devices.watch_choices, "set_device_index"))
-    devices.note()
     return devices
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from typing import Any, Iterable, Set
 
+from safelaunch import black_box
+
 
 class Memberships:
     """Appends a JSON line `{"name", "ranks"}` for each group to a file that the supervisor reads."""
 
-    def __init__(self, path: str, module: Any) -> None:
-        self._path = path
+    def __init__(self, box: Any, module: Any) -> None:
+        self._box = box
         self._module = module
         self._known: Set[str] = set()
 
@@ -24,7 +26,7 @@ class Memberships:
         """Write down one group, once."""
         if name not in self._known:
             self._known.add(name)
-            with open(self._path, "a") as file:
+            with open(black_box.beside(self._box.path, self._box.index, "groups"), "a") as file:
                 file.write(json.dumps({"name": name, "ranks": sorted(ranks)}) + "\n")
 
     def update(self) -> None:

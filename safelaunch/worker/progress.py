@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 import time
 import zlib
 from typing import Any, Callable
 
+from safelaunch.worker import rank
 from safelaunch.worker.after_import import call_after_import
 
-_PASS = "_safelaunch_pass"  # on an iterator: where the pulse keeps its pass
 DEPTH = 32  # frames that tell where a loader is used
 
 # Module -> functions that save or load, each a phase of its own while it runs.
@@ -25,51 +24,52 @@ SAVES = {
 
 def install(pulse: Any) -> None:
     """Arrange for the hooks. `pulse` is a `pulse.Writer`."""
-    owner = os.getpid()
     for name, hook in HOOKS.items():
-        call_after_import(name, functools.partial(hook, pulse=pulse, owner=owner))
+        call_after_import(name, functools.partial(hook, pulse=pulse))
     for name, functions in SAVES.items():
-        call_after_import(name, functools.partial(watch_saves, functions=functions, pulse=pulse, owner=owner))
+        call_after_import(name, functools.partial(watch_saves, functions=functions, pulse=pulse))
 
 
-def count_steps(module: Any, pulse: Any, owner: int) -> None:
+def count_steps(module: Any, pulse: Any) -> None:
     """Count the steps of every optimizer (torch >= 2.0: `register_optimizer_step_post_hook`)."""
     torch = sys.modules["torch"]
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         # A compiled step must not meet what the compiler cannot trace; it takes this line for a constant.
-        if not torch.compiler.is_compiling() and os.getpid() == owner:
+        if not torch.compiler.is_compiling() and rank.is_here():
             pulse.step()
 
     module.register_optimizer_step_post_hook(stepped)
 
 
-def watch_loaders(module: Any, pulse: Any, owner: int) -> None:
+def watch_loaders(module: Any, pulse: Any) -> None:
     """Show when a rank waits for a batch, count batches, and note that a loader has come to its end."""
     iterator = module._BaseDataLoaderIter
     following = iterator.__next__
     main = threading.main_thread().ident
+    begin, fed, get_ident, monotonic = pulse.begin, pulse.fed, threading.get_ident, time.monotonic
 
     @functools.wraps(following)
     def __next__(self: Any) -> Any:
-        if os.getpid() != owner:
+        if not rank.is_here():
             return following(self)
-        token, place = pulse.begin("loader"), _pass_of(self, pulse)
-        begun = time.monotonic()
+        token = begin("loader")
+        try:
+            turn = self._safelaunch_pass if self._num_yielded else _pass_of(self, pulse)
+        except AttributeError:
+            turn = _pass_of(self, pulse)
+        # Who loads ahead in a thread of its own keeps nobody waiting.
+        begun = monotonic() if get_ident() == main else 0.0
         try:
             batch = following(self)
-        except StopIteration:
-            pulse.exhausted()
-            if place is not None:
-                pulse.end_pass(place)
-            raise
-        finally:
+        except BaseException as error:
             pulse.end(token)
-        if threading.get_ident() == main:  # who loads ahead in a thread of its own keeps nobody waiting
-            pulse.loaded(time.monotonic() - begun, getattr(self, "_num_workers", 0))
-        pulse.batch()
-        if place is not None:
-            pulse.given(place, self._num_yielded)
+            if isinstance(error, StopIteration):
+                pulse.exhausted()
+                if turn is not None:
+                    pulse.end_pass(turn)
+            raise
+        fed(token, begun, getattr(self, "_num_workers", 0), turn, getattr(self, "_num_yielded", 0))
         return batch
 
     iterator.__next__ = __next__
@@ -78,15 +78,13 @@ def watch_loaders(module: Any, pulse: Any, owner: int) -> None:
 
 
 def _pass_of(iterator: Any, pulse: Any) -> Any:
-    """The pulse's place for this pass of a loader; None where this torch counts otherwise."""
-    place = getattr(iterator, _PASS, None)
+    """A new pass of a loader in the pulse; None where this torch counts otherwise."""
     try:
-        if place is None or not iterator._num_yielded:
-            place = pulse.begin_pass(_place(), _length(iterator))
-            setattr(iterator, _PASS, place)
+        iterator._num_yielded  # noqa: B018
+        iterator._safelaunch_pass = pulse.begin_pass(_place(), _length(iterator))
     except Exception:
-        return None
-    return place
+        iterator._safelaunch_pass = None
+    return iterator._safelaunch_pass
 
 
 def _place() -> int:
@@ -127,19 +125,19 @@ def _is_of_torch(thing: Any) -> bool:
     return type(thing).__module__.startswith("torch.utils.data.")
 
 
-def watch_saves(module: Any, functions: tuple[str, ...], pulse: Any, owner: int) -> None:
+def watch_saves(module: Any, functions: tuple[str, ...], pulse: Any) -> None:
     """Show when a rank saves or loads."""
     for name in functions:
         function = getattr(module, name, None)
         if function is not None:
             what = "checkpoint %s" % name.replace("async_", "")
-            setattr(module, name, _phase(function, what, pulse, owner))
+            setattr(module, name, _phase(function, what, pulse))
 
 
-def _phase(function: Callable, name: str, pulse: Any, owner: int) -> Callable:  # type: ignore[type-arg]
+def _phase(function: Callable, name: str, pulse: Any) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(function)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        if os.getpid() != owner:
+        if not rank.is_here():
             return function(*args, **kwargs)
         token = pulse.begin(name)
         try:
@@ -150,17 +148,17 @@ def _phase(function: Callable, name: str, pulse: Any, owner: int) -> Callable:  
     return inside
 
 
-def watch_store(module: Any, pulse: Any, owner: int) -> None:
+def watch_store(module: Any, pulse: Any) -> None:
     """Show when a rank waits in the store for a key that another one is to set, and for which."""
     for name in ("get", "wait"):
         if hasattr(module.Store, name):
-            setattr(module.Store, name, _asked(getattr(module.Store, name), name, pulse, owner))
+            setattr(module.Store, name, _asked(getattr(module.Store, name), name, pulse))
 
 
-def _asked(method: Callable, name: str, pulse: Any, owner: int) -> Callable:  # type: ignore[type-arg]
+def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(method)
     def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if os.getpid() != owner:
+        if not rank.is_here():
             return method(self, *args, **kwargs)
         wanted = args[0] if args else next(iter(kwargs.values()), "")
         keys = wanted if isinstance(wanted, str) else ", ".join(map(str, wanted))
@@ -173,16 +171,16 @@ def _asked(method: Callable, name: str, pulse: Any, owner: int) -> Callable:  # 
     return asked
 
 
-def watch_compilation(module: Any, pulse: Any, owner: int) -> None:
+def watch_compilation(module: Any, pulse: Any) -> None:
     """Show when a rank compiles (torch >= 2.4: `torch._dynamo.callback`)."""
     tokens: list[int] = []
 
     def begun(*_: Any) -> None:
-        if os.getpid() == owner:
+        if rank.is_here():
             tokens.append(pulse.begin("compile"))
 
     def ended(*_: Any) -> None:
-        if os.getpid() == owner and tokens:
+        if rank.is_here() and tokens:
             pulse.end(tokens.pop())
 
     module.callback_handler.register_start_callback(begun)

@@ -8,6 +8,7 @@ import sys
 from typing import Any, Set, Tuple
 
 from safelaunch import black_box
+from safelaunch.worker import rank
 from safelaunch.worker.errors import is_user_code
 
 
@@ -19,18 +20,17 @@ class Remarks:
     """
 
     def __init__(self, box: Any) -> None:
-        self._path = black_box.beside(box.path, box.index, "remarks")
-        self._pid = os.getpid()
+        self._box = box
         self._said: Set[str] = set()
 
     def add(self, kind: str, **facts: Any) -> None:
         """Write down one remark. A forked child is not the rank, and says nothing."""
-        if os.getpid() != self._pid:
+        if not rank.is_here():
             return
-        line = json.dumps({"pid": self._pid, "kind": kind, **facts})
+        line = json.dumps({"pid": os.getpid(), "kind": kind, **facts})
         if line not in self._said:
             self._said.add(line)
-            with open(self._path, "a") as file:
+            with open(black_box.beside(self._box.path, self._box.index, "remarks"), "a") as file:
                 file.write(line + "\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Optional
 
-from safelaunch.worker import beat, progress, reducers, timeouts
+from safelaunch.worker import beat, progress, rank, reducers, timeouts
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.collectives import record_collectives
 from safelaunch.worker.remarks import Remarks
@@ -31,7 +31,7 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
         if box is not None:
             attempt(record_collectives, module, box)
             attempt(timeouts.remark_on_groups, module, remarks)
-            attempt(start_beat, module, box)
+            attempt(start_beat_with_first_group if rank.is_expected() else start_beat, module, box)
 
     if box is not None or timeout is not None:
         call_after_import(TARGET, patch)
@@ -42,6 +42,20 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
     if box is not None:
         call_after_import(MODELS, reducers.watch_models)
         progress.install(box.pulse)
+
+
+def start_beat_with_first_group(module: Any, box: Any) -> None:
+    """Start the beat thread when the rank uses torch.distributed: torch is there from the beginning, and a script that
+    has not imported it may fork, and count on being alone in its process."""
+    init = module.init_process_group
+
+    @functools.wraps(init)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        if rank.is_here():
+            attempt(start_beat, module, box)
+        return init(*args, **kwargs)
+
+    module.init_process_group = init_process_group
 
 
 def start_beat(module: Any, box: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness import FAULTS, newest_run, start, survivors
-from test_signals import children, is_agent
+from test_signals import children, fork_server_of, is_agent
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +24,12 @@ def victims(supervisor: int) -> dict[str, list[int]]:
     """The processes of a run by their part in it."""
     below = children(supervisor)
     agents = [pid for pid in below if is_agent(pid)]
-    guards = [pid for pid in below if pid not in agents]
-    workers = [pid for agent in agents for pid in children(agent)]
+    servers = [pid for pid in [fork_server_of(supervisor)] if pid is not None]
+    guards = [pid for pid in below if pid not in agents + servers]
+    workers = [pid for parent in agents + servers for pid in children(parent)]
     loaders = [pid for worker in workers for pid in children(worker)]
-    return {"supervisor": [supervisor], "agent": agents, "guard": guards, "worker": workers, "loader": loaders}
+    parts = {"supervisor": [supervisor], "agent": agents, "guard": guards, "worker": workers, "loader": loaders}
+    return {**parts, "fork server": servers}
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
@@ -45,8 +47,9 @@ def test_a_random_kill_leaves_nothing(seed: int, tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    if part in ("guard", "loader"):
-        # Neither ends a run by itself (a loader's rank notices, later); then the user loses patience.
+    if part in ("guard", "loader") or (part == "fork server" and not parts["agent"]):
+        # None of these ends a run by itself: a loader's rank notices, later; a fork server from which nothing has come
+        # yet is replaced by a cold start. Then the user loses patience.
         time.sleep(chance.uniform(0, 1))
         process.send_signal(chance.choice([signal.SIGTERM, signal.SIGKILL]))
 

@@ -145,18 +145,30 @@ def children(pid: int) -> list[int]:
 
 
 def is_agent(pid: int) -> bool:
+    return "safelaunch.agent" in command_line(pid)
+
+
+def is_fork_server(pid: int) -> bool:
+    return "fork server" in command_line(pid) or bool(children(pid))  # it sets its title when Python has started
+
+
+def command_line(pid: int) -> str:
     try:
-        return "safelaunch.agent" in Path(f"/proc/{pid}/cmdline").read_text()
+        return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
-        return False
+        return ""
 
 
 def agent_of(supervisor: int) -> int:
     return next(pid for pid in children(supervisor) if is_agent(pid))
 
 
+def fork_server_of(supervisor: int) -> int | None:
+    return next((pid for pid in children(supervisor) if not is_agent(pid) and is_fork_server(pid)), None)
+
+
 def guard_of(supervisor: int) -> int | None:
-    return next((pid for pid in children(supervisor) if not is_agent(pid)), None)
+    return next((p for p in children(supervisor) if not is_agent(p) and not is_fork_server(p)), None)
 
 
 def test_usr_signals_reach_only_ranks_that_catch_them(tmp_path: Path) -> None:

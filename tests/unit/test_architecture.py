@@ -61,7 +61,7 @@ LAYERS: dict[str, set[str]] = {
 PROGRAMS = {"preflight/between/node_probe.py", "preflight/between/pair_probe.py",
             "preflight/active/collective_probe.py", "preflight/active/compute_probe.py",
             "preflight/machine/nvml_probe.py", "preflight/machine/storage_probe.py", "evidence/source_probe.py",
-            "settings/lint/scan.py", "agent/__main__.py", "__main__.py"}  # fmt: skip
+            "settings/lint/scan.py", "agent/program.py", "__main__.py"}  # fmt: skip
 
 # What a rule may use: no files, no processes, no clock, no environment.
 PURE = {"__future__", "ast", "collections", "collections.abc", "dataclasses", "enum", "functools", "itertools", "math",
@@ -347,8 +347,8 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch", "safelaunch.worker", "safelaunch.worker.after_import", "safelaunch.worker.beat",
         "safelaunch.worker.binding", "safelaunch.worker.bootstrap", "safelaunch.worker.collectives",
         "safelaunch.worker.devices", "safelaunch.worker.errors",
-        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.reducers",
-        "safelaunch.worker.remarks",
+        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.rank",
+        "safelaunch.worker.reducers", "safelaunch.worker.remarks",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.word",
         "safelaunch.black_box", "safelaunch.pulse",
     }  # fmt: skip

@@ -44,7 +44,7 @@ def read(script: str, *, module: bool = False) -> Script:
         script: the path of the script, or the name of a module.
         module: whether it is a module's name, which is looked for below the working directory only.
     """
-    for path in _files(script) if module else (script,):
+    for path in files(script) if module else (script,):
         text = regular.text(path, LONGEST)
         if text is None:
             continue
@@ -54,7 +54,8 @@ def read(script: str, *, module: bool = False) -> Script:
     return Script()
 
 
-def _files(module: str) -> tuple[str, ...]:
+def files(module: str) -> tuple[str, ...]:
+    """Where the text of a module is, if it is below the working directory."""
     path = module.replace(".", os.sep)
     return (f"{path}.py", os.path.join(path, "__main__.py"))
 
@@ -69,7 +70,7 @@ def assignments(source_text: str, file: str) -> tuple[Setting, ...]:
         source_text: of the script.
         file: its path, for the origin of each setting.
     """
-    tree = _parse(source_text)
+    tree = parse(source_text)
     if tree is None:
         return ()
     imported = min((line for node, line in _module_level(tree) if _imports_torch(node)), default=None)
@@ -86,7 +87,7 @@ def names(source_text: str) -> frozenset[str]:
 
     A constant that only names what is set does not count. A text that is no Python gives nothing.
     """
-    tree = _parse(source_text)
+    tree = parse(source_text)
     if tree is None:
         return frozenset()
     set_only = {id(node) for node in _names_of_targets(tree)}
@@ -107,7 +108,7 @@ def dead_timeouts(source_text: str, file: str) -> tuple[str, ...]:
         source_text: of the script.
         file: its path.
     """
-    tree = _parse(source_text) if NO_TIMEOUT in source_text else None
+    tree = parse(source_text) if NO_TIMEOUT in source_text else None
     if tree is None:
         return ()
     return tuple(
@@ -117,12 +118,13 @@ def dead_timeouts(source_text: str, file: str) -> tuple[str, ...]:
         for target in node.targets
         if isinstance(target, ast.Attribute)
         and target.attr == NO_TIMEOUT
-        and _dotted(target.value).rpartition(".")[2] in MODULES
+        and dotted(target.value).rpartition(".")[2] in MODULES
     )
 
 
 @lru_cache(maxsize=1)
-def _parse(source_text: str) -> ast.Module | None:
+def parse(source_text: str) -> ast.Module | None:
+    """The syntax tree; None for a text that is no Python."""
     try:
         return ast.parse(source_text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -137,7 +139,7 @@ def _module_level(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
         yield node, getattr(node, "lineno", 0)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
             continue
-        if isinstance(node, ast.If) and _dotted(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING"):
             todo.extend(node.orelse)
         else:
             todo.extend(ast.iter_child_nodes(node))
@@ -153,7 +155,7 @@ def _starts_cuda(node: ast.AST) -> bool:
     """A call that may start CUDA: torch.cuda.set_device(...), x.cuda(), x.to("cuda"), torch.empty(device="cuda")."""
     if not isinstance(node, ast.Call):
         return False
-    called = _dotted(node.func)
+    called = dotted(node.func)
     if called.startswith("torch.cuda."):
         return called.rpartition(".")[2] not in ASKING
     if called.endswith(".cuda"):
@@ -166,7 +168,7 @@ def _starts_cuda(node: ast.AST) -> bool:
 def _assigned(tree: ast.Module) -> Iterator[tuple[int, str, str | None, bool]]:
     """Line, name, value and whether another value is left alone."""
     for node in ast.walk(tree):
-        for name, value, weak in _of_node(node):
+        for name, value, weak in of_node(node):
             text = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
             if text:
                 constant = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
@@ -175,11 +177,11 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[int, str, str | None, bool]]:
 
 def _names_of_targets(tree: ast.Module) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
-        for name, _, _ in _of_node(node):
+        for name, _, _ in of_node(node):
             yield name
 
 
-def _of_node(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
+def of_node(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
     """Name, value and `weak` of each variable that a statement or a call sets."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
@@ -190,7 +192,7 @@ def _of_node(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
 
 
 def _of_call(node: ast.Call) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
-    if _dotted(node.func) in ("os.putenv", "putenv") and len(node.args) == 2:
+    if dotted(node.func) in ("os.putenv", "putenv") and len(node.args) == 2:
         yield node.args[0], node.args[1], False
     if not isinstance(node.func, ast.Attribute) or not _is_environ(node.func.value):
         return
@@ -208,10 +210,10 @@ def _of_call(node: ast.Call) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]
 
 
 def _is_environ(node: ast.expr) -> bool:
-    return _dotted(node) in ("os.environ", "environ")
+    return dotted(node) in ("os.environ", "environ")
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted(node: ast.expr) -> str:
     """`torch.cuda.set_device` of an expression of names; what comes before a call or an index is left out."""
     words: list[str] = []
     while isinstance(node, ast.Attribute):

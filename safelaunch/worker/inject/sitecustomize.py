@@ -9,10 +9,23 @@ import os
 import sys
 
 
-def _arm() -> None:
+def _arm():  # type: ignore[no-untyped-def]
+    """Arm this process. Returns what is to be called at the end, if anything: a process that was started as a fork
+    server comes back as a rank, or as the agent."""
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    _leave_path(here)
+    program = None
+    if "SAFELAUNCH_FORK_SERVER" in os.environ:
+        program = _from(root, "fork_server").serve(os.environ.pop("SAFELAUNCH_FORK_SERVER"))
+        _leave_path(here)
+    if "SAFELAUNCH_RANK_DIR" in os.environ:
+        _from(root, "bootstrap").arm()
+    return program
+
+
+def _leave_path(here: str) -> None:
     # We are its first entry. An empty entry means the current directory, so the rest must stay letter for letter.
     first, separator, rest = os.environ.get("PYTHONPATH", "").partition(os.pathsep)
     if first == here:
@@ -20,13 +33,16 @@ def _arm() -> None:
             os.environ["PYTHONPATH"] = rest
         else:
             del os.environ["PYTHONPATH"]
-    if "SAFELAUNCH_RANK_DIR" in os.environ:
-        sys.path.insert(0, root)
-        try:
-            from safelaunch.worker import bootstrap
-        finally:
-            sys.path.remove(root)
-        bootstrap.arm()
+
+
+def _from(root: str, name: str):  # type: ignore[no-untyped-def]
+    sys.path.insert(0, root)
+    try:
+        import importlib
+
+        return importlib.import_module("safelaunch.worker." + name)
+    finally:
+        sys.path.remove(root)
 
 
 def _chain() -> None:
@@ -42,9 +58,12 @@ def _chain() -> None:
         spec.loader.exec_module(module)
 
 
+_program = None
 try:
-    _arm()
+    _program = _arm()  # type: ignore[no-untyped-call]
 except Exception as error:  # a worker must start whatever happens to us
     if os.environ.get("SAFELAUNCH_DEBUG"):
         sys.stderr.write("safelaunch: this worker runs unwatched: %r\n" % (error,))
 _chain()
+if _program is not None:
+    _program()

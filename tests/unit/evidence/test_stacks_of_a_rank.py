@@ -12,7 +12,7 @@ import living
 import pytest
 from living import HANG, python, soon, until
 
-from safelaunch import black_box, procfs
+from safelaunch import black_box, procfs, pulse
 from safelaunch.evidence import case, frames, kernel, native, spy, stacks, tasks
 from safelaunch.model import Incident, RankFacts, WorkerGroup
 
@@ -188,7 +188,7 @@ def stale_box(path: str, pid: int, monkeypatch: pytest.MonkeyPatch) -> str:
     black_box.create(path, 1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: pid)
-        patch.setattr(time, "monotonic", lambda: 0.5)
+        patch.setattr(pulse, "monotonic", lambda: 0.5)
         black_box.Writer(path, 0).pulse.beat()
     return path
 

@@ -242,7 +242,7 @@ import torch, safelaunch.worker.progress as progress
 del module.register_optimizer_step_post_hook
 from safelaunch.worker.after_import import call_after_import
 import functools
-call_after_import("torch.optim.optimizer", functools.partial(progress.count_steps, pulse=None, owner=0))
+call_after_import("torch.optim.optimizer", functools.partial(progress.count_steps, pulse=None))
 print("went on")
 """
 

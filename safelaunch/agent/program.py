@@ -1,4 +1,4 @@
-"""Entry of the agent process: `python -m safelaunch.agent PLAN EVENTS COMMANDS SUPERVISOR`.
+"""Entry of the agent process.
 
 It imports torch while the supervisor checks the node, binds and joins nothing before `go`, and leaves by
 `os._exit` once its work is done: torch's interpreter shutdown takes a quarter of a second that nobody needs.
@@ -16,8 +16,8 @@ import traceback
 PR_SET_PDEATHSIG = 1
 
 
-def main(plan_file: str, events: int, commands: int) -> int:
-    """Run one plan; returns the exit status for the supervisor."""
+def main(plan_file: str, events: int, commands: int, fork_server: int | None = None) -> int:
+    """Run one plan; returns the exit status for the supervisor. `fork_server` is a channel to the fork server."""
     from safelaunch.agent.channel import Channel
 
     channel = Channel(events, commands)
@@ -35,6 +35,7 @@ def main(plan_file: str, events: int, commands: int) -> int:
         import torch
 
         from safelaunch.agent import elastic
+        from safelaunch.agent.forked import ForkServer
         from safelaunch.agent.workers import WorkerGroups
         from safelaunch.codec import from_json
         from safelaunch.model import LaunchPlan
@@ -47,7 +48,8 @@ def main(plan_file: str, events: int, commands: int) -> int:
         phase = "launch"
         # What torch elastic tees to the console is the workers' output.
         sys.stdout, sys.stderr = os.fdopen(stdout, "w", 1), os.fdopen(stderr, "w", 1)
-        groups = WorkerGroups(channel, document["marks"], plan.run_dir, stdout, stderr, plan.unset)
+        server = None if fork_server is None else ForkServer(fork_server, channel.post)
+        groups = WorkerGroups(channel, document["marks"], plan.run_dir, stdout, stderr, plan.unset, server)
         elastic.launch(config, entrypoint, arguments, channel, groups)
     except BaseException as error:
         kind = type(error).__name__
@@ -59,18 +61,24 @@ def main(plan_file: str, events: int, commands: int) -> int:
     return 0
 
 
-def _bind_life(supervisor: int) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != supervisor:
-        os._exit(1)
-
-
-if __name__ == "__main__":
-    _bind_life(int(sys.argv[4]))
-    status = main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+def run(plan_file: str, events: int, commands: int, fork_server: int | None = None) -> None:
+    """Run one plan, and end this process."""
+    status = main(plan_file, events, commands, fork_server)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
             pass
     os._exit(status)
+
+
+def _bind_life(supervisor: int) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != supervisor:
+        os._exit(1)
+
+
+def start() -> None:
+    """Run as a process of its own: PLAN EVENTS COMMANDS SUPERVISOR."""
+    _bind_life(int(sys.argv[4]))
+    run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

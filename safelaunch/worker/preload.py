@@ -1,0 +1,139 @@
+"""Runs in: the fork server. Imports what the ranks are to find in memory, and looks for what a rank would notice."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import os
+import re
+import sys
+from typing import FrozenSet, Iterator, Sequence
+
+DEVICE = re.compile(r"/dev/(?:nvidia|kfd|dri/|accel)")
+OF_DISTRIBUTION = re.compile(r"/usr/lib(?:64)?/python|/etc/python")  # Debian's reports crashes of its own packages
+QUOTED = 300  # bytes of what an import prints
+
+
+class Cold(Exception):
+    """Why ranks cannot be forked from here without anybody noticing. No text: somebody else will tell."""
+
+
+def possible() -> None:
+    """Look for what the fork server needs of the system.
+
+    Raises:
+        Cold: where something is missing: Linux before 5.3, a sandbox that forbids it, a Python built for an old libc.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        os.close(os.memfd_create("safelaunch"))
+    except (AttributeError, OSError) as error:
+        raise Cold("this system has no pidfd_open or memfd_create: %s" % error) from error
+
+
+def load(names: Sequence[str]) -> FrozenSet[str]:
+    """Import modules; returns the top-level names that have come with them.
+
+    Args:
+        names: of the modules; the first one is torch.
+
+    Raises:
+        Cold: where one cannot be imported, or prints something: that is for the ranks to do.
+    """
+    before, environ = set(sys.modules), dict(os.environ)
+    streams = os.dup(1), os.dup(2)
+    said = os.memfd_create("safelaunch")
+    name = ""
+    try:
+        for descriptor in (1, 2):
+            os.dup2(said, descriptor)
+        for name in names:
+            importlib.import_module(name)
+    except BaseException as error:
+        # That torch is not there is for the agent to say.
+        raise Cold("" if name == names[0] else "%s cannot be imported: %r" % (name, error)) from error
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        for descriptor, kept in enumerate(streams, 1):
+            os.dup2(kept, descriptor)
+            os.close(kept)
+        text = os.pread(said, QUOTED, 0).decode("utf-8", "replace").strip()
+        os.close(said)
+    if text:
+        raise Cold("importing %s prints: %s" % (" and ".join(names), text.splitlines()[0]))
+    changed = sorted(name for name in {*environ, *os.environ} if environ.get(name) != os.environ.get(name))
+    if changed:
+        raise Cold("importing %s sets %s" % (" and ".join(names), ", ".join(changed)))
+    return frozenset(module.partition(".")[0] for module in set(sys.modules) - before)
+
+
+def check(beside: str, names: FrozenSet[str]) -> None:
+    """Look for what a rank would notice, and for what a fork breaks.
+
+    Args:
+        beside: the folder that comes first on the script's `sys.path`.
+        names: top-level modules that have been imported without it.
+
+    Raises:
+        Cold: where there is such a thing.
+    """
+    own = shadow(beside, names)
+    if own:
+        raise Cold("the script has a module %s of its own" % own)
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        raise Cold("a tracer or a profiler is at work")
+    site = customized()
+    if site:
+        raise Cold("%s is to be run before torch is imported" % site)
+    cuda = sys.modules.get("torch.cuda")
+    if any(map(DEVICE.match, _open_files())) or (cuda is not None and cuda.is_initialized()):
+        raise Cold("a GPU is in use after the imports")
+    if threads() > 1:
+        # OpenBLAS ends its threads before a fork (pthread_atfork), and starts others when it has work for them.
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    if threads() > 1:
+        raise Cold("%d threads are alive after the imports" % threads())
+
+
+def customized() -> str:
+    """The file of a sitecustomize or usercustomize of the environment's own, which may set what torch reads; "" for
+    none but that of a Linux distribution."""
+    names = ["sitecustomize"]
+    if sys.modules["site"].ENABLE_USER_SITE:
+        names.append("usercustomize")
+    for name in names:
+        spec = importlib.machinery.PathFinder.find_spec(name, sys.path)
+        if spec is not None and spec.origin and not OF_DISTRIBUTION.match(spec.origin):
+            return spec.origin
+    return ""
+
+
+def _open_files() -> Iterator[str]:
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            yield os.readlink("/proc/self/fd/" + descriptor)
+        except OSError:
+            pass  # that of the listing itself
+
+
+def shadow(beside: str, names: FrozenSet[str]) -> str:
+    """A module of the user's that a cold start would import in place of one that has been imported; "" for none."""
+    try:
+        found = sorted(names.intersection(entry.partition(".")[0] for entry in os.listdir(beside)))
+    except OSError:
+        return ""
+    for name in found:
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        if os.path.dirname(file) not in (beside, os.path.join(beside, name)):
+            return name
+    return ""
+
+
+def threads() -> int:
+    """How many threads this process has, those of libraries among them."""
+    return len(os.listdir("/proc/self/task"))
