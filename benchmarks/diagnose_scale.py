@@ -5,7 +5,6 @@ Targets: 1,024 ranks x 2,000 entries in less than 30 s and 2 GiB on 2 cores, gro
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -16,12 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY / "tests" / "rigs"))
+from figures import THEIRS, Figures, Row, parser
+from pairs import environment, pss_mib, tree
 
 OURS = (sys.executable, "-m", "safelaunch", "diagnose")
 TORCH = (sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace")
 LIMIT_S = 600.0
+SAMPLE_S = 0.1
+TARGETS = {1024: ("<= 30", "<= 2048")}  # seconds, MiB
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class Measured:
 def measure(command: Sequence[str]) -> Measured:
     before = os.times()
     begun = time.perf_counter()
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     peak = [0.0]
     watcher = threading.Thread(target=_watch, args=(process, peak), daemon=True)
     watcher.start()
@@ -54,62 +54,42 @@ def measure(command: Sequence[str]) -> Measured:
 
 
 def _watch(process: subprocess.Popen[str], peak: list[float]) -> None:
-    import psutil
-
-    try:
-        root = psutil.Process(process.pid)
-        while process.poll() is None:
-            family = [root, *root.children(recursive=True)]
-            peak[0] = max(peak[0], sum(_private(one) for one in family) / (1 << 20))
-            time.sleep(0.05)
-    except psutil.Error:
-        pass
-
-
-def _private(process: object) -> int:
-    """Resident bytes, of a forked child only those that it does not share."""
-    import psutil
-
-    try:
-        return int(process.memory_full_info().pss)  # type: ignore[attr-defined]
-    except psutil.Error:
-        return 0
+    while process.poll() is None:
+        peak[0] = max(peak[0], pss_mib(tree(process.pid)))
+        time.sleep(SAMPLE_S)
 
 
 def main() -> None:
     from fr_dumps import large_job
 
-    options = argparse.ArgumentParser(description=__doc__)
+    options = parser(__doc__)
     options.add_argument("--ranks", type=int, nargs="*", default=[256, 512, 1024])
     options.add_argument("--entries", type=int, default=2000)
     options.add_argument("--json-dumps", action="store_true", help="JSON in place of pickles (torch's cannot read it)")
     options.add_argument("--torch-up-to", type=int, default=256, help="ranks for torch's own analyser, which is slow")
     chosen = options.parse_args()
-    print(f"{chosen.entries} entries a rank, on {len(os.sched_getaffinity(0))} cores")
-    first = None
+    title = f"safelaunch diagnose over dumps of {chosen.entries} entries a rank, beside torch's analyser"
+    figures = Figures(title, chosen.json)
     for size in chosen.ranks:
         with tempfile.TemporaryDirectory() as name:
             large_job(Path(name), size, chosen.entries, size * 3 // 4 + 1, as_json=chosen.json_dumps)
             total = sum(path.stat().st_size for path in Path(name).iterdir()) >> 20
-            ours = measure([*OURS, name])
-            right = f"rank {size * 3 // 4 + 1} never entered" in ours.output
-            per_rank = ours.wall_s / size
-            first = first or per_rank
-            verdict = "right" if right else "WRONG"
-            print(
-                f"  {size:5} ranks {total:5} MiB: {ours.wall_s:6.2f} s ({ours.cpu_s:6.2f} s of CPU), "
-                f"{ours.peak_mib:6.0f} MiB, {verdict}, a rank {per_rank / first:4.2f} of the first line's",
-                flush=True,
-            )
-            if size > chosen.torch_up_to or chosen.json_dumps:
-                continue
-            theirs = measure([*TORCH, name])
-            last = theirs.output.strip().splitlines()[-1:] or [""]
-            print(
-                f"        torch's: {theirs.wall_s:6.2f} s, {theirs.peak_mib:6.0f} MiB; "
-                f"ratio {ours.wall_s / theirs.wall_s:5.3f}   {last[0][:80]}",
-                flush=True,
-            )
+            found = {"safelaunch": measure([*OURS, name])}
+            if size <= chosen.torch_up_to and not chosen.json_dumps:
+                found[THEIRS] = measure([*TORCH, name])
+        if f"rank {size * 3 // 4 + 1} never entered" not in found["safelaunch"].output:
+            figures.note(f"{size} ranks: WRONG: {found['safelaunch'].output.strip()[:200]}")
+        for what, unit, key, target in zip(
+            ("", ": CPU", ": memory"), ("s", "s", "MiB"), ("wall_s", "cpu_s", "peak_mib"), _targets(size), strict=True
+        ):
+            values = {launcher: [getattr(one, key)] for launcher, one in found.items()}
+            figures.add(Row(f"{size} ranks, {total} MiB{what}", unit, values, target=target))
+    figures.write()
+
+
+def _targets(size: int) -> tuple[str, str, str]:
+    seconds, mib = TARGETS.get(size, ("", ""))
+    return seconds, "", mib
 
 
 if __name__ == "__main__":

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from pairs import LAUNCHERS, parser
+from figures import Figures, Row, parser
+from pairs import LAUNCHERS, REPOSITORY, environment
 
-FAULTS = Path(__file__).resolve().parent.parent / "tests" / "faults"
+FAULTS = REPOSITORY / "tests" / "faults"
 KINDS = (
     ("hang.py", "sleep", 1),
     ("hang.py", "loader_worker", 2),
@@ -25,16 +24,15 @@ KINDS = (
     ("apart.py", "out_of_data", 1),
     ("apart.py", "order", 2),
 )
-NOTICE_S, CONCLUSIVE_S = 10.0, 5.0
+NOTICE, CONCLUSIVE = "<= 10", "<= 5"
 
 
 def one(program: str, kind: str, culprit: int, ranks: int, folder: Path) -> dict[str, Any]:
     """The verdict on one hang."""
     before = set(folder.glob("runs/*"))
     launcher = [*LAUNCHERS["safelaunch"], "--nproc-per-node", str(ranks), "--hang-abort-after", "12s"]
-    environ = {**os.environ, "PYTHONPATH": str(FAULTS.parent.parent)}
     command = [*launcher, str(FAULTS / program), kind, str(culprit)]
-    ended = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if ended.returncode != 124:
         sys.exit(f"{kind} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
     (run,) = set(folder.glob("runs/*")) - before
@@ -43,24 +41,23 @@ def one(program: str, kind: str, culprit: int, ranks: int, folder: Path) -> dict
 
 
 def main() -> None:
-    options = parser(__doc__, runs=1, ranks=4).parse_args()
-    print(f"{options.ranks} ranks, medians of {options.runs}, --hang-abort-after 12s; seconds since the last progress")
-    print(f"  {'kind':<18} {'code':<6} {'notice':>7} {'target':>7} {'verdict':>8}")
-    figures = []
-    for program, kind, culprit in KINDS:
+    options = parser(__doc__, runs=1, ranks=4)
+    options.add_argument("--kinds", nargs="+", default=[kind for _, kind, _ in KINDS])
+    chosen = options.parse_args()
+    title = f"A hang of {chosen.ranks} ranks, --hang-abort-after 12s: seconds since the last progress"
+    figures = Figures(title, chosen.json)
+    for program, kind, culprit in [each for each in KINDS if each[1] in chosen.kinds]:
         verdicts = []
-        for _ in range(options.runs):
+        for _ in range(chosen.runs):
             with tempfile.TemporaryDirectory() as name:  # a fresh one: some kinds make a file
-                verdicts.append(one(program, kind, culprit, options.ranks, Path(name)))
-        notice, end = (
-            statistics.median(verdict[key] for verdict in verdicts) for key in ("detected_after_s", "concluded_after_s")
-        )
-        target = CONCLUSIVE_S if verdicts[0]["conclusive"] else NOTICE_S
-        missed = "" if notice <= target else "   missed"
-        print(f"  {kind:<18} {verdicts[0]['code']:<6} {notice:7.2f} {target:7.1f} {end:8.2f}{missed}", flush=True)
-        figures.append({"kind": kind, "code": verdicts[0]["code"], "notice": notice, "target": target, "verdict": end})
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=1))
+                verdicts.append(one(program, kind, culprit, chosen.ranks, Path(name)))
+        target = CONCLUSIVE if verdicts[0]["conclusive"] else NOTICE
+        what = f"{kind} ({verdicts[0]['code']})"
+        notices = [verdict["detected_after_s"] for verdict in verdicts]
+        figures.add(Row(f"{what}: notice", "s", {"safelaunch": notices}, target=target))
+        ends = [verdict["concluded_after_s"] for verdict in verdicts]
+        figures.add(Row(f"{what}: verdict", "s", {"safelaunch": ends}))
+    figures.write()
 
 
 if __name__ == "__main__":

@@ -1,38 +1,44 @@
-"""Times safelaunch and torchrun in turn, so that a machine whose speed drifts is fair to both."""
+"""Runs safelaunch and torchrun in turn, so that a machine whose speed drifts is fair to both."""
 
 from __future__ import annotations
 
-import argparse
-import json
+import ctypes
 import os
-import statistics
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "rigs")]
 
 LAUNCHERS = {
     "safelaunch": (sys.executable, "-m", "safelaunch"),
     "torchrun": (sys.executable, "-m", "torch.distributed.run"),
 }
+COLD = {"--no-warm-start": (*LAUNCHERS["safelaunch"], "--no-warm-start")}
+PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+LEAVE_S = 20.0  # for what a launcher has left behind
+
+T = TypeVar("T")
+Measure = Callable[[Sequence[str], Path], T]
 
 
-def parser(description: str | None, *, runs: int, ranks: int) -> argparse.ArgumentParser:
-    """Options that all benchmarks share."""
-    options = argparse.ArgumentParser(description=description)
-    options.add_argument("--runs", type=int, default=runs, help="counted runs of each launcher")
-    options.add_argument("--ranks", type=int, default=ranks, help="ranks on this node")
-    options.add_argument("--json", type=Path, help="also write the figures to this file")
-    return options
+def environment(**changes: str) -> dict[str, str]:
+    """Of a launch: this package comes first, whatever is installed."""
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), **changes}
 
 
 def run(command: Sequence[str], folder: Path) -> tuple[float, str]:
     """Seconds from start to exit of one process, and its output; it must succeed."""
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
     begun = time.perf_counter()
-    ended = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     elapsed = time.perf_counter() - begun
     if ended.returncode != 0:
         sys.exit(f"{' '.join(command)} failed with {ended.returncode}:\n{ended.stderr[-2000:]}")
@@ -50,28 +56,77 @@ def rate(command: Sequence[str], folder: Path) -> float:
 
 
 def compare(
-    arguments: Sequence[str], runs: int, measure: Callable[[Sequence[str], Path], float] = wall
-) -> dict[str, list[float]]:
-    """What `measure` says of `runs` runs of each launcher with the same arguments, in turn, after one that is not
-    counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in LAUNCHERS}
+    arguments: Sequence[str],
+    runs: int,
+    measure: Measure[T],
+    launchers: Mapping[str, Sequence[str]] = LAUNCHERS,
+    *,
+    warm_up: bool = True,
+) -> dict[str, list[T]]:
+    """What `measure` says of `runs` runs of each launcher with the same arguments, in turn.
+
+    Args:
+        arguments: of the launch.
+        runs: that count.
+        measure: takes the command and a folder.
+        launchers: to compare.
+        warm_up: make one run of each before, which does not count.
+    """
+    found: dict[str, list[T]] = {name: [] for name in launchers}
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(runs + 1):
-            for name, launcher in LAUNCHERS.items():
+        for number in range(-1 if warm_up else 0, runs):
+            for name, launcher in launchers.items():
                 value = measure([*launcher, *arguments], Path(folder))
-                if number:
-                    seconds[name].append(value)
-    return seconds
+                if number >= 0:
+                    found[name].append(value)
+    return found
 
 
-def report(title: str, seconds: dict[str, list[float]], target: str, file: Path | None, unit: str = "s") -> None:
-    """Print medians, spread and the median ratio of the pairs, beside the target."""
-    print(title)
-    for name, values in seconds.items():
-        spread = f"[{min(values):.3f} .. {max(values):.3f}]"
-        print(f"  {name:<11} {statistics.median(values):7.3f} {unit}   {spread}  n={len(values)}")
-    pairs = [ours / theirs for ours, theirs in zip(seconds["safelaunch"], seconds["torchrun"], strict=True)]
-    ratio = statistics.median(pairs)
-    print(f"  ratio       {ratio:7.3f}     [{min(pairs):.3f} .. {max(pairs):.3f}]  pair by pair; target {target}")
-    if file is not None:
-        file.write_text(json.dumps({"title": title, "seconds": seconds, "ratio": ratio, "target": target}, indent=1))
+def adopt_orphans() -> None:
+    """Become the parent of what launchers leave behind, so that `children_cpu_s` counts it."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
+
+
+def children_cpu_s() -> float:
+    """Seconds of CPU that all processes below this one have used that have ended, and have been waited for. All must
+    have ended or be about to."""
+    deadline = time.monotonic() + LEAVE_S
+    while time.monotonic() < deadline:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid == 0:
+            time.sleep(0.005)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that are below it."""
+    from safelaunch import procfs
+
+    return [pid, *(process.pid for process in procfs.descendants(pid, procfs.scan()))]
+
+
+def pss_mib(pids: Sequence[int]) -> float:
+    """The memory of processes together: what several share is counted once among them (PSS, proc(5))."""
+    total = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue  # it has ended
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a launcher and what it has started."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

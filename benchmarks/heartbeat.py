@@ -1,0 +1,149 @@
+"""What watching costs a rank: ns for a beat in the training thread, and µs for each hook of a step, in this process.
+
+A hook is timed as the difference between the call with it and without it, in turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from figures import Figures, Row, parser
+
+CHUNK = 100  # calls that are timed together
+CHUNKS = 200  # in one sample, which is their median: what else the machine does comes in bursts
+
+
+def each_ns(call: Callable[[], object], chunks: int = CHUNKS) -> float:
+    """Nanoseconds for one call, its loop taken off."""
+    return statistics.median(_chunk(call) - _chunk(_nothing) for _ in range(chunks)) / CHUNK
+
+
+def _chunk(call: Callable[[], object]) -> int:
+    begun = time.perf_counter_ns()
+    for _ in range(CHUNK):
+        call()
+    return time.perf_counter_ns() - begun
+
+
+def _nothing() -> None:
+    pass
+
+
+def differences(with_it: Callable[[], object], without: Callable[[], object], samples: int) -> list[float]:
+    """Microseconds that a call takes longer with the hook than without it, sample by sample."""
+    found = []
+    for _ in range(samples):
+        long, short = [], []
+        for _ in range(1000):  # one of each in turn
+            begun = time.perf_counter_ns()
+            with_it()
+            middle = time.perf_counter_ns()
+            without()
+            short.append(time.perf_counter_ns() - middle)
+            long.append(middle - begun)
+        found.append((statistics.median(long) - statistics.median(short)) / 1000)
+    return found
+
+
+def armed(folder: Path) -> Any:
+    """This process as a rank: its slot, and what `worker.bootstrap` hooks. Returns the pulse's writer."""
+    import safelaunch
+    from safelaunch import black_box
+    from safelaunch.worker import torch_hooks
+
+    path = str(folder / "black_box")
+    black_box.create(path, 1)
+    box = black_box.Writer(path, 0)
+    safelaunch._pulse = box.pulse
+    torch_hooks.install(box, None)
+    return box.pulse
+
+
+def optimizer_hook(samples: int) -> list[float]:
+    """A step of SGD with one parameter; torch asks for hooks in any case."""
+    import torch
+    from torch.optim import optimizer as module
+
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.zeros(1)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    hooks = dict(module._global_optimizer_post_hooks)
+    module._global_optimizer_post_hooks.clear()
+
+    (hook,) = hooks.values()
+    return differences(lambda: (optimizer.step(), hook(optimizer, (), {})), optimizer.step, samples)
+
+
+def loader_hook(samples: int) -> list[float]:
+    """A batch of a loader without workers."""
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    watched: Any = _BaseDataLoaderIter.__next__
+    plain = watched.__wrapped__
+    batches = iter(DataLoader(range(10**9), batch_size=None))
+    return differences(lambda: watched(batches), lambda: plain(batches), samples)
+
+
+def collective_hook(samples: int) -> list[float]:
+    """An all_reduce in a group of one."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    tensor = torch.ones(1)
+    watched: Any = dist.all_reduce
+    plain = watched.__wrapped__
+    found = differences(lambda: watched(tensor), lambda: plain(tensor), samples)
+    dist.destroy_process_group()
+    return found
+
+
+def beat_thread_us(samples: int) -> list[float]:
+    """One round of the beat thread, five of which are made in a second."""
+    from torch._C import _distributed_c10d as bindings
+
+    from safelaunch.worker import beat
+
+    return [each_ns(lambda: beat._counters(bindings._dump_fr_trace_json), 5) / 1000 for _ in range(samples)]
+
+
+def main() -> None:
+    options = parser(__doc__, runs=15).parse_args()
+    runs = options.runs
+    figures = Figures("What watching costs a rank", options.json)
+    with tempfile.TemporaryDirectory() as folder:
+        pulse = armed(Path(folder))
+        import torch
+        import torch.distributed
+        import torch.utils.data
+
+        import safelaunch
+
+        torch.set_num_threads(1)
+        beats = {
+            "a beat (optimizer step, batch)": (pulse.step, "<= 300"),
+            "a beat with the state of two threads (collective)": (pulse.called, "<= 300"),
+            "safelaunch.heartbeat(step, total)": (lambda: safelaunch.heartbeat(7, 100), ""),
+        }
+        for what, (call, target) in beats.items():
+            figures.add(Row(what, "ns", {"safelaunch": [each_ns(call) for _ in range(runs)]}, target=target))
+        optimizer, loader = optimizer_hook(runs), loader_hook(runs)
+        both = [sum(pair) for pair in zip(optimizer, loader, strict=True)]
+        figures.add(Row("hook of the optimizer's step", "µs", {"safelaunch": optimizer}))
+        figures.add(Row("hook of a loader's batch", "µs", {"safelaunch": loader}))
+        figures.add(Row("hooks of a step: both", "µs", {"safelaunch": both}, target="<= 1"))
+        figures.add(Row("record of a collective", "µs", {"safelaunch": collective_hook(runs)}))
+        rounds = beat_thread_us(runs)
+        figures.add(Row("a round of the beat thread (5 in a second)", "µs", {"safelaunch": rounds}))
+        figures.note(f"the beat thread takes {statistics.median(rounds) * 5 / 1e4:.4f} % of a core")
+    figures.write()
+
+
+if __name__ == "__main__":
+    main()
