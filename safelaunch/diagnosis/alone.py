@@ -63,11 +63,11 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     ranks = {facts.rank: facts for facts in case.ranks}
     late = [ranks[rank] for rank in missing]
     frames = _frames(ranks[wait.rank], wait.thread)
-    if wait.call.location is None and frames:  # of what C++ calls the stack alone has the line
+    found = _below(case, wait.rank, frames, lines)
+    if wait.call.location is None and found is not None:  # of what C++ calls the stack alone has the line
         wait = dataclasses.replace(wait, call=dataclasses.replace(wait.call, location=frames[0]))
     if any(_made(facts, wait) for facts in (*late, ranks[wait.rank])):
         return None
-    found = _below(case, wait.rank, frames, lines)
     if found is None:
         return Alone(wait) if _unread(frames, lines) else None
     frame, number, text = found
@@ -88,20 +88,18 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     return Alone(wait, text, place, passed and frame == frames[0] and not wait.away)
 
 
-def _apart(only: Alone, number: int, others: Iterable[SourceLine | None]) -> Alone | None:
+def _apart(only: Alone, number: int, others: Sequence[SourceLine | None]) -> Alone | None:
     """The same where the others are below the same `if`, in its other branch: what that still calls decides whether
     they can come. They have passed the collective by where it calls nothing but what waits and looks (`while not
     os.path.exists(...)`); where it calls the same operation they are late; else nobody knows."""
-    calls: set[str] = set()
-    for line in others:
-        ahead = {name for place, name in line.ahead if place == number} if line is not None else set()
-        if not ahead:
-            return None
-        calls |= ahead
+    seen = [line for line in others if line is not None]
+    ahead = [{name for place, name in line.ahead if place == number} for line in seen]
+    calls = set().union(*ahead)
     own = canonical(only.wait.call.op)
-    if any(canonical(name.rpartition(".")[2]) == own for name in calls):
+    if not all(ahead) or any(canonical(name.rpartition(".")[2]) == own for name in calls):
         return None
-    return dataclasses.replace(only, passed=all(map(IDLE.match, calls)) and not only.wait.away)
+    passed = len(seen) == len(others) and all(map(IDLE.match, calls)) and not only.wait.away
+    return dataclasses.replace(only, passed=passed)
 
 
 def left_alone(case: Case, left: Iterable[int]) -> Alone | None:

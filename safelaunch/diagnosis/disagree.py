@@ -36,8 +36,9 @@ def different_operation(case: Case) -> Verdict | None:
     have too much to do; nobody is named, or of two ranks the one that left, with less confidence. Otherwise, with at
     least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
     condition for that rank alone (`if rank == 0`) which all others have passed by. Where nobody can say who is right,
-    as often with two, the lines are shown. Dumps of the Flight Recorder do not show who left a loop: from them only one
-    rank against three or more is named.
+    as often with two, the lines are shown; so it is where ranks have not made the same process groups, since then one
+    name means several (call `new_group` on all ranks, in one order). Dumps of the Flight Recorder do not show who left
+    a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -192,7 +193,10 @@ def deadlock(case: Case) -> Verdict | None:
     if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
     circle = [wait for wait in found.waits if wait.rank in found.cycle]
-    habit = None if named else habits.other_peer(case, circle) or habits.other_order(case, circle)
+    known = {group.name for group in case.groups}
+    if making and not groups <= known:  # a group whose members nobody knows may not be the one that its name says
+        named = ()
+    habit = None if named or unseen else habits.other_peer(case, circle) or habits.other_order(case, circle)
     named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])

@@ -236,6 +236,23 @@ def _habits() -> Golden:
             hang(sends(0, 1), waiting(1, call(size=2))),
             Expected("SL311", (), place(SEND), conclusive=True),
         ),
+        # Ranks 0 and 1 have made a group that rank 2 left out, as it was not to belong to it.
+        "hang-groups-that-not-all-have-made": (
+            hang(
+                waiting(0, dataclasses.replace(call("new_group", 2, at=CALLS_IT, size=3), group="new_group #2")),
+                waiting(1, dataclasses.replace(call("new_group", 2, at=CALLS_IT, size=3), group="new_group #2")),
+                waiting(2, call("barrier", 1, group="1", at=SYNCED, size=3)),
+                groups=(
+                    ProcessGroup("0", (0, 1, 2)),
+                    ProcessGroup("1", (0, 1)),
+                    ProcessGroup("1", (0, 1, 2)),
+                    ProcessGroup("new_group #2", (0, 1, 2)),
+                ),
+            ),
+            Expected(
+                "SL302", (), place(SYNCED), confidence="medium", conclusive=True, mentions=("for some ranks 0 and 1",)
+            ),
+        ),
         "hang-in-a-group-that-only-one-makes": (
             hang(
                 waiting(0, dataclasses.replace(call("new_group", 1, at=CALLS_IT, size=2), group="new_group #1")),
@@ -321,7 +338,6 @@ def _between_ranks() -> Golden:
     asks = Kernel("S", "", "recvfrom", "socket:[88]", other="127.0.0.1:9000, which python (pid 4100) has not accepted")
     serve = Location(TRAIN, 19, "serve")
     lost = PyError("KeyError", "130", "", T - 1, serve)
-    last = waiting(2, call("barrier", at=BARRIER, size=3))
     first = waiting(0, call("barrier", at=BARRIER, size=3))
     return {
         "hang-lock-held-in-a-barrier": (
@@ -335,11 +351,11 @@ def _between_ranks() -> Golden:
             Expected("SL301", (2,), place(UPLOAD), conclusive=False, mentions=("rank 1 is in flock()",)),
         ),
         "hang-server-of-a-waiting-rank": (
-            hang(first, elsewhere(1, asks, READ), last),
+            hang(first, elsewhere(1, asks, READ), elsewhere(2, asks, READ)),
             Expected("SL311", (), place(BARRIER), confidence="medium", conclusive=False, mentions=("the other end",)),
         ),
         "hang-server-that-has-failed": (
-            hang(dataclasses.replace(first, lost_thread=lost), elsewhere(1, asks, READ), last),
+            hang(dataclasses.replace(first, lost_thread=lost), elsewhere(1, asks, READ), elsewhere(2, asks, READ)),
             Expected(
                 "SL311",
                 (0,),

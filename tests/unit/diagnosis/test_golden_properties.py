@@ -34,11 +34,13 @@ PIECES = {
 }
 
 # Two ranks are wrong, each for itself: without the one that is told, the other one is left to tell.
-# So it is where the one who holds a lock is not known to be a rank.
+# So it is where the one who holds a lock is not known to be a rank, and where the source is needed to tell a call of
+# C++ from one like it that all ranks have always made.
 BOTH_WRONG = {
     "hang-wrong-operation-and-a-late-rank": {3},
     "hang-exited-beside-a-late-rank": {2},
     "hang-lock-of-a-rank-that-sleeps": {1},
+    "hang-polls-while-cpp-gathers": {1, 2},
 }
 
 
