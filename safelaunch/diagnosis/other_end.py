@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
@@ -10,6 +13,8 @@ from safelaunch.diagnosis.stuck import STORE, asks_store, other_rank, why
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Location, Verdict
 
+_KEY = re.compile(r"^store\.\w+\((.*)\)$")
+_NUMBER = re.compile(r"\d+")
 LOCK_CALLS = {"flock", "fcntl"}
 
 
@@ -17,8 +22,9 @@ def key_missing(case: Case) -> Verdict | None:
     """Ranks wait in collectives for others, and all of those wait for a key in the store that nobody sets.
 
     How it was concluded: whoever stands at the end of the chains of waits is in a call on its connection to the store,
-    which answers `get` and `wait` when somebody has set the key. Which key, who should have set it, and whether it is
-    the right one that is waited for, nobody sees from outside: no rank is named.
+    which answers `get` and `wait` when somebody has set the key. Whether it is the right one that is waited for nobody
+    sees from outside, and no rank is named, unless one alone has set all keys like it before (alike but for numbers),
+    and now waits for the others without having set this one.
 
     What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
     """
@@ -28,6 +34,7 @@ def key_missing(case: Case) -> Verdict | None:
     if not asking or from_dumps(case) or not all(asks_store(ranks[rank]) for rank in asking):
         return None
     blocked = sorted({wait.rank for wait in found.waits})
+    setter = _who_sets(case, asking, blocked)
     places: dict[tuple[str, Location | None], list[int]] = {}
     for rank in asking:
         phase = next((phase.name for phase in ranks[rank].phases if phase.name.startswith("store.")), "the store")
@@ -36,9 +43,12 @@ def key_missing(case: Case) -> Verdict | None:
         case,
         "SL311",
         f"{_wait(asking)} for a key in {STORE}, and {_wait(blocked)} for {'it' if len(asking) == 1 else 'them'}",
-        (),
-        location=next(iter(places))[1],
+        (setter.rank,) if setter is not None else (),
+        location=next(iter(places))[1]
+        if setter is None
+        else place_of(case, next(wait for wait in found.waits if wait.rank == setter.rank)),
         because=(
+            *((setter.text,) if setter is not None else ()),
             *(f"{_wait(who)} in {call}" + _at(place) for (call, place), who in places.items()),
             *waiters(case, found),
         ),
@@ -46,6 +56,31 @@ def key_missing(case: Case) -> Verdict | None:
         confidence="medium",
         waiting=(*asking, *blocked),
     )
+
+
+def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Departure | None:
+    """The rank that alone has set keys like those that are waited for, and not these."""
+    ranks = {facts.rank: facts for facts in case.ranks}
+    phases = {phase.name for rank in asking for phase in ranks[rank].phases if phase.name.startswith("store.")}
+    wanted = {_KEY.sub(r"\1", name) for name in phases}
+    like = {
+        rank: [key for key in facts.store_keys if _shape(key) in set(map(_shape, wanted))]
+        for rank, facts in ranks.items()
+    }
+    setters = [rank for rank, keys in like.items() if keys]
+    if len(wanted) != 1 or len(setters) != 1 or setters[0] not in blocked or len(case.ranks) != case.world_size:
+        return None
+    keys = like[setters[0]]
+    if len(keys) < habits.OFTEN or wanted & {*keys}:
+        return None
+    key = wanted.pop()
+    return habits.Departure(
+        setters[0], f"rank {setters[0]} has set {len(keys)} keys like it (the last one {keys[-1]}), and not {key}"
+    )
+
+
+def _shape(key: str) -> str:
+    return _NUMBER.sub("#", key)
 
 
 def held_by_peer(case: Case) -> Verdict | None:

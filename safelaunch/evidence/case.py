@@ -108,6 +108,7 @@ def facts(
         last_lines=tuple(_all(sources, "log").get("lines", ())),
         loaders=tuple(from_json(LoaderPass, item) for item in box.get("loaders", [])),
         handling=_exception(_all(sources, "word").get("handling")),
+        store_keys=tuple(_all(sources, "word").get("store_keys") or ()),
         lost_thread=_exception(_all(sources, "word").get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(

@@ -247,8 +247,9 @@ class RankFacts:
     `issued` are those that wait behind another one. `overwritten` says that the recorder had no room for older ones.
     `last_lines` are the end of its stderr, or of its stdout where there is nothing on stderr; its output must go to
     files. `handling` is the exception that its main thread is handling: inside an `except`, a `finally` or what these
-    call. `lost_thread` is the latest exception that has ended a thread of it. `ended` says that its main thread has
-    left the program; what is left is the interpreter's to end.
+    call. `lost_thread` is the latest exception that has ended a thread of it, `store_keys` are the latest keys that it
+    has set in a store. `ended` says that its main thread has left the program; what is left is the interpreter's to
+    end.
     """
 
     rank: int
@@ -285,6 +286,7 @@ class RankFacts:
     last_lines: tuple[str, ...] = ()
     handling: PyError | None = None
     lost_thread: PyError | None = None
+    store_keys: tuple[str, ...] = ()
     ended: bool = False
 
     @property

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import threading
 import time
 import zlib
-from typing import Any, Callable
+from typing import Any, Callable, Deque, List
 
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import call_after_import
 
 DEPTH = 32  # frames that tell where a loader is used
+LONGEST_KEY = 200
+_KEYS: Deque[str] = collections.deque(maxlen=64)
 
 # Module -> functions that save or load, each a phase of its own while it runs.
 SAVES = {
@@ -149,10 +152,27 @@ def _phase(function: Callable, name: str, pulse: Any) -> Callable:  # type: igno
 
 
 def watch_store(module: Any, pulse: Any) -> None:
-    """Show when a rank waits in the store for a key that another one is to set, and for which."""
+    """Show when a rank waits in the store for a key that another one is to set, and for which; and keep the keys that
+    it has set itself."""
     for name in ("get", "wait"):
         if hasattr(module.Store, name):
             setattr(module.Store, name, _asked(getattr(module.Store, name), name, pulse))
+    module.Store.set = _noted(module.Store.set)
+
+
+def keys_set() -> List[str]:
+    """The keys that this rank has set in a store, latest last."""
+    return list(_KEYS)
+
+
+def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
+    @functools.wraps(method)
+    def noted(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        if rank.is_here():
+            _KEYS.append(str(key)[:LONGEST_KEY])
+        return method(self, key, *args, **kwargs)
+
+    return noted
 
 
 def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore[type-arg]

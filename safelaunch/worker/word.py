@@ -1,5 +1,6 @@
 """Runs in: workers. What a rank says of itself when it is asked, in a file beside the black box: what DDP reduces, the
-exception that its main thread is handling, and the one that has ended a thread of it.
+exception that its main thread is handling, the one that has ended a thread of it, and the keys that it has set in a
+store.
 
 A program that catches an exception hides it from everyone: it saves, uploads or enters a barrier in its `except` or
 `finally`, while its peers wait for it elsewhere.
@@ -15,7 +16,7 @@ import time
 from typing import Any, Dict, Optional
 
 from safelaunch import black_box
-from safelaunch.worker import errors, reducers
+from safelaunch.worker import errors, progress, reducers
 
 
 def write(box: Any) -> None:
@@ -25,6 +26,7 @@ def write(box: Any) -> None:
     said["reducers"] = _or_nothing(reducers.look, [])
     said["handling"] = _or_nothing(handling, None)
     said["lost_thread"] = errors.lost_thread()
+    said["store_keys"] = _or_nothing(progress.keys_set, [])
     partial = path + ".partial"
     try:
         with open(partial, "w") as file:

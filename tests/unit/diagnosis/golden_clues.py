@@ -317,6 +317,16 @@ def _store() -> Golden:
                 mentions=("ranks 1 and 2 wait in store.get(lr/39)", "rank 0 waits"),
             ),
         ),
+        # One rank alone has always set such keys, and has gone on without this one.
+        "hang-for-a-key-that-one-always-sets": (
+            hang(
+                dataclasses.replace(waiting(0, call(size=3)), store_keys=("lr/35", "lr/36", "ready", "lr/37")),
+                *(elsewhere(number, asks, READ, phase="store.wait(lr/38)") for number in (1, 2)),
+            ),
+            Expected(
+                "SL311", (0,), place(LOOP), confidence="medium", conclusive=False, mentions=("lr/37", "not lr/38")
+            ),
+        ),
         "hang-for-a-key-of-a-late-rank": (
             hang(
                 waiting(0, call(size=3)),

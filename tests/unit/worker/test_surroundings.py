@@ -211,6 +211,33 @@ say(before=before, handled=handled, after=asked())
     assert handled["location"]["line"] > 0
 
 
+def test_a_lost_thread_and_the_keys_of_the_store_are_told_when_asked(tmp_path: Path) -> None:
+    source = (
+        GLOO
+        + """
+import threading
+thread = threading.Thread(target=lambda: {}["labels"])
+thread.start()
+thread.join()
+store = dist.HashStore()
+for step in range(100):
+    store.set("lr/%d" % step, "0.1")
+reader = black_box.Reader(PLACE[0])
+reader.ask(PLACE[1])
+asked = reader.pulse(PLACE[1], os.getpid()).asked
+until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
+say(told=json.load(open(black_box.beside(*PLACE, "word"))))
+"""
+    )
+    (left,) = run_ranks(tmp_path, source)
+
+    assert left.code == 0, left.err
+    assert "KeyError: 'labels'" in left.err, "the thread's own message is printed as ever"
+    told = left.said["told"]
+    assert (told["lost_thread"]["type"], told["lost_thread"]["message"]) == ("KeyError", "'labels'")
+    assert told["store_keys"] == [f"lr/{step}" for step in range(36, 100)]
+
+
 def test_a_model_that_changes_while_it_is_read_costs_nothing_else(tmp_path: Path) -> None:
     source = (
         GLOO
