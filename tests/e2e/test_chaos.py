@@ -17,7 +17,7 @@ from test_signals import children, fork_server_of, is_agent
 
 pytestmark = pytest.mark.slow
 
-COUNT = int(os.environ.get("SAFELAUNCH_CHAOS", "6"))
+COUNT = int(os.environ.get("SAFELAUNCH_CHAOS", "4"))
 
 
 def victims(supervisor: int) -> dict[str, list[int]]:

@@ -40,6 +40,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(330)
 def test_training_learns_and_resumes_after_a_crash_as_if_nothing_had_happened(tmp_path: Path) -> None:
     # 64 steps are an epoch: the crash and the resume are in the second.
