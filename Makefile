@@ -1,4 +1,4 @@
-# `make bench` runs all benchmarks (under ten minutes on two idle cores) and writes benchmarks/RESULTS.md.
+# `make bench` runs all benchmarks (about a quarter of an hour on two cores) and writes benchmarks/RESULTS.md.
 #   RUNS    runs of each launcher that count
 #   PYTHON  an interpreter that has safelaunch and torch
 RUNS = 2
