@@ -110,7 +110,7 @@ class Hangs:
         step = self.watch.poll(pulses, {worker.rank: self._site(worker) for worker in quiet}, now)
         if step == "look":
             self._look(group)
-        elif step == "returned" and not self._gave_up(group, reader):
+        elif step == "returned" and not self._gave_up(group, reader, pulses):
             self._returned(now)
         elif step == "abort":
             return self._end(group, reader)
@@ -209,10 +209,10 @@ class Hangs:
             return f"nothing can end this wait: ending the ranks {when}"
         return f"ending the ranks {when} unless progress returns"
 
-    def _gave_up(self, group: WorkerGroup, reader: black_box.Reader) -> bool:
+    def _gave_up(self, group: WorkerGroup, reader: black_box.Reader, pulses: dict[int, Pulse]) -> bool:
         """Whether calls that raised an exception, such as a timeout, are all that has come back: what the ranks make of
         it is still to be seen."""
-        moved = self.watch.moved(self._pulses(group, reader))
+        moved = self.watch.moved(pulses)
         slots = [reader.slot(w.local_rank, w.pid) for w in group.alive if w.rank in moved]
         latest = [slot.entries[-1].status if slot and slot.entries else black_box.DONE for slot in slots]
         if not latest or set(latest) != {black_box.RAISED_AN_ERROR}:

@@ -65,7 +65,8 @@ def facts(
 ) -> RankFacts:
     """The facts of one rank from what the collectors found, and found in the look `before`."""
     before = before or {}
-    error, fault, box, kernel = (_all(sources, name) for name in ("error", "fault", "collectives", "kernel"))
+    names = ("error", "fault", "collectives", "kernel", "word")
+    error, fault, box, kernel, word = (_all(sources, name) for name in names)
     collectives = tuple(from_json(Collective, item) for item in box.get("collectives", []))
     thread = collectives[-1].thread if collectives else 0
     stacks = _stacks(worker, sources)
@@ -107,9 +108,9 @@ def facts(
         overwritten=bool(_all(sources, "recorder").get("overwritten")),
         last_lines=tuple(_all(sources, "log").get("lines", ())),
         loaders=tuple(from_json(LoaderPass, item) for item in box.get("loaders", [])),
-        handling=_exception(_all(sources, "word").get("handling")),
-        store_keys=tuple(_all(sources, "word").get("store_keys") or ()),
-        lost_thread=_exception(_all(sources, "word").get("lost_thread")),
+        handling=_exception(word.get("handling")),
+        store_keys=tuple(word.get("store_keys") or ()),
+        lost_thread=_exception(word.get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(
             from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "word", "reducers")

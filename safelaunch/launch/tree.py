@@ -104,7 +104,8 @@ class Tree:
         """Start the ranks' own command line, which our sitecustomize makes a fork server."""
         theirs, ours = socket.socketpair()
         path = os.path.join(self._plan.scratch_dir, "fork_server.json")
-        known = self._agent_environ().get("PYTHONPATH")
+        of_agent = self._agent_environ()
+        known = of_agent.get("PYTHONPATH")
         inject = INJECT if known is None else INJECT + os.pathsep + known
         document = {
             "supervisor": os.getpid(),
@@ -114,7 +115,7 @@ class Tree:
             "root": ROOT,
             "program": PROGRAM,
             "command": self._agent_command(),
-            "environ": self._agent_environ(),
+            "environ": of_agent,
             "plan_file": self._plan_file,
             "events": self._to_us,
             "commands": self._from_us,
@@ -122,7 +123,7 @@ class Tree:
             "channel": ours.fileno(),
         }
         files.write_json(path, document)
-        environ = {**self._agent_environ(), **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
+        environ = {**of_agent, **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
         environ["PYTHONPATH"] = inject
         process = subprocess.Popen(
             warm.command,

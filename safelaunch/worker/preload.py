@@ -19,16 +19,20 @@ class Cold(Exception):
 
 
 def possible() -> None:
-    """Look for what the fork server needs of the system.
+    """Look for what speaks against a fork server before anything is imported.
 
     Raises:
-        Cold: where something is missing: Linux before 5.3, a sandbox that forbids it, a Python built for an old libc.
+        Cold: where the system has not what it needs (Linux before 5.3, a sandbox that forbids it, a Python built for an
+            old libc), or the environment has a program of its own to run first.
     """
     try:
         os.close(os.pidfd_open(os.getpid()))
         os.close(os.memfd_create("safelaunch"))
     except (AttributeError, OSError) as error:
         raise Cold("this system has no pidfd_open or memfd_create: %s" % error) from error
+    site = customized()
+    if site:
+        raise Cold("%s is to be run before torch is imported" % site)
 
 
 def load(names: Sequence[str]) -> FrozenSet[str]:
@@ -84,9 +88,6 @@ def check(beside: str, names: FrozenSet[str]) -> None:
         raise Cold("the script has a module %s of its own" % own)
     if sys.gettrace() is not None or sys.getprofile() is not None:
         raise Cold("a tracer or a profiler is at work")
-    site = customized()
-    if site:
-        raise Cold("%s is to be run before torch is imported" % site)
     cuda = sys.modules.get("torch.cuda")
     if any(map(DEVICE.match, _open_files())) or (cuda is not None and cuda.is_initialized()):
         raise Cold("a GPU is in use after the imports")

@@ -17,6 +17,17 @@ from safelaunch.codec import from_json
 from safelaunch.model import PyError, Surroundings
 from safelaunch.worker import surroundings
 
+# How the supervisor asks a rank for what it has to say of itself, and the answer.
+ASK = """
+def ask():
+    reader = black_box.Reader(PLACE[0])
+    reader.ask(PLACE[1])
+    asked = reader.pulse(PLACE[1], os.getpid()).asked
+    until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
+def word():
+    return json.load(open(black_box.beside(*PLACE, "word")))
+"""
+
 
 def around(tmp_path: Path, source: str) -> Surroundings:
     found = from_json(PyError, run(tmp_path, source).error).around
@@ -166,15 +177,13 @@ def test_parameters_without_a_gradient_have_names(tmp_path: Path) -> None:
 def test_what_ddp_reduces_is_told_when_asked(tmp_path: Path) -> None:
     source = (
         GLOO
+        + ASK
         + DDP
         + """
 net.module.zero_grad()
 net.module(torch.ones(1, 2), True).sum().backward()
-reader = black_box.Reader(PLACE[0])
-reader.ask(PLACE[1])
-asked = reader.pulse(PLACE[1], os.getpid()).asked
-until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
-say(told=json.load(open(black_box.beside(*PLACE, "word"))))
+ask()
+say(told=word())
 """
     )
     (left,) = run_ranks(tmp_path, source)
@@ -187,13 +196,11 @@ say(told=json.load(open(black_box.beside(*PLACE, "word"))))
 def test_an_exception_that_is_being_handled_is_told_when_asked(tmp_path: Path) -> None:
     source = (
         GLOO
+        + ASK
         + """
 def asked():
-    reader = black_box.Reader(PLACE[0])
-    reader.ask(PLACE[1])
-    asked = reader.pulse(PLACE[1], os.getpid()).asked
-    until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
-    return json.load(open(black_box.beside(*PLACE, "word")))["handling"]
+    ask()
+    return word()["handling"]
 before = asked()
 try:
     {}["labels"]
@@ -214,6 +221,7 @@ say(before=before, handled=handled, after=asked())
 def test_a_lost_thread_and_the_keys_of_the_store_are_told_when_asked(tmp_path: Path) -> None:
     source = (
         GLOO
+        + ASK
         + """
 import threading
 thread = threading.Thread(target=lambda: {}["labels"])
@@ -222,11 +230,8 @@ thread.join()
 store = dist.HashStore()
 for step in range(100):
     store.set("lr/%d" % step, "0.1")
-reader = black_box.Reader(PLACE[0])
-reader.ask(PLACE[1])
-asked = reader.pulse(PLACE[1], os.getpid()).asked
-until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
-say(told=json.load(open(black_box.beside(*PLACE, "word"))))
+ask()
+say(told=word())
 """
     )
     (left,) = run_ranks(tmp_path, source)
@@ -241,15 +246,13 @@ say(told=json.load(open(black_box.beside(*PLACE, "word"))))
 def test_a_model_that_changes_while_it_is_read_costs_nothing_else(tmp_path: Path) -> None:
     source = (
         GLOO
+        + ASK
         + """
 from safelaunch.worker import reducers
 def write():
     raise RuntimeError("dictionary changed size during iteration")
 reducers.look = write
-reader = black_box.Reader(PLACE[0])
-reader.ask(PLACE[1])
-asked = reader.pulse(PLACE[1], os.getpid()).asked
-until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
+ask()
 say(answered=True)
 """
     )
