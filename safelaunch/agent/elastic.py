@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -14,9 +13,9 @@ from typing import Any
 import torch.distributed.elastic.multiprocessing.api as multiprocessing_api
 import torch.distributed.run as torchrun
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest
-from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from safelaunch.agent import rendezvous
 from safelaunch.agent.channel import Channel
 from safelaunch.agent.workers import WorkerGroups
 from safelaunch.model import RUN_PATH, LaunchPlan
@@ -93,31 +92,14 @@ def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel:
         multiprocessing_api.get_subprocess_handler = groups.handler
     else:
         channel.post("degraded", missing="torch has no subprocess handler to hook: workers run unwatched")
-    use_a_fresh_store_each_round()
+    rendezvous.use_a_fresh_store_each_round()
+    rendezvous.name_methods_at_once()
+    if config.max_nodes == 1:
+        rendezvous.join_at_once()
     pass_output_on_in_blocks()
     logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))
     channel.post("config", nproc_per_node=config.nproc_per_node, run_id=config.run_id, backend=config.rdzv_backend)
     elastic_launch(config=config, entrypoint=entrypoint)(*arguments)
-
-
-def use_a_fresh_store_each_round() -> None:
-    """Give the workers of each rendezvous round a store of their own.
-
-    Torch's handler shares one TCPStore with the workers and keeps it over restarts (2.4 to 2.13), although its
-    workers count on a new one for every retry (`rendezvous._create_c10d_store`). The second attempt then reads the
-    first one's gloo addresses, and `init_process_group` fails with "Connection refused". Forgetting the store before
-    a round makes the handler build another; a torch without these attributes is left as it is.
-    """
-    original = DynamicRendezvousHandler.next_rendezvous
-
-    @functools.wraps(original)
-    def next_rendezvous(self: Any) -> Any:
-        for name in ("_bootstrap_store_info", "_shared_tcp_store_server"):
-            if hasattr(self, name):
-                setattr(self, name, None)
-        return original(self)
-
-    DynamicRendezvousHandler.next_rendezvous = next_rendezvous
 
 
 def pass_output_on_in_blocks() -> None:

@@ -50,8 +50,7 @@ def run(argv: list[str]) -> int:
     warmth = warm.start(settings, {**os.environ, **plan.env})
     if not isinstance(warmth, str):
         plan = dataclasses.replace(plan, warm=warmth)
-    _write_run(settings, plan, argv)
-    return _supervise(settings, plan, signals, warmth if isinstance(warmth, str) else "")
+    return _supervise(settings, plan, signals, argv, warmth if isinstance(warmth, str) else "")
 
 
 def _answer(request: str) -> int:
@@ -64,11 +63,17 @@ def _answer(request: str) -> int:
     return 0
 
 
-def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, cold: str) -> int:
+def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: list[str], cold: str) -> int:
+    from safelaunch.launch.tree import Tree
+
+    path, missing = _black_box(settings, plan)
+    tree = Tree(plan)
+    tree.start(path)
+    # While torch is imported there.
     from safelaunch.cli.stages import Run
     from safelaunch.launch.supervisor import Supervisor
 
-    path, missing = _black_box(settings, plan)
+    _write_run(settings, plan, argv)
     job = Run(settings, plan, path)
     for note in settings.notes:
         job.finding(note)
@@ -77,7 +82,7 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, cold: str
     if cold:
         job.say(f"cold start: {cold}")
     started = time.time()
-    outcome = Supervisor(plan, signals, job.stages(), path).run()
+    outcome = Supervisor(plan, signals, job.stages(), tree).run()
     job.start.wait()
     for group in outcome.groups[-1:]:
         job.listen(group, last=True)  # what ranks that ended soon had to say

@@ -35,15 +35,14 @@ AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
 
 
 class Supervisor:
-    """One run, from `go` to the last process."""
+    """One run, from `go` to the last process. Its tree has been started."""
 
-    def __init__(self, plan: LaunchPlan, signals: Signals, stages: Stages, black_box: str | None) -> None:
+    def __init__(self, plan: LaunchPlan, signals: Signals, stages: Stages, tree: Tree) -> None:
         self._plan = plan
         self._signals = signals
         self._stages = stages
-        self._black_box = black_box
         self._journal = Journal(os.path.join(plan.run_dir, "agent.jsonl"))
-        self._tree = Tree(plan)
+        self._tree = tree
         self._outcome = Outcome()
         self._group: WorkerGroup | None = None
         self._incident: Incident | None = None
@@ -62,7 +61,6 @@ class Supervisor:
 
     def run(self) -> Outcome:
         """Run to the end; never raises for anything that the job does."""
-        self._tree.start(self._black_box)
         self._stage = threading.Thread(target=self._preflight, daemon=True)
         self._stage.start()
         with selectors.DefaultSelector() as selector:

@@ -12,10 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from safelaunch.model import RUN_PATH, Settings, WarmStart
-from safelaunch.settings import regular
-from safelaunch.settings.lint import script as text_of
+from safelaunch.settings import regular, syntax
 
-LONGEST = 1 << 20  # characters of a script that are looked at
 MOST_FILES = 200  # of the user's own that are looked at
 SETS = ("environ", "putenv")
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/accel")  # NVIDIA, AMD, and others that torch has a backend for
@@ -59,7 +57,7 @@ def start(settings: Settings, environ: Mapping[str, str]) -> WarmStart | str:
     if os.path.isdir(program) and not module:
         beside = os.path.abspath(program)
     preload = tuple(settings.launch["preload"].value) if "preload" in settings.launch else ()
-    first = text_of.files(program) if module else (program,)
+    first = syntax.files(program) if module else (program,)
     reason = _set_by_script(first, beside, bool(preload))
     if reason:
         return reason
@@ -103,10 +101,10 @@ def _set_by_script(first: tuple[str, ...], beside: str, preload: bool) -> str:
         if path in seen:
             continue
         seen.add(path)
-        text = regular.text(path, LONGEST)
+        text = regular.text(path, syntax.LONGEST)
         if text is None:
             continue
-        tree = text_of.parse(text)
+        tree = syntax.parse(text)
         if tree is None:
             continue
         if any(word in text for word in SETS):
@@ -122,10 +120,10 @@ def _set_by_script(first: tuple[str, ...], beside: str, preload: bool) -> str:
 def _names(tree: ast.Module) -> Iterator[tuple[str | None, int]]:
     """The names of the variables that a program sets, None for those that are computed."""
     for node in ast.walk(tree):
-        for name, _, _ in text_of.of_node(node):
+        for name, _, _ in syntax.of_node(node):
             constant = name.value if isinstance(name, ast.Constant) else None
             yield (constant if isinstance(constant, str) else None), name.lineno
-        updates = isinstance(node, ast.Call) and text_of.dotted(node.func) in ("os.environ.update", "environ.update")
+        updates = isinstance(node, ast.Call) and syntax.dotted(node.func) in ("os.environ.update", "environ.update")
         if isinstance(node, ast.Call) and updates and any(not isinstance(item, ast.Dict) for item in node.args):
             yield None, node.lineno
 

@@ -23,7 +23,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from safelaunch.worker import bootstrap, preload, process_image
+from safelaunch.worker import bootstrap, ending, preload, process_image
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 TITLE = ["safelaunch: fork server"]
@@ -78,14 +78,15 @@ class _Server:
         _die_with(self._plan["supervisor"])
         process_image.show(TITLE)
         bootstrap.prepare()
+        gc.disable()  # of what modules make while they are imported, next to nothing is garbage
         try:
             preload.possible()
             preload.check(self._plan["beside"], preload.load(["torch", *self._plan["preload"]]))
         except preload.Cold as reason:
             self._tell_supervisor("cold", reason=str(reason))
             os._exit(0)
-        gc.collect()
-        gc.freeze()  # what the collector does not touch stays shared
+        gc.enable()
+        ending.prepare()
         if self._fork_agent():
             return None
         self._poll.register(self._channel, select.POLLIN)

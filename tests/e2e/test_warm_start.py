@@ -215,3 +215,49 @@ def test_arguments_that_differ_between_ranks_need_a_cold_start(tmp_path: Path) -
 
     assert sorted(ended.out.split()) == ["rank0", "rank1"]
     assert "cold start: the arguments differ between ranks" in ended.err
+
+
+AT_THE_END = """
+import atexit, ctypes, sys, threading, time
+import torch
+
+class Last:
+    def __del__(self):
+        print(time.strftime("deleted"), flush=True)
+
+def late():
+    time.sleep(0.1)
+    print("thread", flush=True)
+
+last = Last()
+left_open = open("left-open", "w")
+left_open.write("data")
+torch.kept = open("kept-by-torch", "w")
+torch.kept.write("data")
+atexit.register(print, "atexit", flush=True)
+libc = ctypes.CDLL(None)
+libc.strdup.restype = ctypes.c_void_p
+{library}
+libc.__cxa_atexit(ctypes.cast(libc.puts, ctypes.c_void_p), ctypes.c_void_p(libc.strdup(b"C's end")), None)
+libc.printf(b"in a buffer of C\\n")
+threading.Thread(target=late).start()
+sys.exit(3)
+"""
+ANY_LIBRARY = """
+for name in ("libBrokenLocale.so.1", "libanl.so.1", "libresolv.so.2"):
+    ctypes.CDLL(name)
+"""
+
+
+@pytest.mark.parametrize("library", ["", ANY_LIBRARY])
+def test_a_rank_ends_as_python_does(library: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(AT_THE_END.format(library=library))
+    ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path)
+
+    assert "rank 0 left with exit code 3" in ended.err
+    assert "cold start" not in ended.err
+    # Destructors are left out while they are all of torch's libraries: not where the script has brought one.
+    ends = ["in a buffer of C", *(["C's end"] if library else [])]
+    assert sorted(ended.out.splitlines()) == sorted(["thread", "atexit", "deleted", *ends])
+    assert ended.out.index("thread") < ended.out.index("atexit") < ended.out.index("deleted")
+    assert (tmp_path / "left-open").read_text() == (tmp_path / "kept-by-torch").read_text() == "data"

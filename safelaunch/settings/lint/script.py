@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from safelaunch.model import Origin
-from safelaunch.settings import regular
+from safelaunch.settings import regular, syntax
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.scene import Setting
 
 NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|RANK|LOGLEVEL")
-
-LONGEST = 1 << 20  # characters of a script that are looked at
 
 # An attribute that no module below torch.distributed reads; measured with torch 2.13.
 NO_TIMEOUT = "_DEFAULT_PG_TIMEOUT"
@@ -44,20 +40,14 @@ def read(script: str, *, module: bool = False) -> Script:
         script: the path of the script, or the name of a module.
         module: whether it is a module's name, which is looked for below the working directory only.
     """
-    for path in files(script) if module else (script,):
-        text = regular.text(path, LONGEST)
+    for path in syntax.files(script) if module else (script,):
+        text = regular.text(path, syntax.LONGEST)
         if text is None:
             continue
         if not any(word in text for word in (*catalogue.namespaces(), NO_TIMEOUT)):
             break  # most scripts: parsing a long one takes longer than a launch may lose
         return Script(assignments(text, path), names(text), dead_timeouts(text, path))
     return Script()
-
-
-def files(module: str) -> tuple[str, ...]:
-    """Where the text of a module is, if it is below the working directory."""
-    path = module.replace(".", os.sep)
-    return (f"{path}.py", os.path.join(path, "__main__.py"))
 
 
 def assignments(source_text: str, file: str) -> tuple[Setting, ...]:
@@ -70,7 +60,7 @@ def assignments(source_text: str, file: str) -> tuple[Setting, ...]:
         source_text: of the script.
         file: its path, for the origin of each setting.
     """
-    tree = parse(source_text)
+    tree = syntax.parse(source_text)
     if tree is None:
         return ()
     imported = min((line for node, line in _module_level(tree) if _imports_torch(node)), default=None)
@@ -87,7 +77,7 @@ def names(source_text: str) -> frozenset[str]:
 
     A constant that only names what is set does not count. A text that is no Python gives nothing.
     """
-    tree = parse(source_text)
+    tree = syntax.parse(source_text)
     if tree is None:
         return frozenset()
     set_only = {id(node) for node in _names_of_targets(tree)}
@@ -108,7 +98,7 @@ def dead_timeouts(source_text: str, file: str) -> tuple[str, ...]:
         source_text: of the script.
         file: its path.
     """
-    tree = parse(source_text) if NO_TIMEOUT in source_text else None
+    tree = syntax.parse(source_text) if NO_TIMEOUT in source_text else None
     if tree is None:
         return ()
     return tuple(
@@ -118,17 +108,8 @@ def dead_timeouts(source_text: str, file: str) -> tuple[str, ...]:
         for target in node.targets
         if isinstance(target, ast.Attribute)
         and target.attr == NO_TIMEOUT
-        and dotted(target.value).rpartition(".")[2] in MODULES
+        and syntax.dotted(target.value).rpartition(".")[2] in MODULES
     )
-
-
-@lru_cache(maxsize=1)
-def parse(source_text: str) -> ast.Module | None:
-    """The syntax tree; None for a text that is no Python."""
-    try:
-        return ast.parse(source_text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _module_level(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
@@ -139,7 +120,7 @@ def _module_level(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
         yield node, getattr(node, "lineno", 0)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
             continue
-        if isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and syntax.dotted(node.test).endswith("TYPE_CHECKING"):
             todo.extend(node.orelse)
         else:
             todo.extend(ast.iter_child_nodes(node))
@@ -155,7 +136,7 @@ def _starts_cuda(node: ast.AST) -> bool:
     """A call that may start CUDA: torch.cuda.set_device(...), x.cuda(), x.to("cuda"), torch.empty(device="cuda")."""
     if not isinstance(node, ast.Call):
         return False
-    called = dotted(node.func)
+    called = syntax.dotted(node.func)
     if called.startswith("torch.cuda."):
         return called.rpartition(".")[2] not in ASKING
     if called.endswith(".cuda"):
@@ -168,7 +149,7 @@ def _starts_cuda(node: ast.AST) -> bool:
 def _assigned(tree: ast.Module) -> Iterator[tuple[int, str, str | None, bool]]:
     """Line, name, value and whether another value is left alone."""
     for node in ast.walk(tree):
-        for name, value, weak in of_node(node):
+        for name, value, weak in syntax.of_node(node):
             text = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
             if text:
                 constant = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
@@ -177,47 +158,5 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[int, str, str | None, bool]]:
 
 def _names_of_targets(tree: ast.Module) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
-        for name, _, _ in of_node(node):
+        for name, _, _ in syntax.of_node(node):
             yield name
-
-
-def of_node(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
-    """Name, value and `weak` of each variable that a statement or a call sets."""
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Subscript) and _is_environ(target.value):
-                yield target.slice, node.value, False
-    elif isinstance(node, ast.Call):
-        yield from _of_call(node)
-
-
-def _of_call(node: ast.Call) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
-    if dotted(node.func) in ("os.putenv", "putenv") and len(node.args) == 2:
-        yield node.args[0], node.args[1], False
-    if not isinstance(node.func, ast.Attribute) or not _is_environ(node.func.value):
-        return
-    if node.func.attr == "setdefault" and node.args:
-        yield node.args[0], node.args[1] if len(node.args) > 1 else None, True
-    elif node.func.attr == "update":
-        for argument in node.args:
-            if isinstance(argument, ast.Dict):
-                for key, value in zip(argument.keys, argument.values, strict=True):
-                    if key is not None:
-                        yield key, value, False
-        for keyword in node.keywords:
-            if keyword.arg:
-                yield ast.copy_location(ast.Constant(keyword.arg), keyword.value), keyword.value, False
-
-
-def _is_environ(node: ast.expr) -> bool:
-    return dotted(node) in ("os.environ", "environ")
-
-
-def dotted(node: ast.expr) -> str:
-    """`torch.cuda.set_device` of an expression of names; what comes before a call or an index is left out."""
-    words: list[str] = []
-    while isinstance(node, ast.Attribute):
-        words.append(node.attr)
-        node = node.value
-    words.append(node.id if isinstance(node, ast.Name) else "")
-    return ".".join(reversed(words))

@@ -16,12 +16,15 @@ def _arm():  # type: ignore[no-untyped-def]
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     _leave_path(here)
+    forked = "SAFELAUNCH_FORK_SERVER" in os.environ
     program = None
-    if "SAFELAUNCH_FORK_SERVER" in os.environ:
+    if forked:
         program = _from(root, "fork_server").serve(os.environ.pop("SAFELAUNCH_FORK_SERVER"))
         _leave_path(here)
     if "SAFELAUNCH_RANK_DIR" in os.environ:
         _from(root, "bootstrap").arm()
+        if forked:
+            _from(root, "ending").begin()
     return program
 
 
