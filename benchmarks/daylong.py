@@ -52,8 +52,9 @@ class Day:
         from safelaunch.watch.slow import SlowWatch
 
         self.clock = Clock()
-        for module in (black_box, pulse, hang, slow):
+        for module in (black_box, hang, slow):
             module.time = self.clock  # type: ignore[attr-defined]
+        pulse.monotonic = self.clock.monotonic
         path = str(folder / "black_box")
         black_box.create(path, ranks)
         self.boxes = [black_box.Writer(path, rank) for rank in range(ranks)]
@@ -86,7 +87,7 @@ class Day:
             entry = box.enter("all_reduce", "0", len(self.boxes), 7, 1000, "float32", "train.py", where, "step")
             box.leave(entry)
             box.pulse.step()
-            box.pulse.fed(-1, 0.0, -1, None, 0)
+            box.pulse.fed(-1, False, None, 0)
             box.pulse.mark(int(passed), -1)
         begun = time.thread_time()
         self.listener.poll(self.group)

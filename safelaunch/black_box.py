@@ -244,6 +244,15 @@ class Reader:
         data = self._memory[index * SLOT : (index + 1) * SLOT]
         return Slot(data) if _HEAD.unpack_from(data, 0)[:2] == (MAGIC, pid) else None
 
+    def latest(self, index: int, pid: int) -> Entry | None:
+        """The latest call of a local rank, or None where the process `pid` has recorded none."""
+        base = index * SLOT
+        if _HEAD.unpack_from(self._memory, base)[:2] != (MAGIC, pid):
+            return None
+        places = range(base + RING, base + RING + ENTRIES * ENTRY, ENTRY)
+        ordinal, offset = max((_ORDINAL.unpack_from(self._memory, place)[0], place) for place in places)
+        return Entry(self._memory[offset : offset + ENTRY], 0) if ordinal else None
+
     def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
         """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
         number, size of the group, status, thread, and the words op, group, dtype, file, line, function. A look at all

@@ -37,17 +37,28 @@ LOADER = 32
 _LOADERS_AT = 768
 SIZE = _LOADERS_AT + LOADERS * LOADER
 _FIRST_PHASE, _FIRST_LOADER, _WORDS = _PHASES_AT // 8, _LOADERS_AT // 8, PHASE // 8  # in items of eight bytes
-_BEAT = struct.Struct("<d")
 _CALLS = struct.Struct("<QQd")
 _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
 _LOADER = struct.Struct("<IIQqd")
 _ALL = struct.Struct("<d Qd Qd d Qdqq QQd QQd Qd II I")
 _SPENT = struct.Struct("<ddI")
+_SINCES = struct.Struct("<" + f"d{PHASE - 8}x" * PHASES)
+_PASSES = struct.Struct("<" + "IIQqd" * LOADERS)
 
 USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
 PROGRAM_ENDED = 4  # the main thread has left the program: the interpreter ends what is left of it
+
+
+class Turn:
+    """A pass over a loader. `item` is where its batches are counted, 0 once a later pass has taken the room."""
+
+    __slots__ = ("index", "item", "passes", "workers")
+
+    def __init__(self, index: int, passes: int, workers: int) -> None:
+        self.index, self.passes, self.workers = index, passes, workers
+        self.item = _FIRST_LOADER + index * (LOADER // 8) + 1
 
 
 class Writer:
@@ -60,10 +71,10 @@ class Writer:
         self._steps = self._batches = self._marks = self._answered = self._turns = 0
         self._counters = (0, 0)
         self._loading = self._waited = 0.0
-        self._workers = -1
+        self._turn = None  # type: Turn | None  # the latest that has given a batch
         self._begins, self._ends = itertools.count(1), itertools.count(1)  # whole whichever thread comes
         self._free = list(range(PHASES))
-        self._places = {}  # type: dict[int, tuple[int, int]]  # place -> index, passes; the latest begun comes last
+        self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
         self.bind(memory, base)
 
     def bind(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
@@ -84,31 +95,30 @@ class Writer:
         self._u64[1] = self._steps
         self._f64[2] = monotonic()
 
-    def fed(
-        self, token: int, begun: float, workers: int, turn: tuple[int, tuple[int, int]] | None, number: int
-    ) -> None:
+    def fed(self, token: int, waited: bool, turn: Turn | None, number: int) -> None:
         """A loader has given a batch, and its phase ends.
 
         Args:
             token: of the phase.
-            begun: CLOCK_MONOTONIC at which the main thread began to wait for it; 0 where another thread has waited.
-            workers: of the loader.
+            waited: whether the main thread has waited for it.
             turn: its pass, as `begin_pass` gave it; None where that is not known.
             number: how many batches it has given in this pass.
         """
         floats = self._f64
         now = monotonic()
         if token >= 0:
-            floats[_FIRST_PHASE + token * _WORDS] = 0.0
+            at = _FIRST_PHASE + token * _WORDS
+            if waited:
+                self._loading += now - floats[at]
+                floats[20] = self._loading
+            floats[at] = 0.0
             self._free.append(token)
-        if begun:
-            self._loading += now - begun
-            floats[20] = self._loading
-            if workers != self._workers:
-                self._workers = workers
-                _U32.pack_into(self._memory, self._base + 176, workers + 1)
-        if turn is not None and self._places.get(turn[0]) is turn[1]:  # else later passes have taken its room
-            self._u64[_FIRST_LOADER + turn[1][0] * (LOADER // 8) + 1] = number
+        if turn is not None:
+            if turn is not self._turn:
+                self._turn = turn
+                _U32.pack_into(self._memory, self._base + 176, turn.workers + 1)
+            if turn.item:
+                self._u64[turn.item] = number
         self._batches += 1
         self._u64[3] = self._batches
         floats[4] = now
@@ -122,26 +132,30 @@ class Writer:
         """A loader has come to its end."""
         self._f64[5] = monotonic()
 
-    def begin_pass(self, place: int, length: int) -> tuple[int, tuple[int, int]]:
-        """A loader begins to give batches: returns what `given` and `end_pass` take."""
+    def begin_pass(self, place: int, length: int, workers: int) -> Turn:
+        """A loader begins to give batches: returns what `fed` and `end_pass` take.
+
+        Args:
+            place: a number for where in the program it does so.
+            length: how many it will give, -1 where that is not known.
+            workers: processes that load for it.
+        """
         place = (place & 0xFFFFFFFF) or 1
-        index, passes = self._places.pop(place, (-1, 0))
-        if index < 0 and len(self._places) < LOADERS:
+        before = self._places.pop(place, None)
+        passes = before.passes if before is not None else 0
+        if before is None and len(self._places) < LOADERS:
             index = len(self._places)
-        elif index < 0:
-            index = self._places.pop(next(iter(self._places)))[0]
-        self._places[place] = turn = (index, passes + 1)
-        _LOADER.pack_into(self._memory, self._loader(index), place, passes + 1, 0, length, 0.0)
-        return place, turn
+        else:
+            before = before or self._places.pop(next(iter(self._places)))
+            index, before.item = before.index, 0
+        self._places[place] = turn = Turn(index, passes + 1, workers)
+        _LOADER.pack_into(self._memory, self._base + turn.item * 8 - 8, place, passes + 1, 0, length, 0.0)
+        return turn
 
-    def _loader(self, index: int) -> int:
-        return self._base + _LOADERS_AT + index * LOADER
-
-    def end_pass(self, begun: tuple[int, tuple[int, int]]) -> None:
+    def end_pass(self, turn: Turn) -> None:
         """A loader has no more batches to give."""
-        place, turn = begun
-        if self._places.get(place) is turn:
-            _BEAT.pack_into(self._memory, self._loader(turn[0]) + 24, monotonic())
+        if turn.item:
+            self._f64[turn.item + 2] = monotonic()
 
     def mark(self, step: int, total: int) -> None:
         """The script says that it makes progress; negative where it does not say how far it is."""
@@ -253,16 +267,20 @@ class Pulse:
         self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned)
         self.loading, self.waited, workers = _SPENT.unpack_from(data, base + 160)
         self.loader_workers = workers - 1
-        self.phases = []
-        for offset in range(base + _PHASES_AT, base + _PHASES_AT + PHASES * PHASE, PHASE):
+        self.phases = []  # type: list[tuple[str, float, float, int]]
+        if any(_SINCES.unpack_from(data, base + _PHASES_AT)):
+            self._read_phases(data, base + _PHASES_AT)
+        passes = _PASSES.unpack_from(data, base + _LOADERS_AT)
+        self.loaders = [passes[at : at + 5] for at in range(0, len(passes), 5) if passes[at]]
+
+    def _read_phases(self, data, start: int) -> None:  # type: ignore[no-untyped-def]
+        for offset in range(start, start + PHASES * PHASE, PHASE):
             since, expect, thread = _PHASE.unpack_from(data, offset)
             if since:
                 name = bytes(data[offset + _PHASE.size : offset + PHASE]).split(b"\0", 1)[0].decode("utf-8", "replace")
                 self.phases.append((name, since, expect, thread))
                 self.progress = max(self.progress, since)
         self.phases.sort(key=lambda phase: phase[1])
-        starts = range(base + _LOADERS_AT, base + _LOADERS_AT + LOADERS * LOADER, LOADER)
-        self.loaders = [found for at in starts if (found := _LOADER.unpack_from(data, at))[0]]
 
     @property
     def waiting(self) -> bool:

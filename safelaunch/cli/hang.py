@@ -107,7 +107,7 @@ class Hangs:
         pulses = self._pulses(group, reader)
         self._tell_unseen(group, pulses, now)
         quiet = [w for w in group.alive if w.rank in pulses and self.watch.is_quiet(pulses[w.rank], now)]
-        step = self.watch.poll(pulses, {worker.rank: self._site(worker) for worker in quiet}, now)
+        step = self.watch.poll(pulses, {w.rank: self._site(w, pulses[w.rank], reader) for w in quiet}, now)
         if step == "look":
             self._look(group)
         elif step == "returned" and not self._gave_up(group, reader, pulses):
@@ -213,9 +213,8 @@ class Hangs:
         """Whether calls that raised an exception, such as a timeout, are all that has come back: what the ranks make of
         it is still to be seen."""
         moved = self.watch.moved(pulses)
-        slots = [reader.slot(w.local_rank, w.pid) for w in group.alive if w.rank in moved]
-        latest = [slot.entries[-1].status if slot and slot.entries else black_box.DONE for slot in slots]
-        if not latest or set(latest) != {black_box.RAISED_AN_ERROR}:
+        calls = [reader.latest(w.local_rank, w.pid) for w in group.alive if w.rank in moved]
+        if not calls or any(call is None or call.status != black_box.RAISED_AN_ERROR for call in calls):
             return False
         self.watch.gave_up(moved)
         return True
@@ -283,18 +282,14 @@ class Hangs:
         )
         return dataclasses.replace(facts, ranks=quiet)
 
-    def _site(self, worker: WorkerProcess) -> str:
+    @staticmethod
+    def _site(worker: WorkerProcess, seen: Pulse, reader: black_box.Reader) -> str:
         """Where a quiet rank stands: its innermost phase and its latest collective."""
-        assert self._reader is not None
-        slot = self._reader.slot(worker.local_rank, worker.pid)
-        if slot is None:
-            return ""
-        phase = slot.pulse.phases[-1][0] if slot.pulse.phases else ""
-        last = slot.entries[-1] if slot.entries else None
+        phase = seen.phases[-1][0] if seen.phases else ""
+        last = reader.latest(worker.local_rank, worker.pid)
         if last is None:
             return phase
         # DDP's own collectives are not among them: what stands before the first steps is told from what stands after.
-        seen = slot.pulse
         running = seen.steps or seen.batches or seen.marks or seen.begun + seen.enqueued > STARTING
         started = "running" if running else "starting"
         return f"{phase} {last.op} {last.file}:{last.line} {last.status} {started}"

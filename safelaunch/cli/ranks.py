@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from safelaunch.preflight.machine.nvml import Snapshot
 
 MPS = "CUDA_MPS_PIPE_DIRECTORY"
+EVERY_S = 1.0  # that ranks are listened to: nothing hurries, and each look opens their files
 
 
 class Watcher(Protocol):
@@ -39,10 +41,15 @@ class Listener:
     def __init__(self, watchers: Mapping[str, Watcher], say: Callable[[str], None]) -> None:
         self._watchers = dict(watchers)
         self._say = say
+        self._next = 0.0
 
     def poll(self, group: WorkerGroup, *, last: bool = False) -> list[Finding]:
-        """What is new, of all of them."""
+        """What is new, of all of them; nothing where it is too soon for another look."""
         found: list[Finding] = []
+        now = time.monotonic()
+        if now < self._next and not last:
+            return found
+        self._next = now + EVERY_S
         for what, watcher in list(self._watchers.items()):
             try:
                 found += watcher.poll(group, last=last)

@@ -38,7 +38,7 @@ def start(box: Any, bindings: Any) -> None:
     thread.start()
 
     def end() -> None:
-        if not rank.is_here():
+        if not rank.here:
             return  # a forked child has no such thread, and the event's lock may be in any state
         stop.set()
         thread.join(STOP_S)

@@ -128,7 +128,7 @@ class _Recorder:
         def waiting(this: Any, *args: Any, **kwargs: Any) -> Any:
             box = self._box
             entry = None
-            if box is not None and not getattr(self._local, "inside", "") and rank.is_here():
+            if box is not None and not getattr(self._local, "inside", "") and rank.here:
                 try:
                     call = self._works.get(this)
                     entry = box.again(*call) if call is not None else None
@@ -149,7 +149,7 @@ class _Recorder:
         work.wait = waiting
 
     def _enter(self, name: str, describe: Callable, args: Any, kwargs: Any) -> Any:  # type: ignore[type-arg]
-        if not rank.is_here():
+        if not rank.here:
             return None  # a forked child must not write into its parent's slot
         try:
             what = describe(args, kwargs)

@@ -52,7 +52,7 @@ class Devices:
 
     def note(self, **facts: Any) -> None:
         """Write down what has become known, together with all that was before."""
-        if self._box is None or not rank.is_here():
+        if self._box is None or not rank.here:
             return  # a forked child must not write over its parent's
         path = black_box.beside(self._box.path, self._box.index, "device")
         self._facts.update({"visible": os.environ.get(VARIABLE), "t": time.monotonic()}, **facts)

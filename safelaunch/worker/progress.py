@@ -6,7 +6,6 @@ import collections
 import functools
 import sys
 import threading
-import time
 import zlib
 from typing import Any, Callable, Deque, List
 
@@ -35,12 +34,12 @@ def install(pulse: Any) -> None:
 
 def count_steps(module: Any, pulse: Any) -> None:
     """Count the steps of every optimizer (torch >= 2.0: `register_optimizer_step_post_hook`)."""
-    torch = sys.modules["torch"]
+    torch, step = sys.modules["torch"], pulse.step
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         # A compiled step must not meet what the compiler cannot trace; it takes this line for a constant.
-        if not torch.compiler.is_compiling() and rank.is_here():
-            pulse.step()
+        if not torch.compiler.is_compiling() and rank.here:
+            step()
 
     module.register_optimizer_step_post_hook(stepped)
 
@@ -50,19 +49,17 @@ def watch_loaders(module: Any, pulse: Any) -> None:
     iterator = module._BaseDataLoaderIter
     following = iterator.__next__
     main = threading.main_thread().ident
-    begin, fed, get_ident, monotonic = pulse.begin, pulse.fed, threading.get_ident, time.monotonic
+    begin, fed, get_ident = pulse.begin, pulse.fed, threading.get_ident
 
     @functools.wraps(following)
     def __next__(self: Any) -> Any:
-        if not rank.is_here():
+        if not rank.here:
             return following(self)
         token = begin("loader")
         try:
             turn = self._safelaunch_pass if self._num_yielded else _pass_of(self, pulse)
         except AttributeError:
             turn = _pass_of(self, pulse)
-        # Who loads ahead in a thread of its own keeps nobody waiting.
-        begun = monotonic() if get_ident() == main else 0.0
         try:
             batch = following(self)
         except BaseException as error:
@@ -72,7 +69,8 @@ def watch_loaders(module: Any, pulse: Any) -> None:
                 if turn is not None:
                     pulse.end_pass(turn)
             raise
-        fed(token, begun, getattr(self, "_num_workers", 0), turn, getattr(self, "_num_yielded", 0))
+        # Who loads ahead in a thread of its own keeps nobody waiting.
+        fed(token, get_ident() == main, turn, self._num_yielded if turn is not None else 0)
         return batch
 
     iterator.__next__ = __next__
@@ -84,7 +82,8 @@ def _pass_of(iterator: Any, pulse: Any) -> Any:
     """A new pass of a loader in the pulse; None where this torch counts otherwise."""
     try:
         iterator._num_yielded  # noqa: B018
-        iterator._safelaunch_pass = pulse.begin_pass(_place(), _length(iterator))
+        workers = getattr(iterator, "_num_workers", 0)
+        iterator._safelaunch_pass = pulse.begin_pass(_place(), _length(iterator), workers)
     except Exception:
         iterator._safelaunch_pass = None
     return iterator._safelaunch_pass
@@ -140,7 +139,7 @@ def watch_saves(module: Any, functions: tuple[str, ...], pulse: Any) -> None:
 def _phase(function: Callable, name: str, pulse: Any) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(function)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        if not rank.is_here():
+        if not rank.here:
             return function(*args, **kwargs)
         token = pulse.begin(name)
         try:
@@ -168,7 +167,7 @@ def keys_set() -> List[str]:
 def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(method)
     def noted(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if rank.is_here():
+        if rank.here:
             _KEYS.append(str(key)[:LONGEST_KEY])
         return method(self, key, *args, **kwargs)
 
@@ -178,7 +177,7 @@ def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
 def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(method)
     def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not rank.is_here():
+        if not rank.here:
             return method(self, *args, **kwargs)
         wanted = args[0] if args else next(iter(kwargs.values()), "")
         keys = wanted if isinstance(wanted, str) else ", ".join(map(str, wanted))
@@ -196,11 +195,11 @@ def watch_compilation(module: Any, pulse: Any) -> None:
     tokens: list[int] = []
 
     def begun(*_: Any) -> None:
-        if rank.is_here():
+        if rank.here:
             tokens.append(pulse.begin("compile"))
 
     def ended(*_: Any) -> None:
-        if rank.is_here() and tokens:
+        if rank.here and tokens:
             pulse.end(tokens.pop())
 
     module.callback_handler.register_start_callback(begun)

@@ -8,13 +8,8 @@ from __future__ import annotations
 import os
 from typing import Callable, List, Optional
 
-_here = True
+here = True  # this process is the rank, and not one below it, nor the fork server that it comes from
 _waiting: Optional[List[Callable[[], None]]] = None
-
-
-def is_here() -> bool:
-    """Whether this process is the rank, and not one below it, nor the fork server that it comes from."""
-    return _here
 
 
 def is_expected() -> bool:
@@ -24,8 +19,8 @@ def is_expected() -> bool:
 
 def expect() -> None:
     """This process is the fork server."""
-    global _here, _waiting
-    _here, _waiting = False, []
+    global here, _waiting
+    here, _waiting = False, []
 
 
 def when_born(call: Callable[[], None]) -> None:
@@ -38,16 +33,16 @@ def when_born(call: Callable[[], None]) -> None:
 
 def born() -> None:
     """This process is a rank."""
-    global _here, _waiting
-    _here = True
+    global here, _waiting
+    here = True
     waiting, _waiting = _waiting or [], None
     for call in waiting:
         call()
 
 
 def _left() -> None:
-    global _here
-    _here = False
+    global here
+    here = False
 
 
 os.register_at_fork(after_in_child=_left)  # asking for the pid each time takes a system call

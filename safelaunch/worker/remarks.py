@@ -25,7 +25,7 @@ class Remarks:
 
     def add(self, kind: str, **facts: Any) -> None:
         """Write down one remark. A forked child is not the rank, and says nothing."""
-        if not rank.is_here():
+        if not rank.here:
             return
         line = json.dumps({"pid": os.getpid(), "kind": kind, **facts})
         if line not in self._said:

@@ -51,7 +51,7 @@ def start_beat_with_first_group(module: Any, box: Any) -> None:
 
     @functools.wraps(init)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        if rank.is_here():
+        if rank.here:
             attempt(start_beat, module, box)
         return init(*args, **kwargs)
 

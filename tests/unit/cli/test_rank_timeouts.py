@@ -143,13 +143,20 @@ class Sound:
         return [finding()]
 
 
+def test_ranks_are_listened_to_once_in_a_while_and_at_the_end() -> None:
+    listener = wiring.Listener({"timeouts": Sound()}, [].append)
+
+    assert [len(listener.poll(ranks(7))) for _ in range(3)] == [1, 0, 0]
+    assert len(listener.poll(ranks(7), last=True)) == 1
+
+
 @pytest.mark.parametrize("broken", ["timeouts", "GPUs"])
 def test_a_fault_of_one_watcher_is_told_once_and_leaves_the_other(broken: str) -> None:
     lines: list[str] = []
     both = {"timeouts": Sound(), "GPUs": Sound(), broken: Broken()}
     listener = wiring.Listener(both, lines.append)
 
-    assert [len(listener.poll(ranks(7))) for _ in range(3)] == [1, 1, 1]
+    assert [len(listener.poll(ranks(7), last=True)) for _ in range(3)] == [1, 1, 1]
     (line,) = lines
     assert f"the ranks' {broken} are not judged" in line
     assert "SL902" in line

@@ -74,17 +74,17 @@ def test_each_pass_of_each_loader(tmp_path: Path) -> None:
     assert all(numbers == [1, 6, 6, True] for _, *numbers in said["many"])
 
 
-def given(writer: pulse.Writer, turn: tuple[int, tuple[int, int]], batches: int) -> None:
-    writer.fed(-1, 0.0, 0, turn, batches)
+def given(writer: pulse.Writer, turn: pulse.Turn, batches: int) -> None:
+    writer.fed(-1, False, turn, batches)
 
 
 def test_a_loader_whose_room_was_taken_writes_no_more() -> None:
     memory = bytearray(4096)
     writer = pulse.Writer(memory, 0)
-    training = writer.begin_pass(1, 100)
+    training = writer.begin_pass(1, 100, 0)
     given(writer, training, 50)
     for place in range(2, pulse.LOADERS + 2):
-        given(writer, writer.begin_pass(place, 3), 1)
+        given(writer, writer.begin_pass(place, 3, 0), 1)
     given(writer, training, 51)
     writer.end_pass(training)
 
@@ -95,7 +95,7 @@ def test_a_loader_whose_room_was_taken_writes_no_more() -> None:
 def test_a_pass_that_another_one_of_the_same_loader_has_followed_writes_no_more() -> None:
     memory = bytearray(4096)
     writer = pulse.Writer(memory, 0)
-    first, second = writer.begin_pass(1, 9), writer.begin_pass(1, 9)
+    first, second = writer.begin_pass(1, 9, 0), writer.begin_pass(1, 9, 0)
     given(writer, second, 2)
     given(writer, first, 7)
     writer.end_pass(first)
