@@ -7,6 +7,7 @@ when a meeting lets a rank go (all have come) to the moment when it comes to the
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ KINDS = {
     "uneven": re.compile(r"^all_?to_?all"),
 }
 KEPT = 4096  # meetings of which it is known when they were over
+AGO = 32  # calls: a group that was used longer ago is not waited for
+
+Key = tuple[str, int]  # a meeting: group and number
 
 
 class Arrival(NamedTuple):
@@ -36,9 +40,12 @@ class Arrival(NamedTuple):
     site: object = ""
 
 
+Way = tuple[list[Arrival], int]  # calls of a rank that followed one another, and the place of one of them
+
+
 @dataclass(frozen=True)
 class Interval:
-    """From one meeting to the next, for all who met: `own` seconds of each rank, until the last of them came at `t`;
+    """From one meeting to the next of all who met: `own` seconds of each rank, until the last of them came at `t`;
     `peers` is what the others needed, in the middle (the lower of two middles); `since` is when the first of them
     began, `seconds` the time from the one meeting to the other for each."""
 
@@ -64,8 +71,8 @@ class Meetings:
     sites: frozenset[object] = frozenset()
     _calls: dict[int, list[Arrival]] = field(default_factory=dict)
     _members: dict[str, set[int]] = field(default_factory=dict)
-    _ends: dict[tuple[str, int], float] = field(default_factory=dict)  # when the last one came
-    _told: set[tuple[str, int]] = field(default_factory=set)
+    _ends: dict[Key, float] = field(default_factory=dict)  # when the last one came
+    _told: set[Key] = field(default_factory=set)
 
     def restart(self) -> None:
         """Forget all calls: the ranks of another attempt count anew."""
@@ -98,21 +105,18 @@ class Meetings:
         return self._complete() if not self.unknown else []
 
     def _complete(self) -> list[Interval]:
-        by_meeting: dict[tuple[str, int], dict[int, tuple[Arrival, Arrival | None]]] = {}
+        by_meeting: dict[Key, dict[int, Way]] = {}
         for rank, own in self._calls.items():
-            before: Arrival | None = None
+            row: list[Arrival] = []
             for call in own:
-                if _kind(call.op) == "rooted":
-                    # Transparent: it takes its place in the order, and lets nobody go.
-                    follows = _follows(before, call)
-                    before = before._replace(order=call.order) if before is not None and follows else None
-                    continue
-                by_meeting.setdefault((call.group, call.seq), {})[rank] = (
-                    call,
-                    before if _follows(before, call) else None,
-                )
-                before = call
-        whole = {key: max(call.t for call, _ in who.values()) for key, who in by_meeting.items()
+                if row and call.order != row[-1].order + 1:
+                    row = []
+                if _lets_go(call):
+                    row.append(call)
+                    by_meeting.setdefault((call.group, call.seq), {})[rank] = row, len(row) - 1
+                elif row:
+                    row[-1] = row[-1]._replace(order=call.order)  # it takes its place in the order
+        whole = {key: max(row[place].t for row, place in who.values()) for key, who in by_meeting.items()
                  if len(who) > 1 and who.keys() == self._members[key[0]]}  # fmt: skip
         self._ends.update(whole)
         found = []
@@ -129,13 +133,16 @@ class Meetings:
             del self._ends[key]
         return found
 
-    def _drop(self, whole: Mapping[tuple[str, int], float]) -> None:
-        """Forget what lies before the latest meeting that is over."""
+    def _drop(self, whole: Mapping[Key, float]) -> None:
+        """Forget what lies before the latest meetings that are over, of each group that the latest calls are of."""
         for own in self._calls.values():
-            for place in range(len(own) - 1, 0, -1):
-                if (own[place].group, own[place].seq) in whole and _kind(own[place].op) != "rooted":
-                    del own[:place]
-                    break
+            latest: dict[str, int] = {}
+            for place, call in enumerate(own):
+                if (call.group, call.seq) in whole and _lets_go(call):
+                    latest[call.group] = place
+            recent = [place for place in latest.values() if place > len(own) - AGO]
+            if recent:
+                del own[: min(recent)]
 
 
 @functools.cache
@@ -146,30 +153,61 @@ def _kind(op: str) -> str:
     return ""
 
 
-def _follows(before: Arrival | None, call: Arrival) -> bool:
-    return before is not None and call.order == before.order + 1
+def _lets_go(call: Arrival) -> bool:
+    """Whether ranks wait in it for one another."""
+    return _kind(call.op) != "rooted" and call.size != 1
 
 
-def _interval(
-    who: Mapping[int, tuple[Arrival, Arrival | None]], whole: Mapping[tuple[str, int], float], key: tuple[str, int]
-) -> Interval | None:
-    end = whole[key]
-    own, seconds, since = {}, {}, end
-    call, _ = next(iter(who.values()))
-    site, op = call.site, call.op
-    if any(call.site != site or call.op != op for call, _ in who.values()):
+def _interval(who: Mapping[int, Way], ends: Mapping[Key, float], key: Key) -> Interval | None:
+    """The interval that ends with a meeting; None where what the ranks did before cannot be compared.
+
+    Args:
+        who: for each rank its calls without a gap, and where among them this one is.
+        ends: when meetings were over.
+        key: group and number of this meeting.
+    """
+    end = ends[key]
+    calls = [row[place] for row, place in who.values()]
+    if any((call.site, call.op) != (calls[0].site, calls[0].op) for call in calls):
         return None  # they come from different parts of the program, and so do different work by design
-    for rank, (call, before) in who.items():
-        if before is None or (before.group, before.seq) not in whole:
-            return None
-        if _kind(op) == "uneven" and _kind(before.op) == "uneven":
-            return None
-        # Who comes on before all have come to the call before was not held by it (DDP's buckets, async_op).
-        let_go = whole[before.group, before.seq]
-        begun = let_go if call.t >= let_go else before.t
-        own[rank], seconds[rank] = call.t - begun, max(end - let_go, 0.0)
-        since = min(since, begun)
-    return Interval(since, end, own, _peers(own), seconds, *key, site)
+    begins = _where_all_met(who, ends)
+    if begins is None:
+        return None
+    own, seconds, since = {}, {}, end
+    for rank, (row, place) in who.items():
+        own[rank] = 0.0
+        for before, after in itertools.pairwise(row[begins[rank] : place + 1]):
+            if _kind(before.op) == _kind(after.op) == "uneven":
+                return None
+            # Who comes on before all have come to the call before was not held by it (DDP's buckets, async_op).
+            let_go = ends[before.group, before.seq]
+            begun = let_go if after.t >= let_go else before.t
+            own[rank] += after.t - begun
+            since = min(since, begun)
+        met = row[begins[rank]]
+        seconds[rank] = max(end - ends[met.group, met.seq], 0.0)
+    return Interval(since, end, own, _peers(own), seconds, *key, calls[0].site)
+
+
+def _where_all_met(who: Mapping[int, Way], ends: Mapping[Key, float]) -> dict[int, int] | None:
+    """The place, among the calls of each rank, of the latest meeting of them all: in between some may have met others,
+    and have worked before they did. None where there is none, or where it is not known when a meeting was over."""
+    before = {(row[last - 1].group, row[last - 1].seq) if last else None for row, last in who.values()}
+    if len(before) == 1 and before <= ends.keys():
+        return {rank: last - 1 for rank, (_, last) in who.items()}  # mostly it is so
+    seen: dict[int, dict[Key, int]] = {}
+    for rank, (row, last) in who.items():
+        seen[rank] = {}
+        for place in range(last - 1, max(last - AGO, 0) - 1, -1):
+            met = row[place].group, row[place].seq
+            if met not in ends:
+                break
+            seen[rank][met] = place
+    common = set.intersection(*map(set, seen.values()))
+    if not common:
+        return None
+    latest = max(common, key=ends.__getitem__)
+    return {rank: places[latest] for rank, places in seen.items()}
 
 
 def _peers(own: Mapping[int, float]) -> dict[int, float]:

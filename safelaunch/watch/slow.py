@@ -169,7 +169,8 @@ class SlowWatch:
         looks = self._lateness.looks[-4:]
         if self._hidden or len(looks) < 4 or looks[-1].t < self.pace.bins[-1].t - max(JUDGE_S, 3 * self._each()):
             return False
-        covered = sum(max(all_ for _, _, all_ in look.sums.values()) for look in looks)
+        # Time between meetings of one group is also time between those of another.
+        covered = sum(min(max(all_ for _, _, all_ in look.sums.values()), look.t - look.since) for look in looks)
         return covered >= COVERED * (looks[-1].t - looks[0].since)
 
     def _count_hidden(self, pulses: Mapping[int, Pulse]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from safelaunch.watch.meetings import Arrival, Interval, Meetings, sums
@@ -64,6 +66,55 @@ def test_members_of_other_groups_are_not_waited_for() -> None:
     )
 
     assert [(interval.group, set(interval.own)) for interval in found] == [("0", {0, 1}), ("1", {2, 3})]
+
+
+def merged(*parts: list[Arrival]) -> list[Arrival]:
+    """The calls of one rank in several groups, in order of time."""
+    together = sorted(itertools.chain(*parts), key=lambda call: call.t)
+    return [call._replace(order=n) for n, call in enumerate(together, 1)]
+
+
+def test_work_before_a_meeting_of_some_counts_in_the_meeting_of_all() -> None:
+    # Each rank works for 0.1 s, ranks 0 and 1 meet, and then all three do.
+    met, pair = (0.0, 0.1, 0.2, 0.3), (0.0999, 0.1999, 0.2999)
+    ranks = {
+        rank: merged(calls(*met, group="all"), calls(*pair, group="pair") if rank < 2 else []) for rank in range(3)
+    }
+    meetings = Meetings()
+
+    found = [one for n in range(1, 8) for one in meetings.add({rank: own[:n] for rank, own in ranks.items()})]
+
+    of_all = [one for one in found if one.group == "all"]
+    assert [one.seq for one in of_all] == [2, 3, 4]
+    for interval in of_all:
+        assert interval.own == pytest.approx({0: 0.1, 1: 0.1, 2: 0.1})
+    assert {one.seq for one in found if one.group == "pair"} == {1, 2, 3}
+
+
+def test_waiting_in_a_meeting_of_some_is_nobodys_own_time() -> None:
+    # A mesh of 2 x 2: rows, then columns. Rank 0 takes 1 s before each row, the others 0.2 s.
+    ranks: dict[int, list[Arrival]] = {}
+    for rank in range(4):
+        row, column = [], []
+        for step in range(4):
+            begun = 1.2 * step
+            row.append(begun + (1.0 if rank == 0 else 0.2))
+            column.append(begun + (1.0 if rank < 2 else 0.2) + 0.2)
+        ranks[rank] = merged(calls(*row, group=f"row {rank // 2}"), calls(*column, group=f"column {rank % 2}"))
+
+    found = Meetings().add(ranks)
+
+    for interval in found:
+        late = {rank for rank, own in interval.own.items() if own > 2 * interval.peers[rank]}
+        assert late == ({0} if 0 in interval.own else set()), interval
+    assert {interval.group for interval in found} == {"row 0", "row 1", "column 0", "column 1"}
+
+
+def test_a_group_of_one_lets_nobody_go() -> None:
+    alone = calls(1.5, group="1")[0]._replace(size=1)
+    zero = merged(calls(1.0, 3.0), [alone])
+
+    assert only(Meetings().add({0: zero, 1: calls(2.0, 5.0)})).own == {0: 1.0, 1: 3.0}
 
 
 @pytest.mark.parametrize(
