@@ -200,6 +200,7 @@ def deadlock(case: Case) -> Verdict | None:
     named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
+    pairs = all(is_message(wait.call) for wait in circle)
     return hang_verdict(
         case,
         "SL311",
@@ -210,7 +211,9 @@ def deadlock(case: Case) -> Verdict | None:
         location=place_of(case, first),
         call=first.call,
         because=(*((habit.text,) if habit is not None else ()), *waiters(case, found)),
-        remedy="use the groups in the same order on all ranks, and let one side of two send first",
+        remedy="compare what both sides of each pair send and receive, how often and in which order"
+        if pairs
+        else "use the groups in the same order on all ranks, and let one side of two send first",
         confidence="medium" if named else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=found.cycle,

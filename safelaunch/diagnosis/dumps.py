@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import WORLD
 from safelaunch.diagnosis.graph import Graph, Wait
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts
 
 OF_GLOO = "gloo records no messages and no monitored_barrier"
@@ -108,15 +108,14 @@ def last_seen(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
 def _last(facts: RankFacts) -> str:
     behind = next((call for call in facts.calls if call.issued), None)
     if behind is not None:
-        call = f"{_name(behind)}{of_group(behind)}{_at(behind)}"
+        call = f"{_name(behind)}{of_group(behind)}{at(behind.location)}"
         return f"had enqueued {call}, and its GPU has not begun it: look at the kernels before it"
     done = [call for call in facts.calls if call.done]
     if not done:
         return "had made no call at all"
-    at = _at(done[-1])
-    return (
-        f"had finished {_name(done[-1])}{of_group(done[-1])}{at}, and made {SINCE}; what it did then is not in a dump"
-    )
+    last = done[-1]
+    call = f"{_name(last)}{of_group(last)}{at(last.location)}"
+    return f"had finished {call}, and made {SINCE}; what it did then is not in a dump"
 
 
 def missed(blocked: Iterable[Wait], culprits: Iterable[int]) -> tuple[str, ...]:
@@ -180,7 +179,3 @@ def of_group(call: Collective) -> str:
     # `0.1` is a world of which another dump has other members: it may be of another run.
     world = call.group.partition(".")[0] == WORLD
     return "" if world or call.op in ("send", "recv") else f" of group {call.group}"
-
-
-def _at(call: Collective) -> str:
-    return f" at {call.location.file}:{call.location.line}" if call.location is not None else ""

@@ -11,7 +11,7 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.waits import alive, is_message, stack_of, unrecorded
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
@@ -40,7 +40,7 @@ def never_entered(case: Case) -> Verdict | None:
     if not found.sinks:
         return None
     ranks = {facts.rank: facts for facts in case.ranks}
-    sinks = found.sinks if from_dumps(case) else stuck.last(found.sinks, ranks)
+    sinks = found.sinks if from_dumps(case) else stuck.last(found.sinks, ranks, case.world_size)
     if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
         return None  # a rank that has ended, or has raised, is a matter of other rules
     now = case.now or case.incident.t
@@ -67,7 +67,7 @@ def never_entered(case: Case) -> Verdict | None:
     unread = (f"what rank {wait.rank} stands below cannot be read: it may wait in what it calls alone",)
     code = "SL303" if left else code
     what = ("left the loop, and " if left else "") + _what(culprits, wait)
-    others = tuple(f"rank {rank} {reasons[rank].what}{_at(reasons[rank].location)}" for rank in culprits[1:])
+    others = tuple(f"rank {rank} {reasons[rank].what}{at(reasons[rank].location)}" for rank in culprits[1:])
     summary = f"{names(culprits)} {what}; {_peers(blocked)}"
     between = {rank: thread for rank, thread in found.sinks if rank not in culprits}
     others += tuple(f"rank {rank} {stuck.why(ranks[rank], between[rank], now).what}" for rank in sorted(between))
@@ -113,7 +113,7 @@ def _only_one(case: Case, only: Alone, reasons: Mapping[int, stuck.Stuck], found
         call=call,
         because=(
             why,
-            *(f"rank {number} {reason.what}{_at(reason.location)}" for number, reason in sorted(reasons.items())),
+            *(f"rank {number} {reason.what}{at(reason.location)}" for number, reason in sorted(reasons.items())),
             *waiters(case, found),
         ),
         remedy="take the collective out of the condition, or let all ranks of the group call it",
@@ -288,17 +288,18 @@ def _untold(case: Case) -> Verdict:
 
 
 def waiters(case: Case, found: Graph) -> tuple[str, ...]:
-    """Who waits where, and since when: one line for each meeting, most ranks first."""
+    """Who waits where, and since when: one line for each meeting, those of a circle and then most ranks first."""
     now = case.now or case.incident.t
     ranks = {facts.rank: facts for facts in case.ranks}
     meetings: dict[tuple[str, str, str], list[Wait]] = {}
     for wait in found.waits:
         place = wait.call.location or user_frame(stack_of(ranks[wait.rank], wait.thread))
-        meetings.setdefault((wait.call.group, label(wait.call), _at(place)), []).append(wait)
+        meetings.setdefault((wait.call.group, label(wait.call), at(place)), []).append(wait)
     lines = []
     groups = {wait.call.group for wait in found.waits if not unrecorded(wait.call)}
     several = len(groups) > 1 or (from_dumps(case) and bool(groups - {WORLD}))
-    for (_, what, where), waits in sorted(meetings.items(), key=lambda item: -len(item[1])):
+    order = sorted(meetings.items(), key=lambda one: (all(w.rank not in found.cycle for w in one[1]), -len(one[1])))
+    for (_, what, where), waits in order:
         since = now - min(wait.call.t for wait in waits)
         verb = "waits" if len(waits) == 1 else "wait"
         group = f" of group {waits[0].call.group}" if several else ""
@@ -334,10 +335,6 @@ def _peers(blocked: tuple[Wait, ...], culprits: int = 1) -> str:
     count = len({wait.rank for wait in blocked})
     whom = "it" if culprits == 1 else "them"
     return f"a peer waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
-
-
-def _at(location: Location | None) -> str:
-    return f" at {location.file}:{location.line}" if location is not None else ""
 
 
 def place_of(case: Case, wait: Wait) -> Location | None:

@@ -6,13 +6,10 @@ from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict
 from safelaunch.diagnosis.standing import living
-from safelaunch.diagnosis.stuck import doing
-from safelaunch.diagnosis.threads import thread_name, waits_for_thread
+from safelaunch.diagnosis.stuck import doing, still_running
+from safelaunch.diagnosis.threads import left_running, thread_name
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
-
-OURS = "safelaunch-"  # how threads of our own are called
-SHOWN = 3
 
 
 def does_not_end(case: Case) -> Verdict | None:
@@ -30,7 +27,7 @@ def does_not_end(case: Case) -> Verdict | None:
     if not ranks or not all(facts.ended for facts in ranks) or graph(case).waits:
         return None
     first = ranks[0]
-    threads = _threads(first)
+    threads = left_running(first)
     alone = threads[0] if len(threads) == 1 else None
     what = f"its {thread_name(alone)} still runs" if alone is not None else _held_by(first)
     many = len(ranks) > 1
@@ -42,20 +39,10 @@ def does_not_end(case: Case) -> Verdict | None:
         # Ranks that nobody has looked at may still be at work, and this one right to wait.
         tuple(facts.rank for facts in ranks) if len(case.ranks) == case.world_size else (),
         location=_place(first, threads),
-        because=tuple(line for facts in ranks for line in _told(facts)),
+        because=tuple(line for facts in ranks for line in still_running(facts)),
         remedy="let that thread end before the script does, or make it a daemon; close pools, writers and clients",
         confidence="medium" if len(case.ranks) == case.world_size and (threads or first.children) else "low",
     )
-
-
-def _threads(facts: RankFacts) -> list[Stack]:
-    """The threads that may keep the process: those of the program, else all others."""
-    others = [
-        stack
-        for stack in facts.stacks
-        if stack.thread != facts.pid and not stack.native and stack.frames and not stack.name.startswith(OURS)
-    ]
-    return [stack for stack in others if user_frame(stack) is not None] or others
 
 
 def _main(facts: RankFacts) -> Stack | None:
@@ -64,23 +51,9 @@ def _main(facts: RankFacts) -> Stack | None:
 
 def _held_by(facts: RankFacts) -> str:
     main = _main(facts)
-    return f"it {doing(facts, main)}" if user_frame(main) is not None or not _threads(facts) else ""
+    return f"it {doing(facts, main)}" if user_frame(main) is not None or not left_running(facts) else ""
 
 
 def _place(facts: RankFacts, threads: list[Stack]) -> Location | None:
     places = (user_frame(stack) for stack in (_main(facts), *threads))
     return next((place for place in places if place is not None), None)
-
-
-def _told(facts: RankFacts) -> list[str]:
-    said = []
-    for stack in _threads(facts)[:SHOWN]:
-        place = user_frame(stack)
-        at = f" ({place.file}:{place.line})" if place is not None else ""
-        waits = any(waits_for_thread(frame) for frame in stack.frames[:3])
-        what = "waits for a lock, a queue or a thread" if waits else doing(facts, stack)
-        said.append(f"rank {facts.rank}: {thread_name(stack)} {what}{at}")
-    if facts.children:
-        who = ", ".join(f"{child.name} (pid {child.pid})" for child in facts.children[:SHOWN])
-        said.append(f"rank {facts.rank} has processes that still run: {who}")
-    return said

@@ -9,7 +9,7 @@ from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.batches import had_fewer
 from safelaunch.diagnosis.failures import LEAVING, SIGABRT, current_calls, primary, secondary, unexplained
 from safelaunch.diagnosis.waits import final, is_message
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
 # Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
@@ -145,4 +145,4 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
 
 def _at(meeting: Meeting, brought: dict[int, str], what: str) -> str:
     call = next(call for facts, call in meeting if brought[facts.rank] == what)
-    return f" at {call.location.file}:{call.location.line}" if call.location else ""
+    return at(call.location)

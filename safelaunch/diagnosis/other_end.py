@@ -9,8 +9,8 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
-from safelaunch.diagnosis.stuck import STORE, asks_store, other_rank, why
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.stuck import STORE, TOO, asks_store, other_rank, why
+from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, Verdict
 
 _KEY = re.compile(r"^store\.\w+\((.*)\)$")
@@ -49,7 +49,7 @@ def key_missing(case: Case) -> Verdict | None:
         else place_of(case, next(wait for wait in found.waits if wait.rank == setter.rank)),
         because=(
             *((setter.text,) if setter is not None else ()),
-            *(f"{_wait(who)} in {call}" + _at(place) for (call, place), who in places.items()),
+            *(f"{_wait(who)} in {call}" + at(place) for (call, place), who in places.items()),
             *waiters(case, found),
         ),
         remedy="compare the key that is waited for with those that are set, and under which condition",
@@ -90,10 +90,12 @@ def held_by_peer(case: Case) -> Verdict | None:
     How it was concluded: of each rank that its peers wait for, the kernel shows whose process is at the other end of
     the call that it is in; that is a rank which itself waits for it in a collective. Of a lock the holder is named: it
     has entered a collective without giving it back. Of pipes and connections nobody is, unless an exception has ended a
-    thread of the rank at the other end: that thread may be the one that was to answer.
+    thread of the rank at the other end: that thread may be the one that was to answer. Where a thread of it waits for
+    input from the same connection, both sides wait for the other's word: what was asked has not come whole (it stands
+    in a buffer that nobody has flushed), or was not answered.
 
     What to do: release locks before every collective, also on the way out of an early return or an exception; let a
-    rank whose server thread fails fail.
+    rank whose server thread fails fail; flush what is to be answered.
     """
     found = graph(case)
     ranks = {facts.rank: facts for facts in case.ranks}
@@ -109,6 +111,19 @@ def held_by_peer(case: Case) -> Verdict | None:
     lost = None if locks else ranks[held[0]].lost_thread
     what = "the lock" if locks else "the other end"
     now = case.now or case.incident.t
+    asker = ranks[ends[0]]
+    if len(ends) == 1 and lost is None and asker.kernel is not None and asker.kernel.other.endswith(TOO):
+        return hang_verdict(
+            case,
+            "SL311",
+            f"rank {asker.rank} and a thread of {names(held)} wait for each other's word on one connection",
+            (),
+            location=user_frame(asker.stack),
+            because=(f"rank {asker.rank} {why(asker, asker.pid, now).what}", *waiters(case, found)),
+            remedy="see whether what was sent is whole and flushed, and whether the other end has an answer to it",
+            confidence="medium",
+            waiting=(*ends, *waits),
+        )
     return hang_verdict(
         case,
         "SL311",
@@ -127,10 +142,6 @@ def held_by_peer(case: Case) -> Verdict | None:
         confidence="medium",
         waiting=(*ends, *waits),
     )
-
-
-def _at(place: Location | None) -> str:
-    return f" at {place.file}:{place.line}" if place is not None else ""
 
 
 def _wait(ranks: list[int]) -> str:

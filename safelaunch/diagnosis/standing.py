@@ -10,7 +10,7 @@ from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.stuck import OPENS, POLLS, READS, RECEIVES, SLEEPS, WAITS_FOR_CHILD, WRITES, Stuck
 from safelaunch.diagnosis.waits import stopped
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, Phase, RankFacts, Stack
 
 # Of a process and those below it: what it uses while it waits. NCCL's and torch's own threads wake a few times a
@@ -187,7 +187,7 @@ def place(facts: RankFacts) -> str:
         return "its stack could not be had"
     op = inside(facts.stack)
     what = f"in {op}" if op else stuck.doing(facts, facts.stack)
-    return what + (f" at {frame.file}:{frame.line}" if frame is not None else "")
+    return what + at(frame)
 
 
 def waiting_lines(held: Iterable[Held]) -> tuple[str, ...]:
@@ -195,7 +195,6 @@ def waiting_lines(held: Iterable[Held]) -> tuple[str, ...]:
     for found in held:
         sites.setdefault((found.op, found.place), []).append(found.facts.rank)
     return tuple(
-        f"{names(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {op}"
-        + (f" at {place.file}:{place.line}" if place is not None else "")
+        f"{names(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {op}" + at(place)
         for (op, place), ranks in sorted(sites.items(), key=lambda item: -len(item[1]))
     )

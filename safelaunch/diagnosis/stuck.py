@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.native import native_frames
-from safelaunch.diagnosis.threads import follow, thread_name, waits_for_thread
+from safelaunch.diagnosis.threads import follow, left_running, thread_name, waits_for_thread
 from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
 from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLine, Stack
 
@@ -28,6 +28,7 @@ RECEIVES = {"recvfrom", "recvmsg", "connect", "accept", "accept4"}
 WAITS_FOR_CHILD = {"wait4", "waitid"}
 LOCKS = {"futex"}
 STORE = "the store of torch.distributed"  # as evidence.outside names the other end of a connection
+TOO = "and waits for input from it, too"  # and says of whoever has that end
 PIDS = re.compile(r"\(pid (\d+)\)")  # in `Kernel.other`
 NETWORK = re.compile(r"^(?:nfs|cifs|smb|lustre|ceph|beegfs|gpfs|9p|afs|gfs|ocfs|panfs|wekafs|fuse)", re.IGNORECASE)
 
@@ -39,6 +40,7 @@ KNOWN = (
 )
 IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
 MODULE_LOCK = "_ModuleLock.acquire"
+SHOWN = 3  # threads, or processes
 
 
 Thread = tuple[int, int]  # rank and thread
@@ -105,6 +107,8 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     if phase is not None and phase.name.startswith("store."):
         what = f"waits in {phase.name} for another rank, since {now - phase.since:.0f} s"
         return Stuck("SL301", what, place, "see who is to set that key, and when", chain.lines, (*sources, "heartbeat"))
+    if facts.ended and (stack is None or stack_of(facts, thread) == stack_of(facts, facts.pid)):
+        return _over(facts, place, sources)
     named = f"is in its phase {phase.name!r}: " if phase is not None else ""
     remedy = "all ranks must make the same collectives: look at what keeps this one"
     what = doing(facts, stack)
@@ -114,6 +118,33 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
     return Stuck("SL301", named + what, place, remedy, because, sources)
+
+
+def _over(facts: RankFacts, place: Location | None, sources: tuple[str, ...]) -> Stuck:
+    """Of a rank that has come to the end of its program, and whose process something of its own still keeps."""
+    threads = left_running(facts)
+    alone = f", and its {thread_name(threads[0])} still runs" if len(threads) == 1 else ""
+    at = next((found for found in (place, *map(user_frame, threads)) if found is not None), None)
+    remedy = (
+        "see why the program of this rank came to its end before those of its peers: fewer batches, an early return"
+    )
+    what = f"has come to the end of its program{alone}"
+    return Stuck("SL301", what, at, remedy, still_running(facts), (*sources, "heartbeat"))
+
+
+def still_running(facts: RankFacts) -> tuple[str, ...]:
+    """What keeps the process of a rank that has come to the end of its program, in a line each."""
+    said = []
+    for stack in left_running(facts)[:SHOWN]:
+        place = user_frame(stack)
+        at = f" ({place.file}:{place.line})" if place is not None else ""
+        waits = any(waits_for_thread(frame) for frame in stack.frames[:3])
+        what = "waits for a lock, a queue or a thread" if waits else doing(facts, stack)
+        said.append(f"rank {facts.rank}: {thread_name(stack)} {what}{at}")
+    if facts.children:
+        who = ", ".join(f"{child.name} (pid {child.pid})" for child in facts.children[:SHOWN])
+        said.append(f"rank {facts.rank} has processes that still run: {who}")
+    return tuple(said)
 
 
 def asks_store(facts: RankFacts) -> bool:
@@ -134,16 +165,28 @@ def other_rank(facts: RankFacts, ranks: Iterable[RankFacts]) -> int | None:
     return other if other != facts.rank else None
 
 
-def last(sinks: tuple[Thread, ...], ranks: Mapping[int, RankFacts]) -> tuple[Thread, ...]:
+def last(sinks: tuple[Thread, ...], ranks: Mapping[int, RankFacts], size: int) -> tuple[Thread, ...]:
     """Of the ends of all chains those that wait for no other rank in the store, for a lock or at a pipe; all, where
     every one of them does. A rank of which the kernel has said nothing, at a line of the program itself, may wait for
-    another in that way: among such ranks there is no end."""
+    another in that way: among such ranks there is no end; nor where nothing is known of the rank at the other end, or
+    of whoever waits there for input, too.
+
+    Args:
+        sinks: rank and thread at the end of each chain.
+        ranks: all that is known of ranks.
+        size: how many ranks the job has.
+    """
     ends = {rank for rank, _ in sinks}
 
     def goes_on(facts: RankFacts) -> bool:
         return asks_store(facts) or other_rank(facts, ranks.values()) in ends
 
     def unseen(facts: RankFacts) -> bool:
+        other = other_rank(facts, ranks.values())
+        if other is not None:
+            return not (ranks[other].stacks or ranks[other].stack or ranks[other].kernel)
+        if len(ranks) < size and facts.kernel is not None and facts.kernel.other.endswith(TOO):
+            return True
         inner = facts.stack.frames[0] if facts.stack is not None and facts.stack.frames else None
         return facts.kernel is None and not facts.phases and inner is not None and is_user_code(inner)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.wording import at
 from safelaunch.model import Location, RankFacts, SourceLine, Stack
 
 LOCKS = {"", "futex"}  # system calls of a thread that waits for another one; nothing where the kernel was not asked
@@ -21,6 +22,7 @@ OF_MODULE = re.compile(r"\w+|[A-Z]\w*(?:\.\w+)+")
 CONSTANT = re.compile(r"_*[A-Z]")
 RELEASED_BY_OTHERS = re.compile(r"\.acquire\([^)]*(?:timeout|blocking)")
 STEPS = 8
+OURS = "safelaunch-"  # how threads of our own are called
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ Lines = dict[tuple[str, int], SourceLine]
 def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:
     others = [each for each in facts.stacks if each.thread != stack.thread and not each.native]
     alone = "" if others else f"no other thread of rank {facts.rank} runs Python: nobody can end that wait"
-    wait = f"{_who(facts, stack)} waits{_at(user_frame(stack))} for"
+    wait = f"{_who(facts, stack)} waits{at(user_frame(stack))} for"
     if any(_for_a_thread(frame) for frame in stack.frames[:4]):
         busy = [each for each in others if user_frame(each) is not None or any(map(_given_work, each.frames))]
         # Those that wait for threads themselves lead to one that does not.
@@ -193,5 +195,12 @@ def thread_name(stack: Stack) -> str:
     return "the main thread" if stack.name == "MainThread" else f"thread {stack.name or stack.thread}"
 
 
-def _at(frame: Location | None) -> str:
-    return f" at {frame.file}:{frame.line}" if frame is not None else ""
+def left_running(facts: RankFacts) -> list[Stack]:
+    """The threads that may keep the process of a rank whose main thread has left the program: those of the program,
+    else all others."""
+    others = [
+        stack
+        for stack in facts.stacks
+        if stack.thread != facts.pid and not stack.native and stack.frames and not stack.name.startswith(OURS)
+    ]
+    return [stack for stack in others if user_frame(stack) is not None] or others

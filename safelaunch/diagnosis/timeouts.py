@@ -21,7 +21,7 @@ from safelaunch.diagnosis.failures import (
 from safelaunch.diagnosis.graph import Graph, Node, Wait, graph
 from safelaunch.diagnosis.hang import label
 from safelaunch.diagnosis.waits import is_message, responsible
-from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.diagnosis.wording import at, names, one_line
 from safelaunch.model import Case, Collective, Incident, Location, RankFacts, Verdict
 
 # How a timeout reads on the rank that waited, with its milliseconds or seconds.
@@ -93,7 +93,7 @@ def collective_timeout(case: Case) -> Verdict | None:
     }
     reason = reasons.get(culprits[0])
     doing = [
-        f"rank {rank} {why.what}{_at(why.location) if why is not reason else ''}"
+        f"rank {rank} {why.what}{at(why.location) if why is not reason else ''}"
         for rank, why in sorted(reasons.items())
     ]
     told = any(ranks[rank].stack is not None for rank in culprits if rank in reasons) or culprits[0] in late
@@ -218,7 +218,7 @@ def _nobody(case: Case, first: _Timeout, what: str, wait: Wait | None, away: lis
     if all_came:
         remedy = "read the verdicts of the other nodes" if other_nodes else "look at the network that the ranks use"
     living = (
-        f"rank {f.rank} was in no collective that is recorded{_at(user_frame(f.stack))}" for f in unaccounted(case)
+        f"rank {f.rank} was in no collective that is recorded{at(user_frame(f.stack))}" for f in unaccounted(case)
     )
     location = first.call.location if first.call is not None else None
     verdict = _verdict(
@@ -260,7 +260,7 @@ def _waited(found: Graph, culprits: tuple[int, ...]) -> tuple[str, ...]:
     places: dict[str, list[int]] = {}
     for wait in found.waits:
         if wait.rank not in culprits:
-            places.setdefault(f"{label(wait.call)}{_at(wait.call.location)}", []).append(wait.rank)
+            places.setdefault(f"{label(wait.call)}{at(wait.call.location)}", []).append(wait.rank)
     return tuple(f"{names(set(ranks))} waited in {place}" for place, ranks in places.items())
 
 
@@ -271,7 +271,3 @@ def _elsewhere(away: list[int]) -> tuple[str, ...]:
 def _call_of(facts: RankFacts, call: Collective | None) -> Location | None:
     own = [c for c in facts.collectives if call is not None and (c.group, c.seq) == (call.group, call.seq)]
     return own[-1].location if own else None
-
-
-def _at(location: Location | None) -> str:
-    return f" at {location.file}:{location.line}" if location is not None else ""

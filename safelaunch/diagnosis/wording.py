@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import failures, is_relayed, retells
-from safelaunch.model import Case, RankFacts
+from safelaunch.model import Case, Location, RankFacts
 from safelaunch.model.ranks import runs
 
 
@@ -17,6 +17,11 @@ def names(ranks: Iterable[int]) -> str:
         parts += [str(number) for number in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"]
     text = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {text}"
+
+
+def at(place: Location | None) -> str:
+    """` at train.py:88`, or nothing."""
+    return f" at {place.file}:{place.line}" if place is not None else ""
 
 
 def one_line(text: str, limit: int = 200) -> str:
@@ -31,9 +36,8 @@ def last_collective(facts: RankFacts) -> str:
     last = facts.last_collective
     if last is None:
         return ""
-    where = f" at {last.location.file}:{last.location.line}" if last.location else ""
     verb = "it had finished" if last.done else "it was inside"
-    return f"{verb} {last.op} #{last.seq}{where}, its last collective"
+    return f"{verb} {last.op} #{last.seq}{at(last.location)}, its last collective"
 
 
 def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
@@ -57,8 +61,7 @@ def waiting(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
     if not inside:
         return ()
     last = inside[0].collectives[-1]
-    where = f" at {last.location.file}:{last.location.line}" if last.location else ""
-    return (f"{names(facts.rank for facts in inside)} waited in {last.op} #{last.seq}{where}",)
+    return (f"{names(facts.rank for facts in inside)} waited in {last.op} #{last.seq}{at(last.location)}",)
 
 
 def program(command: str) -> str:

@@ -20,6 +20,8 @@ from safelaunch.evidence import tasks
 LOCKS = {"flock", "fcntl"}
 NOT_ACCEPTED = "0"  # the inode of a connection that still waits in its listener's queue
 STORE = "the store of torch.distributed"  # diagnosis.stuck goes by these words
+TOO = "and waits for input from it, too"  # and by these
+RECEIVES = {"recvfrom", "recvmsg", "read"}
 LOOK_S = 0.3  # for all descriptors of all processes; what was not seen by then is not said
 FRESH_S = 0.5
 NAMED = 3
@@ -96,7 +98,19 @@ def _named(pid: int, socket: tasks.Connection, sockets: list[tasks.Connection]) 
         other = next((each for each in sockets if each.listens and _port(each) == int(port)), other)
         before, after = "which ", " has not accepted"
     owners = sorted({each for each, _ in _holders(f"socket:[{other.inode}]")[0]})
-    return f"{address}, {before}{', '.join(map(_name, owners[:NAMED]))}{after}" if owners else address
+    if not owners:
+        return address
+    too = f" {TOO}" if any(_receives(each, f"socket:[{other.inode}]") for each in owners[:NAMED]) else ""
+    return f"{address}, {before}{', '.join(map(_name, owners[:NAMED]))}{after}{too}"
+
+
+def _receives(pid: int, file: str) -> bool:
+    """Whether a thread of a process waits for input from this."""
+    for tid in tasks.threads(pid):
+        seen = tasks.look(pid, tid, memory=False)
+        if seen["file"] == file and seen["syscall"] in RECEIVES:
+            return True
+    return False
 
 
 def _port(socket: tasks.Connection) -> int:

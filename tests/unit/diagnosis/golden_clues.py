@@ -67,6 +67,16 @@ def _without_waits() -> Golden:
                 mentions=("thread uploader", "a queue"),
             ),
         ),
+        "hang-after-the-end-of-one-that-is-waited-for": (
+            hang(waiting(0, call(size=3)), finished(1, UPLOAD), waiting(2, call(size=3))),
+            Expected(
+                "SL301",
+                (1,),
+                place(UPLOAD),
+                conclusive=False,
+                mentions=("rank 1 has come to the end of its program", "thread uploader still runs"),
+            ),
+        ),
         # One of them still works: it is not known whether the other holds up anything.
         "hang-after-the-end-of-one-rank": (
             hang(finished(0, UPLOAD), elsewhere(1, ASLEEP, EVALUATE)),
@@ -346,6 +356,8 @@ def _between_ranks() -> Golden:
 
     pipe = Kernel("S", "pipe_read", "read", "pipe:[77]", other="python (pid 4100) has its other end")
     asks = Kernel("S", "", "recvfrom", "socket:[88]", other="127.0.0.1:9000, which python (pid 4100) has not accepted")
+    answered = "127.0.0.1:9000, whose other end python (pid 4100) has and waits for input from it, too"
+    both_ask = dataclasses.replace(asks, other=answered)
     serve = Location(TRAIN, 19, "serve")
     lost = PyError("KeyError", "130", "", T - 1, serve)
     first = waiting(0, call("barrier", at=BARRIER, size=3))
@@ -363,6 +375,17 @@ def _between_ranks() -> Golden:
         "hang-server-of-a-waiting-rank": (
             hang(first, elsewhere(1, asks, READ), elsewhere(2, asks, READ)),
             Expected("SL311", (), place(BARRIER), confidence="medium", conclusive=False, mentions=("the other end",)),
+        ),
+        "hang-both-ends-wait-for-a-word": (
+            hang(first, waiting(2, call("barrier", at=BARRIER, size=3)), elsewhere(1, both_ask, RECEIVE)),
+            Expected(
+                "SL311",
+                (),
+                place(RECEIVE),
+                confidence="medium",
+                conclusive=False,
+                mentions=("rank 1 and a thread of rank 0", "flushed"),
+            ),
         ),
         "hang-server-that-has-failed": (
             hang(dataclasses.replace(first, lost_thread=lost), elsewhere(1, asks, READ), elsewhere(2, asks, READ)),

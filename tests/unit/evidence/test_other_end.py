@@ -65,6 +65,18 @@ def test_who_has_the_other_end_of_a_connection() -> None:
     assert re.search(r"whose other end \S+ \(pid \d+\) has$", other(child, "other end"))
 
 
+def test_that_the_other_end_of_a_connection_waits_for_input_too() -> None:
+    child = (
+        "import threading\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "connection = socket.create_connection(server.getsockname())\n"
+        "accepted, _ = server.accept()\n"
+        "threading.Thread(target=accepted.recv, args=[1], daemon=True).start()\n"
+        "connection.recv(1)"
+    )
+    assert re.search(r"whose other end \S+ \(pid \d+\) has and waits for input from it, too$", other(child, "too$"))
+
+
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 def test_an_address_of_ipv6() -> None:
     assert re.match(r"\[::1\]:\d+, which ", other(f"{V6}\n{CONNECT}\n{READS}", r":\d"))
