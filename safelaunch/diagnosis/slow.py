@@ -30,9 +30,9 @@ def straggler(case: Case) -> Verdict | None:
     concluded of the first 10 steps, where ranks send messages to one another (pipeline stages), between two all-to-alls
     (experts), of the root of a broadcast, or where ranks come from different lines. The reason is what accounts for the
     lost time:
-    time in the loader, time in which it could run and had no CPU, pages read back from disk, a file system, clocks that
-    are held back, CPU time of its own, or the line at which a few stacks find it. High confidence needs the times and a
-    reason that agree.
+    time in the loader, threads of its own that run Python, time in which it could run and had no CPU, pages read back
+    from disk, a file system, clocks that are held back, CPU time of its own, or the line at which a few stacks find it.
+    High confidence needs the times and a reason that agree.
 
     What to do: look at the reason. The run goes on; a line tells when the rank keeps up again.
     """

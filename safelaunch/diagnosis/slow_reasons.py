@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from safelaunch.diagnosis import wording
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, GpuState, Location
 from safelaunch.model.slow import Busy, Pace, Slowness, Standing, Usage
@@ -38,6 +39,7 @@ def of_rank(case: Case, slow: Slowness, rank: int, lost: float) -> Reason:
     """Why one rank is slower than the others, of whose time it costs the share `lost`."""
     for reason in (
         _loader(slow, rank, lost),
+        _beside(slow, rank, lost),
         _computes(slow, rank, lost),
         _queued(slow, rank, lost),
         _paged(slow, rank),
@@ -140,6 +142,24 @@ def _computes(slow: Slowness, rank: int, lost: float) -> Reason | None:
     where = (f"rank {rank} stands {at(stands)}",) if stands is not None else ()
     location = stands.location if stands is not None else None
     return Reason("it computes more than its peers", (line, *where), "look at what that rank does there", location)
+
+
+def _beside(slow: Slowness, rank: int, lost: float) -> Reason | None:
+    """Other threads of the rank that run Python: one at a time does, and its main thread waits for its turn."""
+    usage, stands = _usage(slow, rank), _stands(slow, rank)
+    if usage is None or usage.beside is None or stands is None or not stands.others or stands.beside is None:
+        return None
+    peers = [one.beside for one in slow.usage if one.rank != rank and one.beside is not None]
+    if not peers or usage.beside - statistics.median(peers) < max(MOST * lost, HALF):
+        return None
+    many = "another thread" if stands.others == 1 else f"{stands.others} other threads"
+    line = (
+        f"rank {rank}: threads beside its main thread use {usage.beside:.1f} cores, those of its peers "
+        f"{statistics.median(peers):.1f}; Python runs one thread at a time"
+    )
+    where = f"{many} of rank {rank} {'runs' if stands.others == 1 else 'run'} Python{wording.at(stands.beside)}"
+    remedy = "do that work in a process of its own, or less often"
+    return Reason("threads of its own take the time of its main thread", (line, where), remedy, stands.beside)
 
 
 def _crowded(slow: Slowness, rank: int) -> bool:
@@ -253,10 +273,14 @@ def idle_gpus(gpus: Iterable[GpuState]) -> str:
 def standing(slow: Slowness, rank: int) -> Standing | None:
     """Where a rank itself mostly stands, where that is one line: two looks or more, and a third of those in which it is
     not inside of torch. Of a slow rank it is the line at which the others stand less often."""
-    for one in slow.standing:
-        if one.rank == rank and not one.worker and one.location is not None:
-            return one if one.times >= 2 and one.times * 3 >= one.of - one.inside else None
-    return None
+    one = _stands(slow, rank)
+    if one is None or one.location is None:
+        return None
+    return one if one.times >= 2 and one.times * 3 >= one.of - one.inside else None
+
+
+def _stands(slow: Slowness, rank: int) -> Standing | None:
+    return next((one for one in slow.standing if one.rank == rank and not one.worker), None)
 
 
 def at(one: Standing | None) -> str:

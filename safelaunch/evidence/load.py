@@ -71,6 +71,7 @@ def _usage(
         rate("read"),
         int(after.get("swapped", 0)),
         cpus,
+        rate("beside"),
     )
 
 
@@ -80,9 +81,11 @@ def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
     if len(fields) < 20 or int(fields[19]) != worker.start:
         return {}, ()
     found = {"faults": float(fields[9]), "cpu": (int(fields[11]) + int(fields[12])) / _TICK}
-    queued = [_queued(worker.pid, tid) for tid in tasks.threads(worker.pid)[:THREADS]]
-    if queued and None not in queued[:1]:
-        found["queued"] = sum(filter(None, queued))
+    threads = {tid: _times(worker.pid, tid) for tid in tasks.threads(worker.pid)[:THREADS]}
+    if threads.get(worker.pid):
+        known = [times for times in threads.values() if times is not None]
+        found["queued"] = sum(queued for _, queued in known)
+        found["beside"] = sum(times[0] for tid, times in threads.items() if times is not None and tid != worker.pid)
     cpus: tuple[int, ...] = ()
     for line in tasks.text(worker.pid, "status").splitlines():
         name, _, value = line.partition(":")
@@ -98,10 +101,10 @@ def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
     return found, cpus
 
 
-def _queued(pid: int, tid: int) -> float | None:
-    """Seconds that a thread has waited for a CPU: the second number of its schedstat."""
+def _times(pid: int, tid: int) -> tuple[float, float] | None:
+    """Seconds that a thread has run, and that it has waited for a CPU: the first numbers of its schedstat."""
     words = tasks.text(pid, f"task/{tid}/schedstat").split()
-    return int(words[1]) / _NS if len(words) > 1 else None
+    return (int(words[0]) / _NS, int(words[1]) / _NS) if len(words) > 1 else None
 
 
 def cpu_list(text: str) -> tuple[int, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from collections import Counter
 from collections.abc import Container, Iterable
+from typing import Any
 
 from safelaunch.evidence import frames, spy, tasks
 from safelaunch.evidence.source_lines import LIBRARY
@@ -29,7 +31,8 @@ def look(workers: Iterable[WorkerProcess], slow: Container[int], times: int, unt
         names = {child.pid: tasks.text(child.pid, "comm") for child in tasks.below(worker.pid) if child.state != "Z"}
         for pid in sorted(pid for pid, name in names.items() if "pt_data_worker" in name or "python" in name)[:WORKERS]:
             pids[pid] = worker.rank, True
-    seen: dict[int, list[tuple[Stack | None, str, str, str]]] = {pid: [] for pid in pids}
+    seen: dict[int, list[Seen]] = {pid: [] for pid in pids}
+    beside: dict[int, list[Stack]] = {pid: [] for pid in pids}
     for _ in range(times):
         begun = time.monotonic()
         if begun + EACH_S > until:
@@ -40,6 +43,8 @@ def look(workers: Iterable[WorkerProcess], slow: Container[int], times: int, unt
             threads, _ = dump.result(min(until, begun + DUMP_S))
             stack = frames.chosen(frames.from_py_spy(threads), 0, pid) if threads else None
             seen[pid].append((stack, *states[pid]))
+            active = [thread for thread in threads or () if thread.get("active")]
+            beside[pid] += [each for each in frames.from_py_spy(active) if each.thread not in (0, pid)]
         time.sleep(max(0.0, min(begun + EACH_S, until) - time.monotonic()))
     found = {pid: _places(seen[pid], worker) for pid, (_, worker) in pids.items() if seen[pid]}
     usual: Counter[Location] = Counter()
@@ -47,10 +52,25 @@ def look(workers: Iterable[WorkerProcess], slow: Container[int], times: int, unt
         if pids[pid][0] not in slow and not pids[pid][1]:
             usual |= places
     nothing: Counter[Location] = Counter()
-    return tuple(
-        _standing(*pids[pid], seen[pid], *found[pid], usual if pids[pid][0] in slow and not pids[pid][1] else nothing)
+    stands = {
+        pid: _standing(
+            *pids[pid], seen[pid], *found[pid], usual if pids[pid][0] in slow and not pids[pid][1] else nothing
+        )
         for pid in found
-    )
+    }
+    return tuple(dataclasses.replace(one, **_others(beside[pid])) for pid, one in stands.items())
+
+
+def _others(stacks: Iterable[Stack]) -> dict[str, Any]:
+    """How many threads these were that ran a line of the user's own, and where most often."""
+    at: Counter[Location] = Counter()
+    threads = set()
+    for stack in stacks:
+        place = next((frame for frame in stack.frames if not LIBRARY.search(frame.file)), None)
+        if place is not None:
+            at[place] += 1
+            threads.add(stack.thread)
+    return {"others": len(threads), "beside": at.most_common(1)[0][0] if at else None}
 
 
 def _kernel(pid: int) -> tuple[str, str, str]:

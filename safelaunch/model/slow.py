@@ -37,9 +37,9 @@ class Pace:
 class Usage:
     """What the process of one rank used between two looks at /proc; rates are per second of wall time.
 
-    `cpu` is in cores, `queued` the time that its threads could have run and had no CPU, in all. `preempted` counts
-    involuntary switches of its main thread, `faults` pages that had to be read from a disk. `cpus` are those that it
-    may use. None: /proc does not say.
+    `cpu` is in cores, `beside` what of it other threads than the main one used, `queued` the time that its threads
+    could have run and had no CPU, in all. `preempted` counts involuntary switches of its main thread, `faults` pages
+    that had to be read from a disk. `cpus` are those that it may use. None: /proc does not say.
     """
 
     rank: int
@@ -51,6 +51,7 @@ class Usage:
     read_bytes: float | None = None
     swapped_bytes: int = 0
     cpus: tuple[int, ...] = ()
+    beside: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Standing:
     """Where a process of a rank mostly stands: `times` of `of` looks at its stack at this line of the user's program
     (None: at no one line), `inside` of them in a collective, a loader or a backward pass; `running` on a CPU, `held` in
     uninterruptible sleep. `worker` says that it is a worker of its loader, and `inside` then, that it had nothing to
-    do. `call` and `file` are the system call that it was mostly in, and what that is about."""
+    do. `call` and `file` are the system call that it was mostly in, and what that is about. `others` is how many other
+    threads of it were seen to run Python code of the user's, `beside` the line at which they did most often."""
 
     rank: int
     location: Location | None = None
@@ -94,6 +96,8 @@ class Standing:
     worker: bool = False
     call: str = ""
     file: str = ""
+    others: int = 0
+    beside: Location | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from safelaunch.model import Case, GpuState, Incident, Location
 from safelaunch.model.slow import Busy, NodeUsage, Pace, Slowness, Standing, Usage
 
 DATA = Location("/home/ada/project/data.py", 33, "__getitem__")
+PLOT = Location("/home/ada/project/plot.py", 18, "redraw")
 RANKS = 4
 ALL = tuple(range(8))
 
@@ -38,6 +39,14 @@ def one(slow: Slowness, late: int = 2, **facts: object) -> Slowness:
     """What /proc says of the one that is late."""
     usage = tuple(dataclasses.replace(u, **facts) if u.rank == late else u for u in slow.usage)  # type: ignore[arg-type]
     return dataclasses.replace(slow, usage=usage)
+
+
+def beside(slow: Slowness, cores: tuple[float, ...], stands: Standing) -> Slowness:
+    """What threads beside the main one use, and where the late rank stands."""
+    usage = tuple(
+        dataclasses.replace(u, cpu=u.cpu + used, beside=used) for u, used in zip(slow.usage, cores, strict=True)
+    )
+    return dataclasses.replace(slow, usage=usage, standing=(stands,))
 
 
 def loading(slow: Slowness, late: int = 2, workers: int = 0, share: float = 0.7) -> Slowness:
@@ -94,6 +103,15 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         ),
         "slow-rank-that-computes-more": (
             case(dataclasses.replace(one(plain, cpu=0.95), standing=(Standing(2, STEP, 6, 6, 0, 6, 0),))),
+            Expected("SL503", (2,), place(STEP), mentions=("computes more",)),
+        ),
+        "slow-rank-whose-threads-compute": (
+            case(beside(plain, (0.01, 0.01, 0.8, 0.02), Standing(2, STEP, 6, 6, 0, 6, 0, others=6, beside=PLOT))),
+            Expected("SL503", (2,), place(PLOT), mentions=("threads of its own", "6 other threads of rank 2")),
+        ),
+        # Threads of torch's own compute in native code: no thread of them keeps the main one from running.
+        "slow-rank-with-native-threads": (
+            case(beside(plain, (0.01, 0.01, 0.8, 0.02), Standing(2, STEP, 6, 6, 0, 6, 0))),
             Expected("SL503", (2,), place(STEP), mentions=("computes more",)),
         ),
         "slow-rank-whose-memory-is-on-disk": (

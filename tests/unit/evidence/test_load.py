@@ -51,6 +51,23 @@ def test_what_a_rank_uses(busy: WorkerProcess) -> None:
     assert busy.pid not in [one.pid for one in others]
 
 
+def test_what_threads_beside_the_main_one_use() -> None:
+    source = "import threading\ndef work():\n    while True: pass\nthreading.Thread(target=work).start()"
+    with subprocess.Popen([sys.executable, "-c", source]) as process:
+        try:
+            known = procfs.read(process.pid)
+            assert known is not None
+            rank = WorkerProcess(3, 0, process.pid, known.start, "")
+            before = load.look([rank])
+            while load.look([rank]).ranks[3].get("beside", 0.0) - before.ranks[3]["beside"] < 0.2:
+                time.sleep(0.02)
+            (usage,), _ = load.used(before, load.look([rank]))
+            assert usage.beside is not None
+            assert 0.5 * usage.cpu < usage.beside
+        finally:
+            process.kill()
+
+
 def test_other_processes_are_named(busy: WorkerProcess) -> None:
     before, begun = load.ticks(), time.monotonic()
     start = cpu_s(busy)

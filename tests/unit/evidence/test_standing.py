@@ -1,0 +1,43 @@
+"""Where ranks mostly stand: the lines of the main thread, and those of other threads that run Python."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import living
+import pytest
+from living import python, until
+
+from safelaunch.evidence import standing
+
+PROGRAM = """
+import threading, time
+def redraw():
+    while True: sum(range(1000))
+def wait():
+    threading.Event().wait()
+for target in (redraw, redraw, wait):
+    threading.Thread(target=target, daemon=True).start()
+print("ready", flush=True)
+def work():
+    while True: time.sleep(0.001)
+work()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="py-spy may not be allowed to look")
+def test_threads_that_run_are_seen_beside_the_main_one() -> None:
+    with python(PROGRAM) as process:
+
+        def look() -> standing.Standing | None:
+            worker = living.rank(process.pid)
+            (found,) = standing.look([worker], {worker.rank}, 4, time.monotonic() + 20)
+            return found if found.others == 2 else None
+
+        found = until(look)
+
+    assert found.beside is not None
+    assert found.beside.function == "redraw"
+    assert found.location is not None
+    assert found.location.function == "work"
