@@ -16,7 +16,8 @@ Layout, from the start of the pulse:
     152  u32 of `State`
     160  f64 seconds that the main thread has spent in loaders, f64 in collectives that Python called and in waits for
          them; u32 workers of the latest loader, plus one (0: there was none)
-    256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds, u32 thread, text
+    256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds, u32 thread, text; the first one is
+         that of the main thread's loader
     768  `LOADERS` passes over loaders, the latest of each place in the program, of `LOADER` bytes: u32 place (0: free),
          u32 passes begun there, u64 batches given, i64 batches to give (-1: unknown), f64 when it ended (0: not yet)
 """
@@ -68,12 +69,13 @@ class Writer:
     """
 
     def __init__(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
-        self._steps = self._batches = self._marks = self._answered = self._turns = 0
+        self._marks = self._answered = self._turns = 0
         self._counters = (0, 0)
         self._loading = self._waited = 0.0
         self._turn = None  # type: Turn | None  # the latest that has given a batch
-        self._begins, self._ends = itertools.count(1), itertools.count(1)  # whole whichever thread comes
-        self._free = list(range(PHASES))
+        self._steps, self._batches = itertools.count(1), itertools.count(1)  # whole whichever thread comes
+        self._begins, self._ends = itertools.count(1), itertools.count(1)
+        self._free = list(range(1, PHASES))  # the first one is the main thread's loader
         self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
         self.bind(memory, base)
 
@@ -84,6 +86,7 @@ class Writer:
         own = memoryview(memory)[base : base + SIZE]
         self._f64, self._u64, self._i64 = own.cast("d"), own.cast("Q"), own.cast("q")
         self._texts = [("", 0)] * PHASES  # what stands in each phase, and whose it was: most come again and again
+        self._write_text(0, "loader")
 
     def beat(self) -> None:
         """The interpreter runs."""
@@ -91,36 +94,44 @@ class Writer:
 
     def step(self) -> None:
         """An optimizer has made a step."""
-        self._steps += 1
-        self._u64[1] = self._steps
+        self._u64[1] = next(self._steps)
         self._f64[2] = monotonic()
 
-    def fed(self, token: int, waited: bool, turn: Turn | None, number: int) -> None:
-        """A loader has given a batch, and its phase ends.
+    def loading(self) -> float:
+        """The main thread begins to wait for a batch: its own phase, the first one. Returns what `fed` takes, which is
+        not 0 where a loader waits for another one."""
+        floats = self._f64
+        before: float = floats[_FIRST_PHASE]
+        floats[_FIRST_PHASE] = monotonic()
+        return before
+
+    def unfed(self, before: float) -> None:
+        """A loader has none to give to the main thread, or has failed; `before` is what `loading` has returned."""
+        self._f64[_FIRST_PHASE] = before
+        self._turned()
+
+    def fed(self, before: float | None, turn: Turn | None, number: int) -> None:
+        """A loader has given a batch.
 
         Args:
-            token: of the phase.
-            waited: whether the main thread has waited for it.
+            before: what `loading` has returned; None where another thread has waited for it.
             turn: its pass, as `begin_pass` gave it; None where that is not known.
             number: how many batches it has given in this pass.
         """
         floats = self._f64
         now = monotonic()
-        if token >= 0:
-            at = _FIRST_PHASE + token * _WORDS
-            if waited:
-                self._loading += now - floats[at]
+        if before is not None:
+            if not before:
+                self._loading += now - floats[_FIRST_PHASE]
                 floats[20] = self._loading
-            floats[at] = 0.0
-            self._free.append(token)
+            floats[_FIRST_PHASE] = before
         if turn is not None:
             if turn is not self._turn:
                 self._turn = turn
                 _U32.pack_into(self._memory, self._base + 176, turn.workers + 1)
             if turn.item:
                 self._u64[turn.item] = number
-        self._batches += 1
-        self._u64[3] = self._batches
+        self._u64[3] = next(self._batches)
         floats[4] = now
 
     def waited(self, seconds: float) -> None:

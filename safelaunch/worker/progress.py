@@ -49,13 +49,15 @@ def watch_loaders(module: Any, pulse: Any) -> None:
     iterator = module._BaseDataLoaderIter
     following = iterator.__next__
     main = threading.main_thread().ident
-    begin, fed, get_ident = pulse.begin, pulse.fed, threading.get_ident
+    begin, end, fed, loading, get_ident = pulse.begin, pulse.end, pulse.fed, pulse.loading, threading.get_ident
 
     @functools.wraps(following)
     def __next__(self: Any) -> Any:
         if not rank.here:
             return following(self)
-        token = begin("loader")
+        # Who loads ahead in a thread of its own keeps nobody waiting.
+        waits = get_ident() == main
+        begun = loading() if waits else begin("loader")
         try:
             turn = self._safelaunch_pass if self._num_yielded else _pass_of(self, pulse)
         except AttributeError:
@@ -63,14 +65,15 @@ def watch_loaders(module: Any, pulse: Any) -> None:
         try:
             batch = following(self)
         except BaseException as error:
-            pulse.end(token)
+            pulse.unfed(begun) if waits else end(begun)
             if isinstance(error, StopIteration):
                 pulse.exhausted()
                 if turn is not None:
                     pulse.end_pass(turn)
             raise
-        # Who loads ahead in a thread of its own keeps nobody waiting.
-        fed(token, get_ident() == main, turn, self._num_yielded if turn is not None else 0)
+        if not waits:
+            end(begun)
+        fed(begun if waits else None, turn, self._num_yielded if turn is not None else 0)
         return batch
 
     iterator.__next__ = __next__

@@ -174,7 +174,7 @@ def test_the_pulse_is_in_the_evidence(box: str) -> None:
     writer.pulse.beat()
     writer.pulse.step()
     for _ in range(2):
-        writer.pulse.fed(-1, False, None, 0)
+        writer.pulse.fed(None, None, 0)
     writer.pulse.begin("checkpoint", 90.0)
     failed = writer.enter("all_reduce", "0", 2, 1, 4, "float32", "a.py", 1, "main")
     writer.leave(failed, black_box.RAISED_AN_ERROR)

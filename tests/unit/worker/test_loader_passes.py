@@ -75,7 +75,7 @@ def test_each_pass_of_each_loader(tmp_path: Path) -> None:
 
 
 def given(writer: pulse.Writer, turn: pulse.Turn, batches: int) -> None:
-    writer.fed(-1, False, turn, batches)
+    writer.fed(None, turn, batches)
 
 
 def test_a_loader_whose_room_was_taken_writes_no_more() -> None:
