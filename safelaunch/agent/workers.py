@@ -17,11 +17,9 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-from safelaunch import procfs
+from safelaunch import injection, procfs
 from safelaunch.agent.channel import Channel
 from safelaunch.agent.forked import ForkedRank, ForkServer
-
-INJECT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker", "inject")
 
 GATE_LIMIT_S = 5.0  # a supervisor that is stopped or gone must not keep a failed group alive for longer
 
@@ -134,8 +132,7 @@ class WorkerGroups:
         env = {name: value for name, value in env.items() if name not in self._unset}
         env |= {**self._marks, "SAFELAUNCH_RANK_DIR": rank_dir, "SAFELAUNCH_SLOT": str(slot)}
         env["SAFELAUNCH_AGENT"] = str(os.getpid())
-        path = env.get("PYTHONPATH")
-        env["PYTHONPATH"] = INJECT if path is None else INJECT + os.pathsep + path
+        env["PYTHONPATH"] = injection.pythonpath(env.get("PYTHONPATH"))
         worker = self._fork(command, env, streams) or Worker(
             command, env=env, start_new_session=True, gate=self._gate, channel=self._channel, **streams
         )

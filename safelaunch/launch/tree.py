@@ -11,13 +11,12 @@ import subprocess
 import sys
 import time
 
-from safelaunch import files, procfs
+from safelaunch import files, injection, procfs
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
 from safelaunch.model import Exit, LaunchPlan, WarmStart, WorkerGroup
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-INJECT = os.path.join(ROOT, "safelaunch", "worker", "inject")
 
 # As a program of its own, and not by -m: what lies in the working directory is for the script, and is not to come
 # before the modules that torch imports here.
@@ -105,11 +104,10 @@ class Tree:
         theirs, ours = socket.socketpair()
         path = os.path.join(self._plan.scratch_dir, "fork_server.json")
         of_agent = self._agent_environ()
-        known = of_agent.get("PYTHONPATH")
-        inject = INJECT if known is None else INJECT + os.pathsep + known
+        pythonpath = injection.pythonpath(of_agent.get("PYTHONPATH"))
         document = {
             "supervisor": os.getpid(),
-            "pythonpath": inject,
+            "pythonpath": pythonpath,
             "preload": warm.preload,
             "beside": warm.beside,
             "root": ROOT,
@@ -124,7 +122,7 @@ class Tree:
         }
         files.write_json(path, document)
         environ = {**of_agent, **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
-        environ["PYTHONPATH"] = inject
+        environ["PYTHONPATH"] = pythonpath
         process = subprocess.Popen(
             warm.command,
             env=environ,

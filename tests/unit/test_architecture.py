@@ -34,6 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "model": set(),
     "codes": set(),
     "procfs": set(),
+    "injection": set(),
     "durations": set(),
     "thresholds": set(),
     "redaction": set(),
@@ -47,13 +48,13 @@ LAYERS: dict[str, set[str]] = {
     "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction", "within", "user_files"},
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
-    "launch": {"model", "codec", "codes", "procfs", "files"},
+    "launch": {"model", "codec", "codes", "procfs", "files", "injection"},
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
     "diagnosis": {"model", "codes", "sizes"},
     "report": {"model", "codes", "files", "redaction"},
     "worker": {"black_box", "pulse", "__init__"},
-    "agent": {"model", "codec", "procfs"},
+    "agent": {"model", "codec", "procfs", "injection"},
     "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
 }
 
