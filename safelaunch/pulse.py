@@ -294,6 +294,11 @@ class Pulse:
         self.phases.sort(key=lambda phase: phase[1])
 
     @property
+    def asks_store(self) -> bool:
+        """Whether the rank waits for a key in a store (`worker.progress.watch_store`)."""
+        return any(name.startswith("store.") for name, *_ in self.phases)
+
+    @property
     def waiting(self) -> bool:
         """Whether the rank may be waiting for others: inside a collective, or with some of them under way."""
         return bool(self.begun > self.ended or self.enqueued > self.completed)

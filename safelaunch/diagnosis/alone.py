@@ -16,9 +16,9 @@ from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 # Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
 # second one below the opposite (the main process first, then the others), and is no mistake. The rank in a group or in
 # a dimension of a mesh (`pp_rank == 0`) is that of several ranks at once.
-_RANK = r"(?:\w+(?:\(\))?\.)*(?:get_|ddp_|_)?(?:global_|world_|local_?)?rank(?:\(\))?"
+RANK = r"(?:\w+(?:\(\))?\.)*(?:get_|ddp_|_)?(?:global_|world_|local_?)?rank(?:\(\))?"
 ONE_RANK = re.compile(
-    rf"^{_RANK}\s*==\s*(?P<after>\d+)$|^(?P<before>\d+)\s*==\s*{_RANK}$|^not {_RANK}$",
+    rf"^{RANK}\s*==\s*(?P<after>\d+)$|^(?P<before>\d+)\s*==\s*{RANK}$|^not {RANK}$",
     re.IGNORECASE,
 )
 MAIN_RANK = re.compile(
@@ -62,7 +62,7 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     lines = {(line.file, line.line): line for line in case.source}
     ranks = {facts.rank: facts for facts in case.ranks}
     late = [ranks[rank] for rank in missing]
-    frames = _frames(ranks[wait.rank], wait.thread)
+    frames = frames_of(ranks[wait.rank], wait.thread)
     found = _below(case, wait.rank, frames, lines)
     if wait.call.location is None and found is not None:  # of what C++ calls the stack alone has the line
         wait = dataclasses.replace(wait, call=dataclasses.replace(wait.call, location=frames[0]))
@@ -115,7 +115,7 @@ def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
     if any(_made(each, wait) for each in case.ranks):
         return None
     lines = {(line.file, line.line): line for line in case.source}
-    own = _frames(facts, last.thread)
+    own = frames_of(facts, last.thread)
     frames = [*own, *told_frames(facts)]
     found = _below(case, facts.rank, frames, lines)
     if found is None:
@@ -138,7 +138,7 @@ def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]
         if len(side) > 1:
             continue
         facts, call = side[0]
-        below = _below(case, facts.rank, _frames(facts, call.thread), lines)
+        below = _below(case, facts.rank, frames_of(facts, call.thread), lines)
         others = [each for other in everybody if other is not side for each, _ in other]
         if below is None or any(_made(each, Wait(facts.rank, call.thread, call)) for each in (facts, *others)):
             continue
@@ -185,18 +185,18 @@ def _below(case: Case, rank: int, frames: Iterable[Location], lines: Lines) -> t
     for frame in frames:
         line = lines.get((frame.file, frame.line))
         for number, text in line.conditions if line is not None else ():
-            if _for_one(text, facts):
+            if is_for_one(text, facts):
                 return frame, number, text
     return None
 
 
-def _for_one(text: str, facts: RankFacts) -> bool:
+def is_for_one(text: str, facts: RankFacts) -> bool:
     """Whether a condition holds on this rank alone, of those of its node."""
     if OF_SOME.search(text):
         return False
     parts = _conjuncts(text)
     if len(parts) > 1:  # what holds on one rank does so under every further condition
-        return any(_for_one(part, facts) for part in parts)
+        return any(is_for_one(part, facts) for part in parts)
     tested = ONE_RANK.match(text)
     if tested is None:
         return bool(MAIN_RANK.match(text))
@@ -220,14 +220,15 @@ def _unread(frames: list[Location], lines: Lines) -> bool:
     return not frames or any((frame.file, frame.line) not in lines for frame in frames)
 
 
-def _frames(facts: RankFacts, thread: int) -> list[Location]:
+def frames_of(facts: RankFacts, thread: int) -> list[Location]:
+    """The lines of the user's own program that a thread of a rank is at, innermost first."""
     stack = stack_of(facts, thread)
     return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]
 
 
 def _in_function(facts: RankFacts, frame: Location) -> Location | None:
     """Where the rank is in the function of this frame."""
-    own = _frames(facts, facts.pid)
+    own = frames_of(facts, facts.pid)
     return next((each for each in own if (each.file, each.function) == (frame.file, frame.function)), None)
 
 

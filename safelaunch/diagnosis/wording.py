@@ -19,6 +19,12 @@ def names(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {text}"
 
 
+def is_waiting(ranks: Iterable[int]) -> str:
+    """`rank 3 waits`, `ranks 1 and 3 wait`."""
+    numbers = list(ranks)
+    return f"{names(numbers)} {'waits' if len(numbers) == 1 else 'wait'}"
+
+
 def at(place: Location | None) -> str:
     """` at train.py:88`, or nothing."""
     return f" at {place.file}:{place.line}" if place is not None else ""

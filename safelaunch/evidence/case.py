@@ -110,6 +110,7 @@ def facts(
         loaders=tuple(from_json(LoaderPass, item) for item in box.get("loaders", [])),
         handling=_exception(word.get("handling")),
         store_keys=tuple(word.get("store_keys") or ()),
+        store_wants=tuple(word.get("store_wants") or ()),
         lost_thread=_exception(word.get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(

@@ -248,8 +248,8 @@ class RankFacts:
     `last_lines` are the end of its stderr, or of its stdout where there is nothing on stderr; its output must go to
     files. `handling` is the exception that its main thread is handling: inside an `except`, a `finally` or what these
     call. `lost_thread` is the latest exception that has ended a thread of it, `store_keys` are the latest keys that it
-    has set in a store. `ended` says that its main thread has left the program; what is left is the interpreter's to
-    end.
+    has set in a store, `store_wants` those that it waits for there. `ended` says that its main thread has left the
+    program; what is left is the interpreter's to end.
     """
 
     rank: int
@@ -287,6 +287,7 @@ class RankFacts:
     handling: PyError | None = None
     lost_thread: PyError | None = None
     store_keys: tuple[str, ...] = ()
+    store_wants: tuple[str, ...] = ()
     ended: bool = False
 
     @property

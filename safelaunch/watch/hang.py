@@ -102,6 +102,8 @@ class HangWatch:
                 return "returned"
             return "abort" if now >= self._abort_at() else ""
         waiting = [rank for rank, pulse in pulses.items() if pulse.waiting]
+        if not waiting and all(pulse.asks_store for pulse in pulses.values()):
+            waiting = list(pulses)  # somebody else has to set the keys, and there is nobody left
         self.nobody_waits = bool(pulses) and not waiting
         if self.nobody_waits and all(self.quiet(rank, now) >= self._at_most(IDLE_S) for rank in pulses):
             return "look" if now >= self._next_look else ""

@@ -1,9 +1,12 @@
-"""Runs in: ranks that were forked. How such a rank ends: as ever, but for what only costs time.
+"""Runs in: ranks that were forked. How such a rank ends: as ever, or quickly where nothing in it needs an end.
 
 At the end of a process Python and torch's libraries take down all that was loaded. In a rank that was forked this
 touches tens of thousands of pages that all ranks share, and the kernel copies each of them for memory that is given
-back a moment later: up to a second of CPU a rank, where its script may only have printed a line. What of it nobody can
-miss is left out. `atexit`, threads, `__del__`, buffers and the exit code stay what they are.
+back a moment later: up to a second of CPU a rank, where its script may only have printed a line.
+
+What hangs on objects that the collector leaves alone since the fork (`gc.freeze`), and the globals of `__main__` are
+among them, is deleted only where it is told to look at them again. That it does, unless nothing has been made since
+whose deletion anybody could notice.
 """
 
 from __future__ import annotations
@@ -12,65 +15,76 @@ import atexit
 import ctypes
 import gc
 import os
-import sys
-import types
-from typing import FrozenSet
+import weakref
+from typing import Any, FrozenSet, List, NamedTuple
 
 PRELOADED = "/etc/ld.so.preload"  # ld.so(8)
 
 
-def prepare() -> None:
-    """Arrange for it, in the fork server, once everything is loaded."""
+class Loaded(NamedTuple):
+    """What the fork server has loaded: its libraries, what torch is to do at the end (take the operators out of its
+    tables that it has defined in Python), and whether that is all of torch's and Python's own."""
+
+    libraries: FrozenSet[str]
+    finalizers: List[Any]
+    alone: bool
+
+
+def prepare(preload: List[str]) -> None:
+    """Arrange for the end of all ranks, in the fork server, once everything is loaded.
+
+    Args:
+        preload: the modules beside torch: they may have opened files, or want to be told of the end.
+    """
+    known = list(getattr(weakref.finalize, "_registry", ()))
+    torch = [each for each in known if (getattr(each.peek()[1], "__module__", None) or "").startswith("torch.")]
     # A library that was put before all others may write down at the end what it has seen.
-    quick = "LD_PRELOAD" not in os.environ and not os.path.exists(PRELOADED)
-    atexit.register(_end, _libraries() if quick else frozenset(), os.getpid())
+    alone = not (preload or "LD_PRELOAD" in os.environ or os.path.exists(PRELOADED))
+    atexit.register(_end, Loaded(_libraries(), torch, alone), os.getpid())
     gc.freeze()  # what the collector does not touch stays shared
 
 
 def begin() -> None:
-    """Let the script begin, in the rank. What there is now is not its own, and the collector leaves it alone."""
+    """Let the script begin, in the rank: what there is now is not its own."""
     gc.freeze()
-    # The collector would never delete what is in a module that it leaves alone, and whose functions refer to it.
-    main = types.ModuleType("__main__")
-    main.__dict__.update(sys.modules["__main__"].__dict__)
-    sys.modules["__main__"] = main
 
 
-def _end(loaded: FrozenSet[str], server: int) -> None:
+def _end(loaded: Loaded, server: int) -> None:
     """Prepare the end of a process that comes from the fork server.
 
     Args:
-        loaded: the libraries that the fork server had loaded; none where C's end is to be as ever.
+        loaded: what the fork server had loaded.
         server: its pid.
     """
-    if any(hasattr(type(item), "__del__") for item in gc.get_objects()):
-        gc.unfreeze()  # it may hang on what torch's modules hold, and is to be deleted with them
-    # A library that has come since may count on its destructors (a profile, a coverage count).
-    if os.getppid() == server and _libraries() == loaded:
-        _leave_out_destructors()
+    try:
+        # A library that has come since may have objects that the collector does not know.
+        plain = loaded.alone and _libraries() == loaded.libraries and not any(map(_is_told, gc.get_objects()))
+        # A thread may hold the lock of a stream that is to be flushed.
+        quick = plain and os.getppid() == server and len(os.listdir("/proc/self/task")) == 1
+    except Exception:
+        plain = quick = False
+    if not plain:
+        gc.unfreeze()
+    elif quick and _leave_out_destructors():
+        for finalizer in loaded.finalizers:
+            finalizer.atexit = False
 
 
-def _leave_out_destructors() -> None:
-    """Have the process end after Python's own end, and before C's."""
+def _is_told(item: object) -> bool:
+    """Whether an object is told of its deletion: files are, and generators."""
+    return any("__del__" in vars(base) for base in type(item).__mro__)
+
+
+def _leave_out_destructors() -> bool:
+    """Have the process end after Python's own end, and before C's. Returns whether it will."""
     libc = ctypes.CDLL(None)
     try:
         # on_exit(3) calls `_exit` with the status first of all; before that, as what comes last is called first,
         # __cxa_atexit calls `fflush` with NULL, for what C code has printed.
-        address = ctypes.cast(libc._exit, ctypes.c_void_p), ctypes.cast(libc.fflush, ctypes.c_void_p)
-        if libc.on_exit(address[0], None) == 0:
-            libc.__cxa_atexit(address[1], None, None)
+        leave, flush = ctypes.cast(libc._exit, ctypes.c_void_p), ctypes.cast(libc.fflush, ctypes.c_void_p)
+        return bool(libc.on_exit(leave, None) == 0) and bool(libc.__cxa_atexit(flush, None, None) == 0)
     except AttributeError:
-        return  # no glibc
-    _keep_definitions()
-
-
-def _keep_definitions() -> None:
-    """Let torch not take the operators out of its tables that it has defined in Python: nobody will look."""
-    finalize = sys.modules["weakref"].finalize
-    for finalizer in list(getattr(finalize, "_registry", ())):
-        found = finalizer.peek()
-        if found is not None and (getattr(found[1], "__module__", None) or "").startswith("torch."):
-            finalizer.atexit = False
+        return False  # no glibc
 
 
 def _libraries() -> FrozenSet[str]:

@@ -10,7 +10,6 @@ Messages are JSON behind their length (u32); those that ask for a rank bring its
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -78,15 +77,13 @@ class _Server:
         _die_with(self._plan["supervisor"])
         process_image.show(TITLE)
         bootstrap.prepare()
-        gc.disable()  # of what modules make while they are imported, next to nothing is garbage
         try:
             preload.possible()
             preload.check(self._plan["beside"], preload.load(["torch", *self._plan["preload"]]))
         except preload.Cold as reason:
             self._tell_supervisor("cold", reason=str(reason))
             os._exit(0)
-        gc.enable()
-        ending.prepare()
+        ending.prepare(self._plan["preload"])
         if self._fork_agent():
             return None
         self._poll.register(self._channel, select.POLLIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.machinery
 import os
@@ -51,8 +52,11 @@ def load(names: Sequence[str]) -> FrozenSet[str]:
     try:
         for descriptor in (1, 2):
             os.dup2(said, descriptor)
+        gc.disable()  # of what torch makes while it is imported, next to nothing is garbage
         for name in names:
             importlib.import_module(name)
+            if name == names[0]:
+                gc.enable()
     except BaseException as error:
         # That torch is not there is for the agent to say.
         raise Cold("" if name == names[0] else "%s cannot be imported: %r" % (name, error)) from error

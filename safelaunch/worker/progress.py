@@ -7,14 +7,16 @@ import functools
 import sys
 import threading
 import zlib
-from typing import Any, Callable, Deque, List
+from typing import Any, Callable, Deque, Dict, List
 
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import call_after_import
 
 DEPTH = 32  # frames that tell where a loader is used
 LONGEST_KEY = 200
-_KEYS: Deque[str] = collections.deque(maxlen=64)
+MOST_KEYS = 64
+_KEYS: Deque[str] = collections.deque(maxlen=MOST_KEYS)
+_WANTED: Dict[int, List[str]] = {}  # by thread
 
 # Module -> functions that save or load, each a phase of its own while it runs.
 SAVES = {
@@ -167,6 +169,11 @@ def keys_set() -> List[str]:
     return list(_KEYS)
 
 
+def keys_wanted() -> List[str]:
+    """The keys that threads of this rank wait for in a store."""
+    return [key for keys in list(_WANTED.values()) for key in keys]
+
+
 def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(method)
     def noted(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
@@ -183,11 +190,13 @@ def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore
         if not rank.here:
             return method(self, *args, **kwargs)
         wanted = args[0] if args else next(iter(kwargs.values()), "")
-        keys = wanted if isinstance(wanted, str) else ", ".join(map(str, wanted))
-        token = pulse.begin("store.%s(%s)" % (name, keys))
+        keys = [wanted] if isinstance(wanted, str) else list(map(str, wanted))[:MOST_KEYS]
+        token = pulse.begin("store.%s(%s)" % (name, ", ".join(keys)))
+        _WANTED[threading.get_ident()] = [key[:LONGEST_KEY] for key in keys]
         try:
             return method(self, *args, **kwargs)
         finally:
+            _WANTED.pop(threading.get_ident(), None)
             pulse.end(token)
 
     return asked

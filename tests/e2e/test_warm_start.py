@@ -218,7 +218,7 @@ def test_arguments_that_differ_between_ranks_need_a_cold_start(tmp_path: Path) -
 
 
 AT_THE_END = """
-import atexit, ctypes, sys, threading, time
+import atexit, ctypes, os, sys, threading, time, weakref
 import torch
 
 class Last:
@@ -234,14 +234,36 @@ left_open = open("left-open", "w")
 left_open.write("data")
 torch.kept = open("kept-by-torch", "w")
 torch.kept.write("data")
+weakref.finalize(last, torch.save, torch.ones(1), "saved.pt")
 atexit.register(print, "atexit", flush=True)
+threading.Thread(target=late).start()
+# A thread that reads holds the lock of its stream.
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(libc.fdopen(os.pipe()[0], b"r"))
+threading.Thread(target=libc.fgetc, args=[stream], daemon=True).start()
+sys.exit(3)
+"""
+
+
+def test_a_rank_ends_as_python_does(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(AT_THE_END)
+    ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path)
+
+    assert "rank 0 left with exit code 3" in ended.err
+    assert "cold start" not in ended.err
+    assert ended.out.split() == ["thread", "atexit", "deleted"]
+    assert (tmp_path / "left-open").read_text() == (tmp_path / "kept-by-torch").read_text() == "data"
+    assert (tmp_path / "saved.pt").exists()
+
+
+IN_C = """
+import ctypes
 libc = ctypes.CDLL(None)
 libc.strdup.restype = ctypes.c_void_p
-{library}
+{more}
 libc.__cxa_atexit(ctypes.cast(libc.puts, ctypes.c_void_p), ctypes.c_void_p(libc.strdup(b"C's end")), None)
 libc.printf(b"in a buffer of C\\n")
-threading.Thread(target=late).start()
-sys.exit(3)
 """
 ANY_LIBRARY = """
 for name in ("libBrokenLocale.so.1", "libanl.so.1", "libresolv.so.2"):
@@ -249,15 +271,30 @@ for name in ("libBrokenLocale.so.1", "libanl.so.1", "libresolv.so.2"):
 """
 
 
-@pytest.mark.parametrize("library", ["", ANY_LIBRARY])
-def test_a_rank_ends_as_python_does(library: str, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(AT_THE_END.format(library=library))
+@pytest.mark.parametrize(
+    ("more", "whole"), [("", False), (ANY_LIBRARY, True), ("kept = open('kept', 'w')", True)], ids=str
+)
+def test_destructors_are_left_out_where_they_are_all_of_torchs(more: str, whole: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(IN_C.format(more=more))
     ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path)
 
-    assert "rank 0 left with exit code 3" in ended.err
-    assert "cold start" not in ended.err
-    # Destructors are left out while they are all of torch's libraries: not where the script has brought one.
-    ends = ["in a buffer of C", *(["C's end"] if library else [])]
-    assert sorted(ended.out.splitlines()) == sorted(["thread", "atexit", "deleted", *ends])
-    assert ended.out.index("thread") < ended.out.index("atexit") < ended.out.index("deleted")
-    assert (tmp_path / "left-open").read_text() == (tmp_path / "kept-by-torch").read_text() == "data"
+    assert ended.code == 0
+    assert sorted(ended.out.splitlines()) == sorted(["in a buffer of C", *(["C's end"] if whole else [])])
+
+
+def test_preloaded_modules_end_and_keep_their_collector(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "other.py").write_text("file = open('written', 'w')\nimport __main__ as main\n")
+    (library / "another.py").write_text("import gc\ngc.disable()\n")
+    (tmp_path / "own.toml").write_text('[launch]\npreload = ["other", "another"]\n')
+    (tmp_path / "train.py").write_text(
+        "import gc, other\nX = 1\nprint(gc.isenabled(), other.main.X, flush=True)\ngc.enable()\n"
+        "other.file.write('data')\n"
+    )
+    path = os.pathsep.join([str(library), str(FAULTS.parent.parent)])
+
+    ended = launch("--profile", "./own.toml", "--nproc-per-node", 1, "train.py", cwd=tmp_path, PYTHONPATH=path)
+
+    assert (ended.code, ended.out) == (0, "False 1\n"), ended.err
+    assert (tmp_path / "written").read_text() == "data"

@@ -15,6 +15,7 @@ import golden_clues
 import golden_disagreements
 import golden_ends
 import golden_hangs
+import golden_polling
 import golden_reasons
 import golden_slow
 import golden_timeouts
@@ -264,7 +265,8 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         **golden_classes.cases(),
     }
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
-    return {**crashes, **hangs, **golden_reasons.cases(), **golden_clues.cases(), **golden_slow.cases()}
+    others = (golden_reasons, golden_clues, golden_polling, golden_slow)
+    return {**crashes, **hangs, **{name: one for module in others for name, one in module.cases().items()}}
 
 
 def write() -> None:

@@ -312,6 +312,13 @@ def _gone_on() -> Golden:
 
 def _store() -> Golden:
     asks = Kernel("S", "do_sys_poll", "poll", "socket:[98311]", other="the store of torch.distributed, 127.0.0.1:29500")
+
+    def asking(number: int, own: str, *wanted: str) -> RankFacts:
+        """Has set its key of each round before, and this one now, and waits for these."""
+        facts = elsewhere(number, asks, READ, phase=f"store.wait({wanted[0]})")
+        before = tuple(f"shard/{each}/{number}" for each in range(8, 11))
+        return dataclasses.replace(facts, store_keys=(*before, *filter(None, [own])), store_wants=wanted)
+
     return {
         "hang-for-a-key-that-nobody-sets": (
             hang(
@@ -325,6 +332,28 @@ def _store() -> Golden:
                 confidence="medium",
                 conclusive=False,
                 mentions=("ranks 1 and 2 wait in store.get(lr/39)", "rank 0 waits"),
+            ),
+        ),
+        "hang-all-for-keys-of-their-own": (
+            hang(*(asking(number, f"shard/11/{number}", f"shard/11/{(number + 1) % 3}") for number in range(3))),
+            Expected("SL399", confidence="low", conclusive=False),
+        ),
+        "hang-all-for-keys-that-nobody-has-set": (
+            hang(*(asking(number, "", "shard/11/3") for number in range(3))),
+            Expected("SL311", (), place(READ), confidence="medium", conclusive=False, mentions=("shard/11/3",)),
+        ),
+        "hang-one-has-passed-a-key-by": (
+            hang(
+                *(asking(number, f"shard/11/{number}", "shard/11/2") for number in range(2)),
+                asking(2, "shard/12/2", "shard/12/0", "shard/12/1"),
+            ),
+            Expected(
+                "SL311",
+                (2,),
+                place(READ),
+                confidence="medium",
+                conclusive=False,
+                mentions=("rank 2 has set shard/12/2, and not shard/11/2",),
             ),
         ),
         # One rank alone has always set such keys, and has gone on without this one.

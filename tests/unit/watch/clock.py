@@ -35,6 +35,7 @@ class Beats:
 
     progress: float = START
     waiting: bool = False
+    asks_store: bool = False
 
 
 @dataclass

@@ -1,0 +1,161 @@
+"""Ranks that wait for others in the store of torch.distributed: who was to set the key that they wait for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from safelaunch.diagnosis import habits
+from safelaunch.diagnosis.dumps import from_dumps
+from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.standing import living
+from safelaunch.diagnosis.stuck import STORE, asks_store
+from safelaunch.diagnosis.wording import at, is_waiting, names
+from safelaunch.model import Case, Location, RankFacts, Verdict
+
+_KEY = re.compile(r"^store\.\w+\((.*)\)$")
+_NUMBER = re.compile(r"\d+")
+SHOWN = 3  # keys
+
+
+def key_missing(case: Case) -> Verdict | None:
+    """Ranks wait in collectives for others, and all of those wait for a key in the store that nobody sets.
+
+    How it was concluded: whoever stands at the end of the chains of waits is in a call on its connection to the store,
+    which answers `get` and `wait` when somebody has set the key. Whether it is the right one that is waited for nobody
+    sees from outside, and no rank is named, unless one alone has set all keys like it before (alike but for numbers),
+    and now waits for the others without having set this one.
+
+    What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
+    """
+    found = graph(case)
+    ranks = {facts.rank: facts for facts in case.ranks}
+    asking = sorted({rank for rank, _ in found.sinks})
+    if not asking or from_dumps(case) or not all(asks_store(ranks[rank]) for rank in asking):
+        return None
+    blocked = sorted({wait.rank for wait in found.waits})
+    setter = _who_sets(case, asking, blocked)
+    places: dict[tuple[str, Location | None], list[int]] = {}
+    for rank in asking:
+        phase = next((phase.name for phase in ranks[rank].phases if phase.name.startswith("store.")), "the store")
+        places.setdefault((phase, user_frame(ranks[rank].stack)), []).append(rank)
+    return hang_verdict(
+        case,
+        "SL311",
+        f"{is_waiting(asking)} for a key in {STORE}, and {is_waiting(blocked)} for "
+        f"{'it' if len(asking) == 1 else 'them'}",
+        (setter.rank,) if setter is not None else (),
+        location=next(iter(places))[1]
+        if setter is None
+        else place_of(case, next(wait for wait in found.waits if wait.rank == setter.rank)),
+        because=(
+            *((setter.text,) if setter is not None else ()),
+            *(f"{is_waiting(who)} in {call}" + at(place) for (call, place), who in places.items()),
+            *waiters(case, found),
+        ),
+        remedy="compare the key that is waited for with those that are set, and under which condition",
+        confidence="medium",
+        waiting=(*asking, *blocked),
+    )
+
+
+def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Departure | None:
+    """The rank that alone has set keys like those that are waited for, and not these."""
+    ranks = {facts.rank: facts for facts in case.ranks}
+    phases = {phase.name for rank in asking for phase in ranks[rank].phases if phase.name.startswith("store.")}
+    wanted = {_KEY.sub(r"\1", name) for name in phases}
+    like = {
+        rank: [key for key in facts.store_keys if _shape(key) in set(map(_shape, wanted))]
+        for rank, facts in ranks.items()
+    }
+    setters = [rank for rank, keys in like.items() if keys]
+    if len(wanted) != 1 or len(setters) != 1 or setters[0] not in blocked or len(case.ranks) != case.world_size:
+        return None
+    keys = like[setters[0]]
+    if len(keys) < habits.OFTEN or wanted & {*keys}:
+        return None
+    key = wanted.pop()
+    return habits.Departure(
+        setters[0], f"rank {setters[0]} has set {len(keys)} keys like it (the last one {keys[-1]}), and not {key}"
+    )
+
+
+def _shape(key: str) -> str:
+    return _NUMBER.sub("#", key)
+
+
+def all_ask(case: Case) -> Verdict | None:
+    """Every rank of the job waits in the store for keys, and none is left to set them.
+
+    How it was concluded: the main thread of each rank that lives is in a call that waits for keys, and the ranks' own
+    words tell which, and which they have set. Who was to set a key is told by the keys like it that were set before: by
+    one rank alone, alike but for one number. A rank for which all others wait, and which has set a later key of that
+    kind without this one, has passed it by, and is named.
+
+    What to do: compare the keys that are waited for with those that are set, rank by rank.
+    """
+    ranks = living(case)
+    if len(ranks) < 2 or len(case.ranks) != case.world_size or from_dumps(case) or graph(case).waits:
+        return None
+    if not all(asks_store(facts) and facts.store_wants for facts in ranks):
+        return None
+    known = {key for facts in ranks for key in facts.store_keys}
+    lacks = {facts.rank: [key for key in facts.store_wants if key not in known] for facts in ranks}
+    if not all(lacks.values()):
+        return None  # one of them has its answer, and is about to go on
+    passed = [found for facts in ranks if (found := _passed_by(facts.rank, lacks, ranks)) is not None]
+    named = passed[0] if len(passed) == 1 else None
+    first = next((facts for facts in ranks if named is not None and facts.rank == named.rank), ranks[0])
+    because = [named.text] if named is not None else []
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for rank, keys in lacks.items():
+        groups.setdefault(tuple(keys), []).append(rank)
+    for missing, who in sorted(groups.items(), key=lambda one: -len(one[1])):
+        shown = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+        place = user_frame(next(facts for facts in ranks if facts.rank == who[0]).stack)
+        because.append(f"{is_waiting(who)} for {shown}{at(place)}, which nobody has set")
+    return hang_verdict(
+        case,
+        "SL311",
+        f"rank {named.rank} has gone past a key in {STORE} for which all others wait, and waits there itself"
+        if named is not None
+        else f"{names(facts.rank for facts in ranks)} all wait in {STORE}, for keys that nobody has set",
+        (named.rank,) if named is not None else (),
+        location=user_frame(first.stack),
+        because=tuple(because),
+        remedy="compare the keys that are waited for with those that are set, rank by rank",
+        confidence="medium",
+        waiting=(facts.rank for facts in ranks),
+    )
+
+
+def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts]) -> habits.Departure | None:
+    """That this rank has gone past the key for which all others wait: it alone has set those before, which differ from
+    it in one number, and one behind it."""
+    others = [keys for other, keys in lacks.items() if other != rank]
+    for key in others[0]:
+        if not all(key in keys for keys in others):
+            continue
+        numbers = list(map(int, _NUMBER.findall(key)))
+        for place, number in enumerate(numbers):
+            series = {facts.rank: _series(facts, key, place) for facts in ranks}
+            own = series.pop(rank)
+            if len(own) >= habits.OFTEN and not any(series.values()) and max(own) > number:
+                text = f"rank {rank} has set {own[max(own)]}, and not {key}, which all others wait for"
+                return habits.Departure(rank, text)
+    return None
+
+
+def _series(facts: RankFacts, key: str, place: int) -> dict[int, str]:
+    """The keys that a rank has set which differ from this one only in the number at a place, by that number."""
+    wanted = _NUMBER.findall(key)
+    found = {}
+    for own in facts.store_keys:
+        numbers = _NUMBER.findall(own)
+        if own != key and _shape(own) == _shape(key):
+            others = [*numbers[:place], *numbers[place + 1 :]]
+            if others == [*wanted[:place], *wanted[place + 1 :]]:
+                found[int(numbers[place])] = own
+    return found
