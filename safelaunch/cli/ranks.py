@@ -42,14 +42,15 @@ class Listener:
         self._watchers = dict(watchers)
         self._say = say
         self._next = 0.0
+        self._attempt = -1
 
     def poll(self, group: WorkerGroup, *, last: bool = False) -> list[Finding]:
         """What is new, of all of them; nothing where it is too soon for another look."""
         found: list[Finding] = []
         now = time.monotonic()
-        if now < self._next and not last:
+        if now < self._next and group.attempt == self._attempt and not last:
             return found
-        self._next = now + EVERY_S
+        self._next, self._attempt = now + EVERY_S, group.attempt
         for what, watcher in list(self._watchers.items()):
             try:
                 found += watcher.poll(group, last=last)

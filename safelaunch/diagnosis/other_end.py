@@ -7,6 +7,7 @@ from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.stuck import TOO, other_rank, why
+from safelaunch.diagnosis.threads import left_running
 from safelaunch.diagnosis.wording import is_waiting, names
 from safelaunch.model import Case, Verdict
 
@@ -42,7 +43,9 @@ def held_by_peer(case: Case) -> Verdict | None:
     what = "the lock" if locks else "the other end"
     now = case.now or case.incident.t
     asker = ranks[ends[0]]
-    if len(ends) == 1 and lost is None and asker.kernel is not None and asker.kernel.other.endswith(TOO):
+    too = len(ends) == 1 and asker.kernel is not None and asker.kernel.other.endswith(TOO)
+    # Another thread of that rank may be the one that is to answer, and be held up.
+    if too and lost is None and len(left_running(ranks[held[0]])) < 2:
         return hang_verdict(
             case,
             "SL311",

@@ -147,8 +147,12 @@ def _computes(slow: Slowness, rank: int, lost: float) -> Reason | None:
 def _beside(slow: Slowness, rank: int, lost: float) -> Reason | None:
     """Other threads of the rank that run Python: one at a time does, and its main thread waits for its turn."""
     usage, stands = _usage(slow, rank), _stands(slow, rank)
-    if usage is None or usage.beside is None or stands is None or not stands.others or stands.beside is None:
+    if usage is None or usage.beside is None or stands is None or stands.beside is None:
         return None
+    if stands.taken < HALF * stands.of or any(
+        one.rank != rank and not one.worker and one.taken >= HALF * one.of for one in slow.standing
+    ):
+        return None  # they run now and then, or in each rank: other threads use that time, in native code
     peers = [one.beside for one in slow.usage if one.rank != rank and one.beside is not None]
     if not peers or usage.beside - statistics.median(peers) < max(MOST * lost, HALF):
         return None

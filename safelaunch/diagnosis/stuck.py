@@ -108,7 +108,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
         what = f"waits in {phase.name} for another rank, since {now - phase.since:.0f} s"
         return Stuck("SL301", what, place, "see who is to set that key, and when", chain.lines, (*sources, "heartbeat"))
     if facts.ended and (stack is None or stack_of(facts, thread) == stack_of(facts, facts.pid)):
-        return _over(facts, place, sources)
+        return _over(facts, stack, place, sources)
     named = f"is in its phase {phase.name!r}: " if phase is not None else ""
     remedy = "all ranks must make the same collectives: look at what keeps this one"
     what = doing(facts, stack)
@@ -120,9 +120,13 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     return Stuck("SL301", named + what, place, remedy, because, sources)
 
 
-def _over(facts: RankFacts, place: Location | None, sources: tuple[str, ...]) -> Stuck:
+def _over(facts: RankFacts, stack: Stack | None, place: Location | None, sources: tuple[str, ...]) -> Stuck:
     """Of a rank that has come to the end of its program, and whose process something of its own still keeps."""
     threads = left_running(facts)
+    if user_frame(stack) is not None:
+        what = f"has come to the end of its program, and {doing(facts, stack)} in what it calls there"
+        remedy = "look at what is called at the end: an `atexit` handler, or the end of a context"
+        return Stuck("SL301", what, place, remedy, still_running(facts), (*sources, "heartbeat"))
     alone = f", and its {thread_name(threads[0])} still runs" if len(threads) == 1 else ""
     at = next((found for found in (place, *map(user_frame, threads)) if found is not None), None)
     remedy = (

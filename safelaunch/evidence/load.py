@@ -71,7 +71,7 @@ def _usage(
         rate("read"),
         int(after.get("swapped", 0)),
         cpus,
-        rate("beside"),
+        None if (beside := rate("beside")) is None else min(beside, rate("cpu") or 0.0),
     )
 
 

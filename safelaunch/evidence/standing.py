@@ -18,6 +18,7 @@ EACH_S = 0.23  # not in step with what the program does every so often
 DUMP_S = 1.0
 WORKERS = 2  # of a rank's loader
 LOOP = "/torch/utils/data/_utils/worker.py"  # what lies outside of it is what the worker was forked from
+BACKWARD = re.compile(r"/torch/autograd/")
 INSIDE = re.compile(r"/torch/distributed/|/torch/autograd/graph\.py$|/torch/utils/data/(?:dataloader|_utils/)")
 
 
@@ -32,7 +33,7 @@ def look(workers: Iterable[WorkerProcess], slow: Container[int], times: int, unt
         for pid in sorted(pid for pid, name in names.items() if "pt_data_worker" in name or "python" in name)[:WORKERS]:
             pids[pid] = worker.rank, True
     seen: dict[int, list[Seen]] = {pid: [] for pid in pids}
-    beside: dict[int, list[Stack]] = {pid: [] for pid in pids}
+    beside: dict[int, list[list[Stack]]] = {pid: [] for pid in pids}
     for _ in range(times):
         begun = time.monotonic()
         if begun + EACH_S > until:
@@ -44,7 +45,7 @@ def look(workers: Iterable[WorkerProcess], slow: Container[int], times: int, unt
             stack = frames.chosen(frames.from_py_spy(threads), 0, pid) if threads else None
             seen[pid].append((stack, *states[pid]))
             active = [thread for thread in threads or () if thread.get("active")]
-            beside[pid] += [each for each in frames.from_py_spy(active) if each.thread not in (0, pid)]
+            beside[pid].append([each for each in frames.from_py_spy(active) if each.thread not in (0, pid)])
         time.sleep(max(0.0, min(begun + EACH_S, until) - time.monotonic()))
     found = {pid: _places(seen[pid], worker) for pid, (_, worker) in pids.items() if seen[pid]}
     usual: Counter[Location] = Counter()
@@ -61,16 +62,24 @@ def look(workers: Iterable[WorkerProcess], slow: Container[int], times: int, unt
     return tuple(dataclasses.replace(one, **_others(beside[pid])) for pid, one in stands.items())
 
 
-def _others(stacks: Iterable[Stack]) -> dict[str, Any]:
-    """How many threads these were that ran a line of the user's own, and where most often."""
+def _others(looks: Iterable[Iterable[Stack]]) -> dict[str, Any]:
+    """How many threads ran a line of the user's own, where most often, and in how many looks. What torch calls back in
+    a backward pass is the main thread's own work."""
     at: Counter[Location] = Counter()
-    threads = set()
-    for stack in stacks:
-        place = next((frame for frame in stack.frames if not LIBRARY.search(frame.file)), None)
-        if place is not None:
-            at[place] += 1
-            threads.add(stack.thread)
-    return {"others": len(threads), "beside": at.most_common(1)[0][0] if at else None}
+    threads: set[int] = set()
+    taken = 0
+    for stacks in looks:
+        own = [stack for stack in stacks if not any(BACKWARD.search(frame.file) for frame in stack.frames)]
+        places = [(stack.thread, _user_line(stack)) for stack in own]
+        found = [(thread, place) for thread, place in places if place is not None]
+        at.update(place for _, place in found)
+        threads |= {thread for thread, _ in found}
+        taken += bool(found)
+    return {"others": len(threads), "beside": at.most_common(1)[0][0] if at else None, "taken": taken}
+
+
+def _user_line(stack: Stack) -> Location | None:
+    return next((frame for frame in stack.frames if not LIBRARY.search(frame.file)), None)
 
 
 def _kernel(pid: int) -> tuple[str, str, str]:

@@ -84,7 +84,8 @@ class Standing:
     (None: at no one line), `inside` of them in a collective, a loader or a backward pass; `running` on a CPU, `held` in
     uninterruptible sleep. `worker` says that it is a worker of its loader, and `inside` then, that it had nothing to
     do. `call` and `file` are the system call that it was mostly in, and what that is about. `others` is how many other
-    threads of it were seen to run Python code of the user's, `beside` the line at which they did most often."""
+    threads of it were seen to run Python code of the user's, `beside` the line at which they did most often, `taken` in
+    how many looks at least one of them did."""
 
     rank: int
     location: Location | None = None
@@ -98,6 +99,7 @@ class Standing:
     file: str = ""
     others: int = 0
     beside: Location | None = None
+    taken: int = 0
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,16 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             Expected("SL503", (2,), place(STEP), mentions=("computes more",)),
         ),
         "slow-rank-whose-threads-compute": (
-            case(beside(plain, (0.01, 0.01, 0.8, 0.02), Standing(2, STEP, 6, 6, 0, 6, 0, others=6, beside=PLOT))),
+            case(
+                beside(plain, (0.01, 0.01, 0.8, 0.02), Standing(2, STEP, 6, 6, 0, 6, 0, others=6, beside=PLOT, taken=5))
+            ),
             Expected("SL503", (2,), place(PLOT), mentions=("threads of its own", "6 other threads of rank 2")),
+        ),
+        "slow-rank-whose-threads-run-now-and-then": (
+            case(
+                beside(plain, (0.01, 0.01, 0.8, 0.02), Standing(2, STEP, 6, 6, 0, 6, 0, others=1, beside=PLOT, taken=1))
+            ),
+            Expected("SL503", (2,), place(STEP), mentions=("computes more",)),
         ),
         # Threads of torch's own compute in native code: no thread of them keeps the main one from running.
         "slow-rank-with-native-threads": (
