@@ -164,9 +164,9 @@ def deadlock(case: Case) -> Verdict | None:
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
     blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
-    peer than at that line before, or has gone from one call to another one than all the times before, where all others
-    do as always; and one that waits in a collective while all others wait for messages to or from it: one mistake
-    explains them all. Otherwise the sites are shown.
+    peer than at that line before, has gone from one call to another one than all the times before, or has made more or
+    fewer messages in this round than in each before, where all others do as always; and one that waits in a collective
+    while all others wait for messages to or from it: one mistake explains them all. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -196,11 +196,12 @@ def deadlock(case: Case) -> Verdict | None:
     known = {group.name for group in case.groups}
     if making and not groups <= known:  # a group whose members nobody knows may not be the one that its name says
         named = ()
-    habit = None if named or unseen else habits.other_peer(case, circle) or habits.other_order(case, circle)
+    rules = () if named or unseen else (habits.other_peer, habits.other_order, habits.other_count)
+    habit = next((departure for rule in rules if (departure := rule(case, circle)) is not None), None)
     named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
-    pairs = all(is_message(wait.call) for wait in circle)
+    pairs = any(is_message(wait.call) for wait in circle)
     return hang_verdict(
         case,
         "SL311",

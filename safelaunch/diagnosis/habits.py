@@ -3,6 +3,7 @@ with medium confidence. A change may be meant, and the others may have missed it
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -73,6 +74,55 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
         text = f"the last {len(after)} times rank {wait.rank} came from there to {usual.op} of group {usual.group}"
         found.append(Departure(wait.rank, f"{text}, never to {wait.call.op} of group {wait.call.group}"))
     return found[0] if len(found) == 1 else None
+
+
+def other_count(case: Case, waits: Iterable[Wait]) -> Departure | None:
+    """One rank has come to a collective after more or fewer messages with a peer than all the times before, or has gone
+    beyond that number before it; of the other one of that pair it is as always."""
+    blocked = list(waits)
+    ranks = {facts.rank: facts for facts in case.ranks}
+    meetings = [wait.call for wait in blocked if not is_message(wait.call)]
+    pairs = [wait for wait in blocked if is_message(wait.call) and wait.call.peer is not None]
+    if len(meetings) != 1 or len(pairs) != 1 or pairs[0].call.peer not in {wait.rank for wait in blocked}:
+        return None
+    waits_for, other = pairs[0], ranks[pairs[0].call.peer or 0]
+    back = "send" if "recv" in waits_for.call.op else "recv"
+    mine = _counts(ranks[waits_for.rank], meetings[0], waits_for.call.op, other.rank)
+    theirs = _counts(other, meetings[0], back, waits_for.rank)
+    if mine is None or theirs is None or mine[0] != theirs[0]:
+        return None
+    usual, made = mine
+    if made <= usual and theirs[1] != usual:
+        odd, peer, op, made = other.rank, waits_for.rank, back, theirs[1]
+    elif made > usual and theirs[1] == usual:
+        odd, peer, op = waits_for.rank, other.rank, waits_for.call.op
+    else:
+        return None
+    way = "from" if "recv" in op else "to"
+    text = f"rank {odd} made {made} x {op} {way} rank {peer} in this round, and {usual} each time before"
+    return Departure(odd, f"{text}; rank {peer} does as always")
+
+
+def _counts(facts: RankFacts, meeting: Collective, op: str, peer: int) -> tuple[int, int] | None:
+    """How many messages a rank makes with a peer from one meeting to the next, all the times before, and how many since
+    the last one; None where that is not known, or was not always the same."""
+    calls = [call for call in facts.calls if call.thread in (0, facts.pid)]
+    site = (meeting.group, canonical(meeting.op), meeting.location)
+    marks = [at for at, call in enumerate(calls) if (call.group, canonical(call.op), call.location) == site]
+    end = marks.pop() if marks and calls[marks[-1]].seq == meeting.seq else len(calls)
+    if len(marks) < 2:
+        return None
+
+    def between(begin: int, end: int) -> list[Collective]:
+        return [call for call in calls[begin:end] if op in canonical(call.op) and call.peer == peer]
+
+    rounds = [between(one, two) for one, two in itertools.pairwise(marks)]
+    usual = len(rounds[-1])
+    # The numbers of messages tell of the rounds that the record has no room for.
+    always = usual > 0 and rounds[-1][-1].seq == usual * calls[marks[-1]].seq and calls[marks[-1]].seq >= OFTEN
+    if any(len(each) != usual for each in rounds) or not (always or len(rounds) >= OFTEN):
+        return None
+    return usual, len(between(marks[-1], end))
 
 
 def _before(facts: RankFacts, call: Collective) -> list[Collective]:

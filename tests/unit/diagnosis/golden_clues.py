@@ -25,7 +25,7 @@ from hang_scenes import (
 )
 from scenes import GLOO_RESET, LOOP, TRAIN, T, aborted_in_collective, all_reduce, case, exited, lost_peer, rank
 
-from safelaunch.model import Case, Kernel, Location, ProcessGroup, PyError, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Kernel, Location, ProcessGroup, PyError, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -186,6 +186,20 @@ def _habits() -> Golden:
 
     circle = (sends(0, 1), sends(1, 2))
 
+    def stage(number: int, message: Collective, now: int, *, meets: bool) -> RankFacts:
+        """Makes three messages in each round, and then meets all; so many now."""
+        calls: list[Collective] = []
+        for turn in range(1, 5):
+            count = now if turn == 4 else 3
+            for _ in range(count):
+                seq = sum(1 for one in calls if one.peer is not None) + 1
+                calls.append(dataclasses.replace(message, seq=seq, done=True, t=T - 20 + len(calls)))
+            if turn < 4 or meets:
+                calls.append(dataclasses.replace(call(seq=turn, size=3), done=True, t=T - 20 + len(calls)))
+        return waiting(number, *calls[:-1], dataclasses.replace(calls[-1], done=False))
+
+    meets = stage(0, send(1, size=3), 3, meets=True)
+
     def in_turn(number: int, groups: tuple[str, str], now: str) -> RankFacts:
         """Has been in two groups in turn, and is now in this one."""
         before = tuple(
@@ -198,6 +212,21 @@ def _habits() -> Golden:
     pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
     others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
     return {
+        "hang-one-has-sent-less-than-ever": (
+            hang(meets, stage(1, send(2, size=3), 2, meets=True), stage(2, recv(1, size=3), 3, meets=False)),
+            Expected(
+                "SL311",
+                (1,),
+                place(LOOP),
+                confidence="medium",
+                conclusive=True,
+                mentions=("2 x send to rank 2", "3 each time before"),
+            ),
+        ),
+        "hang-one-receives-more-than-ever": (
+            hang(meets, stage(1, send(2, size=3), 3, meets=True), stage(2, recv(1, size=3), 4, meets=False)),
+            Expected("SL311", (2,), place(SEND), confidence="medium", conclusive=True, mentions=("4 x recv",)),
+        ),
         "hang-groups-in-another-order": (
             hang(in_turn(0, ("1", "3"), "3"), *others, groups=pairs),
             Expected("SL311", (0,), place(LOOP), confidence="medium", conclusive=True, mentions=("never to",)),
