@@ -22,7 +22,8 @@ EXIT_SIGTERM = 143
 
 @dataclass(frozen=True)
 class Code:
-    """One entry: `code`, a machine-readable `slug`, a `title` of one line, and where its text lives."""
+    """One entry: `code`, a machine-readable `slug`, a `title` of one line, and where its text lives: the check or rule
+    that concludes it, or several, apart by spaces."""
 
     code: str
     slug: str
@@ -210,7 +211,7 @@ CATALOGUE: dict[str, Code] = {
             "SL302",
             "different-collective",
             "ranks are inside different collectives, and wait for each other",
-            "diagnosis.disagree:different_operation",
+            "diagnosis.disagree:different_operation diagnosis.memberships:groups_differ",
         ),
         Code("SL303", "left-loop", "a rank left the loop before its peers", "diagnosis.disagree:departed"),
         Code("SL304", "stopped", "a rank is stopped", "diagnosis.hang:never_entered"),
@@ -225,7 +226,13 @@ CATALOGUE: dict[str, Code] = {
             "all ranks are inside the same collective, and it does not end",
             "diagnosis.hang:all_inside",
         ),
-        Code("SL311", "deadlock", "ranks wait for one another in a circle", "diagnosis.disagree:deadlock"),
+        Code(
+            "SL311",
+            "deadlock",
+            "ranks wait for one another in a circle",
+            "diagnosis.disagree:deadlock diagnosis.polling:polled_for diagnosis.store_waits:all_ask"
+            " diagnosis.store_waits:key_missing diagnosis.other_end:held_by_peer",
+        ),
         Code("SL313", "thread-deadlock", "threads of a rank wait for one another", "diagnosis.hang:never_entered"),
         Code(
             "SL314", "unused-parameters", "DDP waits for gradients that a rank does not have", "diagnosis.unused:told"

@@ -41,9 +41,12 @@ def run(argv: list[str]) -> int:
 
 
 def text(entry: Code) -> str:
-    """The explanation: the docstring of the check or rule that concludes this code."""
-    module, _, path = entry.text.partition(":")
-    return inspect.getdoc(reduce(getattr, path.split("."), import_module(f"safelaunch.{module}"))) or ""
+    """The explanation: the docstrings of the checks or rules that conclude this code."""
+    found = []
+    for place in entry.text.split():
+        module, _, path = place.partition(":")
+        found.append(inspect.getdoc(reduce(getattr, path.split("."), import_module(f"safelaunch.{module}"))) or "")
+    return "\n\nOr:\n\n".join(found)
 
 
 def _document(entry: Code) -> dict[str, str]:
