@@ -38,10 +38,10 @@ def polled_for(case: Case) -> Verdict | None:
     looks = {rank: _looks(ranks[rank], lines) for rank, _ in found.sinks}
     makers = {_left_out(ranks[rank], lines, [ranks[other] for other in waits]) for rank in looks}
     maker = makers.pop() if len(makers) == 1 else None
-    if maker is None or not all(looks.values()):
+    who = sorted(looks)
+    if maker is None or not all(looks.values()) or not set(who) & set(waits[maker].blockers):
         return None
     wait = waits[maker]
-    who = sorted(looks)
     first = looks[who[0]]
     assert first is not None
     place, what = first
