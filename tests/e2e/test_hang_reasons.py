@@ -67,6 +67,11 @@ CASES = (
         slow=False,
     ),
     Reason("saves_in_handler", "SL301", "saves_in_handler", ("handling KeyError: 'labels'",)),
+    Reason(
+        "rounds_by_marker", "SL311", "rounds_by_marker", ("ranks 1 and 2 look again and again",), culprit=0, ranks=3
+    ),
+    Reason("rounds_by_key", "SL311", "rounds_by_key", (r"rank 1 has set round/(\d+)/1, and not round/",), slow=False),
+    Reason("rounds_by_message", "SL311", "rounds_by_message", ("rank 1 made 2 x send to rank 2",), ranks=3),
 )
 
 

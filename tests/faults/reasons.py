@@ -270,7 +270,51 @@ def all_read() -> None:
     open("shard").read()
 
 
-LOOPS = {name for name in globals() if name.startswith(("fewer", "joined", "barrier_of", "evaluated_by", "all_"))}
+def rounds_by_marker() -> None:
+    """Rank 0 writes something after each round, and the others go on when it is there."""
+    for number in range(STEPS):
+        step()
+        dist.all_reduce(weights)
+        if RANK == 0:
+            try:
+                name = "missing/marker" if number == FAULT else f"marker-{number}"
+                open(name, "w").close()
+            except OSError:
+                print("not written", flush=True)
+        else:
+            while not os.path.exists(f"marker-{number}"):
+                time.sleep(0.02)
+
+
+def rounds_by_key() -> None:
+    """Ranks tell one another in the store that they have done a round; one of them counts a round twice."""
+    store = dist.distributed_c10d._get_default_store()
+    number = 0
+    while number < STEPS:
+        step()
+        if number == FAULT and RANK == CULPRIT:
+            number += 1
+        store.set(f"round/{number}/{RANK}", "done")
+        store.wait([f"round/{number}/{rank}" for rank in range(SIZE)])
+        number += 1
+
+
+def rounds_by_message() -> None:
+    """A chain of ranks, three messages in each round; one of them leaves one out."""
+    for number in range(STEPS):
+        for part in range(3):
+            step()
+            if RANK > 0:
+                dist.recv(weights, RANK - 1)
+            if number == FAULT and RANK == CULPRIT and part == 1:
+                continue
+            if RANK < SIZE - 1:
+                dist.send(weights, RANK + 1)
+        dist.all_reduce(weights)
+
+
+STARTS = ("fewer", "joined", "barrier_of", "evaluated_by", "all_", "rounds_")
+LOOPS = {name for name in globals() if name.startswith(STARTS)}
 
 
 def main() -> None:
