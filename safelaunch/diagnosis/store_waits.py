@@ -92,7 +92,8 @@ def all_ask(case: Case) -> Verdict | None:
     How it was concluded: the main thread of each rank that lives is in a call that waits for keys, and the ranks' own
     words tell which, and which they have set. Who was to set a key is told by the keys like it that were set before: by
     one rank alone, alike but for one number. A rank for which all others wait, and which has set a later key of that
-    kind without this one, has passed it by, and is named.
+    kind without this one, has passed it by, and is named. Where there is none, somebody outside of the job may be
+    meant to set them (SL399).
 
     What to do: compare the keys that are waited for with those that are set, rank by rank.
     """
@@ -118,7 +119,7 @@ def all_ask(case: Case) -> Verdict | None:
         because.append(f"{is_waiting(who)} for {shown}{at(place)}, which nobody has set")
     return hang_verdict(
         case,
-        "SL311",
+        "SL311" if named is not None else "SL399",
         f"rank {named.rank} has gone past a key in {STORE} for which all others wait, and waits there itself"
         if named is not None
         else f"{names(facts.rank for facts in ranks)} all wait in {STORE}, for keys that nobody has set",
@@ -126,7 +127,7 @@ def all_ask(case: Case) -> Verdict | None:
         location=user_frame(first.stack),
         because=tuple(because),
         remedy="compare the keys that are waited for with those that are set, rank by rank",
-        confidence="medium",
+        confidence="medium" if named is not None else "low",
         waiting=(facts.rank for facts in ranks),
     )
 
