@@ -16,6 +16,7 @@ bench:
 	$(BENCH)/startup.py --ranks 8 --kinds gloo --runs 1 $(SAVE)/startup_gloo.json
 	$(BENCH)/restart.py --runs $(RUNS) $(SAVE)/restart.json
 	$(BENCH)/overhead.py --steps 200 --runs $(RUNS) $(SAVE)/overhead.json
+	$(BENCH)/supervisor.py $(SAVE)/supervisor.json
 	$(BENCH)/logs.py --runs $(RUNS) $(SAVE)/logs.json
 	$(BENCH)/crash_latency.py --runs 1 $(SAVE)/crash_latency.json
 	$(BENCH)/hang_latency.py --kinds sleep one_rank_section $(SAVE)/hang_latency.json

@@ -10,8 +10,8 @@ from typing import Any
 from figures import THEIRS, Row, cells, heads
 
 ORDER = (
-    "startup", "startup_more", "startup_gloo", "restart", "overhead", "heartbeat", "daylong", "logs", "crash_latency",
-    "hang_latency", "preflight", "diagnose_scale",
+    "startup", "startup_more", "startup_gloo", "restart", "overhead", "supervisor", "heartbeat", "daylong", "logs",
+    "crash_latency", "hang_latency", "preflight", "diagnose_scale",
 )  # fmt: skip
 TOP = """# Results
 
