@@ -55,10 +55,11 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
 
 def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
     """One rank has gone from one call to another one than all the times before; all others that wait have come to the
-    call that always follows."""
+    call that always follows. Of two ranks whose calls are all made at one line nobody is named: their order is data,
+    and may be new for both."""
     ranks = {facts.rank: facts for facts in case.ranks}
-    found = []
-    for wait in waits:
+    blocked, found = list(waits), []
+    for wait in blocked:
         own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
         sites = [(call.group, canonical(call.op), call.location) for call in own]
         if len(own) < 2 or own[-1] != wait.call:
@@ -71,6 +72,8 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
         if len(set(after)) != 1:
             return None
         usual = next(call for call, site in zip(own, sites, strict=True) if site == after[0])
+        if len(blocked) == 2 and usual.location == wait.call.location:
+            return None
         text = f"the last {len(after)} times rank {wait.rank} came from there to {usual.op} of group {usual.group}"
         found.append(Departure(wait.rank, f"{text}, never to {wait.call.op} of group {wait.call.group}"))
     return found[0] if len(found) == 1 else None

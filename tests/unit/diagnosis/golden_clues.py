@@ -212,6 +212,14 @@ def _habits() -> Golden:
     pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
     others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
     return {
+        "hang-two-whose-order-is-data": (
+            hang(
+                in_turn(0, ("1", "2"), "2"),
+                in_turn(1, ("1", "2"), "1"),
+                groups=(ProcessGroup("1", (0, 1)), ProcessGroup("2", (0, 1))),
+            ),
+            Expected("SL311", (), place(LOOP), confidence="high", conclusive=True),
+        ),
         "hang-one-has-sent-less-than-ever": (
             hang(meets, stage(1, send(2, size=3), 2, meets=True), stage(2, recv(1, size=3), 3, meets=False)),
             Expected(
