@@ -77,6 +77,9 @@ def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Depar
     if len(keys) < habits.OFTEN or wanted & {*keys}:
         return None
     key = wanted.pop()
+    others = [facts for rank, facts in ranks.items() if rank not in (*asking, setters[0])]
+    if any(facts.rank in blocked or facts.missing for facts in others):
+        return None  # who sets none either has gone on without it, or may have: who asks may be ahead of all
     return habits.Departure(
         setters[0], f"rank {setters[0]} has set {len(keys)} keys like it (the last one {keys[-1]}), and not {key}"
     )

@@ -393,6 +393,14 @@ def _store() -> Golden:
                 mentions=("rank 2 has set shard/12/2, and not shard/11/2",),
             ),
         ),
+        "hang-for-a-key-that-another-does-not-need": (
+            hang(
+                dataclasses.replace(waiting(0, call(size=3)), store_keys=("lr/35", "lr/36", "lr/37")),
+                elsewhere(1, asks, READ, phase="store.get(lr/38)"),
+                waiting(2, call(size=3)),
+            ),
+            Expected("SL311", (), place(READ), confidence="medium", conclusive=False, mentions=("lr/38",)),
+        ),
         # One rank alone has always set such keys, and has gone on without this one.
         "hang-for-a-key-that-one-always-sets": (
             hang(
