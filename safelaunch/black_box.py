@@ -239,11 +239,6 @@ class Reader:
         magic, owner, _ = _HEAD.unpack_from(self._memory, base)
         return pulse.Pulse(self._memory, base + PULSE) if magic == MAGIC and owner == pid else None
 
-    def slot(self, index: int, pid: int) -> Slot | None:
-        """All of a local rank's slot, or None where the process `pid` has not written it."""
-        data = self._memory[index * SLOT : (index + 1) * SLOT]
-        return Slot(data) if _HEAD.unpack_from(data, 0)[:2] == (MAGIC, pid) else None
-
     def latest(self, index: int, pid: int) -> Entry | None:
         """The latest call of a local rank, or None where the process `pid` has recorded none."""
         base = index * SLOT
@@ -256,7 +251,7 @@ class Reader:
     def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
         """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
         number, size of the group, status, thread, and the words op, group, dtype, file, line, function. A look at all
-        16 costs about a tenth of `slot`."""
+        16 costs about a tenth of `read`."""
         base = index * SLOT
         if _HEAD.unpack_from(self._memory, base)[:2] != (MAGIC, pid):
             return []

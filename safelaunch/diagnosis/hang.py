@@ -11,7 +11,7 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.waits import alive, is_message, stack_of, unrecorded
-from safelaunch.diagnosis.wording import at, names
+from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
@@ -265,11 +265,10 @@ def _untold(case: Case) -> Verdict:
     elif found.waits:
         wait = found.waits[0]
         there = {w.rank for w in found.waits if (w.call.group, w.call.seq) == (wait.call.group, wait.call.seq)}
-        verb = "waits" if len(there) == 1 else "wait"
         what = f"{label(wait.call)}{dumps.of_group(wait.call)}"
         told = any(group.name == wait.call.group for group in case.groups)
         whom = "for whom" if told else "who else belongs to that group"
-        summary = f"{names(there)} {verb} in {what}, and the dumps do not tell {whom}"
+        summary = f"{is_waiting(there)} in {what}, and the dumps do not tell {whom}"
     else:
         alone = dumps.behind(case)
         summary = alone[0] if alone else "no rank was inside a collective, as far as the dumps show"
@@ -301,10 +300,9 @@ def waiters(case: Case, found: Graph) -> tuple[str, ...]:
     order = sorted(meetings.items(), key=lambda one: (all(w.rank not in found.cycle for w in one[1]), -len(one[1])))
     for (_, what, where), waits in order:
         since = now - min(wait.call.t for wait in waits)
-        verb = "waits" if len(waits) == 1 else "wait"
         group = f" of group {waits[0].call.group}" if several else ""
         seconds = "" if from_dumps(case) else f" for {since:.0f} s"
-        lines.append(f"{names({w.rank for w in waits})} {verb} in {what}{group}{where}{seconds}")
+        lines.append(f"{is_waiting({w.rank for w in waits})} in {what}{group}{where}{seconds}")
     return tuple(lines)
 
 
