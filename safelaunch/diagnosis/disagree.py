@@ -67,7 +67,8 @@ def different_operation(case: Case) -> Verdict | None:
         enough = most >= (MAJORITY_OF_DUMPS if from_dumps(case) else 2)
         named = (odd[0][0][0].rank,) if len(odd) == 1 and enough and most > others else ()
     apart = alone.passed_by(case, sides) if not named and several is None else ()
-    named = named or apart
+    habit = habits.other_group(case) if not (named or apart or left.untold or several) else None
+    named = named or apart or ((habit.rank,) if habit is not None and habit.rank in voters else ())
     shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
     facts, call = next((pair for pair in shown if pair[0].rank in named), shown[0])
     peers = next(side[0][1] for side in sides if side is not shown)
@@ -89,7 +90,8 @@ def different_operation(case: Case) -> Verdict | None:
         threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
     lonely = _alone_in_the_loop(voters, named) if code == "SL303" else ()
     conditions = _conditions(facts, call, case.source)
-    because = (*threads, *conditions, *batches.compared(case, named), *lonely, *waiters(case, found))
+    usual = (habit.text,) if habit is not None and named == (habit.rank,) else ()
+    because = (*threads, *usual, *conditions, *batches.compared(case, named), *lonely, *waiters(case, found))
     return hang_verdict(
         case,
         code,
@@ -99,7 +101,7 @@ def different_operation(case: Case) -> Verdict | None:
         call=call,
         because=because,
         remedy="make the same collectives in the same order on all ranks",
-        confidence="medium" if apart or lonely else _sureness(case, wait, named, code, ending),
+        confidence="medium" if apart or lonely or usual else _sureness(case, wait, named, code, ending),
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
     )
@@ -164,9 +166,10 @@ def deadlock(case: Case) -> Verdict | None:
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
     blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
-    peer than at that line before, has gone from one call to another one than all the times before, or has made more or
-    fewer messages in this round than in each before, where all others do as always; and one that waits in a collective
-    while all others wait for messages to or from it: one mistake explains them all. Otherwise the sites are shown.
+    peer than at that line before, has gone from one call to another one than all the times before, has made more or
+    fewer messages in this round than in each before, or has come to a line with another group than ever, where all
+    others do as always; and one that waits in a collective while all others wait for messages to or from it: one
+    mistake explains them all. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -198,6 +201,7 @@ def deadlock(case: Case) -> Verdict | None:
         named = ()
     rules = () if named or unseen else (habits.other_peer, habits.other_order, habits.other_count)
     habit = next((departure for rule in rules if (departure := rule(case, circle)) is not None), None)
+    habit = habit or (habits.other_group(case) if rules else None)
     named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.waits import canonical, is_message
-from safelaunch.model import Case, Collective, RankFacts
+from safelaunch.model import Case, Collective, Location, RankFacts
 
 OFTEN = 3  # times that something must have happened to be usual; an estimate
 
@@ -76,6 +76,37 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
             return None
         text = f"the last {len(after)} times rank {wait.rank} came from there to {usual.op} of group {usual.group}"
         found.append(Departure(wait.rank, f"{text}, never to {wait.call.op} of group {wait.call.group}"))
+    return found[0] if len(found) == 1 else None
+
+
+def other_group(case: Case) -> Departure | None:
+    """One rank has come to a line with another group than all the times before, where two others at least have come to
+    it once more with theirs: theirs has been one and the same all the time."""
+    came: dict[Location, list[tuple[int, list[Collective]]]] = {}
+    for facts in case.ranks:
+        lines: dict[Location, list[Collective]] = {}
+        for call in facts.calls:
+            if call.location is not None and call.thread in (0, facts.pid) and not is_message(call):
+                lines.setdefault(call.location, []).append(call)
+        for line, calls in lines.items():
+            came.setdefault(line, []).append((facts.rank, calls))
+    found = []
+    for line, ranks in came.items():
+        other = [(rank, calls) for rank, calls in ranks if len({call.group for call in calls}) > 1]
+        always = [calls for _, calls in ranks if len({call.group for call in calls}) == 1]
+        if len(other) != 1:
+            continue
+        rank, calls = other[0]
+        usual = calls[0].group
+        strange = [call for call in calls if call.group != usual]
+        last = calls[calls.index(strange[0]) - 1]
+        once_more = [
+            peers[-1].group for peers in always if peers[-1].seq > last.seq and any(c.seq == last.seq for c in peers)
+        ]
+        if len(strange) > 1 or calls.index(last) + 1 < OFTEN or usual not in once_more or len(once_more) < 2:
+            continue
+        text = f"rank {rank} had always come to line {line.line} with group {usual}, and now with {strange[0].group}"
+        found.append(Departure(rank, f"{text}; all others come as always"))
     return found[0] if len(found) == 1 else None
 
 

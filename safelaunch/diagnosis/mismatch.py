@@ -30,7 +30,8 @@ def size_mismatch(case: Case) -> Verdict | None:
     How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
     with different numbers of elements or types, and no rank failed for a reason of its own. With three votes or
     more the rank that differs from all the others is named; otherwise the one that departs from the size that all
-    had brought to this line before, or both lines are shown. gloo aborts whichever rank receives the unexpected bytes
+    had brought to this line before, or has come to its line with another group than ever, where all others come as
+    always; or both lines are shown. gloo aborts whichever rank receives the unexpected bytes
     (`Received data size doesn't match expected size`), NCCL hangs or corrupts: the rank that dies is not the rank at
     fault.
 
@@ -50,7 +51,8 @@ def operation_mismatch(case: Case) -> Verdict | None:
 
     How it was concluded: the black boxes show different operations at the same number, and no rank failed for a
     reason of its own. A collective that one rank skipped, or made once too often, shows in this way at the next
-    one. With three votes or more the rank that differs from all the others is named, else both lines are shown.
+    one. With three votes or more the rank that differs from all the others is named, or the one that has come to its
+    line with another group than ever, where all others come as always; else both lines are shown.
 
     What to do: look for a collective under a condition that differs between ranks (`if rank == 0`).
     """
@@ -99,7 +101,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
     # of this node that have no vote could not turn it.
     missing = min(len(case.ranks), meeting[0][1].group_size or len(case.ranks)) - len(meeting)
     named = odd if len(odd) == 1 and count >= 2 and count > len(odd) + missing else ()
-    habit = habits.other_size(meeting) if code == "SL410" and not named else None
+    habit = _habit(case, meeting, code) if not named else None
     if habit is not None:
         named = (habit.rank,)
         usual = next(what for what in votes if what != brought[habit.rank])
@@ -141,6 +143,12 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
         conclusive=hangs and final(meeting),
         waiting=tuple(f.rank for f, _ in meeting) if hangs else (),
     )
+
+
+def _habit(case: Case, meeting: Meeting, code: str) -> habits.Departure | None:
+    """Who departs from what ranks have done before, if that rank is one of these."""
+    found = (habits.other_size(meeting) if code == "SL410" else None) or habits.other_group(case)
+    return found if found is not None and found.rank in {facts.rank for facts, _ in meeting} else None
 
 
 def _at(meeting: Meeting, brought: dict[int, str], what: str) -> str:

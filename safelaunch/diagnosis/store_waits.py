@@ -15,7 +15,6 @@ from safelaunch.diagnosis.stuck import STORE, asks_store
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
-_KEY = re.compile(r"^store\.\w+\((.*)\)$")
 _NUMBER = re.compile(r"\d+")
 SHOWN = 3  # keys
 
@@ -64,8 +63,7 @@ def key_missing(case: Case) -> Verdict | None:
 def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Departure | None:
     """The rank that alone has set keys like those that are waited for, and not these."""
     ranks = {facts.rank: facts for facts in case.ranks}
-    phases = {phase.name for rank in asking for phase in ranks[rank].phases if phase.name.startswith("store.")}
-    wanted = {_KEY.sub(r"\1", name) for name in phases}
+    wanted = {key for rank in asking for key in ranks[rank].store_wants}
     like = {
         rank: [key for key in facts.store_keys if _shape(key) in set(map(_shape, wanted))]
         for rank, facts in ranks.items()

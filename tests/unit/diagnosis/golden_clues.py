@@ -1,4 +1,4 @@
-"""Golden cases that further clues decide: what ranks did at a line before, which exception they are handling, what they
+"""Golden cases that further clues decide: which exception they are handling, what they
 have passed by, and where nobody waits for anybody."""
 
 from __future__ import annotations
@@ -11,21 +11,17 @@ from hang_scenes import (
     BARRIER,
     LOCKED,
     READING,
-    SEND,
-    as_recorded,
     call,
     done,
     elsewhere,
     hang,
     library,
-    recv,
-    send,
     stack,
     waiting,
 )
-from scenes import GLOO_RESET, LOOP, TRAIN, T, aborted_in_collective, all_reduce, case, exited, lost_peer, rank
+from scenes import GLOO_RESET, LOOP, TRAIN, T, all_reduce, case, exited, lost_peer, rank
 
-from safelaunch.model import Case, Collective, Kernel, Location, ProcessGroup, PyError, RankFacts, SourceLine
+from safelaunch.model import Case, Kernel, Location, PyError, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -159,162 +155,6 @@ def _passed_by() -> Golden:
     }
 
 
-def _habits() -> Golden:
-    def gathers(number: int, before: int, now: int) -> RankFacts:
-        calls = [
-            dataclasses.replace(
-                all_reduce(seq, numel=before, done=True, t=T - 20 + seq, op="all_gather", size=2), thread=0
-            )
-            for seq in range(8, 12)
-        ]
-        return rank(number, inside=(*calls, all_reduce(12, numel=now, op="all_gather", size=2)))
-
-    def passes(number: int, peers: tuple[int, ...], now: int) -> RankFacts:
-        made = tuple(
-            dataclasses.replace(recv(peer, size=3), seq=seq + 1, done=True, t=T - 9 + seq, location=RECEIVE)
-            for seq, peer in enumerate(peers)
-        )
-        last = dataclasses.replace(recv(now, size=3), seq=9, location=RECEIVE)
-        facts = waiting(number, *made, last)
-        return dataclasses.replace(facts, recorded=as_recorded(facts.collectives))
-
-    def sends(number: int, peer: int) -> RankFacts:
-        before = tuple(
-            dataclasses.replace(send(peer, size=3), seq=seq, done=True, t=T - 9 + seq) for seq in range(1, 5)
-        )
-        return waiting(number, *before, dataclasses.replace(send(peer, size=3), seq=5))
-
-    circle = (sends(0, 1), sends(1, 2))
-
-    def stage(number: int, message: Collective, now: int, *, meets: bool) -> RankFacts:
-        """Makes three messages in each round, and then meets all; so many now."""
-        calls: list[Collective] = []
-        for turn in range(1, 5):
-            count = now if turn == 4 else 3
-            for _ in range(count):
-                seq = sum(1 for one in calls if one.peer is not None) + 1
-                calls.append(dataclasses.replace(message, seq=seq, done=True, t=T - 20 + len(calls)))
-            if turn < 4 or meets:
-                calls.append(dataclasses.replace(call(seq=turn, size=3), done=True, t=T - 20 + len(calls)))
-        return waiting(number, *calls[:-1], dataclasses.replace(calls[-1], done=False))
-
-    meets = stage(0, send(1, size=3), 3, meets=True)
-
-    def in_turn(number: int, groups: tuple[str, str], now: str) -> RankFacts:
-        """Has been in two groups in turn, and is now in this one."""
-        before = tuple(
-            dataclasses.replace(call(seq=seq, group=group, size=2), done=True, t=T - 9 + seq + (group == groups[1]) / 2)
-            for seq in range(1, 6)
-            for group in groups
-        )
-        return waiting(number, *before, call(seq=6, group=now, size=2))
-
-    pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
-    others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
-    return {
-        "hang-two-whose-order-is-data": (
-            hang(
-                in_turn(0, ("1", "2"), "2"),
-                in_turn(1, ("1", "2"), "1"),
-                groups=(ProcessGroup("1", (0, 1)), ProcessGroup("2", (0, 1))),
-            ),
-            Expected("SL311", (), place(LOOP), confidence="high", conclusive=True),
-        ),
-        "hang-one-has-sent-less-than-ever": (
-            hang(meets, stage(1, send(2, size=3), 2, meets=True), stage(2, recv(1, size=3), 3, meets=False)),
-            Expected(
-                "SL311",
-                (1,),
-                place(LOOP),
-                confidence="medium",
-                conclusive=True,
-                mentions=("2 x send to rank 2", "3 each time before"),
-            ),
-        ),
-        "hang-one-receives-more-than-ever": (
-            hang(meets, stage(1, send(2, size=3), 3, meets=True), stage(2, recv(1, size=3), 4, meets=False)),
-            Expected("SL311", (2,), place(SEND), confidence="medium", conclusive=True, mentions=("4 x recv",)),
-        ),
-        "hang-groups-in-another-order": (
-            hang(in_turn(0, ("1", "3"), "3"), *others, groups=pairs),
-            Expected("SL311", (0,), place(LOOP), confidence="medium", conclusive=True, mentions=("never to",)),
-        ),
-        # Those that have never been in two groups in turn have no order to depart from.
-        "hang-groups-in-orders-that-nobody-knows": (
-            hang(
-                waiting(0, call(seq=6, group="3", size=2)),
-                waiting(1, call(seq=6, group="1", size=2)),
-                waiting(2, call(seq=6, group="2", size=2)),
-                groups=pairs,
-            ),
-            Expected("SL311", (), place(LOOP), conclusive=True),
-        ),
-        "crash-gather-of-another-size": (
-            case(
-                lost_peer(gathers(0, 512, 512), message=GLOO_RESET),
-                aborted_in_collective(gathers(1, 512, 320)),
-                world_size=2,
-            ),
-            Expected(
-                "SL410", (1,), place(LOOP), secondary=(0,), confidence="medium", mentions=("320 x float32", "before")
-            ),
-        ),
-        # Sizes that are always different are no habit.
-        "crash-gather-of-any-size": (
-            case(
-                lost_peer(gathers(0, 511, 512), message=GLOO_RESET),
-                aborted_in_collective(gathers(1, 100, 320)),
-                world_size=2,
-            ),
-            Expected("SL410", (), place(LOOP), secondary=(0, 1), confidence="medium"),
-        ),
-        "hang-receives-from-another-peer": (
-            hang(*circle, passes(2, (1, 1, 1, 1), 0)),
-            Expected(
-                "SL311", (2,), place(RECEIVE), confidence="medium", conclusive=True, mentions=("never from rank 0",)
-            ),
-        ),
-        # One mistake explains it: rank 1 has left its messages out.
-        "hang-in-a-collective-of-all-who-wait-for-it": (
-            hang(sends(0, 1), waiting(1, call(size=3)), passes(2, (1, 1, 1, 1), 1)),
-            Expected("SL311", (1,), place(LOOP), confidence="medium", conclusive=True),
-        ),
-        "hang-in-a-collective-of-two": (
-            hang(sends(0, 1), waiting(1, call(size=2))),
-            Expected("SL311", (), place(SEND), conclusive=True),
-        ),
-        # Ranks 0 and 1 have made a group that rank 2 left out, as it was not to belong to it.
-        "hang-groups-that-not-all-have-made": (
-            hang(
-                waiting(0, dataclasses.replace(call("new_group", 2, at=CALLS_IT, size=3), group="new_group #2")),
-                waiting(1, dataclasses.replace(call("new_group", 2, at=CALLS_IT, size=3), group="new_group #2")),
-                waiting(2, call("barrier", 1, group="1", at=SYNCED, size=3)),
-                groups=(
-                    ProcessGroup("0", (0, 1, 2)),
-                    ProcessGroup("1", (0, 1)),
-                    ProcessGroup("1", (0, 1, 2)),
-                    ProcessGroup("new_group #2", (0, 1, 2)),
-                ),
-            ),
-            Expected(
-                "SL302", (), place(SYNCED), confidence="medium", conclusive=True, mentions=("for some ranks 0 and 1",)
-            ),
-        ),
-        "hang-in-a-group-that-only-one-makes": (
-            hang(
-                waiting(0, dataclasses.replace(call("new_group", 1, at=CALLS_IT, size=2), group="new_group #1")),
-                *(waiting(number, call(size=3)) for number in (1, 2)),
-                groups=(ProcessGroup("0", (0, 1, 2)), ProcessGroup("new_group #1", (0, 1))),
-            ),
-            Expected("SL311", (0,), place(CALLS_IT), confidence="medium", conclusive=True, mentions=("new_group",)),
-        ),
-        "hang-receives-from-changing-peers": (
-            hang(*circle, passes(2, (1, 0, 1, 0), 0)),
-            Expected("SL311", (), place(SEND), conclusive=True),
-        ),
-    }
-
-
 def _gone_on() -> Golden:
     """Of those who are right, one is still inside the call, and the other has gone on from it."""
     average, share, loop = (
@@ -356,11 +196,14 @@ def _store() -> Golden:
         before = tuple(f"shard/{each}/{number}" for each in range(8, 11))
         return dataclasses.replace(facts, store_keys=(*before, *filter(None, [own])), store_wants=wanted)
 
+    def looking_up(number: int, key: str) -> RankFacts:
+        return dataclasses.replace(elsewhere(number, asks, READ, phase=f"store.get({key})"), store_wants=(key,))
+
     return {
         "hang-for-a-key-that-nobody-sets": (
             hang(
                 waiting(0, call(size=3)),
-                *(elsewhere(number, asks, READ, phase="store.get(lr/39)") for number in (1, 2)),
+                *(looking_up(number, "lr/39") for number in (1, 2)),
             ),
             Expected(
                 "SL311",
@@ -396,7 +239,7 @@ def _store() -> Golden:
         "hang-for-a-key-that-another-does-not-need": (
             hang(
                 dataclasses.replace(waiting(0, call(size=3)), store_keys=("lr/35", "lr/36", "lr/37")),
-                elsewhere(1, asks, READ, phase="store.get(lr/38)"),
+                looking_up(1, "lr/38"),
                 waiting(2, call(size=3)),
             ),
             Expected("SL311", (), place(READ), confidence="medium", conclusive=False, mentions=("lr/38",)),
@@ -405,7 +248,7 @@ def _store() -> Golden:
         "hang-for-a-key-that-one-always-sets": (
             hang(
                 dataclasses.replace(waiting(0, call(size=3)), store_keys=("lr/35", "lr/36", "ready", "lr/37")),
-                *(elsewhere(number, asks, READ, phase="store.wait(lr/38)") for number in (1, 2)),
+                *(looking_up(number, "lr/38") for number in (1, 2)),
             ),
             Expected(
                 "SL311", (0,), place(LOOP), confidence="medium", conclusive=False, mentions=("lr/37", "not lr/38")
@@ -414,7 +257,7 @@ def _store() -> Golden:
         "hang-for-a-key-of-a-late-rank": (
             hang(
                 waiting(0, call(size=3)),
-                elsewhere(1, asks, READ, phase="store.get(lr/39)"),
+                looking_up(1, "lr/39"),
                 elsewhere(2, ASLEEP, UPLOAD),
             ),
             Expected("SL301", (2,), place(UPLOAD), conclusive=False, mentions=("rank 1 waits in store.get(lr/39)",)),
@@ -484,4 +327,4 @@ def _between_ranks() -> Golden:
 
 
 def cases() -> Golden:
-    return {**_store(), **_between_ranks(), **_without_waits(), **_handled(), **_passed_by(), **_habits(), **_gone_on()}
+    return {**_store(), **_between_ranks(), **_without_waits(), **_handled(), **_passed_by(), **_gone_on()}
