@@ -72,6 +72,7 @@ CASES = (
     ),
     Reason("rounds_by_key", "SL311", "rounds_by_key", (r"rank 1 has set round/(\d+)/1, and not round/",), slow=False),
     Reason("rounds_by_message", "SL311", "rounds_by_message", ("rank 1 made 2 x send to rank 2",), ranks=3),
+    Reason("rounds_on_mesh", "SL311", "rounds_on_mesh", ("rank 1 had always come to line",), ranks=4),
 )
 
 

@@ -313,6 +313,18 @@ def rounds_by_message() -> None:
         dist.all_reduce(weights)
 
 
+def rounds_on_mesh() -> None:
+    """Two rows of two ranks, which reduce in their row three times in each step; one takes its column once."""
+    rows = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    columns = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    for number in range(STEPS):
+        for layer in range(3):
+            step()
+            strange = number == FAULT and RANK == CULPRIT and layer == 1
+            dist.all_reduce(weights, group=columns[RANK % 2] if strange else rows[RANK // 2])
+        dist.barrier()
+
+
 STARTS = ("fewer", "joined", "barrier_of", "evaluated_by", "all_", "rounds_")
 LOOPS = {name for name in globals() if name.startswith(STARTS)}
 
