@@ -76,6 +76,7 @@ class Writer:
         self._steps, self._batches = itertools.count(1), itertools.count(1)  # whole whichever thread comes
         self._begins, self._ends = itertools.count(1), itertools.count(1)
         self._free = list(range(1, PHASES))  # the first one is the main thread's loader
+        self._tried = {}  # type: dict[int, tuple[float, tuple[int, ...]]]  # by thread: since when, and all counts then
         self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
         self.bind(memory, base)
 
@@ -203,8 +204,12 @@ class Writer:
             self._write_text(index, name)
         at = _FIRST_PHASE + index * _WORDS
         self._f64[at + 1] = expect
-        self._f64[at] = monotonic()  # comes last, and counts as progress
+        since, counts = self._tried.get(get_ident(), (0.0, ())) if self._tried else (0.0, ())
+        self._f64[at] = since if counts == self._counts() else monotonic()  # comes last, and counts as progress
         return index
+
+    def _counts(self) -> tuple[int, ...]:
+        return tuple(self._u64[at] for at in (1, 3, 6, 11, 14, 16))
 
     def _write_text(self, index: int, name: str) -> None:
         self._texts[index] = name, get_ident()
@@ -218,6 +223,14 @@ class Writer:
         self._turned()
         if index >= 0:
             self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
+            self._free.append(index)
+
+    def fail(self, index: int) -> None:
+        """Close a phase in which an exception was raised: that is no progress, nor is to try again, however often."""
+        if index >= 0:
+            at = _FIRST_PHASE + index * _WORDS
+            self._tried[get_ident()] = self._f64[at], self._counts()
+            self._f64[at] = 0.0
             self._free.append(index)
 
     def _turned(self) -> None:

@@ -27,6 +27,7 @@ from safelaunch.diagnosis import (
     raised,
     slow,
     store_waits,
+    tags,
     timeouts,
     unused,
 )
@@ -58,7 +59,9 @@ HANG_RULES: tuple[Rule, ...] = (
     memberships.groups_differ,
     disagree.different_operation,
     mismatch.size_mismatch,
+    tags.tags_differ,
     hang.may_be_running,
+    disagree.left_between_groups,
     disagree.deadlock,
     from_stacks.late_and_at_work,
     store_waits.all_ask,

@@ -8,7 +8,7 @@ from safelaunch.diagnosis import alone, batches, habits, loops
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
-from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
+from safelaunch.diagnosis.hang import UNEVEN, hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.loops import CLOSING, Side, frames
 from safelaunch.diagnosis.waits import (
     arrival,
@@ -35,10 +35,11 @@ def different_operation(case: Case) -> Verdict | None:
     source), the side that left is named (SL303); where that is all ranks but one, who has it wrong is not known: it may
     have too much to do; nobody is named, or of two ranks the one that left, with less confidence. Otherwise, with at
     least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
-    condition for that rank alone (`if rank == 0`) which all others have passed by. Where nobody can say who is right,
-    as often with two, the lines are shown; so it is where ranks have not made the same process groups, since then one
-    name means several (call `new_group` on all ranks, in one order). Dumps of the Flight Recorder do not show who left
-    a loop: from them only one rank against three or more is named.
+    condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that has gone on to
+    another call of its rounds than the one whose turn it was, where all others do as always. Where nobody can say who
+    is right, as often with two, the lines are shown; so it is where ranks have not made the same process groups, since
+    then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight Recorder do not show
+    who left a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -67,15 +68,18 @@ def different_operation(case: Case) -> Verdict | None:
         enough = most >= (MAJORITY_OF_DUMPS if from_dumps(case) else 2)
         named = (odd[0][0][0].rank,) if len(odd) == 1 and enough and most > others else ()
     apart = alone.passed_by(case, sides) if not named and several is None else ()
-    habit = habits.other_group(case) if not (named or apart or left.untold or several) else None
-    named = named or apart or ((habit.rank,) if habit is not None and habit.rank in voters else ())
+    named = named or apart
+    lonely = _alone_in_the_loop(voters, named) if code == "SL303" else ()
+    habit = _habit(case, found, voters) if several is None and (not named or lonely) else None
+    if habit is not None:
+        code, named, lonely = "SL302", (habit.rank,), ()
     shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
     facts, call = next((pair for pair in shown if pair[0].rank in named), shown[0])
     peers = next(side[0][1] for side in sides if side is not shown)
     place = call.location or user_frame(stack_of(facts, call.thread))
     whose = "peers" if len(voters) > 2 else "peer"
     if named and code == "SL303":
-        summary = f"{names(named)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
+        summary = _has_left(named, call, peers)
     elif named:
         summary = f"{names(named)} entered {label(call)}, its {whose} {label(peers)}: none of them can go on"
     else:
@@ -88,9 +92,8 @@ def different_operation(case: Case) -> Verdict | None:
     ending = from_dumps(case) and any(canonical(side[0][1].op) in CLOSING for side in sides)
     if ending:
         threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
-    lonely = _alone_in_the_loop(voters, named) if code == "SL303" else ()
     conditions = _conditions(facts, call, case.source)
-    usual = (habit.text,) if habit is not None and named == (habit.rank,) else ()
+    usual = (habit.text,) if habit is not None else ()
     because = (*threads, *usual, *conditions, *batches.compared(case, named), *lonely, *waiters(case, found))
     return hang_verdict(
         case,
@@ -105,6 +108,19 @@ def different_operation(case: Case) -> Verdict | None:
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
     )
+
+
+def _habit(case: Case, found: Graph, voters: set[int]) -> habits.Departure | None:
+    """Who of these departs from what it has always done, while all others do as always."""
+    if from_dumps(case):
+        return None
+    waits = [wait for wait in found.waits if wait.rank in voters]
+    departure = (habits.other_order(case, waits) if len(waits) == len(voters) else None) or habits.other_group(case)
+    return departure if departure is not None and departure.rank in voters else None
+
+
+def _has_left(ranks: tuple[int, ...], call: Collective, peers: Collective) -> str:
+    return f"{names(ranks)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
 
 
 def _alone_in_the_loop(voters: set[int], left: tuple[int, ...]) -> tuple[str, ...]:
@@ -160,15 +176,54 @@ def departed(case: Case) -> Verdict | None:
     )
 
 
+def left_between_groups(case: Case) -> Verdict | None:
+    """Ranks wait for one another in a circle of several groups, as one has left the loop in which the others still are.
+
+    How it was concluded: each rank waits where another one does not come (one in a barrier of all behind the loop, its
+    peers in groups of a mesh inside it), and stacks and source show who stands behind the loop that the others are in.
+
+    What to do: all ranks must make the same number of steps: decide together when to stop (all_reduce the decision),
+    use `drop_last`, DistributedSampler or DDP's `join()`.
+    """
+    found = graph(case)
+    ranks = {facts.rank: facts for facts in case.ranks}
+    if not found.cycle or from_dumps(case) or any(wait.away for wait in found.waits):
+        return None
+    if any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
+        return None
+    places: dict[object, Side] = {}
+    for wait in found.waits:
+        places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
+    named = loops.left(case.source, [*places.values()]).ranks if case.source else ()
+    if not named:
+        return None
+    first = next(wait for wait in found.waits if wait.rank in named)
+    peer = next(wait for wait in found.waits if wait.rank not in named)
+    lonely = _alone_in_the_loop({wait.rank for wait in found.waits}, named)
+    return hang_verdict(
+        case,
+        "SL303",
+        _has_left(named, first.call, peer.call),
+        () if lonely and len(named) > 1 else named,
+        location=place_of(case, first),
+        call=first.call,
+        because=(*batches.compared(case, named), *lonely, *waiters(case, found)),
+        remedy=UNEVEN,
+        confidence="medium" if lonely else "high",
+        conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
+        waiting=(wait.rank for wait in found.waits),
+    )
+
+
 def deadlock(case: Case) -> Verdict | None:
     """Ranks wait for one another in a circle, in different groups or messages: nobody can go on.
 
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
     blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
-    peer than at that line before, has gone from one call to another one than all the times before, has made more or
-    fewer messages in this round than in each before, or has come to a line with another group than ever, where all
-    others do as always; and one that waits in a collective while all others wait for messages to or from it: one
+    peer than at that line before, has made more or fewer messages in this round than in each before, has gone on to
+    another call of its rounds than the one whose turn it was, or has come to a line with another group than ever, where
+    all others do as always; and one that waits in a collective while all others wait for messages to or from it: one
     mistake explains them all. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
@@ -199,7 +254,7 @@ def deadlock(case: Case) -> Verdict | None:
     known = {group.name for group in case.groups}
     if making and not groups <= known:  # a group whose members nobody knows may not be the one that its name says
         named = ()
-    rules = () if named or unseen else (habits.other_peer, habits.other_order, habits.other_count)
+    rules = () if named or unseen else (habits.other_peer, habits.other_count, habits.other_order)
     habit = next((departure for rule in rules if (departure := rule(case, circle)) is not None), None)
     habit = habit or (habits.other_group(case) if rules else None)
     named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
@@ -280,7 +335,8 @@ def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ..
     lines = {(line.file, line.line): line for line in source}
     for file, number, _ in reversed(frames(facts, call)):
         line = lines.get((file, number))
-        if line is not None and line.conditions:
-            where, text = line.conditions[-1]
+        told = [(where, text) for where, text in line.conditions if text != "True"] if line is not None else []
+        if told:
+            where, text = told[-1]
             return (f"it stands below `{text}` ({file}:{where})",)
     return ()

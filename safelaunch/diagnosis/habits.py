@@ -54,29 +54,44 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
 
 
 def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
-    """One rank has gone from one call to another one than all the times before; all others that wait have come to the
-    call that always follows. Of two ranks whose calls are all made at one line nobody is named: their order is data,
-    and may be new for both."""
+    """One rank has gone on to another call of its rounds than the one whose turn it was; all others that wait have come
+    to the call whose turn it is. Of two ranks whose calls are all made at one line nobody is named: their order is
+    data, and may be new for both."""
     ranks = {facts.rank: facts for facts in case.ranks}
     blocked, found = list(waits), []
     for wait in blocked:
         own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
-        sites = [(call.group, canonical(call.op), call.location) for call in own]
-        if len(own) < 2 or own[-1] != wait.call:
+        sites = [(call.group, canonical(call.op), is_message(call) and call.peer, call.location) for call in own]
+        length = _round(sites[:-1])
+        # A call that is in none of the rounds may belong to another part of the program, which repeats as well.
+        if length is None or own[-1] != wait.call or sites[-1] not in sites[-1 - length : -1]:
             return None
-        after = [sites[at + 1] for at, site in enumerate(sites[:-2]) if site == sites[-2]]
-        if len(after) < OFTEN:
-            return None
-        if sites[-1] in after:
+        usual = own[-1 - length]
+        if sites[-1] == sites[-1 - length]:
             continue
-        if len(set(after)) != 1:
-            return None
-        usual = next(call for call, site in zip(own, sites, strict=True) if site == after[0])
         if len(blocked) == 2 and usual.location == wait.call.location:
             return None
-        text = f"the last {len(after)} times rank {wait.rank} came from there to {usual.op} of group {usual.group}"
-        found.append(Departure(wait.rank, f"{text}, never to {wait.call.op} of group {wait.call.group}"))
+        text = f"rank {wait.rank} has always made the same {length} calls in turn, and {_told(usual)} was next"
+        found.append(Departure(wait.rank, f"{text}, not {_told(wait.call)}"))
     return found[0] if len(found) == 1 else None
+
+
+def _round(sites: Sequence[object]) -> int | None:
+    """After how many calls a rank has always come round to the same one; None where it has not, or not often. What it
+    did at its beginning alone does not count."""
+    still = {*sites[len(sites) // 2 :]}
+    turns = [*itertools.dropwhile(lambda site: site not in still, sites)]
+    for length in range(1, len(turns) // OFTEN + 1):
+        if all(one == other for one, other in zip(turns, turns[length:], strict=False)):
+            return length
+    return None
+
+
+def _told(call: Collective) -> str:
+    way = ("from" if "recv" in call.op else "to") if is_message(call) else ""
+    whose = f"{way} rank {call.peer}" if way else f"of group {call.group}"
+    line = f" at line {call.location.line}" if call.location is not None else ""
+    return f"{call.op} {whose}{line}"
 
 
 def other_group(case: Case) -> Departure | None:

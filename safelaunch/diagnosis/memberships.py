@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
+
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.habits import Departure
 from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.waits import final
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Verdict
+
+MAKING = "new_group"  # how the groups are called in which ranks meet to make one
 
 
 def groups_differ(case: Case) -> Verdict | None:
@@ -15,7 +21,8 @@ def groups_differ(case: Case) -> Verdict | None:
 
     How it was concluded: each rank writes down the members of the groups that it makes, in their order. One that a rank
     did not make, because it is not to belong to it, shifts all later ones: what is the second group here is the first
-    one there. Who should have called `new_group`, and who should not, the evidence does not say: nobody is named.
+    one there. With at least three ranks, the one that has called `new_group` for other members than all others did at
+    the same number is named. Otherwise the evidence does not say who should have called it, and who should not.
 
     What to do: call `new_group` on all ranks of the job, in the same order, also for groups that a rank is not in; or
     give it `use_local_synchronization=True`.
@@ -25,19 +32,28 @@ def groups_differ(case: Case) -> Verdict | None:
     for group in case.groups:
         claims.setdefault(group.name, []).append(frozenset(group.ranks))
     shifted = {name for name, sets in claims.items() if _differ(sets)}
-    wait = next((wait for wait in found.waits if wait.call.group in shifted), None)
-    if wait is None or from_dumps(case):
+    if from_dumps(case) or not found.waits:
+        return None
+    concerned = [wait for wait in found.waits if wait.call.group in shifted]
+    odd = _asked_for_another(case)
+    making = [wait for wait in found.waits if wait.call.group.startswith(MAKING)]
+    if not concerned and (odd is None or not (found.cycle or making)):
         return None
     ranks = {facts.rank: facts for facts in case.ranks}
-    name = wait.call.group
-    what = name if name.startswith("new_group") else f"group {name}"
-    sets = sorted(set(claims[name]), key=lambda members: (len(members), sorted(members)))
-    members = ", for others ".join(names(each) for each in sets)
+    own = [wait for wait in found.waits if odd is not None and wait.rank == odd.rank]
+    wait = (own or concerned or making or [*found.waits])[0]
+    if odd is None:
+        name = wait.call.group
+        what = name if name.startswith(MAKING) else f"group {name}"
+        sets = sorted(set(claims[name]), key=lambda members: (len(members), sorted(members)))
+        told = f"{what} has for some {', for others '.join(names(each) for each in sets)}"
+    else:
+        told = odd.text
     return hang_verdict(
         case,
         "SL302",
-        f"ranks have not made the same process groups: {what} has for some {members}",
-        (),
+        f"ranks have not made the same process groups: {told}",
+        (odd.rank,) if odd is not None else (),
         location=place_of(case, wait),
         call=wait.call,
         because=waiters(case, found),
@@ -46,6 +62,23 @@ def groups_differ(case: Case) -> Verdict | None:
         conclusive=bool(found.cycle) and not found.sinks and final((ranks[w.rank], w.call) for w in found.waits),
         waiting={each.rank for each in found.waits},
     )
+
+
+def _asked_for_another(case: Case) -> Departure | None:
+    """The rank that has called `new_group` for other members than all others, the first time that they differ."""
+    asked = [facts.new_groups for facts in case.ranks]
+    for number, groups in enumerate(itertools.zip_longest(*asked), start=1):
+        votes = collections.Counter(groups)
+        if len(votes) == 1:
+            continue
+        (usual, most), *rest = votes.most_common()
+        if len(case.ranks) != case.world_size or len(rest) != 1 or rest[0][1] != 1 or most < 2 or None in votes:
+            return None  # one that has called it less often may be late
+        facts = next(facts for facts, members in zip(case.ranks, groups, strict=True) if members != usual)
+        theirs, others = names(rest[0][0] or ()), names(usual or ())
+        text = f"rank {facts.rank} called new_group #{number} for {theirs}, and all others for {others}"
+        return Departure(facts.rank, text)
+    return None
 
 
 def _differ(sets: list[frozenset[int]]) -> bool:

@@ -19,7 +19,7 @@ LIBRARY_TORCH = re.compile(r"/torch/(?!utils/data/|serialization)")
 INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_run_backward$")
 IN_DDP = re.compile(r"/torch/nn/parallel/")
 STOPPED = ("T", "t")
-RING = 16  # calls that a rank's record holds
+RING = 64  # calls that a rank's record holds
 MEETINGS = ("init",)  # groups of ours, for meetings that are no collectives of a group
 
 

@@ -38,6 +38,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
             raised=entry.status == black_box.RAISED_AN_ERROR,
             peer=entry.peer if entry.peer >= 0 else None,
             thread=entry.thread,
+            tag=entry.tag,
         )
         for entry in slot.entries
     ]

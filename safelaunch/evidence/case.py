@@ -111,6 +111,7 @@ def facts(
         handling=_exception(word.get("handling")),
         store_keys=tuple(word.get("store_keys") or ()),
         store_wants=tuple(word.get("store_wants") or ()),
+        new_groups=tuple(tuple(ranks) for ranks in _all(sources, "groups").get("asked", ())),
         lost_thread=_exception(word.get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(

@@ -12,7 +12,8 @@ SOURCE = "groups"
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`groups`, in the order in which they were made. A last line that is half written is left out."""
+    """`groups`, in the order in which they were made, and `asked`: the members of each that `new_group` was called for.
+    A last line that is half written is left out."""
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
     try:
@@ -20,13 +21,16 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
             lines = file.read().splitlines()
     except FileNotFoundError:
         lines = []
-    groups = []
+    groups, asked = [], []
     for line in lines:
         try:
             record = json.loads(line)
+            if "new" in record:
+                asked.append([int(rank) for rank in record["new"]])
+                continue
             groups.append(ProcessGroup(str(record["name"]), tuple(int(rank) for rank in record["ranks"])))
         except (ValueError, KeyError, TypeError):
             continue
-    if not groups:
+    if not groups and not asked:
         return Evidence(SOURCE, worker.rank, unavailable="the rank has made no process group")
-    return Evidence(SOURCE, worker.rank, {"groups": to_json(groups)})
+    return Evidence(SOURCE, worker.rank, {"groups": to_json(groups), "asked": asked})

@@ -85,7 +85,7 @@ class Collective:
     false while the rank is still inside, or waits for it; `issued` says that the call was asynchronous and has
     returned, and that nobody has waited for its result yet; `raised` that it ended with an exception (and then `done`
     is false: the collective never was). `numel` counts elements of the input tensor (-1: unknown). `t` is
-    CLOCK_MONOTONIC at entry. `thread` is the native id of the thread that made the call.
+    CLOCK_MONOTONIC at entry. `thread` is the native id of the thread that made the call, `tag` that of a message.
     """
 
     op: str
@@ -101,6 +101,7 @@ class Collective:
     raised: bool = False
     peer: int | None = None
     thread: int = 0
+    tag: int = 0
 
 
 @dataclass(frozen=True)
@@ -248,8 +249,9 @@ class RankFacts:
     `last_lines` are the end of its stderr, or of its stdout where there is nothing on stderr; its output must go to
     files. `handling` is the exception that its main thread is handling: inside an `except`, a `finally` or what these
     call. `lost_thread` is the latest exception that has ended a thread of it, `store_keys` are the latest keys that it
-    has set in a store, `store_wants` those that it waits for there. `ended` says that its main thread has left the
-    program; what is left is the interpreter's to end.
+    has set in a store, `store_wants` those that it waits for there. `new_groups` are the members of each group that it
+    has called `new_group` for, its own or not, in order. `ended` says that its main thread has left the program; what
+    is left is the interpreter's to end.
     """
 
     rank: int
@@ -288,6 +290,7 @@ class RankFacts:
     lost_thread: PyError | None = None
     store_keys: tuple[str, ...] = ()
     store_wants: tuple[str, ...] = ()
+    new_groups: tuple[tuple[int, ...], ...] = ()
     ended: bool = False
 
     @property

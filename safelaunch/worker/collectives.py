@@ -93,7 +93,7 @@ class _Recorder:
 
     def wrap(self, name: str, function: Callable, describe: Callable) -> Callable:  # type: ignore[type-arg]
         """`describe(args, kwargs)` gives what `black_box.Writer.enter` takes about the call (group, its size, number,
-        elements, type, other rank), or None for a call that is not to be recorded."""
+        elements, type, other rank, tag), or None for a call that is not to be recorded."""
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -155,12 +155,12 @@ class _Recorder:
             what = describe(args, kwargs)
             if what is None:
                 return None
-            group, size, seq, numel, dtype, peer = what
+            group, size, seq, numel, dtype, *message = what
             frame = sys._getframe(2)
             while frame.f_back is not None and self._is_library(frame.f_code.co_filename):
                 frame = frame.f_back
             code = frame.f_code
-            call = (name, group, size, seq, numel, dtype, code.co_filename, frame.f_lineno, code.co_name, peer)
+            call = (name, group, size, seq, numel, dtype, code.co_filename, frame.f_lineno, code.co_name, *message)
             return self._box.enter(*call), call
         except Exception as error:
             self._give_up(error)
@@ -235,7 +235,9 @@ class _Recorder:
             self._local.before = self._number(group)
             self._local.group = group
             seq = self._next((by_rank, name, peer))
-            return (name, group.size(), seq, *self._shape(args[0] if args else kwargs.get("tensor")), _rank(peer))
+            tag = args[3] if len(args) > 3 else kwargs.get("tag", 0)
+            shape = self._shape(args[0] if args else kwargs.get("tensor"))
+            return (name, group.size(), seq, *shape, _rank(peer), tag if isinstance(tag, int) else 0)
 
         return describe
 
@@ -258,10 +260,16 @@ class _Recorder:
         return ("init", size, self._next("init"), -1, "", -1)
 
     def new_group(self, args: Any, kwargs: Any) -> Any:
-        """The members of a new group meet in `new_group`; every rank calls it, in the same order."""
+        """The members of a new group meet in `new_group`; every rank calls it, in the same order, or the members alone
+        (`use_local_synchronization`)."""
         ranks = args[0] if args else kwargs.get("ranks")
-        members = list(ranks) if ranks is not None else list(range(self._module.get_world_size()))
-        name = "new_group #%d" % self._next("new_group")
+        members = sorted(ranks) if ranks is not None else list(range(self._module.get_world_size()))
+        if args[4] if len(args) > 4 else kwargs.get("use_local_synchronization"):
+            name = "new_group %s" % members
+            name += " #%d" % self._next(name)
+        else:
+            self._members.ask(members)
+            name = "new_group #%d" % self._next("new_group")
         if self._module.get_rank() not in members:
             return None
         self._members.add(name, members)

@@ -10,14 +10,18 @@ from typing import Any, Iterable, Set
 
 from safelaunch import black_box
 
+ROOM = 10_000  # members, of all groups together, up to which calls of new_group are kept
+
 
 class Memberships:
-    """Appends a JSON line `{"name", "ranks"}` for each group to a file that the supervisor reads."""
+    """Appends a JSON line `{"name", "ranks"}` for each group to a file that the supervisor reads, and `{"new": ranks}`
+    for each call of `new_group`, of groups that this rank does not belong to as well."""
 
     def __init__(self, box: Any, module: Any) -> None:
         self._box = box
         self._module = module
         self._known: Set[str] = set()
+        self._room = ROOM
 
     def knows(self, name: str) -> bool:
         return name in self._known
@@ -26,8 +30,18 @@ class Memberships:
         """Write down one group, once."""
         if name not in self._known:
             self._known.add(name)
-            with open(black_box.beside(self._box.path, self._box.index, "groups"), "a") as file:
-                file.write(json.dumps({"name": name, "ranks": sorted(ranks)}) + "\n")
+            self._write({"name": name, "ranks": sorted(ranks)})
+
+    def ask(self, ranks: Iterable[int]) -> None:
+        """Write down that this rank has called `new_group`, as all ranks should, in one order."""
+        members = sorted(ranks)
+        self._room -= len(members)
+        if self._room >= 0:
+            self._write({"new": members})
+
+    def _write(self, line: Any) -> None:
+        with open(black_box.beside(self._box.path, self._box.index, "groups"), "a") as file:
+            file.write(json.dumps(line) + "\n")
 
     def update(self) -> None:
         """Write down the groups that torch knows and we do not."""

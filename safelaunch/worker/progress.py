@@ -148,9 +148,12 @@ def _phase(function: Callable, name: str, pulse: Any) -> Callable:  # type: igno
             return function(*args, **kwargs)
         token = pulse.begin(name)
         try:
-            return function(*args, **kwargs)
-        finally:
-            pulse.end(token)
+            result = function(*args, **kwargs)
+        except BaseException:
+            pulse.fail(token)
+            raise
+        pulse.end(token)
+        return result
 
     return inside
 
@@ -194,10 +197,14 @@ def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore
         token = pulse.begin("store.%s(%s)" % (name, ", ".join(keys)))
         _WANTED[threading.get_ident()] = [key[:LONGEST_KEY] for key in keys]
         try:
-            return method(self, *args, **kwargs)
+            result = method(self, *args, **kwargs)
+        except BaseException:
+            pulse.fail(token)
+            raise
         finally:
             _WANTED.pop(threading.get_ident(), None)
-            pulse.end(token)
+        pulse.end(token)
+        return result
 
     return asked
 

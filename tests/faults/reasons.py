@@ -325,6 +325,41 @@ def rounds_on_mesh() -> None:
         dist.barrier()
 
 
+def rounds_by_tag() -> None:
+    """Neighbours in a ring exchange messages; one of them counts a round twice, of which it makes the tags."""
+    tag = 0
+    for number in range(STEPS):
+        step()
+        tag += 1 + (number == FAULT and RANK == CULPRIT)
+        work = [dist.isend(weights, (RANK + 1) % SIZE, tag=tag)]
+        work.append(dist.irecv(torch.empty_like(weights), (RANK - 1) % SIZE, tag=tag))
+        for each in reversed(work):
+            each.wait()
+
+
+def rounds_of_dispatch() -> None:
+    """Two exchanges in each step and an all_reduce; one rank has more to exchange than fits."""
+    for number in range(STEPS):
+        step()
+        left = 3 if number == FAULT and RANK == CULPRIT else 2
+        while left:
+            dist.all_to_all_single(torch.empty(SIZE), torch.ones(SIZE))
+            left -= 1
+        dist.all_reduce(weights)
+
+
+def rounds_without_file() -> None:
+    """One rank asks for a file that is not there, again and again."""
+    for number in range(STEPS):
+        step()
+        while number == FAULT and RANK == CULPRIT:
+            try:
+                torch.load("missing.pt")
+            except FileNotFoundError:
+                time.sleep(0.2)
+        dist.all_reduce(weights)
+
+
 STARTS = ("fewer", "joined", "barrier_of", "evaluated_by", "all_", "rounds_")
 LOOPS = {name for name in globals() if name.startswith(STARTS)}
 

@@ -67,6 +67,20 @@ def test_the_ring_keeps_the_latest_in_order(path: str) -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.parametrize("more", [0, 1, black_box.ENTRIES - 1, black_box.ENTRIES, 3 * black_box.ENTRIES + 5])
+def test_a_look_at_the_latest_calls_takes_what_has_come_since(path: str, more: int) -> None:
+    writer, reader = black_box.Writer(path, 0), black_box.Reader(path)
+    writer.bind(path, 0)
+    for seq in range(1, 8):
+        enter(writer, seq)
+    last = reader.arrivals(0, os.getpid(), 0)[-1][0]
+    for seq in range(8, 8 + more):
+        enter(writer, seq)
+
+    found = [call[2] for call in reader.arrivals(0, os.getpid(), last)]
+    assert found == [*range(8, 8 + more)][-black_box.ENTRIES :]
+
+
 def test_a_short_entry_hides_a_long_one_before_it(path: str) -> None:
     writer = black_box.Writer(path, 0)
     for _ in range(black_box.ENTRIES):

@@ -327,4 +327,11 @@ def _between_ranks() -> Golden:
 
 
 def cases() -> Golden:
-    return {**_store(), **_between_ranks(), **_without_waits(), **_handled(), **_passed_by(), **_gone_on()}
+    return {
+        **_store(),
+        **_between_ranks(),
+        **_without_waits(),
+        **_handled(),
+        **_passed_by(),
+        **_gone_on(),
+    }

@@ -81,6 +81,24 @@ def _left_loop() -> Golden:
             hang(in_loop(0), behind(1)),
             Expected("SL303", (1,), place(BARRIER), confidence="medium", conclusive=True),
         ),
+        # On a mesh, the others wait for one another in their groups, and one of them for the rank that has left.
+        "hang-left-loop-between-groups": (
+            hang(
+                *(
+                    waiting(number, done(call(group=group, size=2), 11), call(group=group, size=2))
+                    for number, group in enumerate("124")
+                ),
+                behind(3),
+                groups=(
+                    *(ProcessGroup(name, members) for name, members in (("1", (0, 2)), ("2", (1, 3)), ("4", (2, 3)))),
+                    world(4),
+                ),
+                source=LOOPS,
+            ),
+            Expected(
+                "SL303", (3,), place(BARRIER), conclusive=True, mentions=("peers still in it wait in all_reduce #12",)
+            ),
+        ),
         "hang-destroyed-its-group": (
             hang(*map(in_loop, range(3)), destroyed),
             Expected("SL303", (3,), place(LEAVE), conclusive=True, mentions=("rank 3",)),

@@ -8,13 +8,14 @@ from expected import Expected, place
 from hang_scenes import SEND, as_recorded, call, hang, recv, send, waiting
 from scenes import GLOO_RESET, LOOP, TRAIN, T, aborted_in_collective, all_reduce, case, lost_peer, rank
 
-from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts
+from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
 CALLS_IT = Location(TRAIN, 62, "main")
 SYNCED = Location(TRAIN, 64, "main")
 RECEIVE = Location("/home/ada/project/pipeline.py", 28, "take_over")
+_LINE = {"recv": RECEIVE, "send": SEND}
 
 
 def cases() -> Golden:
@@ -79,6 +80,29 @@ def cases() -> Golden:
 
     end = call(seq=3, at=SYNCED)
     other_dimension, as_always = call(seq=7, group="9", size=2), call(seq=26, group="6", size=2)
+
+    def stage_of(number: int, turns: list[tuple[str, int]], *now: tuple[str, int]) -> RankFacts:
+        """A stage of a pipeline that has sent and received this in each of eight steps, and now that."""
+        made: list[Collective] = []
+        for at, (op, peer) in enumerate([*turns * 8, *now]):
+            seq = 1 + sum((one.op, one.peer) == (op, peer) for one in made)
+            made.append(call(op, seq, at=_LINE[op], peer=peer, size=3, t=T - 999 + at))
+        return waiting(number, *(dataclasses.replace(one, done=True) for one in made[:-1]), made[-1])
+
+    forward, backward = [("recv", 0), ("send", 2)] * 4, [("recv", 2), ("send", 0)] * 4
+    first = stage_of(0, [("send", 1)] * 4 + [("recv", 1)] * 4, *[("send", 1)] * 4, ("recv", 1))
+    middle = stage_of(1, forward + backward, *forward, ("recv", 2))
+    last = [("recv", 1)] * 4 + [("send", 1)] * 4
+
+    def dispatches(number: int, now: Collective) -> RankFacts:
+        """Makes two all_to_all and an all_reduce a step."""
+        step = [call("all_to_all_single", at=CALLS_IT, size=3)] * 2 + [call(at=SYNCED, size=3)]
+        made = [
+            dataclasses.replace(one, seq=at, t=T - 60 + at, done=True)
+            for at, one in enumerate([*step * 8, *step[:2]], start=1)
+        ]
+        return waiting(number, *made, now)
+
     pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
     others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
     return {
@@ -101,6 +125,41 @@ def cases() -> Golden:
         "hang-in-another-group-before-all-others": (
             on_a_mesh((25, 25, 25, 25), end, end, other_dimension, as_always),
             Expected("SL311", (), place(SYNCED), confidence="high", conclusive=True),
+        ),
+        # Rank 2 waits for a fifth message of the step: it has always made four.
+        "hang-one-message-more-in-a-pipeline": (
+            hang(first, middle, stage_of(2, last, *[("recv", 1)] * 5)),
+            Expected(
+                "SL311",
+                (2,),
+                place(RECEIVE),
+                confidence="medium",
+                conclusive=True,
+                mentions=("send to rank 1", "was next"),
+            ),
+        ),
+        # Nobody knows what rank 2 has done before: the record of its calls is of this step alone.
+        "hang-one-message-more-in-a-first-step": (
+            hang(first, middle, stage_of(2, [], *[("recv", 1)] * 37)),
+            Expected("SL311", (), place(RECEIVE), confidence="high", conclusive=True),
+        ),
+        "hang-one-dispatch-more-than-ever": (
+            hang(
+                *(dispatches(number, call("all_reduce", 27, at=SYNCED, size=3)) for number in range(2)),
+                dispatches(2, call("all_to_all_single", 27, at=CALLS_IT, size=3)),
+                source=(
+                    SourceLine(TRAIN, CALLS_IT.line, loops=((58, 90), (60, 63)), conditions=((60, "True"),)),
+                    SourceLine(TRAIN, SYNCED.line, loops=((58, 90),)),
+                ),
+            ),
+            Expected(
+                "SL302",
+                (2,),
+                place(CALLS_IT),
+                confidence="medium",
+                conclusive=True,
+                mentions=("same 3 calls", "was next"),
+            ),
         ),
         "hang-another-operation-in-another-group": (
             on_a_mesh(
@@ -129,7 +188,14 @@ def cases() -> Golden:
         ),
         "hang-groups-in-another-order": (
             hang(in_turn(0, ("1", "3"), "3"), *others, groups=pairs),
-            Expected("SL311", (0,), place(LOOP), confidence="medium", conclusive=True, mentions=("never to",)),
+            Expected(
+                "SL311",
+                (0,),
+                place(LOOP),
+                confidence="medium",
+                conclusive=True,
+                mentions=("group 1 at line 61 was next",),
+            ),
         ),
         # Those that have never been in two groups in turn have no order to depart from.
         "hang-groups-in-orders-that-nobody-knows": (

@@ -176,6 +176,7 @@ def test_ranks_with_a_group_of_their_own_change_nothing(name: str) -> None:
     before = diagnose(case)
     if before.code in ("SL315", "SL316") or "all wait in" in before.summary or "all others wait" in before.summary:
         pytest.skip("it is said of all ranks that run")
-    idle = [rank(case.world_size + n, inside=()) for n in range(2)]
+    asked = case.ranks[0].new_groups  # all ranks of a job are asked, whoever is to belong to a group
+    idle = [dataclasses.replace(rank(case.world_size + n, inside=()), new_groups=asked) for n in range(2)]
 
     assert told(diagnose(grown(case, idle, joining=False))) == told(before)

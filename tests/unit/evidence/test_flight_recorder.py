@@ -162,11 +162,11 @@ def test_a_recorder_that_had_no_room_says_so(box: str, first: int | None, lost: 
 def test_groups_are_as_the_rank_wrote_them_down(box: str) -> None:
     worker = living.rank(os.getpid(), box=box)
     assert "no process group" in groups.collect(HANG, worker, soon()).unavailable
-    lines = '{"name": "0", "ranks": [0, 1]}\n{"name": "1", "ranks": [1]}\nnonsense\n{"name": "2", "ra'
+    lines = '{"name": "0", "ranks": [0, 1]}\n{"new": [1]}\n{"name": "1", "ranks": [1]}\nnonsense\n{"name": "2", "ra'
     Path(black_box.beside(box, 0, "groups")).write_text(lines)
 
     found = groups.collect(HANG, worker, soon())
-    assert found.data == {"groups": [{"name": "0", "ranks": [0, 1]}, {"name": "1", "ranks": [1]}]}
+    assert found.data == {"groups": [{"name": "0", "ranks": [0, 1]}, {"name": "1", "ranks": [1]}], "asked": [[1]]}
 
 
 def test_the_pulse_is_in_the_evidence(box: str) -> None:

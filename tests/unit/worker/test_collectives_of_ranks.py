@@ -105,6 +105,10 @@ def test_every_rank_wrote_down_the_groups_it_knows(mixed: list[Left]) -> None:
     assert mixed[2].groups.get(pair, [0, 1]) == [0, 1]
 
 
+def test_every_rank_wrote_down_which_groups_it_was_told_to_make(mixed: list[Left]) -> None:
+    assert [rank.new_groups for rank in mixed] == [[[0, 1], [0, 1, 2]]] * 3
+
+
 def test_the_last_word_is_that_the_group_is_gone(mixed: list[Left]) -> None:
     for rank in mixed:
         last = rank.slot.entries[-1]

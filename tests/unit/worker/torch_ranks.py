@@ -61,6 +61,7 @@ class Left:
     said: dict[str, Any]
     slot: black_box.Slot
     groups: dict[str, list[int]]
+    new_groups: list[list[int]]
 
 
 def free_port() -> int:
@@ -131,5 +132,6 @@ def _left(tmp_path: Path, rank: int, process: subprocess.Popen[str], out: str, e
         err,
         json.loads(said.read_text()) if said.exists() else {},
         slot,
-        {line["name"]: line["ranks"] for line in lines},
+        {line["name"]: line["ranks"] for line in lines if "name" in line},
+        [line["new"] for line in lines if "new" in line],
     )

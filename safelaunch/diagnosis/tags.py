@@ -1,0 +1,85 @@
+"""Messages between two ranks that carry another tag than the one that is waited for."""
+
+from __future__ import annotations
+
+import collections
+
+from safelaunch.diagnosis.dumps import from_dumps
+from safelaunch.diagnosis.graph import Wait, graph
+from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.waits import final, is_message
+from safelaunch.diagnosis.wording import at
+from safelaunch.model import Case, Collective, RankFacts, Verdict
+
+
+def tags_differ(case: Case) -> Verdict | None:
+    """A rank waits for a message with one tag, and its peer has sent the one in its place with another tag.
+
+    How it was concluded: messages from one rank to another are counted on both sides. The one that is waited for has
+    been sent, with a tag that the receiver does not wait for, and nothing has been sent since with the tag that it
+    waits for. A rank that disagrees so with two others or more, which agree among themselves, is named.
+
+    What to do: compare the tags at the two lines; a counter that makes them must count alike on both sides.
+    """
+    found = graph(case)
+    if from_dumps(case):
+        return None
+    ranks = {facts.rank: facts for facts in case.ranks}
+    pairs = [
+        (wait, sent)
+        for wait in found.waits
+        if is_message(wait.call) and wait.call.peer in ranks and (sent := _sent_instead(wait, ranks)) is not None
+    ]
+    if not pairs:
+        return None
+    times = collections.Counter(rank for wait, _ in pairs for rank in (wait.rank, wait.call.peer))
+    (most, count), *rest = times.most_common()
+    named = (most,) if count > 1 and all(other < count for _, other in rest) else ()
+    wait, sent = pairs[0]
+    first = next((call for wait, sent in pairs for call in _of(most, wait, sent)), wait.call) if named else wait.call
+    return hang_verdict(
+        case,
+        "SL302",
+        f"ranks {wait.rank} and {wait.call.peer} do not mean the same message: tag {wait.call.tag} is waited for, and "
+        f"tag {sent.tag} was sent",
+        tuple(rank for rank in named if rank is not None),
+        location=first.location,
+        call=wait.call,
+        because=(
+            *(
+                f"rank {wait.rank} waits in {label(wait.call)} with tag {wait.call.tag}{at(wait.call.location)}; "
+                f"rank {wait.call.peer} has sent it with tag {sent.tag}{at(sent.location)}"
+                for wait, sent in pairs
+            ),
+            *waiters(case, found),
+        ),
+        remedy="compare the tags at these lines: what makes them must count alike on both sides",
+        confidence="medium",
+        conclusive=final((ranks[wait.rank], wait.call) for wait, _ in pairs),
+        waiting={wait.rank for wait in found.waits},
+    )
+
+
+def _sent_instead(wait: Wait, ranks: dict[int, RankFacts]) -> Collective | None:
+    """The message that was sent in the place of the one that is waited for, where its tag is another one."""
+    call = wait.call
+    if "recv" not in call.op or call.peer is None:
+        return None
+    sends = [
+        own
+        for own in ranks[call.peer].calls
+        if "send" in own.op and own.peer == wait.rank and own.group == call.group and own.seq >= call.seq
+    ]
+    expected = {own.tag for own in ranks[wait.rank].calls if _is_open(own) and own.peer == call.peer}
+    if not sends or sends[0].seq != call.seq or any(own.tag in expected for own in sends):
+        return None
+    return sends[0]
+
+
+def _is_open(call: Collective) -> bool:
+    """Whether a receive has not ended, as far as is known: nobody has waited for it yet."""
+    return "recv" in call.op and (call.issued or not call.done)
+
+
+def _of(rank: int | None, wait: Wait, sent: Collective) -> list[Collective]:
+    return [wait.call] if wait.rank == rank else [sent] if wait.call.peer == rank else []

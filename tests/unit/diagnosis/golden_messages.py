@@ -1,0 +1,97 @@
+"""Golden cases of ranks that do not mean the same message, or have not made the same process groups."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from hang_scenes import as_recorded, call, hang, waiting
+from scenes import LOOP, TRAIN
+
+from safelaunch.model import Case, Location, ProcessGroup, RankFacts
+
+Golden = dict[str, tuple[Case, Expected]]
+
+READ = Location(TRAIN, 48, "exchange")
+CALLS_IT = Location(TRAIN, 62, "main")
+
+
+def _messages() -> Golden:
+    def exchanges(number: int, left: int, right: int, tag: int) -> RankFacts:
+        """Has posted all its messages of this step, and waits for the one from the left."""
+        ops = (("irecv", left, tag), ("irecv", right, tag + 1), ("isend", right, tag), ("isend", left, tag + 1))
+        calls = [
+            dataclasses.replace(call(op, 8, at=READ, peer=peer, size=4, tag=own), done=True, issued=True)
+            for op, peer, own in ops
+        ]
+        facts = waiting(number, *calls[1:], dataclasses.replace(calls[0], done=False, issued=False))
+        return dataclasses.replace(facts, recorded=as_recorded(facts.collectives))
+
+    def ring(*tags: int) -> Case:
+        return hang(*(exchanges(number, (number - 1) % 4, (number + 1) % 4, tag) for number, tag in enumerate(tags)))
+
+    return {
+        "hang-for-another-tag": (
+            ring(12, 14, 12, 12),
+            Expected(
+                "SL302",
+                (1,),
+                place(READ),
+                confidence="medium",
+                conclusive=True,
+                mentions=("rank 1 has sent it with tag 14", "rank 0 has sent it with tag 12"),
+            ),
+        ),
+        "hang-for-tags-of-two-halves": (
+            ring(12, 12, 14, 14),
+            Expected("SL302", (), place(READ), confidence="medium", conclusive=True),
+        ),
+        "hang-for-a-message-with-its-tag": (
+            ring(12, 12, 12, 12),
+            Expected("SL310", (), place(READ), confidence="medium", conclusive=False),
+        ),
+    }
+
+
+def _groups() -> Golden:
+    asked = ((0, 1), (2, 3), (0, 2), (1, 3))
+
+    def makes(*made: tuple[tuple[int, ...], ...]) -> Case:
+        making = dataclasses.replace(call("new_group", 1, at=CALLS_IT, size=2), group="new_group #4")
+        inside = (
+            call(group="1", seq=1, size=2),
+            making,
+            call(group="3", seq=1, size=2),
+            call(group="3", seq=1, size=2),
+        )
+        ranks = (
+            dataclasses.replace(waiting(number, one), new_groups=groups)
+            for number, (one, groups) in enumerate(zip(inside, made, strict=True))
+        )
+        known = {"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3), "new_group #4": (1, 3)}
+        groups = [ProcessGroup(name, members) for name, members in known.items()]
+        return hang(*ranks, groups=(*groups, ProcessGroup("3", (0, 2)), ProcessGroup("3", (1, 3))))
+
+    return {
+        "hang-in-a-group-that-one-has-left-out": (
+            makes(asked, asked, asked, (asked[0], asked[1], asked[3])),
+            Expected(
+                "SL302",
+                (3,),
+                place(LOOP),
+                confidence="medium",
+                conclusive=True,
+                mentions=("rank 3 called new_group #3 for ranks 1 and 3, and all others for ranks 0 and 2",),
+            ),
+        ),
+        # Half of the ranks have left it out.
+        "hang-in-a-group-that-two-have-left-out": (
+            makes(asked, asked, (asked[0], asked[1], asked[3]), (asked[0], asked[1], asked[3])),
+            Expected("SL311", (), place(CALLS_IT), confidence="high", conclusive=True),
+        ),
+    }
+
+
+def cases() -> Golden:
+    """All of them by name."""
+    return {**_messages(), **_groups()}
