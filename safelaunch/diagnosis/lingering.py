@@ -40,9 +40,19 @@ def does_not_end(case: Case) -> Verdict | None:
         tuple(facts.rank for facts in ranks) if len(case.ranks) == case.world_size else (),
         location=_place(first, threads),
         because=tuple(line for facts in ranks for line in still_running(facts)),
-        remedy="let that thread end before the script does, or make it a daemon; close pools, writers and clients",
-        confidence="medium" if len(case.ranks) == case.world_size and (threads or first.children) else "low",
+        remedy=_remedy(first, threads),
+        confidence="medium"
+        if len(case.ranks) == case.world_size and (threads or first.children or first.lost_thread)
+        else "low",
     )
+
+
+def _remedy(facts: RankFacts, threads: list[Stack]) -> str:
+    if threads:
+        return "let that thread end before the script does, or make it a daemon; close pools, writers and clients"
+    if facts.lost_thread is not None:
+        return "see why that thread has ended: what is waited for here may have been its work"
+    return "end what it waits for before the script ends; close pools, writers and clients"
 
 
 def _main(facts: RankFacts) -> Stack | None:

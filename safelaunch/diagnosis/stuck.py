@@ -37,10 +37,16 @@ KNOWN = (
     (re.compile(r"/torch/utils/file_baton\.py$"), "waits for the lock file of a C++ extension that is being built"),
     (re.compile(r"/(?:site|dist)-packages/filelock/"), "waits for a file lock (package filelock)"),
     (re.compile(r"/torch/utils/cpp_extension\.py$"), "builds a C++ extension"),
+    (re.compile(r"/asyncio/base_events\.py$"), "waits in asyncio: none of its tasks can go on"),
+    (
+        re.compile(r"/multiprocessing/pool\.py$"),
+        "waits for a multiprocessing.Pool (a process of it that dies takes its task with it, and nobody is told)",
+    ),
 )
 IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
 MODULE_LOCK = "_ModuleLock.acquire"
 SHOWN = 3  # threads, or processes
+UNREAD = "read what the process writes while it runs (`communicate()`), or let it write to a file"
 
 
 Thread = tuple[int, int]  # rank and thread
@@ -117,7 +123,34 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     told = kernel_of(facts, stack)
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
+    if told is not None and told.syscall in WAITS_FOR_CHILD:
+        because += _own_processes(facts)
+        remedy = UNREAD if any(_is_unread(facts, child) for child in facts.children) else remedy
     return Stuck("SL301", named + what, place, remedy, because, sources)
+
+
+def _own_processes(facts: RankFacts) -> tuple[str, ...]:
+    """What the processes do that a rank waits for, in a line each."""
+    return tuple(
+        f"its process {child.name} (pid {child.pid}) "
+        + ("writes into a pipe that the rank itself has to read" if _is_unread(facts, child) else _of_child(child))
+        for child in facts.children[:SHOWN]
+    )
+
+
+def _is_unread(facts: RankFacts, child: Child) -> bool:
+    """Whether a process is held by a pipe that is full, of which the rank itself has the other end."""
+    pids = PIDS.findall(child.kernel.other)
+    return child.kernel.syscall in WRITES and str(facts.pid) in pids
+
+
+def _of_child(child: Child) -> str:
+    kernel = child.kernel
+    if kernel.state == "R":
+        return "computes"
+    if kernel.syscall in SLEEPS:
+        return "sleeps"
+    return f"is in {_in_call(kernel)}"
 
 
 def _over(facts: RankFacts, stack: Stack | None, place: Location | None, sources: tuple[str, ...]) -> Stuck:

@@ -19,6 +19,7 @@ WITH = re.compile(r"^(?:async\s+)?with\s+(?P<items>[^:]+):")
 ACQUIRE = re.compile(r"(?P<lock>[\w.\[\]'\"]+)\.acquire\(")
 # Names that mean one object in all of a module: not `self.lock`, of which every instance has its own.
 OF_MODULE = re.compile(r"\w+|[A-Z]\w*(?:\.\w+)+")
+OWN = re.compile(r"^self\.(?=\w+\.)")
 CONSTANT = re.compile(r"_*[A-Z]")
 RELEASED_BY_OTHERS = re.compile(r"\.acquire\([^)]*(?:timeout|blocking)")
 STEPS = 8
@@ -132,9 +133,9 @@ def _wanted(facts: RankFacts, stack: Stack, lines: Lines) -> list[Lock]:
     entered = WITH.match(line.text)
     if entered:
         # What is called there (`open(path)`, `torch.no_grad()`) is made there: nobody else holds it.
-        return [(frame.file, item) for item in reversed(_items(entered)) if not item.endswith(")")]
+        return [(frame.file, _plain(item)) for item in reversed(_items(entered)) if not item.endswith(")")]
     called = ACQUIRE.search(line.text)
-    return [(frame.file, called["lock"])] if called and not RELEASED_BY_OTHERS.search(line.text) else []
+    return [(frame.file, _plain(called["lock"]))] if called and not RELEASED_BY_OTHERS.search(line.text) else []
 
 
 def _holds(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> dict[Lock, _Taken]:
@@ -150,10 +151,15 @@ def _holds(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> dict
             sure = inside or number != frame.line or frame != stack.frames[0]
             if sure or (stack is waiting and _twice(line, text)):
                 taken = _Taken(number, own or _of_module(text, frame, waiting.frames[0]))
-                known = found.setdefault((frame.file, text), taken)
+                known = found.setdefault((frame.file, _plain(text)), taken)
                 if taken.same and not known.same:
-                    found[frame.file, text] = taken
+                    found[frame.file, _plain(text)] = taken
     return found
+
+
+def _plain(text: str) -> str:
+    """`sink.lock` for `self.sink.lock`: what an object keeps is most often called as it was where it was handed in."""
+    return OWN.sub("", text)
 
 
 def _of_module(text: str, frame: Location, other: Location) -> bool:

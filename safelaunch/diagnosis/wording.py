@@ -38,12 +38,13 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def last_collective(facts: RankFacts) -> str:
-    """`its last collective was all_reduce #12 at train.py:88`, or nothing."""
+    """`it had finished all_reduce #12 at train.py:88, the last collective that its program called`, or nothing. What
+    DDP reduces is called by nobody's program."""
     last = facts.last_collective
     if last is None:
         return ""
     verb = "it had finished" if last.done else "it was inside"
-    return f"{verb} {last.op} #{last.seq}{at(last.location)}, its last collective"
+    return f"{verb} {last.op} #{last.seq}{at(last.location)}, the last collective that its program called"
 
 
 def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:

@@ -326,8 +326,39 @@ def _between_ranks() -> Golden:
     }
 
 
+def _own_waits() -> Golden:
+    """What a rank waits for in its own process."""
+    polls = Kernel("S", "do_epoll_wait", "epoll_wait")
+    report = stack(9102, Location(TRAIN, 18, "Reporter.run"), library("threading.py", 975, "run"), name="reporter")
+    hook = Location(TRAIN, 28, "on_grad")
+    waits = elsewhere(2, LOCKED, hook)
+    source = (
+        SourceLine(TRAIN, 28, "with sink.lock: sink.rows.append(row)", holds=((25, "reg.lock"),)),
+        SourceLine(TRAIN, 18, "with self.reg.lock:", holds=((16, "self.sink.lock"),)),
+    )
+    peers = [waiting(number, call(size=3)) for number in (0, 1)]
+    loop = (library("selectors.py", 468, "select"), library("asyncio/base_events.py", 1915, "_run_once"), READ)
+    return {
+        "hang-locks-that-were-handed-in": (
+            hang(*peers, dataclasses.replace(waits, stacks=(*waits.stacks, report)), source=source),
+            Expected(
+                "SL301",
+                (2,),
+                place(hook),
+                conclusive=False,
+                mentions=("`sink.lock`: one written the same way thread reporter took", "`reg.lock`"),
+            ),
+        ),
+        "hang-in-asyncio": (
+            hang(*peers, elsewhere(2, polls, *loop)),
+            Expected("SL301", (2,), place(READ), conclusive=False, mentions=("none of its tasks can go on",)),
+        ),
+    }
+
+
 def cases() -> Golden:
     return {
+        **_own_waits(),
         **_store(),
         **_between_ranks(),
         **_without_waits(),

@@ -39,13 +39,14 @@ from hang_scenes import (
 )
 from scenes import DATA, LOOP, MODEL, STEP, TORCH, TRAIN, T
 
-from safelaunch.model import Case, Collective, Kernel, Location, Phase, ProcessGroup, RankFacts
+from safelaunch.model import Case, Child, Collective, Kernel, Location, Phase, ProcessGroup, RankFacts
 
 Golden = dict[str, tuple[Case, Expected]]
 
 DOWNLOAD = Location(DATA, 77, "download")
 TOKENIZE = Location(DATA, 52, "tokenize")
 EVALUATE = Location(TRAIN, 140, "evaluate")
+WRITING = Kernel("S", "anon_pipe_write", "write", "pipe:[56737]", other="python (pid 4102) has its other end")
 
 
 def among(culprit: RankFacts, size: int = 4) -> Case:
@@ -57,6 +58,7 @@ def _away() -> Golden:
     joins = elsewhere(2, LOCKED, library("threading.py", 1116, "join"), STEP)
     downloader = stack(9102, DOWNLOAD, library("threading.py", 975, "run"), name="Thread-1")
     requests = (library("socket.py", 706, "readinto"), library("http/client.py", 286, "_read_status"), DOWNLOAD)
+    in_pool = (library("threading.py", 320, "wait"), library("multiprocessing/pool.py", 367, "map"))
     waits = (library("subprocess.py", 1264, "wait"), library("subprocess.py", 349, "call"), STEP)
     named = ("rank 2", "3 peers")
     return {
@@ -88,6 +90,26 @@ def _away() -> Golden:
         "hang-subprocess": (
             among(elsewhere(2, FOR_CHILD, *waits)),
             Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("waits for a process of its own",)),
+        ),
+        "hang-subprocess-whose-output-nobody-reads": (
+            among(
+                elsewhere(2, FOR_CHILD, *waits, children=(Child(5101, "tar", WRITING), Child(5102, "sleep", ASLEEP)))
+            ),
+            Expected(
+                "SL301",
+                (2,),
+                place(STEP),
+                conclusive=False,
+                mentions=(
+                    "tar (pid 5101) writes into a pipe that the rank itself",
+                    "sleep (pid 5102) sleeps",
+                    "communicate()",
+                ),
+            ),
+        ),
+        "hang-pool": (
+            among(elsewhere(2, LOCKED, *in_pool, STEP)),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("multiprocessing.Pool",)),
         ),
         "hang-computing": (
             among(elsewhere(2, COMPUTING, TOKENIZE, STEP)),
