@@ -118,16 +118,9 @@ class Writer:
         """Record that a collective begins; returns what `leave` takes. About 2 µs."""
         count = next(self._counts)  # threads of a rank may come at the same moment
         offset = self._base + RING + (count % ENTRIES) * ENTRY
-        words: tuple[bytes, ...] = (
-            op.encode(),
-            group.encode(),
-            dtype.encode(),
-            _end(file),
-            b"%d" % line,
-            function.encode(),
-        )
-        if tag:
-            words += (b"%d" % tag,)
+        place = (_end(file), b"%d" % line, function.encode())
+        # An empty last word, too: what an older entry has left behind the text must not be read as one.
+        words = (op.encode(), group.encode(), dtype.encode(), *place, b"%d" % tag if tag else b"")
         text = b"\0".join(words)[: ENTRY - _BODY.size - 1] + b"\0"
         memory = self._memory
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.

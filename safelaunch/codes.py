@@ -235,8 +235,8 @@ CATALOGUE: dict[str, Code] = {
             "SL311",
             "deadlock",
             "ranks wait for one another in a circle",
-            "diagnosis.disagree:deadlock diagnosis.polling:polled_for diagnosis.store_waits:all_ask"
-            " diagnosis.store_waits:key_missing diagnosis.other_end:held_by_peer",
+            "diagnosis.disagree:deadlock diagnosis.hubs:nobody_sends diagnosis.polling:polled_for"
+            " diagnosis.store_waits:all_ask diagnosis.store_waits:key_missing diagnosis.other_end:held_by_peer",
         ),
         Code("SL313", "thread-deadlock", "threads of a rank wait for one another", "diagnosis.hang:never_entered"),
         Code(

@@ -16,8 +16,8 @@ Layout, from the start of the pulse:
     152  u32 of `State`
     160  f64 seconds that the main thread has spent in loaders, f64 in collectives that Python called and in waits for
          them; u32 workers of the latest loader, plus one (0: there was none)
-    256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds, u32 thread, text; the first one is
-         that of the main thread's loader
+    256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds (or `AGAIN`), u32 thread, text; the
+         first one is that of the main thread's loader
     768  `LOADERS` passes over loaders, the latest of each place in the program, of `LOADER` bytes: u32 place (0: free),
          u32 passes begun there, u64 batches given, i64 batches to give (-1: unknown), f64 when it ended (0: not yet)
 """
@@ -46,6 +46,9 @@ _ALL = struct.Struct("<d Qd Qd d Qdqq QQd QQd Qd II I")
 _SPENT = struct.Struct("<ddI")
 _SINCES = struct.Struct("<" + f"d{PHASE - 8}x" * PHASES)
 _PASSES = struct.Struct("<" + "IIQqd" * LOADERS)
+
+AGAIN = -1.0  # the expected seconds of a phase that tries again what has just failed: no progress
+RETRY_S = 10.0  # what is begun so long after a failure may be something else of the same name; an estimate
 
 USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
@@ -76,7 +79,7 @@ class Writer:
         self._steps, self._batches = itertools.count(1), itertools.count(1)  # whole whichever thread comes
         self._begins, self._ends = itertools.count(1), itertools.count(1)
         self._free = list(range(1, PHASES))  # the first one is the main thread's loader
-        self._tried = {}  # type: dict[int, tuple[float, tuple[int, ...]]]  # by thread: since when, and all counts then
+        self._failed = {}  # type: dict[int, tuple[str, float]]  # by thread: the phase that has failed last, and when
         self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
         self.bind(memory, base)
 
@@ -203,13 +206,11 @@ class Writer:
         if text[0] is not name or text[1] != get_ident():
             self._write_text(index, name)
         at = _FIRST_PHASE + index * _WORDS
-        self._f64[at + 1] = expect
-        since, counts = self._tried.get(get_ident(), (0.0, ())) if self._tried else (0.0, ())
-        self._f64[at] = since if counts == self._counts() else monotonic()  # comes last, and counts as progress
+        now = monotonic()
+        failed, when = self._failed.get(get_ident(), ("", 0.0)) if self._failed else ("", 0.0)
+        self._f64[at + 1] = AGAIN if failed == name and now - when < RETRY_S else expect
+        self._f64[at] = now  # comes last, and counts as progress
         return index
-
-    def _counts(self) -> tuple[int, ...]:
-        return tuple(self._u64[at] for at in (1, 3, 6, 11, 14, 16))
 
     def _write_text(self, index: int, name: str) -> None:
         self._texts[index] = name, get_ident()
@@ -221,6 +222,8 @@ class Writer:
     def end(self, index: int) -> None:
         """Close a phase that `begin` has opened."""
         self._turned()
+        if self._failed:
+            self._failed.pop(get_ident(), None)
         if index >= 0:
             self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
             self._free.append(index)
@@ -228,9 +231,8 @@ class Writer:
     def fail(self, index: int) -> None:
         """Close a phase in which an exception was raised: that is no progress, nor is to try again, however often."""
         if index >= 0:
-            at = _FIRST_PHASE + index * _WORDS
-            self._tried[get_ident()] = self._f64[at], self._counts()
-            self._f64[at] = 0.0
+            self._failed[get_ident()] = self._texts[index][0], monotonic()
+            self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
             self._free.append(index)
 
     def _turned(self) -> None:
@@ -302,8 +304,9 @@ class Pulse:
             since, expect, thread = _PHASE.unpack_from(data, offset)
             if since:
                 name = bytes(data[offset + _PHASE.size : offset + PHASE]).split(b"\0", 1)[0].decode("utf-8", "replace")
-                self.phases.append((name, since, expect, thread))
-                self.progress = max(self.progress, since)
+                self.phases.append((name, since, max(expect, 0.0), thread))
+                if expect != AGAIN:
+                    self.progress = max(self.progress, since)
         self.phases.sort(key=lambda phase: phase[1])
 
     @property

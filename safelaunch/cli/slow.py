@@ -20,7 +20,7 @@ from safelaunch.watch.meetings import Arrival
 from safelaunch.watch.pauses import paused
 from safelaunch.watch.slow import SlowWatch, Told
 
-CALLS_S = 0.5  # how often the ranks' records of calls are read; they hold 16
+CALLS_S = 0.5  # how often the ranks' records of calls are read
 CALLS_FULL_S = 1.0  # ... where all of them are new each time: there is no keeping up
 LOAD_S, LOAD_EARLY_S = 10.0, 2.0  # how often /proc is read: often at first, to know what was usual
 EARLY_LOADS, LOADS = 15, 60
@@ -147,7 +147,7 @@ class Slow:
                 for ordinal, t, seq, size, _, thread, words in seen
                 if len(words) == 6
             ]
-        full = any(len(own) == black_box.ENTRIES for own in found.values())
+        full = any(len(own) >= black_box.ENTRIES - 1 for own in found.values())
         self._next_calls = now + (CALLS_FULL_S if full else CALLS_S) - 0.05
         return found
 

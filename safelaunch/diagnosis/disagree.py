@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from safelaunch.diagnosis import alone, batches, habits, loops
+from safelaunch.diagnosis import alone, batches, habits, hubs, loops
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
@@ -187,15 +187,15 @@ def left_between_groups(case: Case) -> Verdict | None:
     """
     found = graph(case)
     ranks = {facts.rank: facts for facts in case.ranks}
-    if not found.cycle or from_dumps(case) or any(wait.away for wait in found.waits):
-        return None
+    if not found.cycle or from_dumps(case) or any(wait.away or is_message(wait.call) for wait in found.waits):
+        return None  # stages of a pipeline leave their loops one after the other, by design
     if any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
         return None
     places: dict[object, Side] = {}
     for wait in found.waits:
         places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
     named = loops.left(case.source, [*places.values()]).ranks if case.source else ()
-    if not named:
+    if not named or not {*named} <= {*found.cycle}:
         return None
     first = next(wait for wait in found.waits if wait.rank in named)
     peer = next(wait for wait in found.waits if wait.rank not in named)
@@ -223,8 +223,9 @@ def deadlock(case: Case) -> Verdict | None:
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
     peer than at that line before, has made more or fewer messages in this round than in each before, has gone on to
     another call of its rounds than the one whose turn it was, or has come to a line with another group than ever, where
-    all others do as always; and one that waits in a collective while all others wait for messages to or from it: one
-    mistake explains them all. Otherwise the sites are shown.
+    all others do as always; and one that waits in a collective while all others wait for messages to or from it, or
+    that exchanges messages with another rank than two others do at that line, whose peer waits for it: one mistake
+    explains them all. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -256,8 +257,10 @@ def deadlock(case: Case) -> Verdict | None:
         named = ()
     rules = () if named or unseen else (habits.other_peer, habits.other_count, habits.other_order)
     habit = next((departure for rule in rules if (departure := rule(case, circle)) is not None), None)
-    habit = habit or (habits.other_group(case) if rules else None)
-    named = (habit.rank,) if habit is not None else named or _awaited_by_all(found)
+    if habit is None and rules:
+        other = habits.other_group(case)
+        habit = other if other is not None and other.rank in found.cycle else None
+    named = (habit.rank,) if habit is not None else named or hubs.alone_among(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
     pairs = any(is_message(wait.call) for wait in circle)
@@ -282,17 +285,7 @@ def deadlock(case: Case) -> Verdict | None:
 
 def is_making(call: Collective) -> bool:
     """Whether a call makes a process group."""
-    return call.group.startswith("new_group")
-
-
-def _awaited_by_all(found: Graph) -> tuple[int, ...]:
-    """The rank that alone is in a collective, where all others, two at least, are in messages with it."""
-    collective = [wait for wait in found.waits if not is_message(wait.call)]
-    messages = [wait for wait in found.waits if is_message(wait.call)]
-    if len(collective) != 1 or len(messages) < 2 or found.sinks:
-        return ()
-    rank = collective[0].rank
-    return (rank,) if all(wait.call.peer == rank for wait in messages) else ()
+    return call.group.startswith("new_group #")
 
 
 def _sides(case: Case, wait: Wait) -> list[Side]:

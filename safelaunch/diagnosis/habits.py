@@ -43,8 +43,10 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
     for wait in waits:
         before = _before(ranks[wait.rank], wait.call)
         peers = {call.peer for call in before}
-        if any(call.peer == wait.call.peer for call in before):
+        if (often := sum(call.peer == wait.call.peer for call in before)) >= OFTEN:
             continue
+        if often:
+            return None  # it has come to this peer of late: what is new here may be what is right
         if not is_message(wait.call) or wait.call.peer is None or len(before) < OFTEN or len(peers) != 1:
             return None
         way = "from" if "recv" in wait.call.op else "to"
@@ -56,13 +58,13 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
 def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
     """One rank has gone on to another call of its rounds than the one whose turn it was; all others that wait have come
     to the call whose turn it is. Of two ranks whose calls are all made at one line nobody is named: their order is
-    data, and may be new for both."""
+    data, and may be new for both. The rounds must be whole steps: what is repeated within a step ends with it."""
     ranks = {facts.rank: facts for facts in case.ranks}
     blocked, found = list(waits), []
     for wait in blocked:
         own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
         sites = [(call.group, canonical(call.op), is_message(call) and call.peer, call.location) for call in own]
-        length = _round(sites[:-1])
+        length = _round(sites[:-1]) if _holds_step(ranks[wait.rank], own) else None
         # A call that is in none of the rounds may belong to another part of the program, which repeats as well.
         if length is None or own[-1] != wait.call or sites[-1] not in sites[-1 - length : -1]:
             return None
@@ -74,6 +76,12 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
         text = f"rank {wait.rank} has always made the same {length} calls in turn, and {_told(usual)} was next"
         found.append(Departure(wait.rank, f"{text}, not {_told(wait.call)}"))
     return found[0] if len(found) == 1 else None
+
+
+def _holds_step(facts: RankFacts, calls: Sequence[Collective]) -> bool:
+    """Whether an optimizer has made a step between these calls, and many of them lie before it."""
+    before = [call for call in calls if facts.stepped is not None and call.t < facts.stepped]
+    return len(calls) - len(before) < len(before)
 
 
 def _round(sites: Sequence[object]) -> int | None:
@@ -118,7 +126,9 @@ def other_group(case: Case) -> Departure | None:
         once_more = [
             peers[-1].group for peers in always if peers[-1].seq > last.seq and any(c.seq == last.seq for c in peers)
         ]
-        if len(strange) > 1 or calls.index(last) + 1 < OFTEN or usual not in once_more or len(once_more) < 2:
+        if strange[0] is not calls[-1] or strange[0].done or calls.index(last) + 1 < OFTEN:
+            continue
+        if usual not in once_more or len(once_more) < 2:
             continue
         text = f"rank {rank} had always come to line {line.line} with group {usual}, and now with {strange[0].group}"
         found.append(Departure(rank, f"{text}; all others come as always"))

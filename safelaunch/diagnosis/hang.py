@@ -247,6 +247,7 @@ def hang_untold(case: Case) -> Verdict | None:
         because=gaps or waiters(case, graph(case)) or ("no rank was found inside a collective",),
         remedy="compare the ranks' stacks in the evidence folder",
         confidence="low",
+        waiting={wait.rank for wait in graph(case).waits},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+from collections.abc import Mapping
 
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import graph
@@ -69,7 +70,7 @@ def _asked_for_another(case: Case) -> Departure | None:
     asked = [facts.new_groups for facts in case.ranks]
     for number, groups in enumerate(itertools.zip_longest(*asked), start=1):
         votes = collections.Counter(groups)
-        if len(votes) == 1:
+        if len(votes) == 1 or _apart(dict(zip((facts.rank for facts in case.ranks), groups, strict=True))):
             continue
         (usual, most), *rest = votes.most_common()
         if len(case.ranks) != case.world_size or len(rest) != 1 or rest[0][1] != 1 or most < 2 or None in votes:
@@ -79,6 +80,11 @@ def _asked_for_another(case: Case) -> Departure | None:
         text = f"rank {facts.rank} called new_group #{number} for {theirs}, and all others for {others}"
         return Departure(facts.rank, text)
     return None
+
+
+def _apart(asked: Mapping[int, tuple[int, ...] | None]) -> bool:
+    """Whether ranks have called it for groups that have nothing to do with one another, each with all its members."""
+    return all(members and all(asked.get(rank, members) == members for rank in members) for members in asked.values())
 
 
 def _differ(sets: list[frozenset[int]]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.dumps import from_dumps
@@ -61,26 +62,22 @@ def key_missing(case: Case) -> Verdict | None:
 
 
 def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Departure | None:
-    """The rank that alone has set keys like those that are waited for, and not these."""
+    """The rank that alone has set keys like the one that all of them lack, and not this one."""
     ranks = {facts.rank: facts for facts in case.ranks}
-    wanted = {key for rank in asking for key in ranks[rank].store_wants}
-    like = {
-        rank: [key for key in facts.store_keys if _shape(key) in set(map(_shape, wanted))]
-        for rank, facts in ranks.items()
-    }
-    setters = [rank for rank, keys in like.items() if keys]
-    if len(wanted) != 1 or len(setters) != 1 or setters[0] not in blocked or len(case.ranks) != case.world_size:
+    known = {key for facts in case.ranks for key in facts.store_keys}
+    lacks = [{*ranks[rank].store_wants} - known for rank in asking]
+    if len(case.ranks) != case.world_size or any(keys != lacks[0] for keys in lacks) or len(lacks[0]) != 1:
         return None
-    keys = like[setters[0]]
-    if len(keys) < habits.OFTEN or wanted & {*keys}:
+    key = lacks[0].pop()
+    setters = {_alone(key, facts.rank, case.ranks) for facts in case.ranks} - {None}
+    setter = setters.pop() if len(setters) == 1 else None
+    if setter is None or setter.rank not in blocked:
         return None
-    key = wanted.pop()
-    others = [facts for rank, facts in ranks.items() if rank not in (*asking, setters[0])]
+    others = [facts for rank, facts in ranks.items() if rank not in (*asking, setter.rank)]
     if any(facts.rank in blocked or facts.missing for facts in others):
         return None  # who sets none either has gone on without it, or may have: who asks may be ahead of all
-    return habits.Departure(
-        setters[0], f"rank {setters[0]} has set {len(keys)} keys like it (the last one {keys[-1]}), and not {key}"
-    )
+    text = f"rank {setter.rank} has set {len(setter.keys)} keys like it (the last one {setter.latest}), and not {key}"
+    return habits.Departure(setter.rank, text)
 
 
 def _shape(key: str) -> str:
@@ -138,15 +135,34 @@ def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts
     it in one number, and one behind it."""
     others = [keys for other, keys in lacks.items() if other != rank]
     for key in others[0]:
-        if not all(key in keys for keys in others):
-            continue
-        numbers = list(map(int, _NUMBER.findall(key)))
-        for place, number in enumerate(numbers):
-            series = {facts.rank: _series(facts, key, place) for facts in ranks}
-            own = series.pop(rank)
-            if len(own) >= habits.OFTEN and not any(series.values()) and max(own) > number:
-                text = f"rank {rank} has set {own[max(own)]}, and not {key}, which all others wait for"
-                return habits.Departure(rank, text)
+        found = _alone(key, rank, ranks) if all(key in keys for keys in others) else None
+        if found is not None and max(found.keys) > found.number:
+            text = f"rank {rank} has set {found.keys[max(found.keys)]}, and not {key}, which all others wait for"
+            return habits.Departure(rank, text)
+    return None
+
+
+@dataclass(frozen=True)
+class _Setter:
+    """The rank that alone has set such keys: `keys` by the number in which they differ, which is `number` in the one
+    that is missing."""
+
+    rank: int
+    number: int
+    keys: dict[int, str] = field(compare=False)
+
+    @property
+    def latest(self) -> str:
+        return next(reversed(self.keys.values()))
+
+
+def _alone(key: str, rank: int, ranks: Sequence[RankFacts]) -> _Setter | None:
+    """That this rank, and no other, has often set keys that differ from this one in one number."""
+    for place, number in enumerate(map(int, _NUMBER.findall(key))):
+        series = {facts.rank: _series(facts, key, place) for facts in ranks}
+        own = series.pop(rank)
+        if len(own) >= habits.OFTEN and not any(series.values()):
+            return _Setter(rank, number, own)
     return None
 
 

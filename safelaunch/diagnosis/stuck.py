@@ -37,12 +37,10 @@ KNOWN = (
     (re.compile(r"/torch/utils/file_baton\.py$"), "waits for the lock file of a C++ extension that is being built"),
     (re.compile(r"/(?:site|dist)-packages/filelock/"), "waits for a file lock (package filelock)"),
     (re.compile(r"/torch/utils/cpp_extension\.py$"), "builds a C++ extension"),
-    (re.compile(r"/asyncio/base_events\.py$"), "waits in asyncio: none of its tasks can go on"),
-    (
-        re.compile(r"/multiprocessing/pool\.py$"),
-        "waits for a multiprocessing.Pool (a process of it that dies takes its task with it, and nobody is told)",
-    ),
 )
+# `file:function` of a frame; of the two innermost ones.
+RESULT_OF_POOL = re.compile(r"/multiprocessing/pool\.py:(?:\w+\.)?(?:get|wait|next|join)$")
+LOOP_OF_ASYNCIO = re.compile(r"/selectors\.py:.*/asyncio/base_events\.py:(?:\w+\.)?_run_once$")
 IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
 MODULE_LOCK = "_ModuleLock.acquire"
 SHOWN = 3  # threads, or processes
@@ -123,19 +121,18 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     told = kernel_of(facts, stack)
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
+    own = [child for child in facts.children if not _loader_worker(child)]
     if told is not None and told.syscall in WAITS_FOR_CHILD:
-        because += _own_processes(facts)
-        remedy = UNREAD if any(_is_unread(facts, child) for child in facts.children) else remedy
+        because += tuple(_own_process(facts, child) for child in own[:SHOWN])
+        remedy = UNREAD if own and all(_is_unread(facts, child) for child in own) else remedy
+    elif "results of a pool" in what and own:
+        because += ("a process of a pool that dies takes its task with it: the pool waits on, and nobody is told",)
     return Stuck("SL301", named + what, place, remedy, because, sources)
 
 
-def _own_processes(facts: RankFacts) -> tuple[str, ...]:
-    """What the processes do that a rank waits for, in a line each."""
-    return tuple(
-        f"its process {child.name} (pid {child.pid}) "
-        + ("writes into a pipe that the rank itself has to read" if _is_unread(facts, child) else _of_child(child))
-        for child in facts.children[:SHOWN]
-    )
+def _own_process(facts: RankFacts, child: Child) -> str:
+    does = "writes into a pipe that the rank itself has to read" if _is_unread(facts, child) else _of_child(child)
+    return f"its process {child.name} (pid {child.pid}) {does}"
 
 
 def _is_unread(facts: RankFacts, child: Child) -> bool:
@@ -251,6 +248,8 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
         return f"sleeps {at}".rstrip()
     if kernel.syscall in POLLS and kernel.other:
         return f"is in {_in_call(kernel)}, {at}".rstrip(" ,")
+    if kernel.syscall in POLLS and stack is not None and LOOP_OF_ASYNCIO.search(_calls(stack)):
+        return f"waits in asyncio for what its tasks wait for, {at}".rstrip(" ,")
     if kernel.syscall in POLLS:
         return f"polls for something that does not come, {at}".rstrip(" ,")
     if kernel.syscall in WAITS_FOR_CHILD:
@@ -264,6 +263,10 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if kernel.syscall in LOCKS:
         return f"waits for a lock {at}".rstrip()
     return f"is {at}" if at else "does something else"
+
+
+def _calls(stack: Stack) -> str:
+    return " ".join(f"{frame.file}:{frame.function}" for frame in stack.frames[:2])
 
 
 def _inner(stack: Stack | None) -> str:
@@ -284,6 +287,8 @@ def _known(stack: Stack | None) -> str:
         for file, words in KNOWN:
             if file.search(frame.file):
                 return words
+        if RESULT_OF_POOL.search(f"{frame.file}:{frame.function}"):
+            return "waits for the results of a pool"
         if frame.function.endswith(MODULE_LOCK) and IMPORTS.search(frame.file):
             return "waits for a module that another thread imports"
     return ""

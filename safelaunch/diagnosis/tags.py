@@ -16,8 +16,10 @@ def tags_differ(case: Case) -> Verdict | None:
     """A rank waits for a message with one tag, and its peer has sent the one in its place with another tag.
 
     How it was concluded: messages from one rank to another are counted on both sides. The one that is waited for has
-    been sent, with a tag that the receiver does not wait for, and nothing has been sent since with the tag that it
-    waits for. A rank that disagrees so with two others or more, which agree among themselves, is named.
+    been sent, with a tag that the receiver does not wait for, nothing has been sent since with the tag that it waits
+    for, and the sender is blocked itself. A rank that disagrees so with two others or more, which agree among
+    themselves, is named. Where the tags of messages that have arrived did not agree either, nothing follows from them:
+    NCCL does not look at tags.
 
     What to do: compare the tags at the two lines; a counter that makes them must count alike on both sides.
     """
@@ -25,10 +27,13 @@ def tags_differ(case: Case) -> Verdict | None:
     if from_dumps(case):
         return None
     ranks = {facts.rank: facts for facts in case.ranks}
+    blocked = {wait.rank for wait in found.waits}
     pairs = [
         (wait, sent)
         for wait in found.waits
-        if is_message(wait.call) and wait.call.peer in ranks and (sent := _sent_instead(wait, ranks)) is not None
+        if is_message(wait.call)
+        and wait.call.peer in blocked & {*ranks}
+        and (sent := _sent_instead(wait, ranks)) is not None
     ]
     if not pairs:
         return None
@@ -55,8 +60,8 @@ def tags_differ(case: Case) -> Verdict | None:
         ),
         remedy="compare the tags at these lines: what makes them must count alike on both sides",
         confidence="medium",
-        conclusive=final((ranks[wait.rank], wait.call) for wait, _ in pairs),
-        waiting={wait.rank for wait in found.waits},
+        conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
+        waiting=blocked,
     )
 
 
@@ -73,7 +78,21 @@ def _sent_instead(wait: Wait, ranks: dict[int, RankFacts]) -> Collective | None:
     expected = {own.tag for own in ranks[wait.rank].calls if _is_open(own) and own.peer == call.peer}
     if not sends or sends[0].seq != call.seq or any(own.tag in expected for own in sends):
         return None
+    if _ever_differed(ranks[wait.rank], ranks[call.peer], call.group):
+        return None
     return sends[0]
+
+
+def _ever_differed(receiver: RankFacts, sender: RankFacts, group: str) -> bool:
+    """Whether a message has arrived under another tag than that of the one which was sent under its number."""
+    sent = {
+        own.seq: own.tag for own in sender.calls if "send" in own.op and (own.peer, own.group) == (receiver.rank, group)
+    }
+    return any(
+        own.tag != sent.get(own.seq, own.tag)
+        for own in receiver.calls
+        if "recv" in own.op and not _is_open(own) and (own.peer, own.group) == (sender.rank, group)
+    )
 
 
 def _is_open(call: Collective) -> bool:

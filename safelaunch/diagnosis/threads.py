@@ -95,7 +95,7 @@ def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:
     found = []
     for each in (stack, *others) if wanted else ():
         held = _holds(facts, each, lines, stack)
-        found += [(each, lock, held[lock]) for lock in wanted if lock in held][:1]
+        found += [(each, lock, taken) for lock in wanted if (taken := _taken(lock, held)) is not None][:1]
     for each, lock, taken in found:
         if taken.same:
             whose = f"it holds itself since line {taken.line}"
@@ -133,9 +133,9 @@ def _wanted(facts: RankFacts, stack: Stack, lines: Lines) -> list[Lock]:
     entered = WITH.match(line.text)
     if entered:
         # What is called there (`open(path)`, `torch.no_grad()`) is made there: nobody else holds it.
-        return [(frame.file, _plain(item)) for item in reversed(_items(entered)) if not item.endswith(")")]
+        return [(frame.file, item) for item in reversed(_items(entered)) if not item.endswith(")")]
     called = ACQUIRE.search(line.text)
-    return [(frame.file, _plain(called["lock"]))] if called and not RELEASED_BY_OTHERS.search(line.text) else []
+    return [(frame.file, called["lock"])] if called and not RELEASED_BY_OTHERS.search(line.text) else []
 
 
 def _holds(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> dict[Lock, _Taken]:
@@ -151,15 +151,22 @@ def _holds(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> dict
             sure = inside or number != frame.line or frame != stack.frames[0]
             if sure or (stack is waiting and _twice(line, text)):
                 taken = _Taken(number, own or _of_module(text, frame, waiting.frames[0]))
-                known = found.setdefault((frame.file, _plain(text)), taken)
+                known = found.setdefault((frame.file, text), taken)
                 if taken.same and not known.same:
-                    found[frame.file, _plain(text)] = taken
+                    found[frame.file, text] = taken
     return found
 
 
-def _plain(text: str) -> str:
-    """`sink.lock` for `self.sink.lock`: what an object keeps is most often called as it was where it was handed in."""
-    return OWN.sub("", text)
+def _taken(lock: Lock, held: dict[Lock, _Taken]) -> _Taken | None:
+    """How a lock is held: by the same name, or by that of an object which was handed in (`self.sink.lock` here is
+    `sink.lock` there, perhaps)."""
+    if lock in held:
+        return held[lock]
+    alike = (
+        taken for (file, text), taken in held.items() if (file, OWN.sub("", text)) == (lock[0], OWN.sub("", lock[1]))
+    )
+    first = next(alike, None)
+    return None if first is None else _Taken(first.line, same=False)
 
 
 def _of_module(text: str, frame: Location, other: Location) -> bool:

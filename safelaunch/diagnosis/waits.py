@@ -222,13 +222,16 @@ def confirmed(facts: RankFacts, call: Collective) -> bool:
 
 
 def answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:
-    """The other rank's part of a message, where it has done it: its own call that came as far as this one's number."""
+    """The other rank's part of a message, where it has done it: its own call that came as far as this one's number, and
+    has its tag; or one with its tag that is under way, whatever was sent before it."""
     opposite = "recv" if "send" in call.op else "send"
     for own in other.calls:
-        if own.issued and not other.watched:
+        if opposite not in own.op or (own.issued and not other.watched):
             continue
-        from_anyone = own.peer is None and not own.done and not own.raised
-        if opposite in own.op and ((own.peer == rank and own.seq >= call.seq) or from_anyone):
+        if own.peer is None and not own.done and not own.raised:
+            return own  # from anyone
+        came = own.seq >= call.seq or (own.tag > 0 and own.issued)
+        if own.peer == rank and came and own.tag == call.tag:
             return own
     return None
 

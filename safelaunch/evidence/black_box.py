@@ -16,7 +16,8 @@ SOURCE = "collectives"
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
     """`collectives`, oldest first, and `exit_call`, the line that called `sys.exit` or `os._exit`, and `shut_down`.
 
-    Of the pulse at `t`: the open `phases`, `beat` and `progress` (0: never), `steps`, `batches`, `exhausted`.
+    Of the pulse at `t`: the open `phases`, `beat` and `progress` (0: never), `steps`, `stepped`, `batches`,
+    `exhausted`.
     """
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
@@ -56,6 +57,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         "beat": slot.pulse.beat,
         "progress": slot.pulse.progress,
         "steps": slot.pulse.steps,
+        "stepped": slot.pulse.stepped or None,
         "batches": slot.pulse.batches,
         "exhausted": slot.pulse.exhausted or None,
         "loaders": to_json([_loader(*one) for one in slot.pulse.loaders]),

@@ -103,6 +103,7 @@ def facts(
         beat_age_s=_age(seen, box.get("beat")),
         quiet_s=_age(seen, box.get("progress")),
         step=int(box.get("steps", 0)),
+        stepped=box.get("stepped"),
         batch=int(box.get("batches", 0)),
         exhausted=box.get("exhausted"),
         overwritten=bool(_all(sources, "recorder").get("overwritten")),

@@ -238,7 +238,8 @@ class RankFacts:
     Of a living rank: `stack` is that of the thread that makes the collectives, `stacks` holds those of all threads,
     `earlier` that thread's stack at the look before. `recorded` are the Flight Recorder's latest entries (without
     lines), None where it could not be read. `beat_age_s` is the age of the last sign that its interpreter runs at
-    all; `quiet_s` the time since its last progress; `step` and `batch` count optimizer steps and loader batches;
+    all; `quiet_s` the time since its last progress; `step` and `batch` count optimizer steps and loader batches,
+    `stepped` is CLOCK_MONOTONIC of the latest step;
     `exhausted` is CLOCK_MONOTONIC at which a loader last came to its end, `loaders` are its passes. `threads` are those
     of its threads that the kernel holds, or that are in a call which says what they wait for. `device` is what the rank
     said of its GPUs, `reducers` are the models that DistributedDataParallel reduces on it.
@@ -278,6 +279,7 @@ class RankFacts:
     beat_age_s: float | None = None
     quiet_s: float | None = None
     step: int = 0
+    stepped: float | None = None
     batch: int = 0
     exhausted: float | None = None
     device: RankDevice | None = None

@@ -28,6 +28,7 @@ DEFAULT_ABORT_S = 600.0  # for `--on-hang abort` without a limit: torch's own ti
 LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that time counts for nobody
 PAUSE_LOOK_S = 10.0  # while a person is at the keyboard
 
+APART = {"SL302", "SL303"}  # by code: the programs of the ranks have come apart
 PATIENT = {"SL399": UNTOLD_S, "SL315": IDLE_S, "SL316": IDLE_S}  # by code: what is told late
 WITHOUT_WAITS = {"SL315", "SL316"}  # what a look can tell where nobody waits for another rank
 
@@ -225,9 +226,12 @@ class HangWatch:
         return min(seconds, LIMIT_S if self.abort_after is None else min(LIMIT_S, self.abort_after / 2))
 
     def _concerned(self, verdict: Verdict, case: Case) -> tuple[int, ...]:
-        """Whose silence counts: the culprits', or of those who wait where no culprit is known or alive."""
+        """Whose silence counts: the culprits', or of those who wait where no culprit is known or alive, or where what
+        the culprit does from now on does not end their wait: it has gone another way."""
         living = tuple(facts.rank for facts in case.ranks if facts.exit is None)
         waiting = tuple(rank for rank in verdict.waiting if rank in living)
+        if verdict.code in APART and waiting:
+            return waiting
         return tuple(rank for rank in verdict.culprit_ranks if rank in living) or waiting or living
 
     def limit_passed(self, now: float) -> bool:

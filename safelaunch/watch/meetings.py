@@ -83,7 +83,7 @@ class Meetings:
         calls = self._calls.get(rank)
         return calls[-1].order if calls else 0
 
-    def add(self, calls: Mapping[int, Sequence[Arrival]], keep: int = 64) -> list[Interval]:
+    def add(self, calls: Mapping[int, Sequence[Arrival]], keep: int = 256) -> list[Interval]:
         """Take in calls, oldest first; the intervals that are complete with them, in order of time."""
         fresh: set[tuple[str, object]] = set()
         for rank, seen in calls.items():

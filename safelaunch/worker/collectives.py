@@ -7,11 +7,13 @@ collectives (measured with torch 2.13), which would shift the numbers of ranks t
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import sys
 import threading
 import time
 import weakref
+import zlib
 from typing import Any, Callable
 
 from safelaunch import black_box
@@ -237,7 +239,7 @@ class _Recorder:
             seq = self._next((by_rank, name, peer))
             tag = args[3] if len(args) > 3 else kwargs.get("tag", 0)
             shape = self._shape(args[0] if args else kwargs.get("tensor"))
-            return (name, group.size(), seq, *shape, _rank(peer), tag if isinstance(tag, int) else 0)
+            return (name, group.size(), seq, *shape, _rank(peer), _tag(tag))
 
         return describe
 
@@ -263,9 +265,9 @@ class _Recorder:
         """The members of a new group meet in `new_group`; every rank calls it, in the same order, or the members alone
         (`use_local_synchronization`)."""
         ranks = args[0] if args else kwargs.get("ranks")
-        members = sorted(ranks) if ranks is not None else list(range(self._module.get_world_size()))
+        members = sorted(map(int, ranks)) if ranks is not None else list(range(self._module.get_world_size()))
         if args[4] if len(args) > 4 else kwargs.get("use_local_synchronization"):
-            name = "new_group %s" % members
+            name = "new_group of %d-%d, %08x" % (members[0], members[-1], zlib.crc32(str(members).encode()))
             name += " #%d" % self._next(name)
         else:
             self._members.ask(members)
@@ -330,6 +332,13 @@ class _Recorder:
             # The recorder counts a monitored barrier as two, however many messages it is made of (torch 2.13).
             self._takes[key] = taken - 2 if key[1] and taken else taken
         self._shift[group_name] = self._shift.get(group_name, 0) + self._takes[key]
+
+
+def _tag(tag: Any) -> int:
+    try:
+        return operator.index(tag)
+    except TypeError:
+        return 0  # torch will say so
 
 
 def _rank(peer: Any) -> int:

@@ -22,6 +22,7 @@ class Memberships:
         self._module = module
         self._known: Set[str] = set()
         self._room = ROOM
+        self._mode = "w"  # what an earlier attempt has left there is not ours
 
     def knows(self, name: str) -> bool:
         return name in self._known
@@ -40,8 +41,9 @@ class Memberships:
             self._write({"new": members})
 
     def _write(self, line: Any) -> None:
-        with open(black_box.beside(self._box.path, self._box.index, "groups"), "a") as file:
+        with open(black_box.beside(self._box.path, self._box.index, "groups"), self._mode) as file:
             file.write(json.dumps(line) + "\n")
+        self._mode = "a"
 
     def update(self) -> None:
         """Write down the groups that torch knows and we do not."""

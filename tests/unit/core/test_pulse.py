@@ -21,30 +21,44 @@ def progress(memory: bytearray) -> float:
 def test_to_try_again_and_again_is_no_progress(memory: bytearray) -> None:
     writer = pulse.Writer(memory, 0)
     writer.step()
-    first = writer.begin(LOAD)
+    stepped = progress(memory)
+    attempt = writer.begin(LOAD)
     begun = progress(memory)
+    assert begun > stepped
     for _ in range(3):
-        writer.fail(first)
-        assert progress(memory) <= begun
-        first = writer.begin(LOAD)
-        assert progress(memory) == begun
+        writer.fail(attempt)
+        assert progress(memory) == stepped
+        attempt = writer.begin(LOAD)
+        assert progress(memory) == stepped
 
-    ((name, since, _, _),) = pulse.Pulse(memory, 0).phases
-    assert (name, since) == (LOAD, begun)
+    ((name, since, expect, _),) = pulse.Pulse(memory, 0).phases
+    assert (name, expect) == (LOAD, 0.0)
+    assert since > begun  # that of the attempt itself
+    writer.end(attempt)
+    ended = progress(memory)
+    writer.begin(LOAD)
+    assert progress(memory) > ended > since
 
 
-@pytest.mark.parametrize("what", ["step", "returned", "exists"])
-def test_to_try_again_after_something_else_is_progress(memory: bytearray, what: str) -> None:
+def test_something_else_after_a_failure_is_progress(memory: bytearray) -> None:
     writer = pulse.Writer(memory, 0)
     writer.fail(writer.begin(LOAD))
-    if what == "exists":
-        writer.end(writer.begin("checkpoint save"))
-    else:
-        getattr(writer, what)()
+    writer.step()
     before = progress(memory)
-    writer.begin(LOAD)
+    writer.begin("checkpoint save")
 
     assert progress(memory) > before
+
+
+def test_what_is_begun_long_after_a_failure_is_progress(memory: bytearray, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = pulse.Writer(memory, 0)
+    now = 100.0
+    monkeypatch.setattr(pulse, "monotonic", lambda: now)
+    writer.fail(writer.begin(LOAD))
+    now += pulse.RETRY_S
+    writer.begin(LOAD)
+
+    assert progress(memory) == now
 
 
 def test_what_fails_leaves_room_for_others(memory: bytearray) -> None:

@@ -346,12 +346,12 @@ def _own_waits() -> Golden:
                 (2,),
                 place(hook),
                 conclusive=False,
-                mentions=("`sink.lock`: one written the same way thread reporter took", "`reg.lock`"),
+                mentions=("`sink.lock`: one written the same way thread reporter took", "`self.reg.lock`"),
             ),
         ),
         "hang-in-asyncio": (
             hang(*peers, elsewhere(2, polls, *loop)),
-            Expected("SL301", (2,), place(READ), conclusive=False, mentions=("none of its tasks can go on",)),
+            Expected("SL301", (2,), place(READ), conclusive=False, mentions=("what its tasks wait for",)),
         ),
     }
 

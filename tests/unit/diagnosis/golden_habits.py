@@ -66,7 +66,7 @@ def cases() -> Golden:
             for seq in range(1, 6)
             for group in groups
         )
-        return waiting(number, *before, call(seq=6, group=now, size=2))
+        return dataclasses.replace(waiting(number, *before, call(seq=6, group=now, size=2)), stepped=T - 3)
 
     def layers(number: int, group: str, until: int, now: Collective) -> RankFacts:
         """Has come to one line with its group until this number, and is inside this call."""
@@ -87,7 +87,8 @@ def cases() -> Golden:
         for at, (op, peer) in enumerate([*turns * 8, *now]):
             seq = 1 + sum((one.op, one.peer) == (op, peer) for one in made)
             made.append(call(op, seq, at=_LINE[op], peer=peer, size=3, t=T - 999 + at))
-        return waiting(number, *(dataclasses.replace(one, done=True) for one in made[:-1]), made[-1])
+        facts = waiting(number, *(dataclasses.replace(one, done=True) for one in made[:-1]), made[-1])
+        return dataclasses.replace(facts, stepped=T - 999 + 8 * len(turns) - 0.5 if turns else None)
 
     forward, backward = [("recv", 0), ("send", 2)] * 4, [("recv", 2), ("send", 0)] * 4
     first = stage_of(0, [("send", 1)] * 4 + [("recv", 1)] * 4, *[("send", 1)] * 4, ("recv", 1))
@@ -101,7 +102,7 @@ def cases() -> Golden:
             dataclasses.replace(one, seq=at, t=T - 60 + at, done=True)
             for at, one in enumerate([*step * 8, *step[:2]], start=1)
         ]
-        return waiting(number, *made, now)
+        return dataclasses.replace(waiting(number, *made, now), stepped=T - 60 + 24.5)
 
     pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
     others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))

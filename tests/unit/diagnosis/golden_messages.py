@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import as_recorded, call, hang, waiting
+from hang_scenes import COMPUTING, as_recorded, call, elsewhere, hang, waiting
 from scenes import LOOP, TRAIN
 
-from safelaunch.model import Case, Location, ProcessGroup, RankFacts
+from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -26,6 +26,14 @@ def _messages() -> Golden:
         ]
         facts = waiting(number, *calls[1:], dataclasses.replace(calls[0], done=False, issued=False))
         return dataclasses.replace(facts, recorded=as_recorded(facts.collectives))
+
+    def parts(op: str, peer: int, *, late: bool) -> list[Collective]:
+        """Messages with the tags 3, 2 and 1; or all four of them, of which that with tag 0 is waited for."""
+        pid = 4101 - peer
+        tags = (0, 1, 2, 3) if late else (3, 2, 1)
+        made = [call(op, seq, at=READ, peer=peer, size=2, tag=tag, thread=pid) for seq, tag in enumerate(tags, start=1)]
+        posted = [dataclasses.replace(one, done=True, issued=True) for one in (made[1:] if late else made)]
+        return [*posted, made[0]] if late else posted
 
     def ring(*tags: int) -> Case:
         return hang(*(exchanges(number, (number - 1) % 4, (number + 1) % 4, tag) for number, tag in enumerate(tags)))
@@ -45,6 +53,17 @@ def _messages() -> Golden:
         "hang-for-tags-of-two-halves": (
             ring(12, 12, 14, 14),
             Expected("SL302", (), place(READ), confidence="medium", conclusive=True),
+        ),
+        # It computes, and is about to send what is waited for, after what it has sent before that.
+        "hang-for-a-tag-that-comes-last": (
+            hang(
+                dataclasses.replace(
+                    waiting(0, call("irecv", 4, at=READ, peer=1, size=2, tag=0)),
+                    collectives=(*parts("irecv", 1, late=True),),
+                ),
+                dataclasses.replace(elsewhere(1, COMPUTING, READ), collectives=(*parts("isend", 0, late=False),)),
+            ),
+            Expected("SL301", (1,), place(READ), conclusive=False),
         ),
         "hang-for-a-message-with-its-tag": (
             ring(12, 12, 12, 12),
@@ -83,6 +102,18 @@ def _groups() -> Golden:
                 conclusive=True,
                 mentions=("rank 3 called new_group #3 for ranks 1 and 3, and all others for ranks 0 and 2",),
             ),
+        ),
+        # Each of these groups was made by all who belong to it, and by nobody else.
+        "hang-beside-groups-of-their-own": (
+            hang(
+                *(
+                    dataclasses.replace(waiting(number, call(group=group, size=2)), new_groups=(members,))
+                    for number, group, members in ((0, "5", (0, 1, 2)), (1, "6", (0, 1, 2)), (2, "7", (0, 1, 2)))
+                ),
+                dataclasses.replace(elsewhere(3, COMPUTING, READ), new_groups=((3,),)),
+                groups=tuple(ProcessGroup(*one) for one in (("5", (0, 1)), ("6", (1, 2)), ("7", (0, 2)))),
+            ),
+            Expected("SL311", (), place(LOOP), confidence="high", conclusive=True),
         ),
         # Half of the ranks have left it out.
         "hang-in-a-group-that-two-have-left-out": (

@@ -129,6 +129,9 @@ def permuted(incident: Case, order: list[int]) -> Case:
             one if one.peer is None else dataclasses.replace(one, peer=number.get(one.peer, one.peer)) for one in made
         )
 
+    def members(group: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(number.get(rank, rank) for rank in group))
+
     ranks = [
         dataclasses.replace(
             facts,
@@ -136,13 +139,11 @@ def permuted(incident: Case, order: list[int]) -> Case:
             local_rank=number[facts.rank],
             collectives=calls(facts.collectives),
             recorded=None if facts.recorded is None else calls(facts.recorded),
+            new_groups=tuple(members(group) for group in facts.new_groups),
         )
         for facts in incident.ranks
     ]
-    groups = tuple(
-        ProcessGroup(group.name, tuple(sorted(number.get(rank, rank) for rank in group.ranks)))
-        for group in incident.groups
-    )
+    groups = tuple(ProcessGroup(group.name, members(group.ranks)) for group in incident.groups)
     blamed = tuple(number[rank] for rank in incident.incident.ranks)
     return dataclasses.replace(
         incident,
