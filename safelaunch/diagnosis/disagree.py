@@ -23,6 +23,7 @@ from safelaunch.diagnosis.waits import (
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
 
+NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 
@@ -79,7 +80,7 @@ def different_operation(case: Case) -> Verdict | None:
     place = call.location or user_frame(stack_of(facts, call.thread))
     whose = "peers" if len(voters) > 2 else "peer"
     if named and code == "SL303":
-        summary = _has_left(named, call, peers)
+        summary = _has_left(named, call, peers, again=left.again)
     elif named:
         summary = f"{names(named)} entered {label(call)}, its {whose} {label(peers)}: none of them can go on"
     else:
@@ -119,7 +120,10 @@ def _habit(case: Case, found: Graph, voters: set[int]) -> habits.Departure | Non
     return departure if departure is not None and departure.rank in voters else None
 
 
-def _has_left(ranks: tuple[int, ...], call: Collective, peers: Collective) -> str:
+def _has_left(ranks: tuple[int, ...], call: Collective, peers: Collective, *, again: bool) -> str:
+    if again:
+        beyond = f"{names(ranks)} {'is' if len(ranks) == 1 else 'are'} past the loop in which peers still are"
+        return f"{beyond}, in {label(call)}; those wait in {label(peers)}"
     return f"{names(ranks)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
 
 
@@ -194,7 +198,8 @@ def left_between_groups(case: Case) -> Verdict | None:
     places: dict[object, Side] = {}
     for wait in found.waits:
         places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
-    named = loops.left(case.source, [*places.values()]).ranks if case.source else ()
+    left = loops.left(case.source, [*places.values()]) if case.source else loops.NOBODY
+    named = left.ranks
     if not named or not {*named} <= {*found.cycle}:
         return None
     first = next(wait for wait in found.waits if wait.rank in named)
@@ -203,7 +208,7 @@ def left_between_groups(case: Case) -> Verdict | None:
     return hang_verdict(
         case,
         "SL303",
-        _has_left(named, first.call, peer.call),
+        _has_left(named, first.call, peer.call, again=left.again),
         () if lonely and len(named) > 1 else named,
         location=place_of(case, first),
         call=first.call,
@@ -328,7 +333,9 @@ def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ..
     lines = {(line.file, line.line): line for line in source}
     for file, number, _ in reversed(frames(facts, call)):
         line = lines.get((file, number))
-        told = [(where, text) for where, text in line.conditions if text != "True"] if line is not None else []
+        told = (
+            [(where, text) for where, text in line.conditions if text not in NO_CONDITIONS] if line is not None else []
+        )
         if told:
             where, text = told[-1]
             return (f"it stands below `{text}` ({file}:{where})",)

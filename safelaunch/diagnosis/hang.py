@@ -194,7 +194,8 @@ def all_inside(case: Case) -> Verdict | None:
     away = sorted({rank for wait in found.waits for rank in wait.away})
     wait = found.waits[0]
     who = names(w.rank for w in found.waits)
-    summary = f"{who} are inside the same {label(wait.call)}, and it does not end"
+    inside = "is inside" if len(found.waits) == 1 else "are inside the same"
+    summary = f"{who} {inside} {label(wait.call)}, and it does not end"
     if away:
         summary = f"{who} wait in {label(wait.call)}, and no rank of this node is late"
     here = {facts.rank for facts in case.ranks}

@@ -20,10 +20,12 @@ Side = list[tuple[RankFacts, Collective]]  # the ranks that came to one number w
 class Left:
     """The ranks that stand behind a loop in which all others still are. Where there are none, `untold` says that one
     may have left it all the same: it cannot be told from a rank that skipped what its peers do behind the loop, and is
-    in the loop again."""
+    in the loop again. `again` says that all are inside another loop, which leads there once more: then they may have
+    never been in the inner one this time."""
 
     ranks: tuple[int, ...] = ()
     untold: bool = False
+    again: bool = False
 
 
 NOBODY, UNTOLD = Left(), Left(untold=True)
@@ -44,7 +46,7 @@ def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
     if looked.again and any(_ended_its_loader(facts) for facts in inside.values()):
         return NOBODY
     sure = not looked.again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
-    return Left(tuple(sorted(behind))) if sure else UNTOLD
+    return Left(tuple(sorted(behind)), again=looked.again) if sure else UNTOLD
 
 
 @dataclass(frozen=True)

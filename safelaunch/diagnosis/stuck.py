@@ -247,7 +247,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if kernel.syscall in SLEEPS:
         return f"sleeps {at}".rstrip()
     if kernel.syscall in POLLS and kernel.other:
-        return f"is in {_in_call(kernel)}, {at}".rstrip(" ,")
+        return f"is {at}, in {_in_call(kernel)}" if at else f"is in {_in_call(kernel)}"
     if kernel.syscall in POLLS and stack is not None and LOOP_OF_ASYNCIO.search(_calls(stack)):
         return f"waits in asyncio for what its tasks wait for, {at}".rstrip(" ,")
     if kernel.syscall in POLLS:
@@ -255,7 +255,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if kernel.syscall in WAITS_FOR_CHILD:
         return f"waits for a process of its own to end, {at}".rstrip(" ,")
     if kernel.syscall in READS | WRITES | RECEIVES | OPENS or kernel.other:
-        return f"is in {_in_call(kernel)}" + (f", {at}" if at else "")
+        return f"is {at}, in {_in_call(kernel)}" if at else f"is in {_in_call(kernel)}"
     if stack is not None and any(waits_for_thread(frame) for frame in stack.frames[:3]):
         return f"waits for a lock, a queue or a thread, {at}".rstrip(" ,")
     if kernel.state == "R" or (kernel.cpu_s is not None and kernel.since_s and kernel.cpu_s / kernel.since_s > BUSY):
