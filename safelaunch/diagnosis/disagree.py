@@ -37,10 +37,10 @@ def different_operation(case: Case) -> Verdict | None:
     have too much to do; nobody is named, or of two ranks the one that left, with less confidence. Otherwise, with at
     least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
     condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that has gone on to
-    another call of its rounds than the one whose turn it was, where all others do as always. Where nobody can say who
-    is right, as often with two, the lines are shown; so it is where ranks have not made the same process groups, since
-    then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight Recorder do not show
-    who left a loop: from them only one rank against three or more is named.
+    another call of its rounds (of whole steps) than the one whose turn it was, where all others do as always. Where
+    nobody can say who is right, as often with two, the lines are shown; so it is where ranks have not made the same
+    process groups, since then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight
+    Recorder do not show who left a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
