@@ -13,7 +13,7 @@ from safelaunch.watch.slow import SlowWatch
 START = 1000.0
 ROUND_S = 0.25
 CALLS_S = 0.5
-RING = 16
+RING = 64
 TRANSFER_S = 0.001
 
 Need = Callable[[int, int], float]  # rank, step -> seconds
