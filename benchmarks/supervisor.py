@@ -1,4 +1,5 @@
-"""What the supervisor takes while ranks train: its share of a core.
+"""What the supervisor takes while ranks train: its share of a core, from the second minute on. Before that it looks at
+the node more often, to learn what is usual, and asks for the Flight Recorders, which it does ever more seldom.
 
 Read from the scheduler's own clock (schedstat), in nanoseconds. The ticks of /proc/PID/stat are samples taken by the
 timer that also wakes the supervisor, and show several times as much.
@@ -14,7 +15,8 @@ from pathlib import Path
 from figures import Figures, Row, parser
 from pairs import HERE, LAUNCHERS, end, environment
 
-SAMPLE_S = 20.0
+LEARNS_S = 50.0
+SAMPLE_S = 25.0
 
 
 def share(ranks: int, folder: Path) -> float:
@@ -27,7 +29,7 @@ def share(ranks: int, folder: Path) -> float:
     try:
         while not list(folder.glob("runs/*/attempt_0/rank_*")):
             time.sleep(0.1)
-        time.sleep(10 + ranks)  # until all make steps
+        time.sleep(LEARNS_S + ranks)
         before, begun = _cpu_s(process.pid), time.monotonic()
         time.sleep(SAMPLE_S)
         return 100 * (_cpu_s(process.pid) - before) / (time.monotonic() - begun)

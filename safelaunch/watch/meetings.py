@@ -173,9 +173,10 @@ def _interval(who: Mapping[int, Way], ends: Mapping[Key, float], key: Key) -> In
     begins = _where_all_met(who, ends)
     if begins is None:
         return None
-    between = {tuple((c.op, c.site) for c in row[begins[rank] + 1 : place]) for rank, (row, place) in who.items()}
-    if len(between) > 1:
-        return None  # some have met in between, and had work of their own for it
+    if any(place - begins[rank] > 1 for rank, (_, place) in who.items()):
+        between = {tuple((c.op, c.site) for c in row[begins[rank] + 1 : place]) for rank, (row, place) in who.items()}
+        if len(between) > 1:
+            return None  # some have met in between, and had work of their own for it
     own, seconds, since = {}, {}, end
     for rank, (row, place) in who.items():
         own[rank] = 0.0
