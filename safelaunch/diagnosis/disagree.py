@@ -272,13 +272,15 @@ def deadlock(case: Case) -> Verdict | None:
     return hang_verdict(
         case,
         "SL311",
-        f"rank {first.rank} waits in {label(first.call)}, its peers elsewhere, and they wait for it"
+        f"{habit.text}: now they wait for one another"
+        if habit is not None
+        else f"rank {first.rank} waits in {label(first.call)}, others elsewhere, and they wait for it"
         if named
         else f"{names(found.cycle)} wait for one another in a circle",
         named,
         location=place_of(case, first),
         call=first.call,
-        because=(*((habit.text,) if habit is not None else ()), *waiters(case, found)),
+        because=waiters(case, found),
         remedy="compare what both sides of each pair send and receive, how often and in which order"
         if pairs
         else "use the groups in the same order on all ranks, and let one side of two send first",

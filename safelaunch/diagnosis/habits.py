@@ -50,7 +50,7 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
         if not is_message(wait.call) or wait.call.peer is None or len(before) < OFTEN or len(peers) != 1:
             return None
         way = "from" if "recv" in wait.call.op else "to"
-        text = f"rank {wait.rank} had come to this line {len(before)} times for {wait.call.op} {way} rank {peers.pop()}"
+        text = f"rank {wait.rank} came here the last {len(before)} times for {wait.call.op} {way} rank {peers.pop()}"
         found.append(Departure(wait.rank, f"{text}, never {way} rank {wait.call.peer}"))
     return found[0] if len(found) == 1 else None
 

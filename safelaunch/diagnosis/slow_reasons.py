@@ -231,7 +231,7 @@ def loading(slow: Slowness, ranks: Sequence[int]) -> Reason:
     if workers == [0]:
         stands = next((one for one in slow.standing if one.rank in ranks and one.location is not None), None)
         own = "num_workers=0: the data is prepared in the rank's own process, between the steps"
-        where = (f"there it mostly stands {at(stands)}",) if stands is not None else ()
+        where = (f"there it stands most often {at(stands)}",) if stands is not None else ()
         return Reason("", (own, *where), "num_workers > 0 prepares data beside the steps", _place(stands))
     count = f"num_workers={workers[0]}" if len(workers) == 1 and workers[0] > 0 else "the loader's workers"
     best = max(seen, key=lambda one: one.times, default=None)

@@ -94,7 +94,7 @@ def test_the_verdict_says_why(reason: Reason, tmp_path: Path) -> None:
     assert (verdict["code"], verdict["culprit_ranks"]) == (reason.code, [culprit]), ended.err
     assert verdict["location"]["function"].rpartition(".")[2] == reason.function
     for pattern in reason.says:
-        assert any(re.search(pattern, line) for line in verdict["because"]), (pattern, verdict["because"])
+        assert any(re.search(pattern, line) for line in (verdict["summary"], *verdict["because"])), (pattern, verdict)
     assert verdict["detected_after_s"] <= NOTICE_S
     assert len(ended.ours()) <= 10, ended.err
     assert survivors(ended.run_dir, within_s=5) == []
