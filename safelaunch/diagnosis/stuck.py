@@ -40,6 +40,7 @@ KNOWN = (
 )
 # `file:function` of a frame; of the two innermost ones.
 RESULT_OF_POOL = re.compile(r"/multiprocessing/pool\.py:(?:\w+\.)?(?:get|wait|next|join)$")
+IN_ASYNCIO = "waits in asyncio"
 LOOP_OF_ASYNCIO = re.compile(r"/selectors\.py:.*/asyncio/base_events\.py:(?:\w+\.)?_run_once$")
 IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
 MODULE_LOCK = "_ModuleLock.acquire"
@@ -125,6 +126,13 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     if told is not None and told.syscall in WAITS_FOR_CHILD:
         because += tuple(_own_process(facts, child) for child in own[:SHOWN])
         remedy = UNREAD if own and all(_is_unread(facts, child) for child in own) else remedy
+    elif what.startswith(IN_ASYNCIO):
+        waits = [(task, where) for task in facts.tasks if (where := user_frame(task)) is not None]
+        because += tuple(
+            f"its task {task.name} waits in {where.function} at {where.file}:{where.line}"
+            for task, where in waits[:SHOWN]
+        )
+        place = waits[0][1] if len(waits) == 1 else place
     elif "results of a pool" in what and own:
         because += ("a process of a pool that dies takes its task with it: the pool waits on, and nobody is told",)
     return Stuck("SL301", named + what, place, remedy, because, sources)
@@ -249,7 +257,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if kernel.syscall in POLLS and kernel.other:
         return f"is {at}, in {_in_call(kernel)}" if at else f"is in {_in_call(kernel)}"
     if kernel.syscall in POLLS and stack is not None and LOOP_OF_ASYNCIO.search(_calls(stack)):
-        return f"waits in asyncio for what its tasks wait for, {at}".rstrip(" ,")
+        return f"{IN_ASYNCIO} for what its tasks wait for, {at}".rstrip(" ,")
     if kernel.syscall in POLLS:
         return f"polls for something that does not come, {at}".rstrip(" ,")
     if kernel.syscall in WAITS_FOR_CHILD:

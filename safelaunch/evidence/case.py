@@ -17,6 +17,7 @@ from safelaunch.model import (
     Incident,
     Kernel,
     LoaderPass,
+    Location,
     Phase,
     ProcessGroup,
     PyError,
@@ -113,12 +114,17 @@ def facts(
         store_keys=tuple(word.get("store_keys") or ()),
         store_wants=tuple(word.get("store_wants") or ()),
         new_groups=tuple(tuple(ranks) for ranks in _all(sources, "groups").get("asked", ())),
+        tasks=tuple(_task(one) for one in word.get("tasks") or ()),
         lost_thread=_exception(word.get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(
             from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "word", "reducers")
         ),
     )
+
+
+def _task(said: dict[str, Any]) -> Stack:
+    return Stack(tuple(from_json(Location, frame) for frame in said["frames"]), "asyncio", name=str(said["name"]))
 
 
 def _by_rank(group: WorkerGroup, evidence: Iterable[Evidence]) -> dict[int, Sources]:

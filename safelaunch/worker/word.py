@@ -1,6 +1,6 @@
 """Runs in: workers. What a rank says of itself when it is asked, in a file beside the black box: what DDP reduces, the
 exception that its main thread is handling, the one that has ended a thread of it, and the keys that it has set in a
-store and waits for there.
+store and waits for there, and where its tasks of asyncio wait.
 
 A program that catches an exception hides it from everyone: it saves, uploads or enters a barrier in its `except` or
 `finally`, while its peers wait for it elsewhere.
@@ -16,7 +16,7 @@ import time
 from typing import Any, Dict, Optional
 
 from safelaunch import black_box
-from safelaunch.worker import errors, progress, reducers
+from safelaunch.worker import coroutines, errors, progress, reducers
 
 
 def write(box: Any) -> None:
@@ -28,6 +28,7 @@ def write(box: Any) -> None:
     said["lost_thread"] = errors.lost_thread()
     said["store_keys"] = _or_nothing(progress.keys_set, [])
     said["store_wants"] = _or_nothing(progress.keys_wanted, [])
+    said["tasks"] = _or_nothing(coroutines.waiting, [])
     partial = path + ".partial"
     try:
         with open(partial, "w") as file:

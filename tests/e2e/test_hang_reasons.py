@@ -75,6 +75,7 @@ CASES = (
     Reason("rounds_by_tag", "SL302", "rounds_by_tag", ("rank 1 has sent it with tag",), ranks=4, slow=False),
     Reason("rounds_of_dispatch", "SL302", "rounds_of_dispatch", ("all_reduce of group 0 at line",), ranks=3),
     Reason("rounds_without_file", "SL301", "rounds_without_file", ("FileNotFoundError",), ranks=3, slow=False),
+    Reason("rounds_in_asyncio", "SL301", "fetch", (r"its task Task-\d+ waits in fetch",), ranks=2, slow=False),
     Reason("rounds_on_mesh", "SL311", "rounds_on_mesh", ("rank 1 had always come to line",), ranks=4),
 )
 

@@ -360,6 +360,20 @@ def rounds_without_file() -> None:
         dist.all_reduce(weights)
 
 
+def rounds_in_asyncio() -> None:
+    """One rank awaits what nobody gives it."""
+    import asyncio
+
+    async def fetch(number: int) -> None:
+        if number == FAULT and RANK == CULPRIT:
+            await asyncio.Event().wait()
+
+    for number in range(STEPS):
+        step()
+        asyncio.run(fetch(number))
+        dist.all_reduce(weights)
+
+
 STARTS = ("fewer", "joined", "barrier_of", "evaluated_by", "all_", "rounds_")
 LOOPS = {name for name in globals() if name.startswith(STARTS)}
 

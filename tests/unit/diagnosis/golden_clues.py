@@ -21,7 +21,7 @@ from hang_scenes import (
 )
 from scenes import GLOO_RESET, LOOP, TRAIN, T, all_reduce, case, exited, lost_peer, rank
 
-from safelaunch.model import Case, Kernel, Location, PyError, RankFacts, SourceLine
+from safelaunch.model import Case, Kernel, Location, PyError, RankFacts, SourceLine, Stack
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -337,6 +337,7 @@ def _own_waits() -> Golden:
         SourceLine(TRAIN, 18, "with self.reg.lock:", holds=((16, "self.sink.lock"),)),
     )
     peers = [waiting(number, call(size=3)) for number in (0, 1)]
+    fetching = Stack((library("asyncio/streams.py", 750, "readexactly"), FAILED), "asyncio", name="Task-3")
     loop = (library("selectors.py", 468, "select"), library("asyncio/base_events.py", 1915, "_run_once"), READ)
     return {
         "hang-locks-that-were-handed-in": (
@@ -350,8 +351,14 @@ def _own_waits() -> Golden:
             ),
         ),
         "hang-in-asyncio": (
-            hang(*peers, elsewhere(2, polls, *loop)),
-            Expected("SL301", (2,), place(READ), conclusive=False, mentions=("what its tasks wait for",)),
+            hang(*peers, dataclasses.replace(elsewhere(2, polls, *loop), tasks=(fetching,))),
+            Expected(
+                "SL301",
+                (2,),
+                place(FAILED),
+                conclusive=False,
+                mentions=("what its tasks wait for", "its task Task-3 waits in tokenize"),
+            ),
         ),
     }
 
