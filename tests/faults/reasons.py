@@ -339,6 +339,7 @@ def rounds_by_tag() -> None:
 
 def rounds_of_dispatch() -> None:
     """Two exchanges in each step and an all_reduce; one rank has more to exchange than fits."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     for number in range(STEPS):
         step()
         left = 3 if number == FAULT and RANK == CULPRIT else 2
@@ -346,6 +347,7 @@ def rounds_of_dispatch() -> None:
             dist.all_to_all_single(torch.empty(SIZE), torch.ones(SIZE))
             left -= 1
         dist.all_reduce(weights)
+        optimizer.step()
 
 
 def rounds_without_file() -> None:
