@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.graph import Wait
-from safelaunch.diagnosis.waits import canonical, is_message
+from safelaunch.diagnosis.waits import RING, canonical, is_message
 from safelaunch.model import Case, Collective, Location, RankFacts
 
 OFTEN = 3  # times that something must have happened to be usual; an estimate
@@ -79,7 +79,10 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
 
 
 def _holds_step(facts: RankFacts, calls: Sequence[Collective]) -> bool:
-    """Whether an optimizer has made a step between these calls, and many of them lie before it."""
+    """Whether an optimizer has made a step between these calls, and many of them lie before it; or they are all that
+    the rank has made: what comes in another part of a step would be among them."""
+    if facts.watched and len(facts.calls) < RING:
+        return True
     before = [call for call in calls if facts.stepped is not None and call.t < facts.stepped]
     return len(calls) - len(before) < len(before)
 

@@ -102,7 +102,7 @@ def cases() -> Golden:
             dataclasses.replace(one, seq=at, t=T - 60 + at, done=True)
             for at, one in enumerate([*step * 8, *step[:2]], start=1)
         ]
-        return dataclasses.replace(waiting(number, *made, now), stepped=T - 60 + 24.5)
+        return waiting(number, *made, now)
 
     pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
     others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
