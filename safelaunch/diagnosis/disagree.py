@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from safelaunch.diagnosis import alone, batches, habits, hubs, loops
+from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
@@ -228,9 +228,10 @@ def deadlock(case: Case) -> Verdict | None:
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
     peer than at that line before, has made more or fewer messages in this round than in each before, has gone on to
     another call of its rounds than the one whose turn it was, or has come to a line with another group than ever, where
-    all others do as always; and one that waits in a collective while all others wait for messages to or from it, or
-    that exchanges messages with another rank than two others do at that line, whose peer waits for it: one mistake
-    explains them all. Otherwise the sites are shown.
+    all others do as always, or with one whose members come there with others, where all others agree; and one that
+    waits in a collective while all others wait for messages to or from it, or that exchanges messages with another rank
+    than two others do at that line, whose peer waits for it: one mistake explains them all. Otherwise the sites are
+    shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -263,7 +264,7 @@ def deadlock(case: Case) -> Verdict | None:
     rules = () if named or unseen else (habits.other_peer, habits.other_count, habits.other_order)
     habit = next((departure for rule in rules if (departure := rule(case, circle)) is not None), None)
     if habit is None and rules:
-        other = habits.other_group(case)
+        other = habits.other_group(case) or memberships.alone_in_its_group(case)
         habit = other if other is not None and other.rank in found.cycle else None
     named = (habit.rank,) if habit is not None else named or hubs.alone_among(found)
     ranks = {facts.rank: facts for facts in case.ranks}

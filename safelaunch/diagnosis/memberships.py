@@ -65,6 +65,37 @@ def groups_differ(case: Case) -> Verdict | None:
     )
 
 
+def alone_in_its_group(case: Case) -> Departure | None:
+    """The rank that has come to a line with a group whose members have come there with other ones, where all other
+    ranks, two of them at least with each other, have come with groups that all their members share, but for it."""
+    found = graph(case)
+    members = {group.name: frozenset(group.ranks) for group in case.groups}
+    if len(members) < len(case.groups) or len(case.ranks) != case.world_size or from_dumps(case):
+        return None
+    departures = []
+    for wait in found.waits:
+        line = wait.call.location
+        lines = {facts.rank: [call for call in facts.calls if call.location == line] for facts in case.ranks}
+        came = {rank: calls for rank, calls in lines.items() if calls}
+        if line is None or wait.rank not in found.cycle or wait.rank not in came:
+            continue
+        # Of the same round: nearer to this call than to the rank's own one before it.
+        before = came[wait.rank][-2].t if len(came[wait.rank]) > 1 else float("-inf")
+        if any(calls[-1].t < (before + wait.call.t) / 2 or calls[-1].group not in members for calls in came.values()):
+            continue
+        groups = {rank: members[calls[-1].group] for rank, calls in came.items()}
+        if not frozenset().union(*groups.values()) <= groups.keys():
+            continue
+        own = groups.pop(wait.rank)
+        shared = all(groups[peer] == group for group in groups.values() for peer in group - {wait.rank})
+        awaited = any(wait.rank in group for group in groups.values())
+        agreeing = any(len(group) > 1 and wait.rank not in group for group in groups.values())
+        if shared and awaited and agreeing and any(groups[peer] != own for peer in own - {wait.rank}):
+            text = f"rank {wait.rank} came to line {line.line} with the group of {names(own)}, whose other members"
+            departures.append(Departure(wait.rank, f"{text} came there with other groups"))
+    return departures[0] if len(departures) == 1 else None
+
+
 def _asked_for_another(case: Case) -> Departure | None:
     """The rank that has called `new_group` for other members than all others, the first time that they differ."""
     asked = [facts.new_groups for facts in case.ranks]

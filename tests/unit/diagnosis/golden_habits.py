@@ -104,6 +104,7 @@ def cases() -> Golden:
         ]
         return waiting(number, *made, now)
 
+    first_time = on_a_mesh((21, 21, 20, 20), end, end, other_dimension, dataclasses.replace(as_always, seq=21))
     pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
     others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
     return {
@@ -120,6 +121,24 @@ def cases() -> Golden:
             on_a_mesh((26, 26, 25, 25), end, end, other_dimension, as_always),
             Expected(
                 "SL311", (2,), place(LOOP), confidence="medium", conclusive=True, mentions=("line 61 with group 6",)
+            ),
+        ),
+        # Nobody has been there before; ranks 0 and 1 have met there, and rank 3 waits there for rank 2.
+        "hang-in-a-group-that-nobody-shares": (
+            dataclasses.replace(
+                first_time,
+                ranks=(
+                    *first_time.ranks[:2],
+                    *(dataclasses.replace(facts, collectives=facts.collectives[-1:]) for facts in first_time.ranks[2:]),
+                ),
+            ),
+            Expected(
+                "SL311",
+                (2,),
+                place(LOOP),
+                confidence="medium",
+                conclusive=True,
+                mentions=("the group of ranks 0 and 2",),
             ),
         ),
         # Only one other has come once more: from now on it may be that group.
