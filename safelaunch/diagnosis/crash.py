@@ -21,7 +21,8 @@ from safelaunch.diagnosis.failures import (
     unexplained,
     user_frame,
 )
-from safelaunch.diagnosis.wording import after_effects, last_collective, names, one_line, waiting
+from safelaunch.diagnosis.waits import INSIDE_TORCH
+from safelaunch.diagnosis.wording import after_effects, at, last_collective, names, one_line, waiting
 from safelaunch.model import Case, Confidence, Location, Verdict
 from safelaunch.sizes import size
 
@@ -121,7 +122,9 @@ def native_crash(case: Case) -> Verdict | None:
 
     How it was concluded: the exit status names the signal; the Python stack is the one that faulthandler wrote
     at that moment, and the location is its innermost line of the user's program. An abort inside a collective
-    after another rank had already left is a consequence, not a cause.
+    after another rank had already left is a consequence, not a cause. gloo aborts whichever rank receives what it did
+    not expect: a rank that aborts inside a collective or a backward pass, while its peers lose their connections in
+    gloo, is not named for it, and it is shown at which line each rank was.
 
     What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
     is full; an abort often prints its reason to stderr just before.
@@ -132,6 +135,18 @@ def native_crash(case: Case) -> Verdict | None:
     first = culprits[0]
     number = _signal(first)
     stack = first.facts.fault
+    if _gloo_may_have_aborted(case, culprits):
+        return crash_verdict(
+            case,
+            "SL406",
+            f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective of gloo: ranks may "
+            "have met in it with different tensors or operations",
+            [],
+            location=user_frame(stack),
+            because=_lines_of(case),
+            remedy="`Received data size doesn't match expected size` on its stderr says so: compare these lines",
+            confidence="medium",
+        )
     inner = stack.frames[0] if stack is not None and stack.frames else None
     because = (f"innermost Python frame: {inner.function} ({inner.file}:{inner.line})",) if inner else ()
     who = names(failure.rank for failure in culprits)
@@ -305,6 +320,29 @@ def _may_have_lost_a_peer(case: Case, culprits: list[Failure]) -> bool:
         not facts.collectives and bool(facts.missing or not facts.watched) for facts in case.ranks
     )
     return unknown and any(aborted_inside(failure) for failure in culprits)
+
+
+def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
+    """Whether all that aborted did so where they wait for others, and all others lost their connections in gloo."""
+    ranks = {failure.rank for failure in culprits}
+    others = [facts.error for facts in case.ranks if facts.rank not in ranks and facts.error is not None]
+    inside = all(
+        _signal(failure) == SIGABRT
+        and failure.facts.fault is not None
+        and any(INSIDE_TORCH.search(f"{f.file}:{f.function}") for f in failure.facts.fault.frames[:3])
+        for failure in culprits
+    )
+    return inside and bool(others) and all("gloo" in error.message for error in others)
+
+
+def _lines_of(case: Case) -> tuple[str, ...]:
+    """At which line of the program each rank was when it failed."""
+    places: dict[str, list[int]] = {}
+    for facts in case.ranks:
+        where = user_frame(facts.fault) or (facts.error.location if facts.error is not None else None)
+        if where is not None:
+            places.setdefault(at(where), []).append(facts.rank)
+    return tuple(f"{names(who)} {'was' if len(who) == 1 else 'were'}{where}" for where, who in places.items())
 
 
 def _last(culprits: list[Failure]) -> tuple[str, ...]:
