@@ -327,12 +327,15 @@ def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
     ranks = {failure.rank for failure in culprits}
     others = [facts.error for facts in case.ranks if facts.rank not in ranks and facts.error is not None]
     inside = all(
-        _signal(failure) == SIGABRT
-        and failure.facts.fault is not None
-        and any(INSIDE_TORCH.search(f"{f.file}:{f.function}") for f in failure.facts.fault.frames[:3])
+        _signal(failure) == SIGABRT and (stack is None or any(map(_waits_for_others, stack.frames[:3])))
         for failure in culprits
+        for stack in [failure.facts.fault]
     )
     return inside and bool(others) and all("gloo" in error.message for error in others)
+
+
+def _waits_for_others(frame: Location) -> bool:
+    return bool(INSIDE_TORCH.search(f"{frame.file}:{frame.function}"))
 
 
 def _lines_of(case: Case) -> tuple[str, ...]:

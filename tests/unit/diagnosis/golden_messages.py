@@ -6,7 +6,7 @@ import dataclasses
 
 from expected import Expected, place
 from hang_scenes import COMPUTING, as_recorded, call, elsewhere, hang, waiting
-from scenes import LOOP, TRAIN
+from scenes import GLOO_RESET, LOOP, TORCH, TRAIN, case, crashed, lost_peer, rank
 
 from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts
 
@@ -72,6 +72,28 @@ def _messages() -> Golden:
     }
 
 
+def _aborts() -> Golden:
+    backward = Location(f"{TORCH}/autograd/graph.py", 979, "_engine_run_backward")
+    return {
+        # DDP's collectives are in nobody's record: gloo aborts whichever rank receives what it did not expect.
+        "crash-gloo-aborts-in-a-backward-pass": (
+            case(
+                *(lost_peer(rank(number), message=GLOO_RESET) for number in (0, 1)),
+                crashed(rank(2), 6, backward, READ),
+                world_size=3,
+            ),
+            Expected(
+                "SL406",
+                (),
+                place(READ),
+                secondary=(0, 1, 2),
+                confidence="medium",
+                mentions=("ranks 0 and 1 were at", "rank 2 was at"),
+            ),
+        ),
+    }
+
+
 def _groups() -> Golden:
     asked = ((0, 1), (2, 3), (0, 2), (1, 3))
 
@@ -125,4 +147,4 @@ def _groups() -> Golden:
 
 def cases() -> Golden:
     """All of them by name."""
-    return {**_messages(), **_groups()}
+    return {**_messages(), **_aborts(), **_groups()}
