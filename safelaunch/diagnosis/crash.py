@@ -21,7 +21,7 @@ from safelaunch.diagnosis.failures import (
     unexplained,
     user_frame,
 )
-from safelaunch.diagnosis.waits import INSIDE_TORCH
+from safelaunch.diagnosis.waits import is_inside_torch
 from safelaunch.diagnosis.wording import after_effects, at, last_collective, names, one_line, waiting
 from safelaunch.model import Case, Confidence, Location, Verdict
 from safelaunch.sizes import size
@@ -326,16 +326,10 @@ def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
     """Whether all that aborted did so where they wait for others, and all others lost their connections in gloo."""
     ranks = {failure.rank for failure in culprits}
     others = [facts.error for facts in case.ranks if facts.rank not in ranks and facts.error is not None]
-    inside = all(
-        _signal(failure) == SIGABRT and (stack is None or any(map(_waits_for_others, stack.frames[:3])))
-        for failure in culprits
-        for stack in [failure.facts.fault]
-    )
-    return inside and bool(others) and all("gloo" in error.message for error in others)
-
-
-def _waits_for_others(frame: Location) -> bool:
-    return bool(INSIDE_TORCH.search(f"{frame.file}:{frame.function}"))
+    stacks = [failure.facts.fault for failure in culprits]
+    inside = all(stack is None or any(map(is_inside_torch, stack.frames[:3])) for stack in stacks)
+    aborted = all(_signal(failure) == SIGABRT for failure in culprits)
+    return aborted and inside and bool(others) and all("gloo" in error.message for error in others)
 
 
 def _lines_of(case: Case) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import UNEVEN, hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.loops import CLOSING, Side, frames
 from safelaunch.diagnosis.waits import (
+    MAKING,
     arrival,
     blocked_in,
     canonical,
@@ -293,7 +294,7 @@ def deadlock(case: Case) -> Verdict | None:
 
 def is_making(call: Collective) -> bool:
     """Whether a call makes a process group."""
-    return call.group.startswith("new_group #")
+    return call.group.startswith(f"{MAKING} #")
 
 
 def _sides(case: Case, wait: Wait) -> list[Side]:

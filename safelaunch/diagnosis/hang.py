@@ -10,7 +10,7 @@ from safelaunch.diagnosis.alone import Alone, alone
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
-from safelaunch.diagnosis.waits import alive, is_message, stack_of, unrecorded
+from safelaunch.diagnosis.waits import MAKING, alive, is_message, stack_of, unrecorded
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
@@ -315,7 +315,7 @@ def label(call: Collective) -> str:
         return f"{call.op} {'from' if 'recv' in call.op else 'to'} {other}"
     if call.peer is not None:
         return f"{call.op} #{call.seq} with root {call.peer}"
-    if call.group == "init" or call.group.startswith("new_group"):
+    if call.group == "init" or call.group.startswith(MAKING):
         return call.op
     return f"{call.op} #{call.seq}"
 

@@ -10,11 +10,9 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.habits import Departure
 from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
-from safelaunch.diagnosis.waits import final
+from safelaunch.diagnosis.waits import MAKING, final
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Verdict
-
-MAKING = "new_group"  # how the groups are called in which ranks meet to make one
 
 
 def groups_differ(case: Case) -> Verdict | None:

@@ -40,6 +40,7 @@ KNOWN = (
 )
 # `file:function` of a frame; of the two innermost ones.
 RESULT_OF_POOL = re.compile(r"/multiprocessing/pool\.py:(?:\w+\.)?(?:get|wait|next|join)$")
+FOR_POOL = "waits for the results of a pool"
 IN_ASYNCIO = "waits in asyncio"
 LOOP_OF_ASYNCIO = re.compile(r"/selectors\.py:.*/asyncio/base_events\.py:(?:\w+\.)?_run_once$")
 IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
@@ -133,7 +134,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
             for task, where in waits[:SHOWN]
         )
         place = waits[0][1] if len(waits) == 1 else place
-    elif "results of a pool" in what and own:
+    elif FOR_POOL in what and own:
         because += ("a process of a pool that dies takes its task with it: the pool waits on, and nobody is told",)
     return Stuck("SL301", named + what, place, remedy, because, sources)
 
@@ -155,7 +156,7 @@ def _of_child(child: Child) -> str:
         return "computes"
     if kernel.syscall in SLEEPS:
         return "sleeps"
-    return f"is in {_in_call(kernel)}"
+    return _inside(kernel, "")
 
 
 def _over(facts: RankFacts, stack: Stack | None, place: Location | None, sources: tuple[str, ...]) -> Stuck:
@@ -255,7 +256,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if kernel.syscall in SLEEPS:
         return f"sleeps {at}".rstrip()
     if kernel.syscall in POLLS and kernel.other:
-        return f"is {at}, in {_in_call(kernel)}" if at else f"is in {_in_call(kernel)}"
+        return _inside(kernel, at)
     if kernel.syscall in POLLS and stack is not None and LOOP_OF_ASYNCIO.search(_calls(stack)):
         return f"{IN_ASYNCIO} for what its tasks wait for, {at}".rstrip(" ,")
     if kernel.syscall in POLLS:
@@ -263,7 +264,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if kernel.syscall in WAITS_FOR_CHILD:
         return f"waits for a process of its own to end, {at}".rstrip(" ,")
     if kernel.syscall in READS | WRITES | RECEIVES | OPENS or kernel.other:
-        return f"is {at}, in {_in_call(kernel)}" if at else f"is in {_in_call(kernel)}"
+        return _inside(kernel, at)
     if stack is not None and any(waits_for_thread(frame) for frame in stack.frames[:3]):
         return f"waits for a lock, a queue or a thread, {at}".rstrip(" ,")
     if kernel.state == "R" or (kernel.cpu_s is not None and kernel.since_s and kernel.cpu_s / kernel.since_s > BUSY):
@@ -271,6 +272,10 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if kernel.syscall in LOCKS:
         return f"waits for a lock {at}".rstrip()
     return f"is {at}" if at else "does something else"
+
+
+def _inside(kernel: Kernel, at: str) -> str:
+    return f"is {at}, in {_in_call(kernel)}" if at else f"is in {_in_call(kernel)}"
 
 
 def _calls(stack: Stack) -> str:
@@ -296,7 +301,7 @@ def _known(stack: Stack | None) -> str:
             if file.search(frame.file):
                 return words
         if RESULT_OF_POOL.search(f"{frame.file}:{frame.function}"):
-            return "waits for the results of a pool"
+            return FOR_POOL
         if frame.function.endswith(MODULE_LOCK) and IMPORTS.search(frame.file):
             return "waits for a module that another thread imports"
     return ""

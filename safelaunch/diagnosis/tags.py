@@ -7,7 +7,7 @@ import collections
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import Wait, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
-from safelaunch.diagnosis.waits import final, is_message
+from safelaunch.diagnosis.waits import final
 from safelaunch.diagnosis.wording import at
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
@@ -31,9 +31,7 @@ def tags_differ(case: Case) -> Verdict | None:
     pairs = [
         (wait, sent)
         for wait in found.waits
-        if is_message(wait.call)
-        and wait.call.peer in blocked & {*ranks}
-        and (sent := _sent_instead(wait, ranks)) is not None
+        if wait.call.peer in blocked and (sent := _sent_instead(wait, ranks)) is not None
     ]
     if not pairs:
         return None

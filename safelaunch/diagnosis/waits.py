@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import LEAVING, TORCH_DISTRIBUTED, WORLD, current_calls, left_cleanly
-from safelaunch.model import Collective, RankFacts, Stack
+from safelaunch.model import Collective, Location, RankFacts, Stack
 
 # System calls in which a thread waits for something else than a collective: gloo waits in futex, a CUDA wait spins.
 # (connect, accept and reads of sockets are how groups are made, so they prove nothing.)
@@ -20,6 +20,7 @@ INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_ru
 IN_DDP = re.compile(r"/torch/nn/parallel/")
 STOPPED = ("T", "t")
 RING = 64  # calls that a rank's record holds
+MAKING = "new_group"  # how the groups are called in which ranks meet to make one
 MEETINGS = ("init",)  # groups of ours, for meetings that are no collectives of a group
 
 
@@ -92,12 +93,17 @@ def whole(facts: RankFacts) -> bool:
     return facts.watched and facts.recording and not any(gap.startswith("collectives:") for gap in facts.missing)
 
 
+def is_inside_torch(frame: Location) -> bool:
+    """Whether a frame is one of torch.distributed, or of a backward pass, which makes DDP's collectives."""
+    return bool(INSIDE_TORCH.search(f"{frame.file}:{frame.function}"))
+
+
 def threads_inside(facts: RankFacts) -> list[Stack]:
     """Threads of a rank that are inside torch.distributed, or in a backward pass, which makes DDP's collectives."""
     return [
         stack
         for stack in facts.stacks or ((facts.stack,) if facts.stack is not None else ())
-        if not stack.native and any(INSIDE_TORCH.search(f"{f.file}:{f.function}") for f in stack.frames[:3])
+        if not stack.native and any(map(is_inside_torch, stack.frames[:3]))
     ]
 
 
@@ -111,7 +117,7 @@ def main_blocked(facts: RankFacts) -> bool:
     if facts.exit is not None or any(call.thread == facts.pid for call in blocked_in(facts)):
         return True
     main = [stack for stack in facts.stacks if stack.thread == facts.pid and not stack.native]
-    return any(INSIDE_TORCH.search(f"{f.file}:{f.function}") for stack in main for f in stack.frames)
+    return any(is_inside_torch(frame) for stack in main for frame in stack.frames)
 
 
 def final(waits: Iterable[tuple[RankFacts, Collective]]) -> bool:
@@ -134,7 +140,7 @@ def _may_be_in_cpp(facts: RankFacts) -> bool:
 
 def unrecorded(call: Collective) -> bool:
     """Whether torch's Flight Recorder keeps no entries of such calls."""
-    return is_message(call) or call.group in MEETINGS or ":" in call.group or call.group.startswith("new_group")
+    return is_message(call) or call.group in MEETINGS or ":" in call.group or call.group.startswith(MAKING)
 
 
 def arrival(facts: RankFacts, call: Collective) -> Collective | None:
@@ -202,7 +208,7 @@ def has_left(facts: RankFacts, group: str) -> bool:
     """Whether a rank has destroyed the group, or is shutting down."""
     if left_cleanly(facts) or facts.shut_down is not None:
         return True
-    if group in MEETINGS or group.startswith("new_group"):
+    if group in MEETINGS or group.startswith(MAKING):
         return False  # a program may destroy its groups and make new ones
     last = facts.last_collective
     return last is not None and last.op == LEAVING and (last.group == group or last.group == WORLD)

@@ -6,7 +6,7 @@ torch's Flight Recorder names groups, and with gloo forgets their members.
 from __future__ import annotations
 
 import json
-from typing import Any, Iterable, Set
+from typing import Any, Iterable, List, Set
 
 from safelaunch import black_box
 
@@ -33,9 +33,8 @@ class Memberships:
             self._known.add(name)
             self._write({"name": name, "ranks": sorted(ranks)})
 
-    def ask(self, ranks: Iterable[int]) -> None:
-        """Write down that this rank has called `new_group`, as all ranks should, in one order."""
-        members = sorted(ranks)
+    def ask(self, members: List[int]) -> None:
+        """Write down that this rank has called `new_group` for these, as all ranks should, in one order."""
         self._room -= len(members)
         if self._room >= 0:
             self._write({"new": members})

@@ -146,16 +146,21 @@ def _phase(function: Callable, name: str, pulse: Any) -> Callable:  # type: igno
     def inside(*args: Any, **kwargs: Any) -> Any:
         if not rank.here:
             return function(*args, **kwargs)
-        token = pulse.begin(name)
-        try:
-            result = function(*args, **kwargs)
-        except BaseException:
-            pulse.fail(token)
-            raise
-        pulse.end(token)
-        return result
+        return _in_phase(pulse, name, function, args, kwargs)
 
     return inside
+
+
+def _in_phase(pulse: Any, name: str, function: Callable, args: Any, kwargs: Any) -> Any:  # type: ignore[type-arg]
+    """Call a function in a phase of its own, which has failed where it raises."""
+    token = pulse.begin(name)
+    try:
+        result = function(*args, **kwargs)
+    except BaseException:
+        pulse.fail(token)
+        raise
+    pulse.end(token)
+    return result
 
 
 def watch_store(module: Any, pulse: Any) -> None:
@@ -194,17 +199,11 @@ def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore
             return method(self, *args, **kwargs)
         wanted = args[0] if args else next(iter(kwargs.values()), "")
         keys = [wanted] if isinstance(wanted, str) else list(map(str, wanted))[:MOST_KEYS]
-        token = pulse.begin("store.%s(%s)" % (name, ", ".join(keys)))
         _WANTED[threading.get_ident()] = [key[:LONGEST_KEY] for key in keys]
         try:
-            result = method(self, *args, **kwargs)
-        except BaseException:
-            pulse.fail(token)
-            raise
+            return _in_phase(pulse, "store.%s(%s)" % (name, ", ".join(keys)), method, (self, *args), kwargs)
         finally:
             _WANTED.pop(threading.get_ident(), None)
-        pulse.end(token)
-        return result
 
     return asked
 
