@@ -250,6 +250,12 @@ CATALOGUE: dict[str, Code] = {
         ),
         Code("SL316", "all-held", "every rank is held in a file system", "diagnosis.held:all_held"),
         Code(
+            "SL317",
+            "all-idle",
+            "every rank stands still, and they wait for one another outside of torch.distributed",
+            "diagnosis.idle:all_idle",
+        ),
+        Code(
             "SL399",
             "hang-untold",
             "the ranks make no progress and the evidence does not say why",
@@ -282,7 +288,7 @@ CATALOGUE: dict[str, Code] = {
             "SL411",
             "operation-mismatch",
             "ranks called different collectives at the same point",
-            "diagnosis.mismatch:operation_mismatch",
+            "diagnosis.mismatch:operation_mismatch diagnosis.mismatch:line_mismatch",
         ),
         Code(
             "SL412",

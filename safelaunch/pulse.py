@@ -47,8 +47,8 @@ _SPENT = struct.Struct("<ddI")
 _SINCES = struct.Struct("<" + f"d{PHASE - 8}x" * PHASES)
 _PASSES = struct.Struct("<" + "IIQqd" * LOADERS)
 
-AGAIN = -1.0  # the expected seconds of a phase that tries again what has just failed: no progress
-RETRY_S = 10.0  # what is begun so long after a failure may be something else of the same name; an estimate
+AGAIN = -1.0  # the expected seconds of a phase that tries again what was just attempted: no progress
+RETRY_S = 10.0  # what is begun so long after an attempt may be something else of the same name; an estimate
 
 USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
@@ -79,7 +79,7 @@ class Writer:
         self._steps, self._batches = itertools.count(1), itertools.count(1)  # whole whichever thread comes
         self._begins, self._ends = itertools.count(1), itertools.count(1)
         self._free = list(range(1, PHASES))  # the first one is the main thread's loader
-        self._failed = {}  # type: dict[int, tuple[str, float]]  # by thread: the phase that has failed last, and when
+        self._attempted = {}  # type: dict[int, tuple[str, float]]  # by thread: the phase that has failed last, and when
         self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
         self.bind(memory, base)
 
@@ -207,8 +207,8 @@ class Writer:
             self._write_text(index, name)
         at = _FIRST_PHASE + index * _WORDS
         now = monotonic()
-        failed, when = self._failed.get(get_ident(), ("", 0.0)) if self._failed else ("", 0.0)
-        self._f64[at + 1] = AGAIN if failed == name and now - when < RETRY_S else expect
+        attempted, when = self._attempted.get(get_ident(), ("", 0.0)) if self._attempted else ("", 0.0)
+        self._f64[at + 1] = AGAIN if attempted == name and now - when < RETRY_S else expect
         self._f64[at] = now  # comes last, and counts as progress
         return index
 
@@ -222,16 +222,17 @@ class Writer:
     def end(self, index: int) -> None:
         """Close a phase that `begin` has opened."""
         self._turned()
-        if self._failed:
-            self._failed.pop(get_ident(), None)
+        if self._attempted:
+            self._attempted.pop(get_ident(), None)
         if index >= 0:
             self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
             self._free.append(index)
 
-    def fail(self, index: int) -> None:
-        """Close a phase in which an exception was raised: that is no progress, nor is to try again, however often."""
+    def attempted(self, index: int) -> None:
+        """Close a phase in which an exception was raised, or that was no more than a look at something: that is no
+        progress, nor is to try again, however often."""
         if index >= 0:
-            self._failed[get_ident()] = self._texts[index][0], monotonic()
+            self._attempted[get_ident()] = self._texts[index][0], monotonic()
             self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
             self._free.append(index)
 

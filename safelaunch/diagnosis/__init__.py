@@ -19,6 +19,7 @@ from safelaunch.diagnosis import (
     hang,
     held,
     hubs,
+    idle,
     lingering,
     memberships,
     mismatch,
@@ -39,6 +40,7 @@ Rule = Callable[[Case], Verdict | None]
 CRASH_RULES: tuple[Rule, ...] = (
     mismatch.size_mismatch,
     mismatch.operation_mismatch,
+    mismatch.line_mismatch,
     early.early_exit,
     raised.exception_everywhere,
     raised.exception,
@@ -75,6 +77,7 @@ HANG_RULES: tuple[Rule, ...] = (
     raised.exception,
     lingering.does_not_end,
     held.all_held,
+    idle.all_idle,
     from_stacks.apart,
     hang.hang_untold,
 )

@@ -23,7 +23,7 @@ from safelaunch.diagnosis.failures import (
 )
 from safelaunch.diagnosis.waits import is_inside_torch
 from safelaunch.diagnosis.wording import after_effects, at, last_collective, names, one_line, waiting
-from safelaunch.model import Case, Confidence, Location, Verdict
+from safelaunch.model import Case, Confidence, Location, Stack, Verdict
 from safelaunch.sizes import size
 
 LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
@@ -139,8 +139,8 @@ def native_crash(case: Case) -> Verdict | None:
         return crash_verdict(
             case,
             "SL406",
-            f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective of gloo: ranks may "
-            "have met in it with different tensors or operations",
+            f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective: ranks may have met "
+            "in it with different tensors or operations",
             [],
             location=user_frame(stack),
             because=_lines_of(case),
@@ -323,13 +323,17 @@ def _may_have_lost_a_peer(case: Case, culprits: list[Failure]) -> bool:
 
 
 def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
-    """Whether all that aborted did so where they wait for others, and all others lost their connections in gloo."""
-    ranks = {failure.rank for failure in culprits}
-    others = [facts.error for facts in case.ranks if facts.rank not in ranks and facts.error is not None]
-    stacks = [failure.facts.fault for failure in culprits]
-    inside = all(stack is None or any(map(is_inside_torch, stack.frames[:3])) for stack in stacks)
-    aborted = all(_signal(failure) == SIGABRT for failure in culprits)
-    return aborted and inside and bool(others) and all("gloo" in error.message for error in others)
+    """Whether several aborted, or one, where they wait for others, and all others that tell of an error lost their
+    connections in gloo."""
+    found = failures(case)
+    aborted = {f.rank for f in found if _signal(f) == SIGABRT and _may_wait_for_others(f.facts.fault)}
+    lost = [f.facts.error for f in found if f.facts.error is not None]
+    gloo = all("gloo" in error.message for error in lost)
+    return {f.rank for f in culprits} <= aborted and gloo and len(aborted) + len(lost) > 1
+
+
+def _may_wait_for_others(stack: Stack | None) -> bool:
+    return stack is None or any(map(is_inside_torch, stack.frames[:3]))
 
 
 def _lines_of(case: Case) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ def different_operation(case: Case) -> Verdict | None:
         location=place,
         call=call,
         because=because,
-        remedy="make the same collectives in the same order on all ranks",
+        remedy=UNEVEN if code == "SL303" else "make the same collectives in the same order on all ranks",
         confidence="medium" if apart or lonely or usual else _sureness(case, wait, named, code, ending),
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
@@ -186,14 +186,16 @@ def left_between_groups(case: Case) -> Verdict | None:
 
     How it was concluded: each rank waits where another one does not come (one in a barrier of all behind the loop, its
     peers in groups of a mesh inside it), and stacks and source show who stands behind the loop that the others are in.
+    Stages of a pipeline leave their loops one after the other, by design: of them one is named only, with less
+    confidence, that is behind its loop while another still has a message for it, and two at least are inside theirs.
 
     What to do: all ranks must make the same number of steps: decide together when to stop (all_reduce the decision),
     use `drop_last`, DistributedSampler or DDP's `join()`.
     """
     found = graph(case)
     ranks = {facts.rank: facts for facts in case.ranks}
-    if not found.cycle or from_dumps(case) or any(wait.away or is_message(wait.call) for wait in found.waits):
-        return None  # stages of a pipeline leave their loops one after the other, by design
+    if not found.cycle or from_dumps(case) or any(wait.away for wait in found.waits):
+        return None
     if any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
         return None
     places: dict[object, Side] = {}
@@ -202,6 +204,9 @@ def left_between_groups(case: Case) -> Verdict | None:
     left = loops.left(case.source, [*places.values()]) if case.source else loops.NOBODY
     named = left.ranks
     if not named or not {*named} <= {*found.cycle}:
+        return None
+    messages = [wait for wait in found.waits if is_message(wait.call)]
+    if messages and not _is_left_by_a_stage(case, found, named, messages):
         return None
     first = next(wait for wait in found.waits if wait.rank in named)
     peer = next(wait for wait in found.waits if wait.rank not in named)
@@ -215,9 +220,24 @@ def left_between_groups(case: Case) -> Verdict | None:
         call=first.call,
         because=(*batches.compared(case, named), *lonely, *waiters(case, found)),
         remedy=UNEVEN,
-        confidence="medium" if lonely else "high",
+        confidence="medium" if lonely or messages else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=(wait.rank for wait in found.waits),
+    )
+
+
+def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
+    """Whether one stage has left its loop while another still has a message for it or waits for one, and two at least
+    are inside theirs; and none of them has made more or fewer messages than ever."""
+    inside = {wait.rank for wait in messages}
+    own = found.of(left[0])
+    return (
+        len(left) == 1
+        and own is not None
+        and not is_message(own.call)
+        and len(inside) > 1
+        and any(wait.call.peer == left[0] for wait in messages)
+        and habits.other_count(case, found.waits) is None
     )
 
 

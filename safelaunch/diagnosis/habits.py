@@ -35,6 +35,32 @@ def other_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
     return Departure(odd[0][0].rank, f"all ranks had brought {numel} x {dtype} to this line before")
 
 
+def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | None:
+    """One rank comes to a number at another line than two others at least, where all of them have come to every number
+    before at one line."""
+    lines = {facts.rank: call.location for facts, call in meeting}
+    odd = [rank for rank, line in lines.items() if [*lines.values()].count(line) == 1]
+    if len(odd) != 1 or len(lines) < 3 or len({*lines.values()}) != 2 or None in lines.values():
+        return None
+    group, seq = meeting[0][1].group, meeting[0][1].seq
+    before: dict[int, list[Location | None]] = {}
+    for facts, _ in meeting:
+        for call in facts.calls:
+            if call.group == group and call.seq < seq and not is_message(call):
+                before.setdefault(call.seq, []).append(call.location)
+    together = [places for places in before.values() if len(places) == len(meeting)]
+    if len(together) < OFTEN or any(len({*places}) > 1 for places in together):
+        return None
+    usual = next(line for rank, line in lines.items() if rank not in odd and line is not None)
+    mine = lines[odd[0]]
+    assert mine is not None
+    return Departure(
+        odd[0],
+        f"rank {odd[0]} came to #{seq} of group {group} at line {mine.line}, all others at line {usual.line}; they had "
+        f"come to each of the {len(together)} before at one line",
+    )
+
+
 def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
     """One rank waits for a message from, or to, another peer than at the same line before; all others that wait do what
     they have done before."""

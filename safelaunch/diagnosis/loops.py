@@ -122,12 +122,16 @@ def _loop_between(one: SourceLine, deeper: list[SourceLine], other: SourceLine) 
 def _conditions_of(loop: Loop, inside: Iterable[SourceLine], behind: SourceLine) -> list[str]:
     """The conditions under which a loop is entered at all, and which a line behind it does not share."""
     file, first, last = loop
-    return [
-        text
-        for line in inside
-        for number, text in line.conditions
-        if (number, text) not in behind.conditions and not (line.file == file and first <= number <= last)
-    ]
+    found = []
+    for line in inside:
+        found += [
+            text
+            for number, text in line.conditions
+            if (number, text) not in behind.conditions and not (line.file == file and first <= number <= last)
+        ]
+        if line.file == file and (first, last) in line.loops:
+            break  # what is called from inside the loop does not decide about it
+    return found
 
 
 def _was_inside(peer: RankFacts, loop: Loop, call: Collective, conditions: list[str]) -> bool | None:

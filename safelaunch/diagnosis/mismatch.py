@@ -7,7 +7,16 @@ from collections import Counter
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.batches import had_fewer
-from safelaunch.diagnosis.failures import LEAVING, SIGABRT, current_calls, primary, secondary, unexplained
+from safelaunch.diagnosis.failures import (
+    LEAVING,
+    SIGABRT,
+    aborted_inside,
+    current_calls,
+    failures,
+    primary,
+    secondary,
+    unexplained,
+)
 from safelaunch.diagnosis.waits import final, is_message
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
@@ -63,11 +72,34 @@ def operation_mismatch(case: Case) -> Verdict | None:
     return None
 
 
+def line_mismatch(case: Case) -> Verdict | None:
+    """Ranks met in one collective from different lines: one of them had skipped a call, or made one too often.
+
+    How it was concluded: gloo broke the connections inside a collective whose sizes may differ from rank to rank (an
+    all_to_all, a gather), so that the sizes alone prove nothing. All ranks had come to every number of that group at
+    one line before, as far as the records reach; to this one a single rank came at another line than all others.
+
+    What to do: see what led the named rank past the other line: an exception that was caught, a condition.
+    """
+    for meeting in _meetings(case):
+        found = habits.other_line(meeting) if _is_broken(case, meeting) else None
+        if found is not None:
+            brought = {f.rank: f"{c.op} of line {c.location.line if c.location else '?'}" for f, c in meeting}
+            return _verdict(case, "SL411", meeting, brought, found)
+    return None
+
+
+def _is_broken(case: Case, meeting: Meeting) -> bool:
+    """Whether a meeting of all ranks is what they lost their connections in, with gloo."""
+    gloo = any("gloo" in facts.error.message for facts in case.ranks if facts.error is not None)
+    gloo = gloo or all(map(aborted_inside, failures(case)))  # where all are quick enough to abort
+    inside = case.incident.kind == "exit" and any(not call.done for _, call in meeting)
+    return gloo and inside and len(meeting) == case.world_size
+
+
 def _broke(case: Case, meeting: Meeting) -> bool:
     """Whether a gather in which ranks brought different sizes is what they lost their connections in."""
-    gloo = any("gloo" in facts.error.message for facts in case.ranks if facts.error is not None)
-    inside = case.incident.kind == "exit" and any(not call.done for _, call in meeting)
-    return gloo and inside and {call.op for _, call in meeting} <= BREAKS_ON_GLOO and len(meeting) == case.world_size
+    return _is_broken(case, meeting) and {call.op for _, call in meeting} <= BREAKS_ON_GLOO
 
 
 def _meetings(case: Case) -> list[Meeting]:
@@ -91,7 +123,9 @@ def _meetings(case: Case) -> list[Meeting]:
     return sorted(sound, key=lambda meeting: meeting[0][1].seq)
 
 
-def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -> Verdict:
+def _verdict(
+    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: habits.Departure | None = None
+) -> Verdict:
     hangs = case.incident.kind == "hang"
     whose = "peers" if len(meeting) > 2 else "peer"
     votes = Counter(brought.values())
@@ -101,7 +135,7 @@ def _verdict(case: Case, code: str, meeting: Meeting, brought: dict[int, str]) -
     # of this node that have no vote could not turn it.
     missing = min(len(case.ranks), meeting[0][1].group_size or len(case.ranks)) - len(meeting)
     named = odd if len(odd) == 1 and count >= 2 and count > len(odd) + missing else ()
-    habit = _habit(case, meeting, code) if not named else None
+    habit = habit or (_habit(case, meeting, code) if not named else None)
     if habit is not None:
         named = (habit.rank,)
         usual = next(what for what in votes if what != brought[habit.rank])

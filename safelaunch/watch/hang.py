@@ -29,8 +29,8 @@ LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that
 PAUSE_LOOK_S = 10.0  # while a person is at the keyboard
 
 APART = {"SL302", "SL303"}  # by code: the programs of the ranks have come apart
-PATIENT = {"SL399": UNTOLD_S, "SL315": IDLE_S, "SL316": IDLE_S}  # by code: what is told late
-WITHOUT_WAITS = {"SL315", "SL316"}  # what a look can tell where nobody waits for another rank
+PATIENT = {"SL399": UNTOLD_S, "SL315": IDLE_S, "SL316": IDLE_S, "SL317": IDLE_S}  # by code: what is told late
+WITHOUT_WAITS = {"SL315", "SL316", "SL317"}  # what a look can tell where nobody waits for another rank
 
 Step = Literal["", "look", "returned", "abort"]
 

@@ -6,9 +6,11 @@ import collections
 import functools
 import sys
 import threading
+import time
 import zlib
-from typing import Any, Callable, Deque, Dict, List
+from typing import Any, Callable, Deque, Dict, List, Tuple
 
+from safelaunch.pulse import RETRY_S
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import call_after_import
 
@@ -16,7 +18,9 @@ DEPTH = 32  # frames that tell where a loader is used
 LONGEST_KEY = 200
 MOST_KEYS = 64
 _KEYS: Deque[str] = collections.deque(maxlen=MOST_KEYS)
+LOOK_S = 1.0  # an answer of the store that took longer was waited for
 _WANTED: Dict[int, List[str]] = {}  # by thread
+_POLLED: Dict[int, Tuple[List[str], float]] = {}  # by thread, with the time
 
 # Module -> functions that save or load, each a phase of its own while it runs.
 SAVES = {
@@ -151,24 +155,38 @@ def _phase(function: Callable, name: str, pulse: Any) -> Callable:  # type: igno
     return inside
 
 
-def _in_phase(pulse: Any, name: str, function: Callable, args: Any, kwargs: Any) -> Any:  # type: ignore[type-arg]
-    """Call a function in a phase of its own, which has failed where it raises."""
+def _in_phase(
+    pulse: Any,
+    name: str,
+    function: Callable,  # type: ignore[type-arg]
+    args: Any,
+    kwargs: Any,
+    look_s: float = 0.0,
+) -> Any:
+    """Call a function in a phase of its own, which was an attempt where it raises, or returns before `look_s`."""
     token = pulse.begin(name)
+    begun = time.monotonic()
     try:
         result = function(*args, **kwargs)
     except BaseException:
-        pulse.fail(token)
+        pulse.attempted(token)
         raise
-    pulse.end(token)
+    if time.monotonic() - begun < look_s:
+        pulse.attempted(token)
+    else:
+        pulse.end(token)
     return result
 
 
 def watch_store(module: Any, pulse: Any) -> None:
     """Show when a rank waits in the store for a key that another one is to set, and for which; and keep the keys that
-    it has set itself."""
+    it has set itself, and those that it looks at again and again."""
     for name in ("get", "wait"):
         if hasattr(module.Store, name):
             setattr(module.Store, name, _asked(getattr(module.Store, name), name, pulse))
+    for name in ("add", "check"):
+        if hasattr(module.Store, name):
+            setattr(module.Store, name, _looked_at(getattr(module.Store, name)))
     module.Store.set = _noted(module.Store.set)
 
 
@@ -180,6 +198,11 @@ def keys_set() -> List[str]:
 def keys_wanted() -> List[str]:
     """The keys that threads of this rank wait for in a store."""
     return [key for keys in list(_WANTED.values()) for key in keys]
+
+
+def keys_polled() -> List[str]:
+    """The keys at which threads of this rank have looked in a store just now, and went on."""
+    return [key for keys, t in list(_POLLED.values()) for key in keys if time.monotonic() - t < RETRY_S]
 
 
 def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
@@ -197,15 +220,31 @@ def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore
     def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not rank.here:
             return method(self, *args, **kwargs)
-        wanted = args[0] if args else next(iter(kwargs.values()), "")
-        keys = [wanted] if isinstance(wanted, str) else list(map(str, wanted))[:MOST_KEYS]
-        _WANTED[threading.get_ident()] = [key[:LONGEST_KEY] for key in keys]
+        keys = _keys(args, kwargs)
+        _WANTED[threading.get_ident()] = keys
         try:
-            return _in_phase(pulse, "store.%s(%s)" % (name, ", ".join(keys)), method, (self, *args), kwargs)
+            return _in_phase(pulse, "store.%s(%s)" % (name, ", ".join(keys)), method, (self, *args), kwargs, LOOK_S)
         finally:
             _WANTED.pop(threading.get_ident(), None)
+            _POLLED[threading.get_ident()] = keys, time.monotonic()
 
     return asked
+
+
+def _looked_at(method: Callable) -> Callable:  # type: ignore[type-arg]
+    @functools.wraps(method)
+    def looked_at(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if rank.here:
+            _POLLED[threading.get_ident()] = _keys(args, kwargs), time.monotonic()
+        return method(self, *args, **kwargs)
+
+    return looked_at
+
+
+def _keys(args: Any, kwargs: Any) -> List[str]:
+    wanted = args[0] if args else next(iter(kwargs.values()), "")
+    keys = [wanted] if isinstance(wanted, str) else list(map(str, wanted))[:MOST_KEYS]
+    return [key[:LONGEST_KEY] for key in keys]
 
 
 def watch_compilation(module: Any, pulse: Any) -> None:

@@ -1,6 +1,6 @@
 """Runs in: workers. What a rank says of itself when it is asked, in a file beside the black box: what DDP reduces, the
 exception that its main thread is handling, the one that has ended a thread of it, and the keys that it has set in a
-store and waits for there, and where its tasks of asyncio wait.
+store, waits for and looks at there, and where its tasks of asyncio wait.
 
 A program that catches an exception hides it from everyone: it saves, uploads or enters a barrier in its `except` or
 `finally`, while its peers wait for it elsewhere.
@@ -28,6 +28,7 @@ def write(box: Any) -> None:
     said["lost_thread"] = errors.lost_thread()
     said["store_keys"] = _or_nothing(progress.keys_set, [])
     said["store_wants"] = _or_nothing(progress.keys_wanted, [])
+    said["store_polls"] = _or_nothing(progress.keys_polled, [])
     said["tasks"] = _or_nothing(coroutines.waiting, [])
     partial = path + ".partial"
     try:

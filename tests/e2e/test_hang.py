@@ -46,7 +46,7 @@ LATE = (
     Fault("sleep", "SL301", "sleep", (0,), ranks=2),
     Fault("poll", "SL301", "poll", (1,)),
     Fault("queue_get", "SL301", "queue_get", (0,)),
-    Fault("lock", "SL301", "lock", (1,)),
+    Fault("lock", "SL313", "lock", (1,)),
     Fault("subprocess_wait", "SL301", "subprocess_wait", (2,)),
     Fault("busy", "SL301", "busy", (1,)),
     Fault("future", "SL301", "sleep", (1,)),
@@ -72,11 +72,11 @@ APARTS = (
     Fault("no_backward", "SL303", "no_backward", (1,), APART),
     Fault("no_backward_with_buffers", "SL302", "no_backward_with_buffers", (1,), APART),
     Fault("out_of_data", "SL303", "out_of_data", (3,), APART, slow=False),
-    Fault("all_but_one_out_of_data", "SL303", "all_but_one_out_of_data", (1, 2, 3), APART, rank=0),
+    Fault("all_but_one_out_of_data", "SL303", "all_but_one_out_of_data", (), APART, rank=0),
     Fault("order", "SL311", "order", (2,), APART),
     Fault("order", "SL311", "order", (), APART, ranks=2, rank=1),
     Fault("recv_of_nothing", "SL311", "recv_of_nothing", (1,), APART),
-    Fault("forgot_to_send", "SL311", None, (), APART, rank=1),
+    Fault("forgot_to_send", "SL311", None, (1,), APART, rank=1),
     Fault("both_receive", "SL311", "both_receive", (), APART, ranks=2, rank=0),
 )
 

@@ -26,7 +26,7 @@ def test_to_try_again_and_again_is_no_progress(memory: bytearray) -> None:
     begun = progress(memory)
     assert begun > stepped
     for _ in range(3):
-        writer.fail(attempt)
+        writer.attempted(attempt)
         assert progress(memory) == stepped
         attempt = writer.begin(LOAD)
         assert progress(memory) == stepped
@@ -42,7 +42,7 @@ def test_to_try_again_and_again_is_no_progress(memory: bytearray) -> None:
 
 def test_something_else_after_a_failure_is_progress(memory: bytearray) -> None:
     writer = pulse.Writer(memory, 0)
-    writer.fail(writer.begin(LOAD))
+    writer.attempted(writer.begin(LOAD))
     writer.step()
     before = progress(memory)
     writer.begin("checkpoint save")
@@ -54,7 +54,7 @@ def test_what_is_begun_long_after_a_failure_is_progress(memory: bytearray, monke
     writer = pulse.Writer(memory, 0)
     now = 100.0
     monkeypatch.setattr(pulse, "monotonic", lambda: now)
-    writer.fail(writer.begin(LOAD))
+    writer.attempted(writer.begin(LOAD))
     now += pulse.RETRY_S
     writer.begin(LOAD)
 
@@ -64,6 +64,6 @@ def test_what_is_begun_long_after_a_failure_is_progress(memory: bytearray, monke
 def test_what_fails_leaves_room_for_others(memory: bytearray) -> None:
     writer = pulse.Writer(memory, 0)
     for _ in range(3 * pulse.PHASES):
-        writer.fail(writer.begin(LOAD))
+        writer.attempted(writer.begin(LOAD))
     assert pulse.Pulse(memory, 0).phases == []
     assert writer.begin(LOAD) >= 0

@@ -16,6 +16,7 @@ import golden_disagreements
 import golden_ends
 import golden_habits
 import golden_hangs
+import golden_idle
 import golden_messages
 import golden_polling
 import golden_reasons
@@ -267,7 +268,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         **golden_classes.cases(),
     }
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
-    others = (golden_reasons, golden_clues, golden_habits, golden_messages, golden_polling, golden_slow)
+    others = (golden_reasons, golden_clues, golden_habits, golden_idle, golden_messages, golden_polling, golden_slow)
     return {**crashes, **hangs, **{name: one for module in others for name, one in module.cases().items()}}
 
 

@@ -24,7 +24,7 @@ from hang_scenes import (
 )
 from scenes import LOOP, STEP, TORCH, TRAIN, T
 
-from safelaunch.model import Case, Location, ProcessGroup, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -38,6 +38,11 @@ LOOPING = (done(call(), 10), done(call(), 11), call())  # what each rank had don
 def behind(number: int, batches: int = 11) -> RankFacts:
     """A rank that has left the loop, and waits in the barrier behind it."""
     return dataclasses.replace(waiting(number, *LOOPING[:2], call("barrier", at=BARRIER)), batch=batches)
+
+
+def sends(peer: int) -> Collective:
+    """A message to the next stage, inside the loop."""
+    return call("send", at=LOOP, peer=peer, size=2)
 
 
 def in_loop(number: int) -> RankFacts:
@@ -98,6 +103,20 @@ def _left_loop() -> Golden:
             Expected(
                 "SL303", (3,), place(BARRIER), conclusive=True, mentions=("peers still in it wait in all_reduce #12",)
             ),
+        ),
+        # A pipeline: the last stage has one micro batch less, and its peers still send.
+        "hang-stage-left-its-loop": (
+            hang(
+                *(waiting(number, done(sent, 11), sent) for number, sent in ((0, sends(1)), (1, sends(2)))),
+                behind(2),
+                source=LOOPS,
+            ),
+            Expected("SL303", (2,), place(BARRIER), confidence="medium", conclusive=True),
+        ),
+        # Two stages alone: who has one too many, or too few, nobody can say.
+        "hang-stage-of-two-left-its-loop": (
+            hang(waiting(0, done(sends(1), 11), sends(1)), behind(1), source=LOOPS),
+            Expected("SL311", (), place(LOOP), conclusive=True),
         ),
         "hang-destroyed-its-group": (
             hang(*map(in_loop, range(3)), destroyed),

@@ -6,13 +6,15 @@ import dataclasses
 
 from expected import Expected, place
 from hang_scenes import COMPUTING, as_recorded, call, elsewhere, hang, waiting
-from scenes import GLOO_RESET, LOOP, TORCH, TRAIN, case, crashed, lost_peer, rank
+from scenes import GLOO_RESET, LOOP, TORCH, TRAIN, aborted_in_collective, case, crashed, lost_peer, rank
 
 from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts
 
 Golden = dict[str, tuple[Case, Expected]]
 
 READ = Location(TRAIN, 48, "exchange")
+COUNTS = Location(TRAIN, 44, "exchange")
+SWAPS = Location(TRAIN, 46, "exchange")
 CALLS_IT = Location(TRAIN, 62, "main")
 
 
@@ -74,7 +76,31 @@ def _messages() -> Golden:
 
 def _aborts() -> Golden:
     backward = Location(f"{TORCH}/autograd/graph.py", 979, "_engine_run_backward")
+
+    def swaps(number: int, last: Location) -> RankFacts:
+        """Has made four calls of all_to_all at two lines in turn, and is in the fifth."""
+        places = (COUNTS, SWAPS, COUNTS, SWAPS, last)
+        calls = [call("all_to_all_single", 8 + n, at=where) for n, where in enumerate(places)]
+        return rank(number, inside=(*(dataclasses.replace(one, done=True) for one in calls[:-1]), calls[-1]))
+
     return {
+        # It caught an exception between the two calls of a step, and came to the first one of the next.
+        "crash-gloo-aborts-at-two-lines": (
+            case(*(lost_peer(swaps(number, SWAPS), message=GLOO_RESET) for number in (0, 1, 3)), swaps(2, COUNTS)),
+            Expected(
+                "SL411",
+                (2,),
+                place(COUNTS),
+                secondary=(0, 1, 3),
+                confidence="medium",
+                mentions=("at line 44", "line 46"),
+            ),
+        ),
+        # All of them, this time; and no record reaches far enough to tell who departs from what.
+        "crash-gloo-aborts-all": (
+            case(*(aborted_in_collective(rank(number)) for number in range(3)), world_size=3),
+            Expected("SL406", (), place(LOOP), secondary=(0, 1, 2), confidence="medium"),
+        ),
         # DDP's collectives are in nobody's record: gloo aborts whichever rank receives what it did not expect.
         "crash-gloo-aborts-in-a-backward-pass": (
             case(

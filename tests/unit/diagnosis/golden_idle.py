@@ -1,0 +1,77 @@
+"""Golden cases of ranks that wait for one another outside of torch.distributed, and of nobody in a collective."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from hang_scenes import ASLEEP, COMPUTING, elsewhere, hang
+from scenes import TRAIN
+
+from safelaunch.model import Case, Kernel, Location, PyError, RankFacts
+
+ASKS = Location(TRAIN, 30, "fetch")
+SERVES = Location(TRAIN, 22, "serve")
+MEETS = Location(TRAIN, 17, "meet")
+WORKS = Location(TRAIN, 55, "work")
+
+
+def asks(number: int, of: int, more: str = "") -> RankFacts:
+    """A rank that waits for a line on a connection whose other end another rank has."""
+    there = f"127.0.0.1:4001, whose other end python (pid {4100 + of}) has{more}"
+    return elsewhere(number, Kernel("S", "sk_wait_data", "recvfrom", "socket:[81]", other=there), ASKS)
+
+
+def looks(number: int, key: str) -> RankFacts:
+    """A rank that looks at a key of the store every 50 ms."""
+    return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=(key,))
+
+
+def cases() -> dict[str, tuple[Case, Expected]]:
+    """All of them by name."""
+    lost = PyError("KeyError", "402", "", 0.0, SERVES)
+    server = dataclasses.replace(asks(0, 0), lost_thread=lost)
+    serves = elsewhere(0, Kernel("S", "ep_poll", "epoll_wait"), SERVES)
+    untold = Expected("SL399", confidence="low", conclusive=False)
+    idle = Expected("SL317", confidence="low", conclusive=False)
+    return {
+        "hang-server-thread-died": (
+            hang(server, *(asks(number, 0) for number in (1, 2, 3))),
+            Expected("SL317", (0,), place(SERVES), confidence="medium", conclusive=False, mentions=("KeyError: 402",)),
+        ),
+        "hang-server-does-not-answer": (
+            hang(serves, asks(1, 0), asks(2, 0)),
+            Expected("SL317", (0,), place(SERVES), confidence="medium", conclusive=False),
+        ),
+        # What was asked has not come whole: both sides wait.
+        "hang-server-waits-for-the-question": (
+            hang(serves, asks(1, 0, " and waits for input from it, too"), asks(2, 0)),
+            dataclasses.replace(idle, location=place(SERVES)),
+        ),
+        "hang-asks-in-a-circle": (
+            hang(asks(0, 1), asks(1, 2), asks(2, 0)),
+            dataclasses.replace(idle, location=place(ASKS)),
+        ),
+        "hang-server-still-computes": (
+            hang(elsewhere(0, COMPUTING, WORKS), asks(1, 0), asks(2, 0)),
+            untold,
+        ),
+        "hang-looks-at-one-key": (
+            hang(*(looks(number, "meet/4") for number in range(3))),
+            dataclasses.replace(idle, location=place(MEETS), mentions=("looks again and again for meet/4",)),
+        ),
+        "hang-looks-at-another-key": (
+            hang(*(looks(number, "meet/4") for number in range(3)), looks(3, "meet/2")),
+            Expected("SL317", (3,), place(MEETS), confidence="medium", conclusive=False, mentions=("meet/2",)),
+        ),
+        "hang-two-look-at-two-keys": (
+            hang(looks(0, "meet/4"), looks(1, "meet/2")),
+            dataclasses.replace(idle, location=place(MEETS)),
+        ),
+        "hang-others-look-at-a-key": (
+            hang(elsewhere(0, ASLEEP, WORKS), looks(1, "ready"), looks(2, "ready")),
+            Expected("SL317", (0,), place(WORKS), confidence="medium", conclusive=False),
+        ),
+        # Nothing says that they wait for each other: data may be late, or a person.
+        "hang-all-sleep": (hang(*(elsewhere(number, ASLEEP, WORKS) for number in range(3))), untold),
+    }
