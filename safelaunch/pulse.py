@@ -48,10 +48,12 @@ _SINCES = struct.Struct("<" + f"d{PHASE - 8}x" * PHASES)
 _PASSES = struct.Struct("<" + "IIQqd" * LOADERS)
 
 AGAIN = -1.0  # the expected seconds of a phase that tries again what was just attempted: no progress
+ATTEMPTS = 4  # that a thread may make in turn; an estimate
 RETRY_S = 10.0  # what is begun so long after an attempt may be something else of the same name; an estimate
 
 USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
+HAS_TORCH = 8  # torch was there before the script began
 PROGRAM_ENDED = 4  # the main thread has left the program: the interpreter ends what is left of it
 
 
@@ -79,7 +81,7 @@ class Writer:
         self._steps, self._batches = itertools.count(1), itertools.count(1)  # whole whichever thread comes
         self._begins, self._ends = itertools.count(1), itertools.count(1)
         self._free = list(range(1, PHASES))  # the first one is the main thread's loader
-        self._attempted = {}  # type: dict[int, tuple[str, float]]  # by thread: the phase that has failed last, and when
+        self._attempted = {}  # type: dict[int, list[tuple[str, float]]]  # by thread: its latest attempts, and when
         self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
         self.bind(memory, base)
 
@@ -207,8 +209,8 @@ class Writer:
             self._write_text(index, name)
         at = _FIRST_PHASE + index * _WORDS
         now = monotonic()
-        attempted, when = self._attempted.get(get_ident(), ("", 0.0)) if self._attempted else ("", 0.0)
-        self._f64[at + 1] = AGAIN if attempted == name and now - when < RETRY_S else expect
+        again = bool(self._attempted) and self._is_attempted(name, now)
+        self._f64[at + 1] = AGAIN if again else expect
         self._f64[at] = now  # comes last, and counts as progress
         return index
 
@@ -228,11 +230,21 @@ class Writer:
             self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
             self._free.append(index)
 
+    def looked(self, index: int) -> None:
+        """Close a phase that was no more than a look at something: the first one is progress, to look again is none."""
+        if index >= 0 and not self._is_attempted(self._texts[index][0], monotonic()):
+            self._turned()
+        self.attempted(index)
+
+    def _is_attempted(self, name: str, now: float) -> bool:
+        return any(one == name and now - when < RETRY_S for one, when in self._attempted.get(get_ident(), ()))
+
     def attempted(self, index: int) -> None:
-        """Close a phase in which an exception was raised, or that was no more than a look at something: that is no
-        progress, nor is to try again, however often."""
+        """Close a phase in which an exception was raised: that is no progress, nor is to try again, however often."""
         if index >= 0:
-            self._attempted[get_ident()] = self._texts[index][0], monotonic()
+            latest = self._attempted.setdefault(get_ident(), [])
+            latest.append((self._texts[index][0], monotonic()))
+            del latest[:-ATTEMPTS]
             self._f64[_FIRST_PHASE + index * _WORDS] = 0.0
             self._free.append(index)
 
@@ -258,6 +270,10 @@ class Writer:
     def record_lost(self) -> None:
         """The rank records no collectives any more."""
         self._set(RECORD_LOST)
+
+    def has_torch(self) -> None:
+        """torch was there before the script began: that no beat comes does not mean that it is being imported."""
+        self._set(HAS_TORCH)
 
     def program_ended(self) -> None:
         """The main thread has left the program."""

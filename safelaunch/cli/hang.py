@@ -15,7 +15,7 @@ from safelaunch.evidence import HANG_LAST, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe
 from safelaunch.model import Case, Evidence, Incident, SourceLine, Verdict, WorkerGroup, WorkerProcess
-from safelaunch.pulse import USES_GROUPS, Pulse
+from safelaunch.pulse import HAS_TORCH, USES_GROUPS, Pulse
 from safelaunch.report import bundle
 from safelaunch.report import verdict as terminal
 from safelaunch.watch.hang import HangWatch, slow
@@ -301,8 +301,7 @@ class Hangs:
         unseen = [worker for worker in group.alive if worker.rank not in pulses]
         if any(pulse.state & USES_GROUPS for pulse in pulses.values()):
             self._told_unseen = not unseen
-        beats = [pulse for pulse in pulses.values() if pulse.beat]
-        if not beats:
+        if not any(pulse.beat or pulse.state & HAS_TORCH for pulse in pulses.values()):
             self._started_beating = now
         if unseen and now - self._started > TELL_UNSEEN_S:
             self._told_unseen = True

@@ -130,7 +130,7 @@ def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
 def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]]) -> tuple[int, ...]:
     """The one rank whose call stands below a condition for it alone, where all others are in another call further down
     in the same function: they have passed it by. Of ranks that share a loop, their steps or their latest calls must say
-    that they are in the same round of it."""
+    that they are in the same round of it, or those above the condition in the next."""
     everybody = [list(side) for side in sides]
     lines = {(line.file, line.line): line for line in case.source}
     found = []
@@ -138,24 +138,43 @@ def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]
         if len(side) > 1:
             continue
         facts, call = side[0]
-        below = _below(case, facts.rank, frames_of(facts, call.thread), lines)
-        others = [each for other in everybody if other is not side for each, _ in other]
-        if below is None or any(_made(each, Wait(facts.rank, call.thread, call)) for each in (facts, *others)):
+        own = frames_of(facts, call.thread)
+        below = _below(case, facts.rank, own, lines)
+        if below is None:
             continue
         frame, number, _ = below
-        if all(_stands_behind(each, facts, frame, number, lines) for each in others):
+        others = [pair for other in everybody if other is not side for pair in other]
+        wait = Wait(facts.rank, call.thread, call)
+        # A function that is called below the condition may be called elsewhere, too, and its lines say nothing then.
+        if frame == own[0] and any(_made(each, wait) for each in (facts, *(each for each, _ in others))):
+            continue
+        if all(_stands_behind(pair, facts, frame, number, lines) for pair in others):
             found.append(facts.rank)
     return tuple(found) if len(found) == 1 else ()
 
 
-def _stands_behind(other: RankFacts, facts: RankFacts, frame: Location, condition: int, lines: Lines) -> bool:
+def _stands_behind(
+    pair: tuple[RankFacts, Collective], facts: RankFacts, frame: Location, condition: int, lines: Lines
+) -> bool:
+    other, call = pair
     place = _in_function(other, frame)
     there = lines.get((place.file, place.line)) if place is not None else None
     if place is None or there is None or not whole(other) or condition in dict(there.conditions):
         return False
     shared = set(there.loops) & set(lines[frame.file, frame.line].loops)
+    if shared and place.line < condition:
+        return _has_gone_round(facts, other, call)
     same = not shared or 0 < facts.step == other.step or _came_from_above(facts, other, frame, condition)
     return place.line > frame.line and same
+
+
+def _has_gone_round(facts: RankFacts, other: RankFacts, call: Collective) -> bool:
+    """Whether a rank that is in a call above the condition, in a loop around both, is in the next round of it: the rank
+    below the condition has made that call, and an optimizer's step since; and the other has made as many steps."""
+    before = [own for own in facts.calls if own.done and _is_alike(own, call)]
+    if not before or facts.stepped is None or other.stepped is None or not 0 < facts.step == other.step:
+        return False
+    return facts.stepped > before[-1].t
 
 
 def _came_from_above(facts: RankFacts, other: RankFacts, frame: Location, condition: int) -> bool:
@@ -226,6 +245,20 @@ def frames_of(facts: RankFacts, thread: int) -> list[Location]:
     return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]
 
 
+def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
+    """Where a rank sleeps and looks again and again, and for what: the condition of a loop that does nothing else."""
+    frames = frames_of(facts, facts.pid)
+    line = lines.get((frames[0].file, frames[0].line)) if frames else None
+    if line is None or not line.loops:
+        return None
+    start = line.loops[-1][0]
+    if line.line == start:
+        return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
+    what = dict(line.conditions).get(start)
+    calls = [name for number, name in line.ahead if number == start]
+    return (frames[0], what) if what is not None and calls and all(map(IDLE.match, calls)) else None
+
+
 def _in_function(facts: RankFacts, frame: Location) -> Location | None:
     """Where the rank is in the function of this frame."""
     own = frames_of(facts, facts.pid)
@@ -235,9 +268,12 @@ def _in_function(facts: RankFacts, frame: Location) -> Location | None:
 def _made(facts: RankFacts, wait: Wait) -> bool:
     """Whether a rank has made such a call before, as far as its records tell."""
     return any(
-        own.done
-        and own.group == wait.call.group
-        and canonical(own.op) == canonical(wait.call.op)
-        and (own.location == wait.call.location or None in (own.location, wait.call.location))
+        own.done and _is_alike(own, wait.call)
         for own in (*facts.collectives, *(() if facts.collectives else facts.recorded or ()))
     )
+
+
+def _is_alike(own: Collective, call: Collective) -> bool:
+    """Whether these may be the same line of the program, as far as it is known."""
+    alike = own.group == call.group and canonical(own.op) == canonical(call.op)
+    return alike and (own.location == call.location or None in (own.location, call.location))

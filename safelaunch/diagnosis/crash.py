@@ -12,6 +12,7 @@ from safelaunch.diagnosis.failures import (
     SIGKILL,
     Failure,
     aborted_inside,
+    broken_by_gloo,
     failures,
     left_cleanly,
     left_group,
@@ -328,7 +329,7 @@ def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
     found = failures(case)
     aborted = {f.rank for f in found if _signal(f) == SIGABRT and _may_wait_for_others(f.facts.fault)}
     lost = [f.facts.error for f in found if f.facts.error is not None]
-    gloo = all("gloo" in error.message for error in lost)
+    gloo = all("gloo" in error.message for error in lost) and broken_by_gloo(case)
     return {f.rank for f in culprits} <= aborted and gloo and len(aborted) + len(lost) > 1
 
 

@@ -77,7 +77,8 @@ def different_operation(case: Case) -> Verdict | None:
         code, named, lonely = "SL302", (habit.rank,), ()
     shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
     facts, call = next((pair for pair in shown if pair[0].rank in named), shown[0])
-    peers = next(side[0][1] for side in sides if side is not shown)
+    other = next(side[0] for side in sides if side is not shown)
+    peers = other[1]
     place = call.location or user_frame(stack_of(facts, call.thread))
     whose = "peers" if len(voters) > 2 else "peer"
     if named and code == "SL303":
@@ -94,7 +95,7 @@ def different_operation(case: Case) -> Verdict | None:
     ending = from_dumps(case) and any(canonical(side[0][1].op) in CLOSING for side in sides)
     if ending:
         threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
-    conditions = _conditions(facts, call, case.source)
+    conditions = _conditions(facts, call, case.source) or (_conditions(*other, case.source) if named else ())
     usual = (habit.text,) if habit is not None else ()
     because = (*threads, *usual, *conditions, *batches.compared(case, named), *lonely, *waiters(case, found))
     return hang_verdict(
@@ -187,7 +188,7 @@ def left_between_groups(case: Case) -> Verdict | None:
     How it was concluded: each rank waits where another one does not come (one in a barrier of all behind the loop, its
     peers in groups of a mesh inside it), and stacks and source show who stands behind the loop that the others are in.
     Stages of a pipeline leave their loops one after the other, by design: of them one is named only, with less
-    confidence, that is behind its loop while another still has a message for it, and two at least are inside theirs.
+    confidence, that is behind its loop while another still sends to it, and two at least are inside theirs.
 
     What to do: all ranks must make the same number of steps: decide together when to stop (all_reduce the decision),
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -227,18 +228,13 @@ def left_between_groups(case: Case) -> Verdict | None:
 
 
 def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
-    """Whether one stage has left its loop while another still has a message for it or waits for one, and two at least
-    are inside theirs; and none of them has made more or fewer messages than ever."""
-    inside = {wait.rank for wait in messages}
+    """Whether one stage has left its loop while another still sends to it, and two at least are inside theirs; and none
+    of that pair has made more or fewer messages than ever."""
     own = found.of(left[0])
-    return (
-        len(left) == 1
-        and own is not None
-        and not is_message(own.call)
-        and len(inside) > 1
-        and any(wait.call.peer == left[0] for wait in messages)
-        and habits.other_count(case, found.waits) is None
-    )
+    senders = [wait for wait in messages if wait.call.peer == left[0] and "send" in wait.call.op]
+    if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or is_message(own.call):
+        return False
+    return habits.other_count(case, [own, senders[0]]) is None
 
 
 def deadlock(case: Case) -> Verdict | None:
@@ -353,7 +349,7 @@ def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
 
 
 def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ...]) -> tuple[str, ...]:
-    """The innermost condition that the call stands under, in whichever function: most often it is the mistake."""
+    """The innermost condition that a rank's call stands under, in whichever function: most often it is the mistake."""
     lines = {(line.file, line.line): line for line in source}
     for file, number, _ in reversed(frames(facts, call)):
         line = lines.get((file, number))
@@ -362,5 +358,5 @@ def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ..
         )
         if told:
             where, text = told[-1]
-            return (f"it stands below `{text}` ({file}:{where})",)
+            return (f"{label(call)} of rank {facts.rank} stands below `{text}` ({file}:{where})",)
     return ()

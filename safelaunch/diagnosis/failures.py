@@ -209,6 +209,20 @@ def aborted_inside(failure: Failure) -> bool:
     return failure.nature == "abort" and inside
 
 
+def broken_by_gloo(case: Case) -> bool:
+    """Whether gloo broke the connections of ranks that met with what does not fit: its errors say so, or, where all are
+    quick enough to abort, that all do so inside torch.distributed, on nodes whose ranks use no GPU."""
+    errors = [facts.error.message for facts in case.ranks if facts.error is not None]
+    if any("Timed out" in message for message in errors):
+        return False
+    found = failures(case)
+    unseen = [failure for failure in found if failure.nature == "abort" and failure.facts.fault is None]
+    inside = [failure for failure in found if aborted_inside(failure)]
+    aborted = bool(inside) and len(inside) + len(unseen) == len(found)
+    on_cpu = all(facts.device is None for facts in case.ranks)
+    return (aborted and on_cpu) or any("gloo" in message for message in errors)
+
+
 def _first_departure(case: Case, failure: Failure, without: set[int]) -> float:
     """When the first rank other than this one, and not in `without`, stopped to be of use; infinity if none did."""
     others = (facts for facts in case.ranks if facts.rank != failure.rank and facts.rank not in without)

@@ -37,7 +37,7 @@ def other_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
 
 def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | None:
     """One rank comes to a number at another line than two others at least, where all of them have come to every number
-    before at one line."""
+    before at one line, to these two lines as well."""
     lines = {facts.rank: call.location for facts, call in meeting}
     odd = [rank for rank, line in lines.items() if [*lines.values()].count(line) == 1]
     if len(odd) != 1 or len(lines) < 3 or len({*lines.values()}) != 2 or None in lines.values():
@@ -49,7 +49,8 @@ def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
             if call.group == group and call.seq < seq and not is_message(call):
                 before.setdefault(call.seq, []).append(call.location)
     together = [places for places in before.values() if len(places) == len(meeting)]
-    if len(together) < OFTEN or any(len({*places}) > 1 for places in together):
+    known = {place for places in together for place in places}
+    if len(together) < OFTEN or any(len({*places}) > 1 for places in together) or not {*lines.values()} <= known:
         return None
     usual = next(line for rank, line in lines.items() if rank not in odd and line is not None)
     mine = lines[odd[0]]
@@ -90,7 +91,7 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
     for wait in blocked:
         own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
         sites = [(call.group, canonical(call.op), is_message(call) and call.peer, call.location) for call in own]
-        length = _round(sites[:-1]) if _holds_step(ranks[wait.rank], own) else None
+        length = round_of(sites[:-1]) if _holds_step(ranks[wait.rank], own) else None
         # A call that is in none of the rounds may belong to another part of the program, which repeats as well.
         if length is None or own[-1] != wait.call or sites[-1] not in sites[-1 - length : -1]:
             return None
@@ -113,7 +114,7 @@ def _holds_step(facts: RankFacts, calls: Sequence[Collective]) -> bool:
     return len(calls) - len(before) < len(before)
 
 
-def _round(sites: Sequence[object]) -> int | None:
+def round_of(sites: Sequence[object]) -> int | None:
     """After how many calls a rank has always come round to the same one; None where it has not, or not often. What it
     did at its beginning alone does not count."""
     still = {*sites[len(sites) // 2 :]}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.dumps import from_dumps
@@ -10,22 +11,24 @@ from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict
 from safelaunch.diagnosis.standing import is_busy, living
-from safelaunch.diagnosis.stuck import LOCKS, POLLS, READS, RECEIVES, SLEEPS, TOO, WAITS_FOR_CHILD
+from safelaunch.diagnosis.store_waits import shape
+from safelaunch.diagnosis.stuck import PIDS, TOO
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
-WAITING = RECEIVES | POLLS | LOCKS | WAITS_FOR_CHILD
+LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py$")
+Polls = Mapping[int, tuple[str, ...]]
 
 
 def all_idle(case: Case) -> Verdict | None:
-    """No rank is in a collective and none gets on with anything, while some wait for other ranks by other means.
+    """No rank is in a collective and none gets on with anything: each waits for other ranks by other means.
 
-    How it was concluded: between two looks no rank used CPU time, moved data or came to another line; the kernel shows
-    ranks that wait on a connection, at a pipe or for a lock whose other end another rank has, or the ranks' own words
-    tell that they look at keys of the store again and again. A rank is named for whose answer all others wait, which
-    is itself at no other rank's end and waits for no word on these connections; or the one that looks at another key
-    than all others. What the store holds, and what a program that polls wants to see there, is not known: otherwise
-    nobody is named.
+    How it was concluded: between two looks no rank used CPU time, moved data or came to another line. Each of them
+    waits on a connection, at a pipe or for a lock whose other end a rank has, looks at keys of the store again and
+    again, or has lost a thread to an exception or has tasks that wait for a lock of asyncio. A rank of the last kind is
+    named where all others wait at its end; so is the one that looks at another key than all others, alike but for
+    numbers. What a program that polls wants to see in the store is not known: otherwise nobody is named. A rank that
+    waits for input from elsewhere (a service without requests) makes all of this normal, and nothing is told.
 
     What to do: look at the lines; what is to answer may have ended (a thread with an exception), or wait itself.
     """
@@ -33,14 +36,20 @@ def all_idle(case: Case) -> Verdict | None:
     whole = len(case.ranks) == case.world_size == len(ranks)
     if len(ranks) < 2 or not whole or from_dumps(case) or graph(case).waits or any(map(is_busy, ranks)):
         return None
-    if any(facts.stack is None or facts.kernel is None or facts.missing for facts in ranks):
-        return None  # one of which less is known may be in a collective
-    ends = {facts.rank: end for facts in ranks if (end := stuck.other_rank(facts, ranks)) is not None}
-    polls = {facts.rank: facts.store_polls for facts in ranks if facts.store_polls and _sleeps(facts)}
-    if not ends and not polls:
-        return None
+    if any(
+        facts.stack is None or facts.kernel is None or facts.missing or facts.store_polls is None for facts in ranks
+    ):
+        return None  # one of which less is known may be in a collective, or at work
     now = case.now or case.incident.t
-    named, why = _server(ranks, ends, polls) or _at_another_key(ranks, polls) or (None, "")
+    if any(phase.since + phase.expect_s > now for facts in ranks for phase in facts.phases if phase.expect_s):
+        return None
+    ends = {facts.rank: end for facts in ranks if (end := stuck.other_rank(facts, ranks)) is not None}
+    polls = {facts.rank: facts.store_polls for facts in ranks if facts.store_polls}
+    broken = [facts for facts in ranks if _is_broken(facts)]
+    held = {*ends, *polls, *(facts.rank for facts in (*broken, *filter(_waits_for_itself, ranks)))}
+    if held != {facts.rank for facts in ranks} or any(_is_asked(facts) for facts in ranks):
+        return None
+    named, why = _server(ranks, ends, broken) or _at_another_key(polls) or (None, "")
     first = next((facts for facts in ranks if facts.rank == named), ranks[0])
     reason = stuck.why(first, first.pid, now, case.source)
     waiting = [facts.rank for facts in ranks if facts.rank != named]
@@ -52,8 +61,7 @@ def all_idle(case: Case) -> Verdict | None:
         "SL317",
         f"{is_waiting(waiting)} for rank {named} outside of torch.distributed: {why}"
         if named is not None
-        else f"{names(f.rank for f in ranks)} stand still, and none is in a collective: they wait for one another by "
-        "other means",
+        else f"{names(waiting)} stand still, and none is in a collective: they wait for one another by other means",
         () if named is None else (named,),
         location=_lost(first) or reason.location,
         because=(
@@ -66,46 +74,47 @@ def all_idle(case: Case) -> Verdict | None:
     )
 
 
-def _server(
-    ranks: Sequence[RankFacts], ends: dict[int, int], polls: dict[int, tuple[str, ...]]
-) -> tuple[int, str] | None:
-    """The rank that all others wait for: at its end of their connections, pipes and locks, or, of ranks that look at
-    keys, the only one that does something else."""
-    others = {facts.rank for facts in ranks} - {*ends}
-    asked = {*ends.values()}
-    if len(asked) == 1 and asked == others and len(ends) == len(ranks) - 1:
-        too = any(facts.kernel is not None and facts.kernel.other.endswith(TOO) for facts in ranks)
-        return None if too else (asked.pop(), "it has the other end of what they wait at")
-    rest = [facts for facts in ranks if facts.rank not in polls]
-    if not ends and len(rest) == 1 and polls and _sleeps(rest[0]):
-        return rest[0].rank, "they look at keys in the store of torch.distributed, and it does not"
-    return None
+def _is_broken(facts: RankFacts) -> bool:
+    """Whether a rank shows why it may not answer: an exception has ended a thread of it, or a task waits for a lock."""
+    tasks = any(stack.frames and LOCK_OF_ASYNCIO.search(stack.frames[0].file) for stack in facts.tasks)
+    return facts.lost_thread is not None or tasks
 
 
-def _at_another_key(ranks: Sequence[RankFacts], polls: dict[int, tuple[str, ...]]) -> tuple[int, str] | None:
-    """The rank that looks at another key than all others, where those are two at least and look at one."""
-    if len(polls) < len(ranks) or len(ranks) < 3:
+def _waits_for_itself(facts: RankFacts) -> bool:
+    return facts.kernel is not None and str(facts.pid) in PIDS.findall(facts.kernel.other)
+
+
+def _is_asked(facts: RankFacts) -> bool:
+    """Whether whoever is at the other end waits there for this rank's word, as services do between two requests."""
+    return facts.kernel is not None and facts.kernel.other.endswith(TOO)
+
+
+def _server(ranks: Sequence[RankFacts], ends: Mapping[int, int], broken: list[RankFacts]) -> tuple[int, str] | None:
+    """The one rank that shows why it does not answer, where all others wait at its end."""
+    others = {facts.rank for facts in ranks} - {facts.rank for facts in broken}
+    if len(broken) != 1 or {*ends} != others or {*ends.values()} != {broken[0].rank}:
         return None
-    keys = {rank: frozenset(own) for rank, own in polls.items()}
-    for rank, own in keys.items():
-        others = {theirs for other, theirs in keys.items() if other != rank}
+    return broken[0].rank, "it has the other end of what they wait at"
+
+
+def _at_another_key(polls: Polls) -> tuple[int, str] | None:
+    """The rank that looks at another key than all others, where those are two at least and look at one, and the keys
+    are alike but for numbers."""
+    if len(polls) < 3 or len({shape(key) for keys in polls.values() for key in keys}) > 1:
+        return None
+    for rank, own in polls.items():
+        others = {theirs for other, theirs in polls.items() if other != rank}
         if len(others) == 1 and own not in others:
-            return rank, f"it looks for {', '.join(sorted(own))} in the store, all others for " + ", ".join(
-                sorted(*others)
-            )
+            return rank, f"it looks for {', '.join(own)} in the store, all others for {', '.join(*others)}"
     return None
 
 
-def _does(facts: RankFacts, polls: dict[int, tuple[str, ...]], now: float) -> str:
+def _does(facts: RankFacts, polls: Polls, now: float) -> str:
     place = user_frame(facts.stack)
     if facts.rank in polls:
         return f"looks again and again for {', '.join(polls[facts.rank])} in {stuck.STORE}{at(place)}"
     where = f" ({place.file}:{place.line})" if place is not None else ""
     return stuck.why(facts, facts.pid, now).what + where
-
-
-def _sleeps(facts: RankFacts) -> bool:
-    return facts.kernel is not None and facts.kernel.syscall in SLEEPS | WAITING | READS
 
 
 def _lost(facts: RankFacts) -> Location | None:

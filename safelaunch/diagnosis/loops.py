@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.failures import LEAVING, is_user_code
 from safelaunch.diagnosis.waits import canonical, stack_of, whole
 from safelaunch.model import Collective, RankFacts, SourceLine
 
 ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
 CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do after their loop
+SEVERAL = 1.5  # calls of a group for each step; an estimate
 Side = list[tuple[RankFacts, Collective]]  # the ranks that came to one number with the same operation
 
 
@@ -76,7 +78,7 @@ def _look(lines: dict[tuple[str, int], SourceLine], sides: list[Side]) -> _Looke
                 continue
             deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
             loop = _loop_between(here, deeper, there)
-            if loop is None:
+            if loop is None or _begins_anew(facts, call):
                 continue
             was_inside = _was_inside(peer, loop, call, _conditions_of(loop, (here, *deeper), there))
             if was_inside is None:
@@ -89,6 +91,21 @@ def _look(lines: dict[tuple[str, int], SourceLine], sides: list[Side]) -> _Looke
             if mate in places:
                 places[facts.rank] = facts
     return _Looked(inside, behind, again, blind)
+
+
+def _begins_anew(facts: RankFacts, call: Collective) -> bool:
+    """Whether a call is the first one of a pass through a loop that stands within each step, over parameters for one:
+    whoever has made the one before has been through the whole loop. It is where an optimizer's step lies between the
+    two, of which steps have several, at that line; or where the group was only ever used there, with sizes that come
+    round again, and they are at their beginning."""
+    own = [one for one in facts.calls if one.group == call.group and (one.done or one == call)]
+    if len(own) < 2 or own[-1] != call or own[-2].location != call.location or call.location is None:
+        return False
+    if facts.stepped is not None and facts.step:
+        return facts.stepped > own[-2].t and call.seq > SEVERAL * facts.step
+    length = habits.round_of([one.numel for one in own[:-1]])
+    only = all(one.location == call.location for one in own)
+    return only and length is not None and length > 1 and (call.seq - 1) % length == 0
 
 
 def _gone_on(sides: list[Side]) -> dict[int, tuple[RankFacts, int]]:

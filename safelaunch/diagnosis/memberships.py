@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.graph import Graph, graph
 from safelaunch.diagnosis.habits import Departure
 from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.waits import MAKING, final
@@ -21,7 +21,8 @@ def groups_differ(case: Case) -> Verdict | None:
     How it was concluded: each rank writes down the members of the groups that it makes, in their order. One that a rank
     did not make, because it is not to belong to it, shifts all later ones: what is the second group here is the first
     one there. With at least three ranks, the one that has called `new_group` for other members than all others did at
-    the same number is named. Otherwise the evidence does not say who should have called it, and who should not.
+    the same number is named, and the one that has not called it where the others wait for it in a circle. Otherwise the
+    evidence does not say who should have called it, and who should not.
 
     What to do: call `new_group` on all ranks of the job, in the same order, also for groups that a rank is not in; or
     give it `use_local_synchronization=True`.
@@ -34,7 +35,7 @@ def groups_differ(case: Case) -> Verdict | None:
     if from_dumps(case) or not found.waits:
         return None
     concerned = [wait for wait in found.waits if wait.call.group in shifted]
-    odd = _asked_for_another(case)
+    odd = _asked_for_another(case, found)
     making = [wait for wait in found.waits if wait.call.group.startswith(MAKING)]
     if not concerned and (odd is None or not (found.cycle or making)):
         return None
@@ -94,20 +95,25 @@ def alone_in_its_group(case: Case) -> Departure | None:
     return departures[0] if len(departures) == 1 else None
 
 
-def _asked_for_another(case: Case) -> Departure | None:
-    """The rank that has called `new_group` for other members than all others, the first time that they differ."""
+def _asked_for_another(case: Case, found: Graph) -> Departure | None:
+    """The rank that has called `new_group` for other members than all others, or has not called it, the first time that
+    they differ."""
     asked = [facts.new_groups for facts in case.ranks]
     for number, groups in enumerate(itertools.zip_longest(*asked), start=1):
         votes = collections.Counter(groups)
         if len(votes) == 1 or _apart(dict(zip((facts.rank for facts in case.ranks), groups, strict=True))):
             continue
         (usual, most), *rest = votes.most_common()
-        if len(case.ranks) != case.world_size or len(rest) != 1 or rest[0][1] != 1 or most < 2 or None in votes:
-            return None  # one that has called it less often may be late
+        if len(case.ranks) != case.world_size or len(rest) != 1 or rest[0][1] != 1 or most < 2 or usual is None:
+            return None
         facts = next(facts for facts, members in zip(case.ranks, groups, strict=True) if members != usual)
-        theirs, others = names(rest[0][0] or ()), names(usual or ())
-        text = f"rank {facts.rank} called new_group #{number} for {theirs}, and all others for {others}"
-        return Departure(facts.rank, text)
+        theirs = rest[0][0]
+        if theirs is None and facts.rank not in found.cycle:
+            return None  # one that has called it less often may be late
+        did = (
+            f"called new_group #{number} for {names(theirs)}, and" if theirs else f"has not called new_group #{number},"
+        )
+        return Departure(facts.rank, f"rank {facts.rank} {did} all others for {names(usual)}")
     return None
 
 

@@ -10,9 +10,8 @@ from safelaunch.diagnosis.batches import had_fewer
 from safelaunch.diagnosis.failures import (
     LEAVING,
     SIGABRT,
-    aborted_inside,
+    broken_by_gloo,
     current_calls,
-    failures,
     primary,
     secondary,
     unexplained,
@@ -29,6 +28,9 @@ SAME_SIZE = {
 
 # gloo wants one size of them as well, and breaks the connection; NCCL takes what comes, and waits for nobody.
 BREAKS_ON_GLOO = {"all_gather", "gather", "scatter"}
+
+# What may be uneven from rank to rank, and has no root, which would come to it from a line of its own.
+UNEVEN = ("all_to_all", "all_gather")
 
 Meeting = list[tuple[RankFacts, Collective]]
 
@@ -76,13 +78,14 @@ def line_mismatch(case: Case) -> Verdict | None:
     """Ranks met in one collective from different lines: one of them had skipped a call, or made one too often.
 
     How it was concluded: gloo broke the connections inside a collective whose sizes may differ from rank to rank (an
-    all_to_all, a gather), so that the sizes alone prove nothing. All ranks had come to every number of that group at
-    one line before, as far as the records reach; to this one a single rank came at another line than all others.
+    all_to_all, an all_gather), so that the sizes alone prove nothing. All ranks had come to every number of that group
+    at one line before, as far as the records reach; to this one a single rank came at another of these lines.
 
     What to do: see what led the named rank past the other line: an exception that was caught, a condition.
     """
     for meeting in _meetings(case):
-        found = habits.other_line(meeting) if _is_broken(case, meeting) else None
+        uneven = all(call.op.startswith(UNEVEN) for _, call in meeting)
+        found = habits.other_line(meeting) if uneven and _is_broken(case, meeting) else None
         if found is not None:
             brought = {f.rank: f"{c.op} of line {c.location.line if c.location else '?'}" for f, c in meeting}
             return _verdict(case, "SL411", meeting, brought, found)
@@ -91,10 +94,8 @@ def line_mismatch(case: Case) -> Verdict | None:
 
 def _is_broken(case: Case, meeting: Meeting) -> bool:
     """Whether a meeting of all ranks is what they lost their connections in, with gloo."""
-    gloo = any("gloo" in facts.error.message for facts in case.ranks if facts.error is not None)
-    gloo = gloo or all(map(aborted_inside, failures(case)))  # where all are quick enough to abort
     inside = case.incident.kind == "exit" and any(not call.done for _, call in meeting)
-    return gloo and inside and len(meeting) == case.world_size
+    return broken_by_gloo(case) and inside and len(meeting) == case.world_size
 
 
 def _broke(case: Case, meeting: Meeting) -> bool:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.diagnosis.alone import IDLE, LOCAL, MAIN_RANK, RANK, frames_of, is_for_one
+from safelaunch.diagnosis.alone import LOCAL, MAIN_RANK, RANK, Lines, frames_of, is_for_one, looks_for
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.wording import at, names
-from safelaunch.model import Case, Location, RankFacts, SourceLine, Verdict
+from safelaunch.model import Case, RankFacts, Verdict
 
 ELSE = "else of: "  # evidence.source_probe
 NOT_ONE = re.compile(rf"^{RANK}\s*(?:!=\s*(?P<rank>\d+)|>\s*0)$|^{RANK}$", re.IGNORECASE)
 NOT = re.compile(r"^not\s+")
-
-Lines = dict[tuple[str, int], SourceLine]
 
 
 def polled_for(case: Case) -> Verdict | None:
@@ -35,7 +33,7 @@ def polled_for(case: Case) -> Verdict | None:
         return None
     lines = {(line.file, line.line): line for line in case.source}
     waits = {wait.rank: wait for wait in found.waits}
-    looks = {rank: _looks(ranks[rank], lines) for rank, _ in found.sinks}
+    looks = {rank: looks_for(ranks[rank], lines) for rank, _ in found.sinks}
     makers = {_left_out(ranks[rank], lines, [ranks[other] for other in waits]) for rank in looks}
     maker = makers.pop() if len(makers) == 1 else None
     who = sorted(looks)
@@ -62,20 +60,6 @@ def polled_for(case: Case) -> Verdict | None:
         confidence="medium",
         waiting=(*who, *waits),
     )
-
-
-def _looks(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
-    """Where a rank sleeps and looks, and for what."""
-    frames = frames_of(facts, facts.pid)
-    line = lines.get((frames[0].file, frames[0].line)) if frames else None
-    if line is None or not line.loops:
-        return None
-    start = line.loops[-1][0]
-    if line.line == start:
-        return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
-    what = dict(line.conditions).get(start)
-    calls = [name for number, name in line.ahead if number == start]
-    return (frames[0], what) if what is not None and calls and all(map(IDLE.match, calls)) else None
 
 
 def _left_out(facts: RankFacts, lines: Lines, others: list[RankFacts]) -> int | None:

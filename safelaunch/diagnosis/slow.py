@@ -95,7 +95,9 @@ def slower(case: Case) -> Verdict | None:
     optimizers, or what the script says with `safelaunch.heartbeat()`; a script without either is judged by its
     collectives. No rank comes later than the others, or it cannot be seen (and then that is said). What has changed is
     measured over the same time: time without a CPU, the cgroup's limit, time in loaders and in collectives, pages read
-    back from disk, clocks of GPUs. Nothing is said where each rank simply computes more for each step than before.
+    back from disk, clocks of GPUs. Nothing is said where each rank simply computes more for each step than before, as
+    with longer sequences from some step on; what grows bit by bit over the whole run (in nearly all eighths of it, by a
+    twentieth or more) is told: most often a list, a cache or a graph that nothing clears.
 
     Where all ranks but one spend much more of each step in collectives than before, and that one does not, it is the
     straggler (SL503, medium confidence).
@@ -109,9 +111,14 @@ def slower(case: Case) -> Verdict | None:
     if awaited is not None:
         return _one_does_not_wait(case, slow, awaited)
     found = list(reasons.of_all(case, slow))
-    if not found and not _uses_gpus(case) and reasons.grew_itself(slow):
+    grew = not found and not _uses_gpus(case) and reasons.grew_itself(slow)
+    if grew and not slow.grows:
         return None
-    summary = f"all ranks are slower{since(slow)}: a {slow.unit} takes {span(slow.now_s)}, {span(slow.usual_s)} before"
+    if grew:
+        found = [reasons.GREW]
+    begun = "become slower, bit by bit" if slow.grows else f"are slower{since(slow)}"
+    then = "at first" if slow.grows else "before"
+    summary = f"all ranks {begun}: a {slow.unit} takes {span(slow.now_s)}, {span(slow.usual_s)} {then}"
     because = [line for reason in found[:2] for line in reason.because[:2]]
     location = next((reason.location for reason in found if reason.location is not None), None)
     stands = next((one for pace in slow.paces if (one := reasons.standing(slow, pace.rank)) is not None), None)

@@ -223,6 +223,13 @@ def grew_itself(slow: Slowness) -> bool:
     return now >= 0.7 * before
 
 
+GREW = Reason(
+    "each rank computes more for each",
+    ("their CPU time has grown with the steps, and nothing else that is watched has changed",),
+    "look for what grows with the steps and is gone through in each: a list, a cache, a history, a graph that is kept",
+)
+
+
 def loading(slow: Slowness, ranks: Sequence[int]) -> Reason:
     """Why loaders are slow, from the numbers of their workers and from what these do."""
     paces = [pace for pace in slow.paces if pace.rank in ranks]

@@ -80,7 +80,8 @@ def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Depar
     return habits.Departure(setter.rank, text)
 
 
-def _shape(key: str) -> str:
+def shape(key: str) -> str:
+    """A key without its numbers."""
     return _NUMBER.sub("#", key)
 
 
@@ -172,7 +173,7 @@ def _series(facts: RankFacts, key: str, place: int) -> dict[int, str]:
     found = {}
     for own in facts.store_keys:
         numbers = _NUMBER.findall(own)
-        if own != key and _shape(own) == _shape(key):
+        if own != key and shape(own) == shape(key):
             others = [*numbers[:place], *numbers[place + 1 :]]
             if others == [*wanted[:place], *wanted[place + 1 :]]:
                 found[int(numbers[place])] = own

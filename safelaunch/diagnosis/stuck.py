@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from safelaunch.diagnosis.alone import looks_for
 from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.native import native_frames
 from safelaunch.diagnosis.threads import follow, left_running, thread_name, waits_for_thread
@@ -134,6 +135,9 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
             for task, where in waits[:SHOWN]
         )
         place = waits[0][1] if len(waits) == 1 else place
+    elif told is not None and told.syscall in SLEEPS and thread in (0, facts.pid):
+        looks = looks_for(facts, {(line.file, line.line): line for line in source})
+        because += (f"it looks again and again: `{looks[1]}`",) if looks is not None else ()
     elif FOR_POOL in what and own:
         because += ("a process of a pool that dies takes its task with it: the pool waits on, and nobody is told",)
     return Stuck("SL301", named + what, place, remedy, because, sources)

@@ -113,7 +113,7 @@ def facts(
         handling=_exception(word.get("handling")),
         store_keys=tuple(word.get("store_keys") or ()),
         store_wants=tuple(word.get("store_wants") or ()),
-        store_polls=tuple(word.get("store_polls") or ()),
+        store_polls=tuple(word["store_polls"]) if word.get("store_polls") is not None else None,
         new_groups=tuple(tuple(ranks) for ranks in _all(sources, "groups").get("asked", ())),
         tasks=tuple(_task(one) for one in word.get("tasks") or ()),
         lost_thread=_exception(word.get("lost_thread")),

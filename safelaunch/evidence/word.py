@@ -15,8 +15,8 @@ FRESH_S = 3.0  # a look takes at most this long; what is older is of a look befo
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
     """`reducers`, each as `model.Reducer`; `handling`, the exception that the main thread is handling, and
     `lost_thread`, the latest that has ended another thread, as `model.PyError`; `store_keys`, which it has set, and
-    `store_wants`, which it waits for, and `store_polls`, which it has just looked at; `tasks` of asyncio, each with its
-    name and frames, innermost first. Its place is behind the collector that asks."""
+    `store_wants`, which it waits for, and `store_polls`, at which it looks again and again; `tasks` of asyncio, each
+    with its name and frames, innermost first. Its place is behind the collector that asks."""
 
     def nothing(reason: str) -> Evidence:
         return Evidence(SOURCE, worker.rank, unavailable=reason)

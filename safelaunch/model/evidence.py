@@ -250,7 +250,8 @@ class RankFacts:
     `last_lines` are the end of its stderr, or of its stdout where there is nothing on stderr; its output must go to
     files. `handling` is the exception that its main thread is handling: inside an `except`, a `finally` or what these
     call. `lost_thread` is the latest exception that has ended a thread of it, `store_keys` are the latest keys that it
-    has set in a store, `store_wants` those that it waits for there, `store_polls` those that it has just looked at.
+    has set in a store, `store_wants` those that it waits for there, `store_polls` those that its main thread
+    looks at again and again, None where it has not said.
     `tasks` are those of asyncio that wait.
     `new_groups` are the members of each group that it has called `new_group` for, its own or not, in order. `ended`
     says that its main thread has left the program; what is left is the interpreter's to end.
@@ -293,7 +294,7 @@ class RankFacts:
     lost_thread: PyError | None = None
     store_keys: tuple[str, ...] = ()
     store_wants: tuple[str, ...] = ()
-    store_polls: tuple[str, ...] = ()
+    store_polls: tuple[str, ...] | None = ()
     tasks: tuple[Stack, ...] = ()
     new_groups: tuple[tuple[int, ...], ...] = ()
     ended: bool = False

@@ -110,7 +110,8 @@ class Slowness:
     number at which it began and `begun` when (CLOCK_MONOTONIC; None: it has been so all along), `at` the number of now.
     `now_s` is the median time of a unit, `usual_s` what it was before, `expect_s` what the profile expects. `source`
     says how lateness was seen: `calls` (the ranks' own record), `recorder` (the Flight Recorder, which knows what C++
-    calls) or `loader` (time in loaders); `unknown` why it could not be seen.
+    calls) or `loader` (time in loaders); `unknown` why it could not be seen. `grows`: it came bit by bit, and `usual_s`
+    is what it was at first.
     """
 
     kind: Slow
@@ -131,3 +132,4 @@ class Slowness:
     node_before: NodeUsage | None = None
     others: tuple[Busy, ...] = ()
     standing: tuple[Standing, ...] = ()
+    grows: bool = False

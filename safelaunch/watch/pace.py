@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ BIN_S = 0.25  # steps shorter than this are taken together
 BINS = 2400  # that are kept: ten minutes or more
 MOST = 0.75  # of the bins of a window must show it; an estimate
 EVEN = 0.6  # ... and from this share on they count as begun
+PARTS = 8  # of a run, in which steps that grow are told from steps that have jumped; an estimate
+GROWS = 1.05  # by this factor from one to the next
 WARM_UP = 10  # steps that count for nothing: compilation, autotuning, the first filling of caches
 
 
@@ -125,6 +128,18 @@ def window(bins: Sequence[Bin], steps: int, seconds: float, least: int) -> int |
         if counted >= steps and bins[-1].t - bins[place].since >= seconds and len(bins) - place >= least:
             return place
     return None
+
+
+def growth(bins: Sequence[Bin]) -> float | None:
+    """The time of a step in the first of `PARTS` equal parts of these bins, in seconds, where steps have become longer
+    from nearly each part to the next: what grows bit by bit has no place at which it began. Phases of a run (longer
+    sequences from some step on) are few jumps with rest between them."""
+    size = len(bins) // PARTS
+    if size < 2:
+        return None
+    medians = [statistics.median(one.each for one in bins[n * size : (n + 1) * size]) for n in range(PARTS)]
+    rises = sum(later > GROWS * earlier for earlier, later in itertools.pairwise(medians))
+    return medians[0] if rises >= PARTS - 2 else None
 
 
 def onset(bad: Sequence[bool], start: int) -> int | None:

@@ -14,7 +14,7 @@ from safelaunch.model.slow import Slow, Slowness
 from safelaunch.pulse import Pulse
 from safelaunch.watch.lateness import SECONDS, STEPS, Late, Lateness
 from safelaunch.watch.meetings import Arrival, Meetings
-from safelaunch.watch.pace import WARM_UP, Bin, Pace, onset, window
+from safelaunch.watch.pace import WARM_UP, Bin, Pace, growth, onset, window
 from safelaunch.watch.slowness import of_bins, of_late
 
 SLOWER = 2.0  # times the usual step time
@@ -222,10 +222,11 @@ class SlowWatch:
             return self._open(dataclasses.replace(found, unknown=self._unknown()), now)
         slower, unknown = self._slower(bins), self._unknown()
         if slower is not None:
-            begun, usual = slower
+            begun, usual, grows = slower
             if self._asks_first(now):
                 return None
-            return self._open(of_bins("slower", bins, begun, pulses, unit=unit, usual=usual, unknown=unknown), now)
+            found = of_bins("slower", bins, begun, pulses, unit=unit, usual=usual, unknown=unknown)
+            return self._open(dataclasses.replace(found, grows=grows), now)
         if hungry and "slower" not in self.told:
             ranks = () if len(hungry) == len(pulses) else ranks
             return self._open(of_bins("loader", bins, place, pulses, ranks=ranks, unit=unit, source="loader"), now)
@@ -323,28 +324,19 @@ class SlowWatch:
         before = [one for one in self.pace.bins[: max(end, 0)] if one.since >= self._learn_from]
         return statistics.median(one.each for one in before) if _enough(before) else None
 
-    def _slower(self, bins: Sequence[Bin]) -> tuple[int, float] | None:
-        """Where everybody became slower, and what was usual before."""
+    def _slower(self, bins: Sequence[Bin]) -> tuple[int, float, bool] | None:
+        """Where everybody became slower, what was usual before, and whether it came bit by bit."""
         start = window(bins, LONG, CERTAIN_S, BINS)
         if start is None or "slower" in self.told:
             return None
         recent = statistics.median(one.each for one in bins[start:])
         if recent <= SLOWER * min(one.each for one in bins[: start : max(start // 50, 1)] or bins):
             return None  # a cheap look at some of them, for the many runs in which all is well
-        place = start
-        for _ in range(3):  # what is usual depends on where it begins, and the other way round
-            if not _enough(bins[:place]):
-                return None
-            before = sorted(one.each for one in bins[:place])
-            usual = statistics.median(before)
-            begun = onset([one.each > SLOWER_BIN * usual for one in bins], start)
-            if begun is None:
-                return None
-            if begun == place:
-                break
-            place = begun
-        nearly_all = before[min(len(before) - 1, int(0.9 * len(before)))]
-        return (place, usual) if recent > SLOWER * usual and recent > SPREAD * nearly_all else None
+        jumped = _jumped(bins, start, recent)
+        if jumped is not None:
+            return (*jumped, False)
+        usual = growth(bins)
+        return (start, usual, True) if usual is not None and recent > SLOWER * usual else None
 
     def _hungry(self, bins: Sequence[Bin]) -> dict[int, int]:
         """The ranks that wait for their loaders for most of their time, and since which bin."""
@@ -372,6 +364,24 @@ class SlowWatch:
         if window(bins, LONG, CERTAIN_S if known else 2 * ASK_S + ANSWER_S, BINS) is None:
             return False  # who is late would be the better answer
         return statistics.median(one.each for one in bins) > BELOW * self.expect
+
+
+def _jumped(bins: Sequence[Bin], start: int, recent: float) -> tuple[int, float] | None:
+    """Where steps became longer, which take `recent` seconds since `start`, and what was usual before."""
+    place = start
+    for _ in range(3):  # what is usual depends on where it begins, and the other way round
+        if not _enough(bins[:place]):
+            return None
+        before = sorted(one.each for one in bins[:place])
+        usual = statistics.median(before)
+        begun = onset([one.each > SLOWER_BIN * usual for one in bins], start)
+        if begun is None:
+            return None
+        if begun == place:
+            break
+        place = begun
+    nearly_all = before[min(len(before) - 1, int(0.9 * len(before)))]
+    return (place, usual) if recent > SLOWER * usual and recent > SPREAD * nearly_all else None
 
 
 def _enough(bins: Sequence[Bin]) -> bool:

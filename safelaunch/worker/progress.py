@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ MOST_KEYS = 64
 _KEYS: Deque[str] = collections.deque(maxlen=MOST_KEYS)
 LOOK_S = 1.0  # an answer of the store that took longer was waited for
 _WANTED: Dict[int, List[str]] = {}  # by thread
-_POLLED: Dict[int, Tuple[List[str], float]] = {}  # by thread, with the time
+_POLLED: Deque[Tuple[List[str], float]] = collections.deque(maxlen=MOST_KEYS)  # by the main thread, with the time
 
 # Module -> functions that save or load, each a phase of its own while it runs.
 SAVES = {
@@ -163,7 +164,8 @@ def _in_phase(
     kwargs: Any,
     look_s: float = 0.0,
 ) -> Any:
-    """Call a function in a phase of its own, which was an attempt where it raises, or returns before `look_s`."""
+    """Call a function in a phase of its own, which was an attempt where it raises, and a look where it returns before
+    `look_s`."""
     token = pulse.begin(name)
     begun = time.monotonic()
     try:
@@ -172,7 +174,7 @@ def _in_phase(
         pulse.attempted(token)
         raise
     if time.monotonic() - begun < look_s:
-        pulse.attempted(token)
+        pulse.looked(token)
     else:
         pulse.end(token)
     return result
@@ -201,8 +203,10 @@ def keys_wanted() -> List[str]:
 
 
 def keys_polled() -> List[str]:
-    """The keys at which threads of this rank have looked in a store just now, and went on."""
-    return [key for keys, t in list(_POLLED.values()) for key in keys if time.monotonic() - t < RETRY_S]
+    """The keys at which the main thread of this rank has looked in a store more than once of late."""
+    since = time.monotonic() - RETRY_S
+    seen = collections.Counter(key for keys, t in list(_POLLED) if t > since for key in keys)
+    return [key for key, times in seen.items() if times > 1]
 
 
 def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
@@ -226,7 +230,7 @@ def _asked(method: Callable, name: str, pulse: Any) -> Callable:  # type: ignore
             return _in_phase(pulse, "store.%s(%s)" % (name, ", ".join(keys)), method, (self, *args), kwargs, LOOK_S)
         finally:
             _WANTED.pop(threading.get_ident(), None)
-            _POLLED[threading.get_ident()] = keys, time.monotonic()
+            _note(keys)
 
     return asked
 
@@ -235,16 +239,22 @@ def _looked_at(method: Callable) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(method)
     def looked_at(self: Any, *args: Any, **kwargs: Any) -> Any:
         if rank.here:
-            _POLLED[threading.get_ident()] = _keys(args, kwargs), time.monotonic()
+            _note(_keys(args, kwargs))
         return method(self, *args, **kwargs)
 
     return looked_at
 
 
+def _note(keys: List[str]) -> None:
+    if threading.current_thread() is threading.main_thread():
+        _POLLED.append((keys, time.monotonic()))
+
+
 def _keys(args: Any, kwargs: Any) -> List[str]:
+    """The keys of a call; an iterator is not touched, which the call itself is to go through."""
     wanted = args[0] if args else next(iter(kwargs.values()), "")
-    keys = [wanted] if isinstance(wanted, str) else list(map(str, wanted))[:MOST_KEYS]
-    return [key[:LONGEST_KEY] for key in keys]
+    keys = list(itertools.islice(wanted, MOST_KEYS)) if isinstance(wanted, (list, tuple)) else [wanted]
+    return [key[:LONGEST_KEY] if isinstance(key, str) else type(key).__name__ for key in keys]
 
 
 def watch_compilation(module: Any, pulse: Any) -> None:

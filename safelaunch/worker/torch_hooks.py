@@ -56,6 +56,7 @@ def start_beat_with_first_group(module: Any, box: Any) -> None:
         return init(*args, **kwargs)
 
     module.init_process_group = init_process_group
+    rank.when_born(box.pulse.has_torch)
 
 
 def start_beat(module: Any, box: Any) -> None:

@@ -132,3 +132,12 @@ def test_uneven_inputs_that_are_joined_are_no_hang(tmp_path: Path) -> None:
 
     assert ended.code == 0, ended.err
     assert "without progress" not in ended.err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "says"), [("meet", r"looks again and again for arrived/10"), ("server", "KeyError")])
+def test_ranks_that_wait_for_one_another_by_means_of_their_own(kind: str, says: str, tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 3, "--hang-abort-after", "20s", FAULTS / "idle.py", kind, 1, cwd=tmp_path)
+
+    assert (ended.code, ended.verdict["code"], ended.verdict["culprit_ranks"]) == (124, "SL317", [1]), ended.err
+    assert any(re.search(says, line) for line in ended.verdict["because"]), ended.err

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import ASLEEP, COMPUTING, elsewhere, hang
-from scenes import TRAIN
+from hang_scenes import ASLEEP, COMPUTING, elsewhere, hang, library, stack
+from scenes import TRAIN, T
 
-from safelaunch.model import Case, Kernel, Location, PyError, RankFacts
+from safelaunch.model import Case, Kernel, Location, Phase, PyError, RankFacts
 
 ASKS = Location(TRAIN, 30, "fetch")
 SERVES = Location(TRAIN, 22, "serve")
@@ -32,6 +32,8 @@ def cases() -> dict[str, tuple[Case, Expected]]:
     lost = PyError("KeyError", "402", "", 0.0, SERVES)
     server = dataclasses.replace(asks(0, 0), lost_thread=lost)
     serves = elsewhere(0, Kernel("S", "ep_poll", "epoll_wait"), SERVES)
+    locked = stack(4100, library("asyncio/locks.py", 114, "Lock.acquire"), SERVES, name="Task-6")
+    announced = dataclasses.replace(looks(0, "meet/4"), phases=(Phase("wait for data", T, 600.0),))
     untold = Expected("SL399", confidence="low", conclusive=False)
     idle = Expected("SL317", confidence="low", conclusive=False)
     return {
@@ -39,14 +41,19 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             hang(server, *(asks(number, 0) for number in (1, 2, 3))),
             Expected("SL317", (0,), place(SERVES), confidence="medium", conclusive=False, mentions=("KeyError: 402",)),
         ),
-        "hang-server-does-not-answer": (
-            hang(serves, asks(1, 0), asks(2, 0)),
+        "hang-server-task-locked": (
+            hang(dataclasses.replace(serves, tasks=(locked,)), asks(1, 0), asks(2, 0)),
             Expected("SL317", (0,), place(SERVES), confidence="medium", conclusive=False),
         ),
-        # What was asked has not come whole: both sides wait.
-        "hang-server-waits-for-the-question": (
-            hang(serves, asks(1, 0, " and waits for input from it, too"), asks(2, 0)),
-            dataclasses.replace(idle, location=place(SERVES)),
+        # A service between two requests: ranks wait for work.
+        "hang-service-without-requests": (hang(serves, asks(1, 0), asks(2, 0)), untold),
+        "hang-service-asked-by-its-clients": (
+            hang(server, asks(1, 0, " and waits for input from it, too"), asks(2, 0)),
+            untold,
+        ),
+        "hang-not-before-the-expected-end": (
+            hang(announced, looks(1, "meet/4"), looks(2, "meet/4")),
+            untold,
         ),
         "hang-asks-in-a-circle": (
             hang(asks(0, 1), asks(1, 2), asks(2, 0)),
@@ -68,9 +75,18 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             hang(looks(0, "meet/4"), looks(1, "meet/2")),
             dataclasses.replace(idle, location=place(MEETS)),
         ),
+        # An actor and a learner, by design: which of them is late their keys do not say.
+        "hang-looks-at-keys-of-another-kind": (
+            hang(looks(0, "grads/7"), *(looks(number, "weights/8") for number in (1, 2, 3))),
+            dataclasses.replace(idle, location=place(MEETS)),
+        ),
         "hang-others-look-at-a-key": (
-            hang(elsewhere(0, ASLEEP, WORKS), looks(1, "ready"), looks(2, "ready")),
-            Expected("SL317", (0,), place(WORKS), confidence="medium", conclusive=False),
+            hang(elsewhere(0, ASLEEP, WORKS), looks(1, "task/8"), looks(2, "task/8")),
+            untold,
+        ),
+        "hang-says-not-what-it-looks-for": (
+            hang(dataclasses.replace(looks(0, ""), store_polls=None), looks(1, "meet/4"), looks(2, "meet/4")),
+            untold,
         ),
         # Nothing says that they wait for each other: data may be late, or a person.
         "hang-all-sleep": (hang(*(elsewhere(number, ASLEEP, WORKS) for number in range(3))), untold),
