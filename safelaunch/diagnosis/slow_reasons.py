@@ -224,7 +224,7 @@ def grew_itself(slow: Slowness) -> bool:
 
 
 GREW = Reason(
-    "each rank computes more for each",
+    "each rank computes more and more",
     ("their CPU time has grown with the steps, and nothing else that is watched has changed",),
     "look for what grows with the steps and is gone through in each: a list, a cache, a history, a graph that is kept",
 )

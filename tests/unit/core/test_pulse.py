@@ -61,6 +61,19 @@ def test_what_is_begun_long_after_a_failure_is_progress(memory: bytearray, monke
     assert progress(memory) == now
 
 
+def test_to_look_at_the_same_things_in_turn_is_progress_once(memory: bytearray) -> None:
+    writer = pulse.Writer(memory, 0)
+
+    def look(name: str) -> float:
+        writer.looked(writer.begin(name))
+        return progress(memory)
+
+    first, second = look("store.get(a)"), look("store.get(b)")
+    assert first < second
+    assert {look(name) for _ in range(3) for name in ("store.get(a)", "store.get(b)")} == {second}
+    assert look("store.get(c)") > second
+
+
 def test_what_fails_leaves_room_for_others(memory: bytearray) -> None:
     writer = pulse.Writer(memory, 0)
     for _ in range(3 * pulse.PHASES):

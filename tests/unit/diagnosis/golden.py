@@ -20,6 +20,7 @@ import golden_idle
 import golden_messages
 import golden_polling
 import golden_reasons
+import golden_rounds
 import golden_slow
 import golden_timeouts
 import golden_traps
@@ -268,7 +269,16 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         **golden_classes.cases(),
     }
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
-    others = (golden_reasons, golden_clues, golden_habits, golden_idle, golden_messages, golden_polling, golden_slow)
+    others = (
+        golden_reasons,
+        golden_clues,
+        golden_habits,
+        golden_idle,
+        golden_messages,
+        golden_polling,
+        golden_rounds,
+        golden_slow,
+    )
     return {**crashes, **hangs, **{name: one for module in others for name, one in module.cases().items()}}
 
 

@@ -52,6 +52,15 @@ def _messages() -> Golden:
                 mentions=("rank 1 has sent it with tag 14", "rank 0 has sent it with tag 12"),
             ),
         ),
+        # Two stages wait for the same one, which has done one round less and is behind it, with the first stage.
+        "hang-between-two-stages-that-wait-for-one": (
+            hang(
+                *(waiting(number, call("barrier", 2, at=CALLS_IT)) for number in (0, 2)),
+                waiting(1, call("send", 8, at=READ, peer=2, size=2)),
+                waiting(3, call("recv", 8, at=READ, peer=2, size=2)),
+            ),
+            Expected("SL311", (2,), place(CALLS_IT), confidence="medium", conclusive=True),
+        ),
         "hang-for-tags-of-two-halves": (
             ring(12, 12, 14, 14),
             Expected("SL302", (), place(READ), confidence="medium", conclusive=True),
@@ -149,6 +158,17 @@ def _groups() -> Golden:
                 confidence="medium",
                 conclusive=True,
                 mentions=("rank 3 called new_group #3 for ranks 1 and 3, and all others for ranks 0 and 2",),
+            ),
+        ),
+        "hang-in-a-group-that-one-has-never-heard-of": (
+            makes(asked, asked, asked, ()),
+            Expected(
+                "SL302",
+                (3,),
+                place(LOOP),
+                confidence="medium",
+                conclusive=True,
+                mentions=("rank 3 has not called new_group #1, all others for ranks 0 and 1",),
             ),
         ),
         # Each of these groups was made by all who belong to it, and by nobody else.

@@ -180,6 +180,10 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             case(everybody(cpu=0.26)),
             Expected("SL502", confidence="medium"),
         ),
+        "slower-bit-by-bit": (
+            case(dataclasses.replace(everybody(cpu=0.26), grows=True)),
+            Expected("SL504", mentions=("bit by bit", "95.0 ms, 34.0 ms at first", "computes more and more")),
+        ),
         "slow-from-the-first-step": (
             case(
                 dataclasses.replace(everybody("below"), since=None, begun=None, usual_s=None, expect_s=0.03),

@@ -195,6 +195,23 @@ def test_everybody_slower_than_before(hidden: bool) -> None:
     assert told.now_s == pytest.approx(0.155, rel=0.1)
 
 
+def test_what_becomes_slower_bit_by_bit() -> None:
+    told = program(lambda _, step: 0.05 * 1.004**step).run(2 * MINUTE)
+
+    assert [one.kind for one in told] == ["slower"]
+    assert told[0].grows
+    assert told[0].usual_s == pytest.approx(0.06, rel=0.2)
+    assert told[0].now_s is not None
+    assert told[0].now_s > 2 * told[0].usual_s
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_longer_sequences_from_some_step_on_have_jumped(hidden: bool) -> None:
+    needs = {0: 0.05, 1: 0.08, 2: 0.11}
+    for told in program(lambda _, step: needs[min(step // 400, 2)], hidden=hidden).run(2 * MINUTE):
+        assert not told.grows
+
+
 def test_less_than_twice_as_long_is_not_told() -> None:
     assert program(slow_for_all(60, 0.09)).run(MINUTE) == []
 

@@ -1,0 +1,99 @@
+"""Golden cases that rounds of a loop decide: who is in the next one, who has been through a loop within a step."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from expected import Expected, place
+from hang_scenes import call, done, hang, stack, waiting
+from scenes import TRAIN, T
+
+from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
+
+Golden = dict[str, tuple[Case, Expected]]
+
+MODEL = "/home/ada/project/model.py"
+FORWARD = Location(MODEL, 18, "forward")
+BACKWARD = Location(TRAIN, 60, "main")
+SAMPLES = Location(TRAIN, 64, "main")
+AVERAGES = Location(TRAIN, 27, "average")
+STEPS = Location(TRAIN, 59, "main")
+WRITES = Location(TRAIN, 12, "write")
+FIRES = Location(TRAIN, 65, "main")
+ROUND = ((58, 66),)
+
+
+def inside(facts: RankFacts, *frames: Location) -> RankFacts:
+    """The same rank, with these lines of the program below those of torch."""
+    own = next(one for one in facts.stacks)
+    frames = (*own.frames[:1], *frames)
+    made = stack(facts.pid, *frames)
+    return dataclasses.replace(facts, stack=made, stacks=(made,))
+
+
+def sharded(step_at: float, condition: str = "step % 60 == 0 and rank == 0") -> Case:
+    """A model whose forward pass gathers its shards: rank 0 alone samples from it, and rank 1 trains on."""
+    gathers = [call("all_gather_single", seq, at=FORWARD, size=2, t=T - 9 + seq) for seq in (9, 10, 12)]
+    reduces = [call("reduce_scatter_single", seq, at=BACKWARD, size=2, t=T - 9 + seq) for seq in (11, 12)]
+    samples = waiting(0, done(gathers[0], 9), done(gathers[1], 10), done(reduces[0], 11), gathers[2])
+    trains = waiting(1, done(gathers[0], 9), done(gathers[1], 10), done(reduces[0], 11), reduces[1])
+    stepped = {"step": 60, "stepped": step_at}
+    return hang(
+        dataclasses.replace(inside(samples, FORWARD, SAMPLES), **stepped),  # type: ignore[arg-type]
+        dataclasses.replace(inside(trains, BACKWARD), **stepped),  # type: ignore[arg-type]
+        source=(
+            SourceLine(MODEL, FORWARD.line, "h = h + b(h)", loops=((17, 18),)),
+            SourceLine(TRAIN, SAMPLES.line, "sample(model)", loops=ROUND, conditions=((63, condition),)),
+            SourceLine(TRAIN, BACKWARD.line, "loss.backward()", loops=ROUND),
+        ),
+    )
+
+
+def averaged(*numbers: int) -> Case:
+    """Gradients are averaged one by one, sizes 512, 32 and 1 in turn; then rank 0 alone writes and meets nobody."""
+    sizes = (512, 32, 1)
+
+    def average(seq: int) -> Collective:
+        return dataclasses.replace(call(seq=seq, at=AVERAGES, size=3, t=T - 20 + seq), numel=sizes[(seq - 1) % 3])
+
+    before = [dataclasses.replace(average(seq), done=True) for seq in numbers]
+    barrier = call("barrier", numbers[-1] + 1, at=WRITES, size=3)
+    others = [waiting(number, *before, average(numbers[-1] + 1)) for number in (1, 2)]
+    return hang(
+        inside(waiting(0, *before, barrier), WRITES, FIRES),
+        *(inside(facts, AVERAGES, STEPS) for facts in others),
+        source=(
+            SourceLine(TRAIN, AVERAGES.line, "dist.all_reduce(p.grad)", loops=((25, 28),)),
+            SourceLine(TRAIN, STEPS.line, "average(model)", loops=ROUND),
+            SourceLine(TRAIN, FIRES.line, "callbacks.fire()", loops=ROUND, conditions=((64, "step % 90 == 0"),)),
+        ),
+    )
+
+
+def cases() -> Golden:
+    """All of them by name."""
+    alone = ("rank 0 stands below `step % 60 == 0 and rank == 0`",)
+    return {
+        "hang-samples-on-one-rank-of-two": (
+            sharded(T + 2.5),
+            Expected("SL302", (0,), place(FORWARD), confidence="medium", conclusive=True, mentions=alone),
+        ),
+        # The optimizer's step stands at the end of the loop: rank 1 is still on its way to the condition.
+        "hang-samples-before-the-other-comes": (
+            sharded(T + 0.5),
+            Expected("SL302", (), place(FORWARD), confidence="medium", conclusive=True),
+        ),
+        "hang-samples-on-ranks-that-data-chooses": (
+            sharded(T + 2.5, "loss < best"),
+            Expected("SL302", (), place(FORWARD), confidence="medium", conclusive=True),
+        ),
+        # All parameters of this step are done: nobody has left that loop early.
+        "hang-behind-a-loop-within-the-step": (
+            averaged(*range(1, 13)),
+            Expected("SL302", (0,), place(WRITES), conclusive=True, mentions=("rank 0 entered barrier #13",)),
+        ),
+        "hang-in-the-midst-of-a-loop-within-the-step": (
+            averaged(*range(1, 12)),
+            Expected("SL303", (0,), place(WRITES), conclusive=True, mentions=("past the loop",)),
+        ),
+    }
