@@ -34,7 +34,7 @@ RAISED = 16 + TEXT
 PULSE = 1024
 RING = 2048
 FILE = 200  # bytes of a file name that are kept: its end
-ENTRIES = 64  # three rounds of a pipeline with ten messages in each direction, by which its habits are known
+ENTRIES = 128  # three rounds of a stage with ten micro batches, forward and back, by which its habits are known
 ENTRY = 384
 SLOT = RING + ENTRIES * ENTRY
 INSIDE, DONE, ISSUED, RAISED_AN_ERROR = 0, 1, 2, 3  # the status of an entry
@@ -253,8 +253,8 @@ class Reader:
 
     def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
         """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
-        number, size of the group, status, thread, and the words op, group, dtype, file, line, function. Costs what
-        has come since then, not what the ring holds."""
+        number, size of the group, status, thread, peer, and the words op, group, dtype, file, line, function. Costs
+        what has come since then, not what the ring holds."""
         ring = index * SLOT + RING
         if _HEAD.unpack_from(self._memory, ring - RING)[:2] != (MAGIC, pid):
             return []
@@ -267,11 +267,11 @@ class Reader:
                 break  # the next one has not come, or is being written
             if ordinal == count:
                 data = self._memory[offset : offset + ENTRY]
-                _, t, seq, _, size, status, _, thread = _BODY.unpack_from(data)
+                _, t, seq, _, size, status, peer, thread = _BODY.unpack_from(data)
                 # Written over in between: what was copied may be of two calls.
                 if _ORDINAL.unpack_from(self._memory, offset)[0] == ordinal:
                     words = tuple(data[_BODY.size :].split(b"\0", 6)[:6])
-                    found.append((ordinal, t, seq, size, status, thread, words))
+                    found.append((ordinal, t, seq, size, status, thread, peer, words))
             else:
                 count = ordinal - ENTRIES  # the ring has gone round: what it still holds begins behind that
             count += 1

@@ -143,8 +143,9 @@ class Slow:
                     seq,
                     size,
                     words[3:5],
+                    peer if status != black_box.ISSUED else -1,
                 )
-                for ordinal, t, seq, size, _, thread, words in seen
+                for ordinal, t, seq, size, status, thread, peer, words in seen
                 if len(words) == 6
             ]
         full = any(len(own) >= black_box.ENTRIES - 1 for own in found.values())

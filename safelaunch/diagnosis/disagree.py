@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships
+from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships, witnesses
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
@@ -38,7 +38,9 @@ def different_operation(case: Case) -> Verdict | None:
     have too much to do; nobody is named, or of two ranks the one that left, with less confidence. Otherwise, with at
     least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
     condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that has gone on to
-    another call of its rounds (of whole steps) than the one whose turn it was, where all others do as always. Where
+    another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after another number
+    of steps than ever, where all others do as always; and the one of a group whose peers do what groups of other ranks
+    did, which had made the same calls until then (those of one dimension of a mesh). Where
     nobody can say who is right, as often with two, the lines are shown; so it is where ranks have not made the same
     process groups, since then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight
     Recorder do not show who left a loop: from them only one rank against three or more is named.
@@ -72,7 +74,7 @@ def different_operation(case: Case) -> Verdict | None:
     apart = alone.passed_by(case, sides) if not named and several is None else ()
     named = named or apart
     lonely = _alone_in_the_loop(voters, named) if code == "SL303" else ()
-    habit = _habit(case, found, voters) if several is None and (not named or lonely) else None
+    habit = _habit(case, found, sides) if several is None and (not named or lonely) else None
     if habit is not None:
         code, named, lonely = "SL302", (habit.rank,), ()
     shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
@@ -113,12 +115,14 @@ def different_operation(case: Case) -> Verdict | None:
     )
 
 
-def _habit(case: Case, found: Graph, voters: set[int]) -> habits.Departure | None:
-    """Who of these departs from what it has always done, while all others do as always."""
+def _habit(case: Case, found: Graph, sides: list[Side]) -> habits.Departure | None:
+    """Who of these departs from what it has always done, while all others do as always, or from what others do."""
     if from_dumps(case):
         return None
+    voters = {facts.rank for side in sides for facts, _ in side}
     waits = [wait for wait in found.waits if wait.rank in voters]
     departure = (habits.other_order(case, waits) if len(waits) == len(voters) else None) or habits.other_group(case)
+    departure = departure or witnesses.other_interval(sides) or witnesses.other_than_its_like(case, sides)
     return departure if departure is not None and departure.rank in voters else None
 
 

@@ -7,9 +7,9 @@ from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.stuck import TOO, other_rank, why
-from safelaunch.diagnosis.threads import left_running
+from safelaunch.diagnosis.threads import follow, left_running
 from safelaunch.diagnosis.wording import is_waiting, names
-from safelaunch.model import Case, Verdict
+from safelaunch.model import Case, RankFacts, SourceLine, Verdict
 
 LOCK_CALLS = {"flock", "fcntl"}
 
@@ -21,7 +21,8 @@ def held_by_peer(case: Case) -> Verdict | None:
     How it was concluded: of each rank that its peers wait for, the kernel shows whose process is at the other end of
     the call that it is in; that is a rank which itself waits for it in a collective. Of a lock the holder is named: it
     has entered a collective without giving it back. Of pipes and connections nobody is, unless an exception has ended a
-    thread of the rank at the other end: that thread may be the one that was to answer. Where a thread of it waits for
+    thread of the rank at the other end, which may be the one that was to answer, or such a thread waits for a lock that
+    the main thread has taken into the collective. Where a thread of it waits for
     input from the same connection, both sides wait for the other's word: what was asked has not come whole (it stands
     in a buffer that nobody has flushed), or was not answered.
 
@@ -40,12 +41,13 @@ def held_by_peer(case: Case) -> Verdict | None:
     first = waits[held[0]]
     locks = calls <= LOCK_CALLS
     lost = None if locks else ranks[held[0]].lost_thread
+    shut_out = _shut_out(ranks[held[0]], case.source) if not locks else ()
     what = "the lock" if locks else "the other end"
     now = case.now or case.incident.t
     asker = ranks[ends[0]]
     too = len(ends) == 1 and asker.kernel is not None and asker.kernel.other.endswith(TOO)
     # Another thread of that rank may be the one that is to answer, and be held up.
-    if too and lost is None and len(left_running(ranks[held[0]])) < 2:
+    if too and lost is None and not shut_out and len(left_running(ranks[held[0]])) < 2:
         return hang_verdict(
             case,
             "SL311",
@@ -62,10 +64,11 @@ def held_by_peer(case: Case) -> Verdict | None:
         "SL311",
         f"{names(held)} {'has' if len(held) == 1 else 'have'} {what} that {is_waiting(ends)} for, and waits itself in "
         f"{label(first.call)}",
-        tuple(held) if len(held) == 1 and (locks or lost is not None) else (),
+        tuple(held) if len(held) == 1 and (locks or lost is not None or shut_out) else (),
         location=lost.location if lost is not None and lost.location is not None else place_of(case, first),
         call=first.call,
         because=(
+            *shut_out,
             *(f"rank {rank} {why(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
             *waiters(case, found),
         ),
@@ -75,3 +78,12 @@ def held_by_peer(case: Case) -> Verdict | None:
         confidence="medium",
         waiting=(*ends, *waits),
     )
+
+
+def _shut_out(facts: RankFacts, source: tuple[SourceLine, ...]) -> tuple[str, ...]:
+    """Said where another thread of a rank waits for a lock that its main thread holds."""
+    for stack in left_running(facts):
+        chain = follow(facts, stack, source)
+        if len(chain.lines) == 1 and chain.end is not None and chain.end.thread == facts.pid:
+            return chain.lines
+    return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from safelaunch.diagnosis import habits
@@ -68,6 +68,9 @@ def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Depar
     lacks = [{*ranks[rank].store_wants} - known for rank in asking]
     if len(case.ranks) != case.world_size or any(keys != lacks[0] for keys in lacks) or len(lacks[0]) != 1:
         return None
+    own = _without_its_part({rank: [*keys] for rank, keys in zip(asking, lacks, strict=True)}, case.ranks)
+    if len(own) == 1:
+        return own[0] if own[0].rank in blocked else None
     key = lacks[0].pop()
     setters = {_alone(key, facts.rank, case.ranks) for facts in case.ranks} - {None}
     setter = setters.pop() if len(setters) == 1 else None
@@ -91,8 +94,9 @@ def all_ask(case: Case) -> Verdict | None:
     How it was concluded: the main thread of each rank that lives is in a call that waits for keys, and the ranks' own
     words tell which, and which they have set. Who was to set a key is told by the keys like it that were set before: by
     one rank alone, alike but for one number. A rank for which all others wait, and which has set a later key of that
-    kind without this one, has passed it by, and is named. Where there is none, somebody outside of the job may be
-    meant to set them (SL399).
+    kind without this one, has passed it by, and is named; so is the one whose number a key has that nobody has set,
+    where each other rank has set that key with its own. Where there is none, somebody outside of the job may be meant
+    to set them (SL399).
 
     What to do: compare the keys that are waited for with those that are set, rank by rank.
     """
@@ -106,6 +110,7 @@ def all_ask(case: Case) -> Verdict | None:
     if not all(lacks.values()):
         return None  # one of them has its answer, and is about to go on
     passed = [found for facts in ranks if (found := _passed_by(facts.rank, lacks, ranks)) is not None]
+    passed = passed or _without_its_part(lacks, ranks)
     named = passed[0] if len(passed) == 1 else None
     first = next((facts for facts in ranks if named is not None and facts.rank == named.rank), ranks[0])
     because = [named.text] if named is not None else []
@@ -119,7 +124,7 @@ def all_ask(case: Case) -> Verdict | None:
     return hang_verdict(
         case,
         "SL311" if named is not None else "SL399",
-        f"rank {named.rank} has gone past a key in {STORE} for which all others wait, and waits there itself"
+        f"rank {named.rank} has left out a key in {STORE} for which all others wait, and waits there itself"
         if named is not None
         else f"{names(facts.rank for facts in ranks)} all wait in {STORE}, for keys that nobody has set",
         (named.rank,) if named is not None else (),
@@ -129,6 +134,22 @@ def all_ask(case: Case) -> Verdict | None:
         confidence="medium" if named is not None else "low",
         waiting=(facts.rank for facts in ranks),
     )
+
+
+def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[habits.Departure]:
+    """The rank that has not set its part, of keys that each rank sets with its own number: all others have."""
+    keys = {key for own in lacks.values() for key in own}
+    if len(keys) != 1 or len(ranks) < 2:
+        return []
+    key = keys.pop()
+    found = []
+    for place in _NUMBER.finditer(key):
+        parts = {facts.rank: f"{key[: place.start()]}{facts.rank}{key[place.end() :]}" for facts in ranks}
+        without = [facts.rank for facts in ranks if parts[facts.rank] not in facts.store_keys]
+        if len(without) == 1 and parts[without[0]] == key:
+            text = f"rank {without[0]} has not set {key}, and each other rank has set the key with its own number there"
+            found.append(habits.Departure(without[0], text))
+    return found
 
 
 def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts]) -> habits.Departure | None:

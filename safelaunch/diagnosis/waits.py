@@ -18,8 +18,9 @@ AWAY_PHASES = ("loader", "checkpoint", "compile", "store.")  # phases of ours du
 LIBRARY_TORCH = re.compile(r"/torch/(?!utils/data/|serialization)")
 INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_run_backward$")
 IN_DDP = re.compile(r"/torch/nn/parallel/")
+BACKWARD = "_engine_run_backward"
 STOPPED = ("T", "t")
-RING = 64  # calls that a rank's record holds
+RING = 128  # calls that a rank's record holds
 MAKING = "new_group"  # how the groups are called in which ranks meet to make one
 MEETINGS = ("init",)  # groups of ours, for meetings that are no collectives of a group
 
@@ -43,15 +44,22 @@ def blocked_in(facts: RankFacts) -> list[Collective]:
 
 
 def _pending(facts: RankFacts) -> list[Collective]:
-    """A collective that C++ has begun for the rank (DDP's backward), and that the rank waits for. Of a rank that was
-    not watched, all that it waits for at once."""
-    issued = {(call.group, call.seq) for call in facts.collectives if call.issued}
+    """A collective that C++ has begun for the rank (DDP's backward), and that the rank waits for; in a backward pass
+    that does not compute, also one that a hook of it has issued. Of a rank that was not watched, all that it waits for
+    at once."""
+    issued = {(call.group, call.seq) for call in facts.collectives if call.issued and not _waits_in_backward(facts)}
     open_ = [
         call for call in facts.recorded or () if not (call.done or call.issued) and (call.group, call.seq) not in issued
     ]
     if not open_ or is_elsewhere(facts, open_[0]):
         return []
     return open_[:1] if facts.watched else open_
+
+
+def _waits_in_backward(facts: RankFacts) -> bool:
+    frames = facts.stack.frames if facts.stack is not None else ()
+    inside = bool(frames) and BACKWARD in frames[0].function
+    return inside and facts.kernel is not None and facts.kernel.state == "S"
 
 
 def is_elsewhere(facts: RankFacts, call: Collective) -> bool:
@@ -133,9 +141,7 @@ def _may_be_in_cpp(facts: RankFacts) -> bool:
         return any(gap.startswith("stack:") for gap in facts.missing)
     if facts.stack.frames and IN_DDP.search(facts.stack.frames[0].file):
         return True
-    return any(
-        "_engine_run_backward" in frame.function for stack in threads_inside(facts) for frame in stack.frames[:3]
-    )
+    return any(BACKWARD in frame.function for stack in threads_inside(facts) for frame in stack.frames[:3])
 
 
 def unrecorded(call: Collective) -> bool:

@@ -21,6 +21,8 @@ KINDS = {
     # The work between two of them differs by design: experts have as many tokens as the router gives them.
     "uneven": re.compile(r"^all_?to_?all"),
 }
+# Whoever calls it waits for the root, whose number is in the rank's own record.
+HELD_BY_ROOT = re.compile(r"^_?(?:broadcast|scatter)")
 KEPT = 4096  # meetings of which it is known when they were over
 AGO = 32  # calls: a group that was used longer ago is not waited for
 
@@ -29,7 +31,9 @@ Key = tuple[str, int]  # a meeting: group and number
 
 class Arrival(NamedTuple):
     """A rank comes to a collective. `order` counts the rank's calls: a gap is a gap in the record. `op` is empty for a
-    call of another thread than the main one; `site` is the line that calls, empty where it is not known."""
+    call of another thread than the main one; `site` is the line that calls, empty where it is not known. `root` is the
+    rank of a root (-1: none, or not known), `held` the seconds for which roots have held the rank since the call before
+    that lets ranks go."""
 
     order: int
     t: float
@@ -38,6 +42,8 @@ class Arrival(NamedTuple):
     seq: int
     size: int = 0
     site: object = ""
+    root: int = -1
+    held: float = 0.0
 
 
 Way = tuple[list[Arrival], int]  # calls of a rank that followed one another, and the place of one of them
@@ -106,16 +112,21 @@ class Meetings:
 
     def _complete(self) -> list[Interval]:
         by_meeting: dict[Key, dict[int, Way]] = {}
+        roots = {(c.group, c.seq): c.t for rank, own in self._calls.items() for c in own if c.root == rank}
         for rank, own in self._calls.items():
             row: list[Arrival] = []
+            held = 0.0
             for call in own:
                 if row and call.order != row[-1].order + 1:
-                    row = []
+                    row, held = [], 0.0
                 if _lets_go(call):
-                    row.append(call)
+                    row.append(call._replace(held=held))
+                    held = 0.0
                     by_meeting.setdefault((call.group, call.seq), {})[rank] = row, len(row) - 1
                 elif row:
                     row[-1] = row[-1]._replace(order=call.order)  # it takes its place in the order
+                    if HELD_BY_ROOT.search(call.op):
+                        held += max(roots.get((call.group, call.seq), call.t) - call.t, 0.0)
         whole = {key: max(row[place].t for row, place in who.values()) for key, who in by_meeting.items()
                  if len(who) > 1 and who.keys() == self._members[key[0]]}  # fmt: skip
         self._ends.update(whole)
@@ -186,7 +197,7 @@ def _interval(who: Mapping[int, Way], ends: Mapping[Key, float], key: Key) -> In
             # Who comes on before all have come to the call before was not held by it (DDP's buckets, async_op).
             let_go = ends[before.group, before.seq]
             begun = let_go if after.t >= let_go else before.t
-            own[rank] += after.t - begun
+            own[rank] += max(after.t - begun - after.held, 0.0)
             since = min(since, begun)
         met = row[begins[rank]]
         seconds[rank] = max(end - ends[met.group, met.seq], 0.0)
