@@ -289,7 +289,7 @@ def _untold(case: Case) -> Verdict:
 
 
 def waiters(case: Case, found: Graph) -> tuple[str, ...]:
-    """Who waits where, and since when: one line for each meeting, those of a circle and then most ranks first."""
+    """Who waits where, for how long, in a line for each meeting: those that disagree, of a circle, then most ranks."""
     now = case.now or case.incident.t
     ranks = {facts.rank: facts for facts in case.ranks}
     meetings: dict[tuple[str, str, str], list[Wait]] = {}
@@ -300,7 +300,7 @@ def waiters(case: Case, found: Graph) -> tuple[str, ...]:
     groups = {wait.call.group for wait in found.waits if not unrecorded(wait.call)}
     several = len(groups) > 1 or (from_dumps(case) and bool(groups - {WORLD}))
     order = sorted(meetings.items(), key=lambda one: (all(w.rank not in found.cycle for w in one[1]), -len(one[1])))
-    for (_, what, where), waits in order:
+    for (_, what, where), waits in sorted(order, key=lambda one: not any(w.differing for w in one[1])):
         since = now - min(wait.call.t for wait in waits)
         group = f" of group {waits[0].call.group}" if several else ""
         seconds = "" if from_dumps(case) else f" for {since:.0f} s"

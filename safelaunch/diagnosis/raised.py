@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from safelaunch.codes import EXIT_INFRASTRUCTURE
 from safelaunch.diagnosis import classes, devices, unused
@@ -23,6 +24,9 @@ from safelaunch.diagnosis.failures import (
 )
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Case, Confidence, PyError, Verdict
+
+# torch/_utils.py, ExceptionWrapper: the exception of another process or thread, with its traceback below this line.
+IN_WORKER = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread for device \w+)\.")
 
 
 def exception(case: Case) -> Verdict | None:
@@ -132,6 +136,9 @@ def _class_of_all(failures: list[Failure]) -> bool:
 
 
 def _raised(error: PyError) -> str:
+    within = IN_WORKER.match(error.message)
+    if within is not None:  # what was raised there is the last line of what it brings along
+        return f"raised {one_line(error.message.strip().splitlines()[-1])} in its {within[1]}"
     return f"raised {error.type}: {one_line(error.message)}".rstrip(": ")
 
 

@@ -94,7 +94,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
         where = _child_place(process) or place if process is not None else place
         return Stuck("SL306", what, where, "look at that file system or device on this host", because, sources)
     if phase is not None and phase.name.startswith("checkpoint"):
-        what = f"is in a {phase.name} since {now - phase.since:.0f} s"
+        what = f"is in a {phase.name} for {now - phase.since:.0f} s"
         remedy = "look at the file system of the checkpoint"
         return Stuck("SL308", what, place, remedy, _details(facts, stack), (*sources, "heartbeat"))
     if _holds_gil(facts):
@@ -104,7 +104,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     if phase is not None and phase.name == "loader":
         return _loader(facts, phase, place, now, (*sources, "heartbeat"))
     if phase is not None and phase.name == "compile":
-        what = f"compiles since {now - phase.since:.0f} s"
+        what = f"compiles for {now - phase.since:.0f} s"
         remedy = "compile before the first collective, or raise the limit with safelaunch.phase"
         return Stuck("SL301", what, place, remedy, _details(facts, stack), (*sources, "heartbeat"))
     if chain.circle:
@@ -112,7 +112,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
         remedy = "take locks in one order in all threads; a lock that is taken again by its holder must be an RLock"
         return Stuck("SL313", what, place, remedy, chain.lines, sources)
     if phase is not None and phase.name.startswith("store."):
-        what = f"waits in {phase.name} for another rank, since {now - phase.since:.0f} s"
+        what = f"waits in {phase.name} for another rank, for {now - phase.since:.0f} s"
         return Stuck("SL301", what, place, "see who is to set that key, and when", chain.lines, (*sources, "heartbeat"))
     if facts.ended and (stack is None or stack_of(facts, thread) == stack_of(facts, facts.pid)):
         return _over(facts, stack, place, sources)
@@ -359,12 +359,13 @@ def _loader(facts: RankFacts, phase: Phase, place: Location | None, now: float, 
         which = which or f"its loader worker pid {child.pid} is busy"
         own = (f"the rank itself waits at {place.file}:{place.line}",) if place else ()
         where = _child_place(child) or place
-        what = f"waits for its DataLoader since {waited}"
+        what = f"waits for its DataLoader for {waited}"
         return Stuck("SL307", what, where, remedy, (which, *own), sources)
     if workers:
         because = ("its loader workers all wait for work: none of them holds the batch",)
-        return Stuck("SL307", f"waits for its DataLoader since {waited}", place, remedy, because, sources)
-    return Stuck("SL307", f"is in its DataLoader since {waited}", place, remedy, _details(facts, facts.stack), sources)
+        return Stuck("SL307", f"waits for its DataLoader for {waited}", place, remedy, because, sources)
+    remedy = "look at what this line does, in the rank's own process"
+    return Stuck("SL307", f"is in its DataLoader for {waited}", place, remedy, _details(facts, facts.stack), sources)
 
 
 def _loader_worker(child: Child) -> bool:

@@ -11,7 +11,7 @@ from safelaunch.report.palette import PLAIN, Palette
 from safelaunch.report.text import diagnostic, printable
 
 SCREEN = 25  # lines that a verdict with its traceback may take
-BECAUSE = 4  # lines; the rest is in verdict.json
+BECAUSE = 5  # lines; the rest is in verdict.json
 
 
 def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palette: Palette = PLAIN) -> list[str]:

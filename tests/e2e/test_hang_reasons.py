@@ -141,3 +141,11 @@ def test_ranks_that_wait_for_one_another_by_means_of_their_own(kind: str, says: 
 
     assert (ended.code, ended.verdict["code"], ended.verdict["culprit_ranks"]) == (124, "SL317", [1]), ended.err
     assert any(re.search(says, line) for line in ended.verdict["because"]), ended.err
+
+
+@pytest.mark.long
+def test_a_hook_of_ddp_that_waits_for_what_its_own_backward_pass_holds(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 3, *QUICKLY, FAULTS / "hooked.py", 1, cwd=tmp_path)
+
+    assert (ended.code, ended.verdict["code"], ended.verdict["culprit_ranks"]) == (124, "SL313", [1]), ended.err
+    assert any("waits for a lock that it holds" in line for line in ended.verdict["because"]), ended.err

@@ -33,12 +33,16 @@ def server() -> None:
     """Samples by number, from a thread of one rank that ends with the first number it does not know."""
     listener = socket.create_server(("127.0.0.1", 0))
 
+    clients: list[socket.socket] = []
+
     def serve() -> None:
         samples = {number: [0.0] for number in range(SIZE * FAULT)}
         while True:
             connection, _ = listener.accept()
+            clients.append(connection)
             number = int(connection.makefile().readline())
             connection.sendall(json.dumps(samples[number]).encode() + b"\n")
+            clients.remove(connection)
             connection.close()
 
     if RANK == CULPRIT:

@@ -277,6 +277,8 @@ def _between_ranks() -> Golden:
     both_ask = dataclasses.replace(asks, other=answered)
     serve = Location(TRAIN, 19, "serve")
     lost = PyError("KeyError", "130", "", T - 1, serve)
+    answers = stack(9100, Location(TRAIN, 12, "read"), Location(TRAIN, 40, "serve"), name="serve")
+    within = SourceLine(TRAIN, BARRIER.line, "dist.barrier()", holds=((68, "self.mutex"),))
     first = waiting(0, call("barrier", at=BARRIER, size=3))
     return {
         "hang-lock-held-in-a-barrier": (
@@ -302,6 +304,25 @@ def _between_ranks() -> Golden:
                 confidence="medium",
                 conclusive=False,
                 mentions=("rank 1 and a thread of rank 0", "flushed"),
+            ),
+        ),
+        # It holds the lock that its own answers need, while it waits for those who have asked.
+        "hang-server-locked-by-its-main-thread": (
+            dataclasses.replace(
+                hang(
+                    dataclasses.replace(first, stacks=(*first.stacks, answers)),
+                    elsewhere(1, asks, READ),
+                    elsewhere(2, asks, READ),
+                ),
+                source=(within, SourceLine(TRAIN, 12, "with self.mutex:")),
+            ),
+            Expected(
+                "SL311",
+                (0,),
+                place(BARRIER),
+                confidence="medium",
+                conclusive=False,
+                mentions=("waits at", "for `self.mutex`: one written the same way the main thread took"),
             ),
         ),
         "hang-server-that-has-failed": (

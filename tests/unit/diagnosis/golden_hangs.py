@@ -121,7 +121,7 @@ def _away() -> Golden:
             among(
                 elsewhere(2, COMPUTING, Location(f"{TORCH}/_dynamo/convert_frame.py", 1, "f"), STEP, phase="compile")
             ),
-            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("compiles since 8 s",)),
+            Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("compiles for 8 s",)),
         ),
         "hang-two-late-ranks": (
             hang(waiting(0, call()), elsewhere(1, ASLEEP, STEP), elsewhere(2, ASLEEP, DOWNLOAD), waiting(3, call())),
@@ -226,7 +226,7 @@ def _loaders() -> Golden:
                 )
             ),
             Expected(
-                "SL308", (0,), place(SAVE), conclusive=False, mentions=("checkpoint save since 8 s", "/ckpt/step-11.pt")
+                "SL308", (0,), place(SAVE), conclusive=False, mentions=("checkpoint save for 8 s", "/ckpt/step-11.pt")
             ),
         ),
         "hang-checkpoint-load": (

@@ -27,6 +27,13 @@ def looks(number: int, key: str) -> RankFacts:
     return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=(key,))
 
 
+def publishes(number: int, own: str, wanted: str = "manifest/2/2") -> RankFacts:
+    """A rank that has set its part, or none, and waits for a key."""
+    asked = Kernel("S", "", "poll", "socket:[9]", other="the store of torch.distributed, 127.0.0.1:29500")
+    facts = elsewhere(number, asked, MEETS, phase=f"store.get({wanted})")
+    return dataclasses.replace(facts, store_keys=tuple(filter(None, ["manifest/1", own])), store_wants=(wanted,))
+
+
 def cases() -> dict[str, tuple[Case, Expected]]:
     """All of them by name."""
     lost = PyError("KeyError", "402", "", 0.0, SERVES)
@@ -87,6 +94,21 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         "hang-says-not-what-it-looks-for": (
             hang(dataclasses.replace(looks(0, ""), store_polls=None), looks(1, "meet/4"), looks(2, "meet/4")),
             untold,
+        ),
+        "hang-one-has-left-out-its-part": (
+            hang(publishes(0, "manifest/2/0"), publishes(1, "manifest/2/1"), publishes(2, "")),
+            Expected(
+                "SL311",
+                (2,),
+                place(MEETS),
+                confidence="medium",
+                conclusive=False,
+                mentions=("rank 2 has not set manifest/2/2",),
+            ),
+        ),
+        "hang-two-have-left-out-their-parts": (
+            hang(publishes(0, "manifest/2/0"), publishes(1, ""), publishes(2, "")),
+            dataclasses.replace(untold, location=place(MEETS)),
         ),
         # Nothing says that they wait for each other: data may be late, or a person.
         "hang-all-sleep": (hang(*(elsewhere(number, ASLEEP, WORKS) for number in range(3))), untold),

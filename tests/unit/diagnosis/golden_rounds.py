@@ -6,9 +6,9 @@ import dataclasses
 
 from expected import Expected, place
 from hang_scenes import call, done, hang, stack, waiting
-from scenes import TRAIN, T
+from scenes import LOOP, TRAIN, T
 
-from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -20,6 +20,9 @@ AVERAGES = Location(TRAIN, 27, "average")
 STEPS = Location(TRAIN, 59, "main")
 WRITES = Location(TRAIN, 12, "write")
 FIRES = Location(TRAIN, 65, "main")
+GATHERS = Location(TRAIN, 19, "forward")
+SYNCS = Location(TRAIN, 23, "sync_norm")
+SAVES = Location(TRAIN, 21, "save")
 ROUND = ((58, 66),)
 
 
@@ -70,6 +73,40 @@ def averaged(*numbers: int) -> Case:
     )
 
 
+def meshed(number: int, group: str, *lines: Location, size: int = 2) -> RankFacts:
+    """A rank of a group of two that makes calls at two lines in turn; the last one waits."""
+    calls = [call(seq=seq, group=group, at=line, size=size, t=T - 20 + seq) for seq, line in enumerate(lines, 1)]
+    calls = [dataclasses.replace(one, op="all_gather" if one.location in (GATHERS, SAVES) else one.op) for one in calls]
+    return waiting(number, *(dataclasses.replace(one, done=True) for one in calls[:-1]), calls[-1])
+
+
+def mesh(*usual: Location) -> Case:
+    """Two groups that run alike, until one rank of the second leaves out what all others come to."""
+    onward = [meshed(number, "3", *usual, SYNCS, GATHERS) for number in (0, 1)]
+    after = [dataclasses.replace(call(seq=9, group=name, at=BACKWARD, size=2)) for name in ("1", "2")]
+    onward = [
+        dataclasses.replace(waiting(f.rank, *(done(c, c.seq) for c in f.collectives), one))
+        for f, one in zip(onward, after, strict=True)
+    ]
+    groups = (("1", (0, 2)), ("2", (1, 3)), ("3", (0, 1)), ("4", (2, 3)))
+    return hang(
+        *onward,
+        meshed(2, "4", *usual, SYNCS),
+        meshed(3, "4", *usual, GATHERS),
+        groups=tuple(ProcessGroup(*one) for one in groups),
+    )
+
+
+def saved(first: int, now: tuple[int, int]) -> Case:
+    """Two ranks that reduce so many times and save; now one saves after so many, and the other after so many not."""
+
+    def run(number: int, again: int, *, saves: bool) -> RankFacts:
+        lines = [*[LOOP] * first, SAVES, *[LOOP] * again, *([SAVES] if saves else [])]
+        return meshed(number, "0", *lines)
+
+    return hang(run(0, now[0], saves=True), run(1, now[1], saves=False))
+
+
 def cases() -> Golden:
     """All of them by name."""
     alone = ("rank 0 stands below `step % 60 == 0 and rank == 0`",)
@@ -86,6 +123,35 @@ def cases() -> Golden:
         "hang-samples-on-ranks-that-data-chooses": (
             sharded(T + 2.5, "loss < best"),
             Expected("SL302", (), place(FORWARD), confidence="medium", conclusive=True),
+        ),
+        "hang-left-out-what-its-like-did": (
+            mesh(GATHERS, LOOP, GATHERS, LOOP),
+            Expected(
+                "SL302",
+                (3,),
+                place(GATHERS),
+                confidence="medium",
+                conclusive=True,
+                mentions=("went on with all_reduce",),
+            ),
+        ),
+        # Two calls alike are no history.
+        "hang-left-out-and-nobody-is-like-it": (
+            mesh(GATHERS, LOOP),
+            Expected("SL302", (), place(SYNCS), confidence="medium", conclusive=True),
+        ),
+        "hang-left-out-a-save": (
+            saved(8, (8, 9)),
+            Expected("SL302", (1,), place(LOOP), confidence="medium", conclusive=True, mentions=("makes one more",)),
+        ),
+        "hang-saves-too-early": (
+            saved(8, (5, 6)),
+            Expected("SL302", (0,), place(SAVES), confidence="medium", conclusive=True, mentions=("after 5 x",)),
+        ),
+        # After three calls: that may be chance.
+        "hang-left-out-a-frequent-save": (
+            saved(3, (3, 4)),
+            Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
         ),
         # All parameters of this step are done: nobody has left that loop early.
         "hang-behind-a-loop-within-the-step": (

@@ -51,6 +51,16 @@ def test_a_gap_in_the_record_is_not_bridged() -> None:
     assert Meetings().add({0: [zero[0], zero[2]], 1: one}) == []
 
 
+def test_whom_a_root_holds_does_nothing_of_its_own() -> None:
+    def own(first: float, between: float, last: float) -> list[Arrival]:
+        made = calls(first, between, last)
+        return [made[0], made[1]._replace(op="broadcast", root=0), made[2]]
+
+    interval = only(Meetings().add({0: own(1.0, 4.0, 4.5), 1: own(2.0, 2.5, 4.25)}))
+
+    assert interval.own == pytest.approx({0: 2.5, 1: 0.75})
+
+
 def test_a_broadcast_lets_nobody_go() -> None:
     def own(first: float, between: float, last: float) -> list[Arrival]:
         made = calls(first, between, last)
