@@ -1,7 +1,6 @@
 """DDP with a communication hook that keeps norms, which one rank locks around its backward pass: `hooked.py RANK`."""
 
-from __future__ import annotations
-
+# Without `annotations` from __future__: torch looks at those of a hook.
 import os
 import sys
 import threading
