@@ -48,7 +48,7 @@ _SINCES = struct.Struct("<" + f"d{PHASE - 8}x" * PHASES)
 _PASSES = struct.Struct("<" + "IIQqd" * LOADERS)
 
 AGAIN = -1.0  # the expected seconds of a phase that tries again what was just attempted: no progress
-ATTEMPTS = 4  # that a thread may make in turn; an estimate
+ATTEMPTS = 64  # that a thread may make in turn, one for each of its peers; an estimate
 RETRY_S = 10.0  # what is begun so long after an attempt may be something else of the same name; an estimate
 
 USES_GROUPS = 1  # the rank has initialised torch.distributed

@@ -83,25 +83,29 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
 
 
 def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
-    """One rank has gone on to another call of its rounds than the one whose turn it was; all others that wait have come
-    to the call whose turn it is. Of two ranks whose calls are all made at one line nobody is named: their order is
-    data, and may be new for both. The rounds must be whole steps: what is repeated within a step ends with it."""
+    """One rank has gone on to another call of its rounds than the one whose turn it was, now or earlier in this round;
+    all others that wait have come to the call whose turn it is. Of two ranks whose calls are all made at one line
+    nobody is named: their order is data, and may be new for both. The rounds must be whole steps: what is repeated
+    within a step ends with it."""
     ranks = {facts.rank: facts for facts in case.ranks}
     blocked, found = list(waits), []
     for wait in blocked:
         own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
         sites = [(call.group, canonical(call.op), is_message(call) and call.peer, call.location) for call in own]
-        length = round_of(sites[:-1]) if _holds_step(ranks[wait.rank], own) else None
-        # A call that is in none of the rounds may belong to another part of the program, which repeats as well.
-        if length is None or own[-1] != wait.call or sites[-1] not in sites[-1 - length : -1]:
+        rounds = _rounds(sites) if _holds_step(ranks[wait.rank], own) else None
+        if rounds is None or own[-1] != wait.call:
             return None
-        usual = own[-1 - length]
-        if sites[-1] == sites[-1 - length]:
+        length, place = rounds
+        if place == len(sites):
             continue
-        if len(blocked) == 2 and usual.location == wait.call.location:
+        # A call that is in none of the rounds may belong to another part of the program, which repeats as well.
+        if sites[place] not in sites[place - length : place] or sites[-1] not in sites[place - length : place]:
+            return None
+        usual = own[place - length]
+        if len(blocked) == 2 and usual.location == own[place].location:
             return None
         text = f"rank {wait.rank} has always made the same {length} calls in turn, and {_told(usual)} was next"
-        found.append(Departure(wait.rank, f"{text}, not {_told(wait.call)}"))
+        found.append(Departure(wait.rank, f"{text}, not {_told(own[place])}"))
     return found[0] if len(found) == 1 else None
 
 
@@ -112,6 +116,16 @@ def _holds_step(facts: RankFacts, calls: Sequence[Collective]) -> bool:
         return True
     before = [call for call in calls if facts.stepped is not None and call.t < facts.stepped]
     return len(calls) - len(before) < len(before)
+
+
+def _rounds(sites: Sequence[object]) -> tuple[int, int] | None:
+    """After how many calls a rank has always come round to the same one, and the place of the first call for which that
+    is not so, in the last round: the length of all where there is none."""
+    for end in range(len(sites), len(sites) // 2, -1):
+        length = round_of(sites[:end])
+        if length is not None:
+            return (length, end) if len(sites) - end < length else None
+    return None
 
 
 def round_of(sites: Sequence[object]) -> int | None:

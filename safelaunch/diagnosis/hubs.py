@@ -71,17 +71,19 @@ def _sent(facts: RankFacts, receiver: Wait) -> int:
 
 
 def alone_among(found: Graph) -> tuple[int, ...]:
-    """The rank that is in a collective, alone or where all others but these are, while two others at least are in
-    messages with it; or that alone exchanges messages with another rank than two others do at its line, where the one
-    that they agree on waits for it.
-    """
+    """The rank that is in a collective while all others, two at least, are in messages with it; or, where more are in
+    that collective, one with which two are in messages, of which one sends and one receives, as the stages beside it
+    do; or the one that alone exchanges messages with another rank than two others do at its line, where the one that
+    they agree on waits for it."""
     collective = [wait for wait in found.waits if not is_message(wait.call)]
     messages = [wait for wait in found.waits if is_message(wait.call)]
     if found.sinks:
         return ()
     if len({(wait.call.group, wait.call.seq) for wait in collective}) == 1 and len(messages) >= ENOUGH:
         peers = {wait.call.peer for wait in messages}
-        return tuple(wait.rank for wait in collective if {wait.rank} == peers)
+        # Who agree with it there may have done as much as is right: but not two that wait for it from both sides.
+        both = len(collective) == 1 or len({"send" in wait.call.op for wait in messages}) > 1
+        return tuple(wait.rank for wait in collective if both and {wait.rank} == peers)
     lines: dict[object, list[Wait]] = collections.defaultdict(list)
     for wait in messages:
         lines[wait.call.location, canonical(wait.call.op)].append(wait)

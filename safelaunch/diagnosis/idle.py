@@ -6,17 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 
 from safelaunch.diagnosis import stuck
+from safelaunch.diagnosis.alone import frames_of
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict
 from safelaunch.diagnosis.standing import is_busy, living
 from safelaunch.diagnosis.store_waits import shape
-from safelaunch.diagnosis.stuck import PIDS, TOO
+from safelaunch.diagnosis.stuck import PIDS, POLLS, READS, RECEIVES, TOO
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
-LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py$")
+LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py:(?:\w+\.)?acquire$")
 Polls = Mapping[int, tuple[str, ...]]
 
 
@@ -24,11 +25,12 @@ def all_idle(case: Case) -> Verdict | None:
     """No rank is in a collective and none gets on with anything: each waits for other ranks by other means.
 
     How it was concluded: between two looks no rank used CPU time, moved data or came to another line. Each of them
-    waits on a connection, at a pipe or for a lock whose other end a rank has, looks at keys of the store again and
-    again, or has lost a thread to an exception or has tasks that wait for a lock of asyncio. A rank of the last kind is
-    named where all others wait at its end; so is the one that looks at another key than all others, alike but for
-    numbers. What a program that polls wants to see in the store is not known: otherwise nobody is named. A rank that
-    waits for input from elsewhere (a service without requests) makes all of this normal, and nothing is told.
+    waits on a connection, at a pipe or for a lock whose other end a rank has, looks again and again at keys of the
+    store like those that ranks have set, or has lost a thread to an exception or has tasks that wait for a lock of
+    asyncio. A rank of the last kind is named where all others wait at its end; so is the one that looks at another key
+    than all others at the same line, alike but for numbers. What a program that polls wants to see in the store is not
+    known: otherwise nobody is named. A rank that waits for input from elsewhere (a service without requests) makes all
+    of this normal, and nothing is told.
 
     What to do: look at the lines; what is to answer may have ended (a thread with an exception), or wait itself.
     """
@@ -49,7 +51,10 @@ def all_idle(case: Case) -> Verdict | None:
     held = {*ends, *polls, *(facts.rank for facts in (*broken, *filter(_waits_for_itself, ranks)))}
     if held != {facts.rank for facts in ranks} or any(_is_asked(facts) for facts in ranks):
         return None
-    named, why = _server(ranks, ends, broken) or _at_another_key(polls) or (None, "")
+    known = {shape(key) for facts in ranks for key in facts.store_keys}
+    if any(shape(key) not in known for keys in polls.values() for key in keys):
+        return None  # somebody outside of the job may be meant to set it
+    named, why = _server(ranks, ends, broken) or _at_another_key(ranks, polls) or (None, "")
     first = next((facts for facts in ranks if facts.rank == named), ranks[0])
     reason = stuck.why(first, first.pid, now, case.source)
     waiting = [facts.rank for facts in ranks if facts.rank != named]
@@ -75,9 +80,13 @@ def all_idle(case: Case) -> Verdict | None:
 
 
 def _is_broken(facts: RankFacts) -> bool:
-    """Whether a rank shows why it may not answer: an exception has ended a thread of it, or a task waits for a lock."""
-    tasks = any(stack.frames and LOCK_OF_ASYNCIO.search(stack.frames[0].file) for stack in facts.tasks)
-    return facts.lost_thread is not None or tasks
+    """Whether a rank shows why it may not answer: a task waits for a lock, or an exception has ended a thread of it and
+    its main thread does not wait for input."""
+    inner = [stack.frames[0] for stack in facts.tasks if stack.frames]
+    if any(LOCK_OF_ASYNCIO.search(f"{frame.file}:{frame.function}") for frame in inner):
+        return True
+    waits = facts.kernel is not None and facts.kernel.syscall in RECEIVES | READS | POLLS
+    return facts.lost_thread is not None and (not waits or _waits_for_itself(facts))
 
 
 def _waits_for_itself(facts: RankFacts) -> bool:
@@ -97,10 +106,12 @@ def _server(ranks: Sequence[RankFacts], ends: Mapping[int, int], broken: list[Ra
     return broken[0].rank, "it has the other end of what they wait at"
 
 
-def _at_another_key(polls: Polls) -> tuple[int, str] | None:
-    """The rank that looks at another key than all others, where those are two at least and look at one, and the keys
-    are alike but for numbers."""
+def _at_another_key(ranks: Sequence[RankFacts], polls: Polls) -> tuple[int, str] | None:
+    """The rank that looks at another key than all others, where those are two at least and look at one, all at the same
+    lines of the program, and the keys are alike but for numbers. Elsewhere it may have another part to play."""
     if len(polls) < 3 or len({shape(key) for keys in polls.values() for key in keys}) > 1:
+        return None
+    if len({tuple(frames_of(facts, facts.pid)) for facts in ranks if facts.rank in polls}) > 1:
         return None
     for rank, own in polls.items():
         others = {theirs for other, theirs in polls.items() if other != rank}

@@ -78,8 +78,9 @@ def _look(lines: dict[tuple[str, int], SourceLine], sides: list[Side]) -> _Looke
                 continue
             deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
             loop = _loop_between(here, deeper, there)
-            if loop is None or _begins_anew(facts, call):
-                continue
+            around = [*(set(here.loops) - set(there.loops)), *(each for line in deeper for each in line.loops)]
+            if loop is None or (len(around) == 1 and _begins_anew(facts, call)):
+                continue  # behind a loop within the step it may be in every step
             was_inside = _was_inside(peer, loop, call, _conditions_of(loop, (here, *deeper), there))
             if was_inside is None:
                 return None

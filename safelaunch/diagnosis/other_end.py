@@ -41,13 +41,13 @@ def held_by_peer(case: Case) -> Verdict | None:
     first = waits[held[0]]
     locks = calls <= LOCK_CALLS
     lost = None if locks else ranks[held[0]].lost_thread
-    shut_out = _shut_out(ranks[held[0]], case.source) if not locks else ()
     what = "the lock" if locks else "the other end"
     now = case.now or case.incident.t
     asker = ranks[ends[0]]
     too = len(ends) == 1 and asker.kernel is not None and asker.kernel.other.endswith(TOO)
+    shut_out = _shut_out(ranks[held[0]], case.source) if not locks and not too else ()
     # Another thread of that rank may be the one that is to answer, and be held up.
-    if too and lost is None and not shut_out and len(left_running(ranks[held[0]])) < 2:
+    if too and lost is None and len(left_running(ranks[held[0]])) < 2:
         return hang_verdict(
             case,
             "SL311",

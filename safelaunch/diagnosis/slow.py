@@ -28,10 +28,11 @@ def straggler(case: Case) -> Verdict | None:
     of 20 steps and over 5 seconds; who is late now and then (who saves, logs or evaluates every so often) does not.
     Where no collectives can be seen, it is a rank that waits for its DataLoader while its peers do not. Nothing is
     concluded of the first 10 steps, where ranks send messages to one another (pipeline stages), between two all-to-alls
-    (experts), of the root of a broadcast, or where ranks come from different lines. The reason is what accounts for the
-    lost time:
-    time in the loader, threads of its own that run Python, time in which it could run and had no CPU, pages read back
-    from disk, a file system, clocks that are held back, CPU time of its own, or the line at which a few stacks find it.
+    (experts), or where ranks come from different lines. Whom a root holds in a broadcast does nothing of its own
+    meanwhile: a root that loads or computes while the others wait for its data is late, also where that is meant so.
+    The reason is what accounts for the lost time: time in the loader, threads of its own that run Python, time in which
+    it could run and had no CPU, pages read back from disk, a file system, clocks that are held back, CPU time of its
+    own, or the line at which a few stacks find it.
     High confidence needs the times and a reason that agree.
 
     What to do: look at the reason. The run goes on; a line tells when the rank keeps up again.
@@ -95,9 +96,10 @@ def slower(case: Case) -> Verdict | None:
     optimizers, or what the script says with `safelaunch.heartbeat()`; a script without either is judged by its
     collectives. No rank comes later than the others, or it cannot be seen (and then that is said). What has changed is
     measured over the same time: time without a CPU, the cgroup's limit, time in loaders and in collectives, pages read
-    back from disk, clocks of GPUs. Nothing is said where each rank simply computes more for each step than before, as
-    with longer sequences from some step on; what grows bit by bit over the whole run (in nearly all eighths of it, by a
-    twentieth or more) is told: most often a list, a cache or a graph that nothing clears.
+    back from disk, clocks of GPUs. Where each rank simply computes more for each step than before, that is said, with
+    low confidence: inputs may have grown, as with longer sequences from some step on, or a list, a cache or a graph
+    that nothing clears. So is what grows bit by bit over the whole run, for half a minute at least, by a twentieth or
+    more in nearly all eighths of it.
 
     Where all ranks but one spend much more of each step in collectives than before, and that one does not, it is the
     straggler (SL503, medium confidence).
@@ -112,7 +114,7 @@ def slower(case: Case) -> Verdict | None:
         return _one_does_not_wait(case, slow, awaited)
     found = list(reasons.of_all(case, slow))
     grew = not found and not _uses_gpus(case) and reasons.grew_itself(slow)
-    if grew and not slow.grows:
+    if slow.grows and not found and not grew:
         return None
     if grew:
         found = [reasons.GREW]
@@ -133,7 +135,7 @@ def slower(case: Case) -> Verdict | None:
     return _verdict(
         "SL504", case, f"{summary}; {found[0].what}" if found else summary, because=because,
         ranks=tuple(sorted(some)),
-        confidence="low" if not found else "high" if not slow.unknown and not some else "medium",
+        confidence="low" if not found or grew else "high" if not slow.unknown and not some else "medium",
         remedy=found[0].remedy if found else "compare the node with what it was: other jobs, storage, network, clocks",
         location=location,
     )  # fmt: skip

@@ -224,9 +224,9 @@ def grew_itself(slow: Slowness) -> bool:
 
 
 GREW = Reason(
-    "each rank computes more and more",
-    ("their CPU time has grown with the steps, and nothing else that is watched has changed",),
-    "look for what grows with the steps and is gone through in each: a list, a cache, a history, a graph that is kept",
+    "each rank computes more for it",
+    ("their CPU time has grown with its length, and nothing else that is watched has changed",),
+    "where the inputs do not grow, look for what is kept and gone through in each: a list, a cache, a graph",
 )
 
 

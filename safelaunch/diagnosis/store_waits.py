@@ -69,8 +69,8 @@ def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Depar
     if len(case.ranks) != case.world_size or any(keys != lacks[0] for keys in lacks) or len(lacks[0]) != 1:
         return None
     own = _without_its_part({rank: [*keys] for rank, keys in zip(asking, lacks, strict=True)}, case.ranks)
-    if len(own) == 1:
-        return own[0] if own[0].rank in blocked else None
+    if len(own) == 1 and own[0].rank in blocked:
+        return own[0]
     key = lacks[0].pop()
     setters = {_alone(key, facts.rank, case.ranks) for facts in case.ranks} - {None}
     setter = setters.pop() if len(setters) == 1 else None
@@ -139,14 +139,17 @@ def all_ask(case: Case) -> Verdict | None:
 def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[habits.Departure]:
     """The rank that has not set its part, of keys that each rank sets with its own number: all others have."""
     keys = {key for own in lacks.values() for key in own}
-    if len(keys) != 1 or len(ranks) < 2:
+    if len(keys) != 1 or len(ranks) < 3:
         return []
     key = keys.pop()
     found = []
     for place in _NUMBER.finditer(key):
         parts = {facts.rank: f"{key[: place.start()]}{facts.rank}{key[place.end() :]}" for facts in ranks}
         without = [facts.rank for facts in ranks if parts[facts.rank] not in facts.store_keys]
-        if len(without) == 1 and parts[without[0]] == key:
+        foreign = any(
+            part in facts.store_keys for facts in ranks for other, part in parts.items() if other != facts.rank
+        )
+        if len(without) == 1 and parts[without[0]] == key and not foreign:
             text = f"rank {without[0]} has not set {key}, and each other rank has set the key with its own number there"
             found.append(habits.Departure(without[0], text))
     return found

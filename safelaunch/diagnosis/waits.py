@@ -19,6 +19,7 @@ LIBRARY_TORCH = re.compile(r"/torch/(?!utils/data/|serialization)")
 INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_run_backward$")
 IN_DDP = re.compile(r"/torch/nn/parallel/")
 BACKWARD = "_engine_run_backward"
+IDLE_CPU = 0.05  # cores of a thread that waits; as in `standing`
 STOPPED = ("T", "t")
 RING = 128  # calls that a rank's record holds
 MAKING = "new_group"  # how the groups are called in which ranks meet to make one
@@ -59,7 +60,10 @@ def _pending(facts: RankFacts) -> list[Collective]:
 def _waits_in_backward(facts: RankFacts) -> bool:
     frames = facts.stack.frames if facts.stack is not None else ()
     inside = bool(frames) and BACKWARD in frames[0].function
-    return inside and facts.kernel is not None and facts.kernel.state == "S"
+    kernel = facts.kernel
+    if not inside or kernel is None or kernel.state != "S" or facts.device is not None:
+        return False  # on a GPU the threads of the device compute the pass, and the main thread always sleeps
+    return not (kernel.cpu_s and kernel.since_s) or kernel.cpu_s < IDLE_CPU * kernel.since_s
 
 
 def is_elsewhere(facts: RankFacts, call: Collective) -> bool:

@@ -32,7 +32,7 @@ Key = tuple[str, int]  # a meeting: group and number
 class Arrival(NamedTuple):
     """A rank comes to a collective. `order` counts the rank's calls: a gap is a gap in the record. `op` is empty for a
     call of another thread than the main one; `site` is the line that calls, empty where it is not known. `root` is the
-    rank of a root (-1: none, or not known), `held` the seconds for which roots have held the rank since the call before
+    rank of a root (-1: none, or not known), `held` the times in which roots have held the rank since the call before
     that lets ranks go."""
 
     order: int
@@ -43,7 +43,7 @@ class Arrival(NamedTuple):
     size: int = 0
     site: object = ""
     root: int = -1
-    held: float = 0.0
+    held: tuple[tuple[float, float], ...] = ()
 
 
 Way = tuple[list[Arrival], int]  # calls of a rank that followed one another, and the place of one of them
@@ -115,18 +115,19 @@ class Meetings:
         roots = {(c.group, c.seq): c.t for rank, own in self._calls.items() for c in own if c.root == rank}
         for rank, own in self._calls.items():
             row: list[Arrival] = []
-            held = 0.0
+            held: tuple[tuple[float, float], ...] = ()
             for call in own:
                 if row and call.order != row[-1].order + 1:
-                    row, held = [], 0.0
+                    row, held = [], ()
                 if _lets_go(call):
                     row.append(call._replace(held=held))
-                    held = 0.0
+                    held = ()
                     by_meeting.setdefault((call.group, call.seq), {})[rank] = row, len(row) - 1
                 elif row:
                     row[-1] = row[-1]._replace(order=call.order)  # it takes its place in the order
-                    if HELD_BY_ROOT.search(call.op):
-                        held += max(roots.get((call.group, call.seq), call.t) - call.t, 0.0)
+                    until = roots.get((call.group, call.seq), call.t)
+                    if HELD_BY_ROOT.search(call.op) and call.root >= 0 and until > call.t:
+                        held = (*held, (call.t, until))
         whole = {key: max(row[place].t for row, place in who.values()) for key, who in by_meeting.items()
                  if len(who) > 1 and who.keys() == self._members[key[0]]}  # fmt: skip
         self._ends.update(whole)
@@ -197,7 +198,9 @@ def _interval(who: Mapping[int, Way], ends: Mapping[Key, float], key: Key) -> In
             # Who comes on before all have come to the call before was not held by it (DDP's buckets, async_op).
             let_go = ends[before.group, before.seq]
             begun = let_go if after.t >= let_go else before.t
-            own[rank] += max(after.t - begun - after.held, 0.0)
+            # Who has come on before the root came was not held by it.
+            held = sum(end - max(start, begun) for start, end in after.held if begun < end <= after.t)
+            own[rank] += after.t - begun - held
             since = min(since, begun)
         met = row[begins[rank]]
         seconds[rank] = max(end - ends[met.group, met.seq], 0.0)

@@ -16,6 +16,8 @@ MOST = 0.75  # of the bins of a window must show it; an estimate
 EVEN = 0.6  # ... and from this share on they count as begun
 PARTS = 8  # of a run, in which steps that grow are told from steps that have jumped; an estimate
 GROWS = 1.05  # by this factor from one to the next
+LEAST_BINS = 8  # of each part; an estimate
+GROWTH_S = 30.0  # of all; an estimate
 WARM_UP = 10  # steps that count for nothing: compilation, autotuning, the first filling of caches
 
 
@@ -135,7 +137,7 @@ def growth(bins: Sequence[Bin]) -> float | None:
     from nearly each part to the next: what grows bit by bit has no place at which it began. Phases of a run (longer
     sequences from some step on) are few jumps with rest between them."""
     size = len(bins) // PARTS
-    if size < 2:
+    if size < LEAST_BINS or bins[-1].t - bins[0].since < GROWTH_S:
         return None
     medians = [statistics.median(one.each for one in bins[n * size : (n + 1) * size]) for n in range(PARTS)]
     rises = sum(later > GROWS * earlier for earlier, later in itertools.pairwise(medians))

@@ -190,6 +190,7 @@ def watch_store(module: Any, pulse: Any) -> None:
         if hasattr(module.Store, name):
             setattr(module.Store, name, _looked_at(getattr(module.Store, name)))
     module.Store.set = _noted(module.Store.set)
+    module.Store.add = _noted(module.Store.add)  # what is counted is there from then on
 
 
 def keys_set() -> List[str]:
@@ -212,7 +213,7 @@ def keys_polled() -> List[str]:
 def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(method)
     def noted(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if rank.here:
+        if rank.here and (not _KEYS or _KEYS[-1] != key):
             _KEYS.append(str(key)[:LONGEST_KEY])
         return method(self, key, *args, **kwargs)
 

@@ -23,8 +23,8 @@ def asks(number: int, of: int, more: str = "") -> RankFacts:
 
 
 def looks(number: int, key: str) -> RankFacts:
-    """A rank that looks at a key of the store every 50 ms."""
-    return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=(key,))
+    """A rank that looks at a key of the store every 50 ms, and has set those before it."""
+    return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=(key,), store_keys=(f"{key[:-1]}1",))
 
 
 def publishes(number: int, own: str, wanted: str = "manifest/2/2") -> RankFacts:
@@ -40,6 +40,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
     server = dataclasses.replace(asks(0, 0), lost_thread=lost)
     serves = elsewhere(0, Kernel("S", "ep_poll", "epoll_wait"), SERVES)
     locked = stack(4100, library("asyncio/locks.py", 114, "Lock.acquire"), SERVES, name="Task-6")
+    leads = stack(4100, SERVES)
     announced = dataclasses.replace(looks(0, "meet/4"), phases=(Phase("wait for data", T, 600.0),))
     untold = Expected("SL399", confidence="low", conclusive=False)
     idle = Expected("SL317", confidence="low", conclusive=False)
@@ -81,6 +82,19 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         "hang-two-look-at-two-keys": (
             hang(looks(0, "meet/4"), looks(1, "meet/2")),
             dataclasses.replace(idle, location=place(MEETS)),
+        ),
+        # The leader looks for the part of each of the others in turn, and they for its answer.
+        "hang-looks-for-parts-elsewhere": (
+            hang(
+                dataclasses.replace(looks(0, "ready/1"), stack=leads, stacks=(leads,)),
+                *(looks(n, "ready/0") for n in (1, 2)),
+            ),
+            dataclasses.replace(idle, location=place(SERVES)),
+        ),
+        # Nobody of this job has ever set such a key.
+        "hang-looks-for-tasks-from-outside": (
+            hang(*(dataclasses.replace(looks(number, "task/8"), store_keys=()) for number in range(3))),
+            untold,
         ),
         # An actor and a learner, by design: which of them is late their keys do not say.
         "hang-looks-at-keys-of-another-kind": (

@@ -61,6 +61,14 @@ def _messages() -> Golden:
             ),
             Expected("SL311", (2,), place(CALLS_IT), confidence="medium", conclusive=True),
         ),
+        # Those behind the loop may have done as much as is right, and these too much.
+        "hang-two-send-to-one-of-many": (
+            hang(
+                *(waiting(number, call("barrier", 2, at=CALLS_IT, size=5)) for number in (0, 1, 2)),
+                *(waiting(number, call("send", 8, at=READ, peer=0, size=2)) for number in (3, 4)),
+            ),
+            Expected("SL311", (), place(CALLS_IT), conclusive=True),
+        ),
         "hang-for-tags-of-two-halves": (
             ring(12, 12, 14, 14),
             Expected("SL302", (), place(READ), confidence="medium", conclusive=True),

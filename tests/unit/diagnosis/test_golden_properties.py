@@ -41,6 +41,7 @@ BOTH_WRONG = {
     "hang-exited-beside-a-late-rank": {2},
     "hang-lock-of-a-rank-that-sleeps": {1},
     "hang-polls-while-cpp-gathers": {1, 2},
+    "hang-two-send-to-one-of-many": {3, 4},
     "hang-looks-for-a-file-of-rank-0": {1, 2},
     "hang-looks-for-a-file-of-the-main-rank": {1, 2},
     "hang-looks-where-rank-0-does-not-come": {1, 2},
