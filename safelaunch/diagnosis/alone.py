@@ -36,6 +36,7 @@ IDLE = re.compile(
     r"(?:time|os|sys|logging|logger|log|json|math|random|datetime|shutil|glob|re|pathlib|Path|print|open|len|range|min|max"
     r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|sleep|exists|isfile)\b"
 )
+GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
 RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 
 
@@ -256,7 +257,8 @@ def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
         return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
     what = dict(line.conditions).get(start)
     calls = [name for number, name in line.ahead if number == start]
-    return (frames[0], what) if what is not None and calls and all(map(IDLE.match, calls)) else None
+    looks = what is not None and calls and all(map(IDLE.match, calls)) and not GETS_ON.search(what)
+    return (frames[0], what) if looks and what is not None else None
 
 
 def _in_function(facts: RankFacts, frame: Location) -> Location | None:

@@ -14,9 +14,9 @@ UNTIL = "not os.path.exists(done)"
 AGO = SourceLine(TRAIN, LOOP.line, "dist.all_reduce(g)", loops=ROUND)
 
 
-def below(text: str, *called: str) -> SourceLine:
+def below(text: str, *called: str, until: str = UNTIL) -> SourceLine:
     """The line that sleeps, in a loop below a condition."""
-    conditions = ((50, text), (54, UNTIL))
+    conditions = ((50, text), (54, until))
     ahead = tuple((54, name) for name in called or ("time.sleep",))
     return SourceLine(TRAIN, LOOKS.line, "time.sleep(0.05)", (*ROUND, (54, 55)), conditions, ahead=ahead)
 
@@ -39,6 +39,11 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         "hang-looks-where-rank-0-does-not-come": (looking(below("dist.get_rank() != 0")), named),
         # It may do more there than look, or be kept by something else than what rank 0 does.
         "hang-fetches-where-rank-0-does-not-come": (looking(below("rank != 0", "time.sleep", "client.fetch")), late),
+        # A condition that takes the next part of a file is none that is looked at again.
+        "hang-copies-where-rank-0-does-not-come": (
+            looking(below("rank != 0", until="chunk := source.read(4096)")),
+            late,
+        ),
         "hang-looks-for-a-file-of-anybody": (looking(below("step % 8 == 0")), late),
         "hang-looks-where-rank-1-does-not-come": (looking(below("rank != 1")), late),
     }
