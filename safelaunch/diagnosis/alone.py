@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code
 from safelaunch.diagnosis.graph import Wait
+from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waits import canonical, is_message, stack_of, unrecorded, whole
 from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
@@ -60,7 +61,7 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     wait = blocked[0]
     if len({each.rank for each in blocked}) != 1 or unrecorded(wait.call):
         return None
-    lines = {(line.file, line.line): line for line in case.source}
+    lines = by_place(case.source)
     ranks = {facts.rank: facts for facts in case.ranks}
     late = [ranks[rank] for rank in missing]
     frames = frames_of(ranks[wait.rank], wait.thread)
@@ -115,7 +116,7 @@ def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
     wait = Wait(facts.rank, last.thread, last)
     if any(_made(each, wait) for each in case.ranks):
         return None
-    lines = {(line.file, line.line): line for line in case.source}
+    lines = by_place(case.source)
     own = frames_of(facts, last.thread)
     frames = [*own, *told_frames(facts)]
     found = _below(case, facts.rank, frames, lines)
@@ -133,7 +134,7 @@ def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]
     in the same function: they have passed it by. Of ranks that share a loop, their steps or their latest calls must say
     that they are in the same round of it, or those above the condition in the next."""
     everybody = [list(side) for side in sides]
-    lines = {(line.file, line.line): line for line in case.source}
+    lines = by_place(case.source)
     found = []
     for side in everybody:
         if len(side) > 1:
@@ -196,9 +197,6 @@ def told_frames(facts: RankFacts) -> list[Location]:
     return [frame for frame in (*site, *reversed(raised)) if is_user_code(frame)]
 
 
-Lines = dict[tuple[str, int], SourceLine]
-
-
 def _below(case: Case, rank: int, frames: Iterable[Location], lines: Lines) -> tuple[Location, int, str] | None:
     """The innermost condition for this rank alone that these frames, innermost first, stand below."""
     facts = next(facts for facts in case.ranks if facts.rank == rank)
@@ -257,8 +255,9 @@ def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
         return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
     what = dict(line.conditions).get(start)
     calls = [name for number, name in line.ahead if number == start]
-    looks = what is not None and calls and all(map(IDLE.match, calls)) and not GETS_ON.search(what)
-    return (frames[0], what) if looks and what is not None else None
+    if what is None or GETS_ON.search(what) or not calls or not all(map(IDLE.match, calls)):
+        return None
+    return frames[0], what
 
 
 def _in_function(facts: RankFacts, frame: Location) -> Location | None:

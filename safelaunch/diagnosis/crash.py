@@ -22,9 +22,9 @@ from safelaunch.diagnosis.failures import (
     unexplained,
     user_frame,
 )
-from safelaunch.diagnosis.waits import is_inside_torch
+from safelaunch.diagnosis.waits import stands_inside
 from safelaunch.diagnosis.wording import after_effects, at, last_collective, names, one_line, waiting
-from safelaunch.model import Case, Confidence, Location, Stack, Verdict
+from safelaunch.model import Case, Confidence, Location, Verdict
 from safelaunch.sizes import size
 
 LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
@@ -327,14 +327,12 @@ def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
     """Whether several aborted, or one, where they wait for others, and all others that tell of an error lost their
     connections in gloo."""
     found = failures(case)
-    aborted = {f.rank for f in found if _signal(f) == SIGABRT and _may_wait_for_others(f.facts.fault)}
+    aborted = {
+        f.rank for f in found if _signal(f) == SIGABRT and (f.facts.fault is None or stands_inside(f.facts.fault))
+    }
     lost = [f.facts.error for f in found if f.facts.error is not None]
     gloo = all("gloo" in error.message for error in lost) and broken_by_gloo(case)
     return {f.rank for f in culprits} <= aborted and gloo and len(aborted) + len(lost) > 1
-
-
-def _may_wait_for_others(stack: Stack | None) -> bool:
-    return stack is None or any(map(is_inside_torch, stack.frames[:3]))
 
 
 def _lines_of(case: Case) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import UNEVEN, hang_verdict, label, place_of, waiters
+from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.loops import CLOSING, Side, frames
 from safelaunch.diagnosis.waits import (
     MAKING,
@@ -40,10 +41,10 @@ def different_operation(case: Case) -> Verdict | None:
     condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that has gone on to
     another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after another number
     of steps than ever, where all others do as always; and the one of a group whose peers do what groups of other ranks
-    did, which had made the same calls until then (those of one dimension of a mesh). Where
-    nobody can say who is right, as often with two, the lines are shown; so it is where ranks have not made the same
-    process groups, since then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight
-    Recorder do not show who left a loop: from them only one rank against three or more is named.
+    did, which had made the same calls until then (those of one dimension of a mesh). Where nobody can say who is right,
+    as often with two, the lines are shown; so it is where ranks have not made the same process groups, since then one
+    name means several (call `new_group` on all ranks, in one order). Dumps of the Flight Recorder do not show who left
+    a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -354,7 +355,7 @@ def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
 
 def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ...]) -> tuple[str, ...]:
     """The innermost condition that a rank's call stands under, in whichever function: most often it is the mistake."""
-    lines = {(line.file, line.line): line for line in source}
+    lines = by_place(source)
     for file, number, _ in reversed(frames(facts, call)):
         line = lines.get((file, number))
         told = (

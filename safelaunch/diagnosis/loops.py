@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.failures import LEAVING, is_user_code
+from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waits import canonical, stack_of, whole
 from safelaunch.model import Collective, RankFacts, SourceLine
 
@@ -35,7 +36,7 @@ NOBODY, UNTOLD = Left(), Left(untold=True)
 
 def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
     """Who has left a loop, of ranks that disagree at one number."""
-    lines = {(line.file, line.line): line for line in source}
+    lines = by_place(source)
     if not lines:
         return _by_history(sides)
     looked = _look(lines, sides)
@@ -62,7 +63,7 @@ class _Looked:
     blind: bool
 
 
-def _look(lines: dict[tuple[str, int], SourceLine], sides: list[Side]) -> _Looked | None:
+def _look(lines: Lines, sides: list[Side]) -> _Looked | None:
     """Each rank compared with all of other sides; None where it cannot be told whether one has been in the loop."""
     inside, behind = {}, {}
     again = blind = False

@@ -95,7 +95,7 @@ def line_mismatch(case: Case) -> Verdict | None:
 def _is_broken(case: Case, meeting: Meeting) -> bool:
     """Whether a meeting of all ranks is what they lost their connections in, with gloo."""
     inside = case.incident.kind == "exit" and any(not call.done for _, call in meeting)
-    return broken_by_gloo(case) and inside and len(meeting) == case.world_size
+    return inside and len(meeting) == case.world_size and broken_by_gloo(case)
 
 
 def _broke(case: Case, meeting: Meeting) -> bool:

@@ -22,9 +22,9 @@ def held_by_peer(case: Case) -> Verdict | None:
     the call that it is in; that is a rank which itself waits for it in a collective. Of a lock the holder is named: it
     has entered a collective without giving it back. Of pipes and connections nobody is, unless an exception has ended a
     thread of the rank at the other end, which may be the one that was to answer, or such a thread waits for a lock that
-    the main thread has taken into the collective. Where a thread of it waits for
-    input from the same connection, both sides wait for the other's word: what was asked has not come whole (it stands
-    in a buffer that nobody has flushed), or was not answered.
+    the main thread has taken into the collective. Where a thread of it waits for input from the same connection, both
+    sides wait for the other's word: what was asked has not come whole (it stands in a buffer that nobody has flushed),
+    or was not answered.
 
     What to do: release locks before every collective, also on the way out of an early return or an exception; let a
     rank whose server thread fails fail; flush what is to be answered.

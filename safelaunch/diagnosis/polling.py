@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.diagnosis.alone import LOCAL, MAIN_RANK, RANK, Lines, frames_of, is_for_one, looks_for
+from safelaunch.diagnosis.alone import LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
+from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, RankFacts, Verdict
 
@@ -31,7 +32,7 @@ def polled_for(case: Case) -> Verdict | None:
     ranks = {facts.rank: facts for facts in case.ranks}
     if not found.sinks or from_dumps(case) or any(thread != ranks[rank].pid for rank, thread in found.sinks):
         return None
-    lines = {(line.file, line.line): line for line in case.source}
+    lines = by_place(case.source)
     waits = {wait.rank: wait for wait in found.waits}
     looks = {rank: looks_for(ranks[rank], lines) for rank, _ in found.sinks}
     makers = {_left_out(ranks[rank], lines, [ranks[other] for other in waits]) for rank in looks}

@@ -9,14 +9,11 @@ from collections.abc import Iterable
 from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.stuck import OPENS, POLLS, READS, RECEIVES, SLEEPS, WAITS_FOR_CHILD, WRITES, Stuck
-from safelaunch.diagnosis.waits import stopped
+from safelaunch.diagnosis.waits import BACKWARD, IDLE_CPU, stopped
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, Phase, RankFacts, Stack
 
-# Of a process and those below it: what it uses while it waits. NCCL's and torch's own threads wake a few times a
-# second, which took 1 % of a core at most; an estimate with room above that.
-IDLE_CPU = 0.05
-IDLE_BYTES = 64 << 10
+IDLE_BYTES = 64 << 10  # that a rank moves while it waits
 
 # torch sleeps 1 to 10 ms at a time in a blocking wait for NCCL (ProcessGroupNCCL.cpp, kSynchronizeBusyWaitMillis), and
 # that looks like a `sleep` at the user's line. Programs that poll sleep longer.
@@ -25,7 +22,6 @@ TORCH_POLLS = 50  # sleeps per second
 C10D = re.compile(r"/torch/distributed/distributed_c10d\.py$")
 WAITS = re.compile(r"/torch/distributed/(?!checkpoint/|elastic/|run\.py|launch\.py)|/torch/nn/parallel/")
 PASSED = re.compile(r"/c10d_logger\.py$|/torch/(?:_ops|utils/_contextlib|_dynamo/.*)\.py$|/contextlib\.py$")
-BACKWARD = "_engine_run_backward"
 LOADER = re.compile(r"/torch/utils/data/")
 CHECKPOINT = re.compile(r"/torch/serialization\.py$|/torch/distributed/checkpoint/")
 HANDED = re.compile(r"/(?:threading|queue|concurrent/futures/\w+|multiprocessing/\w+)\.py$")

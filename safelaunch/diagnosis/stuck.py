@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.alone import looks_for
 from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.native import native_frames
 from safelaunch.diagnosis.threads import follow, left_running, thread_name, waits_for_thread
 from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
@@ -136,7 +137,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
         )
         place = waits[0][1] if len(waits) == 1 else place
     elif told is not None and told.syscall in SLEEPS and thread in (0, facts.pid):
-        looks = looks_for(facts, {(line.file, line.line): line for line in source})
+        looks = looks_for(facts, by_place(source))
         because += (f"it looks again and again: `{looks[1]}`",) if looks is not None else ()
     elif FOR_POOL in what and own:
         because += ("a process of a pool that dies takes its task with it: the pool waits on, and nobody is told",)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.wording import at
 from safelaunch.model import Location, RankFacts, SourceLine, Stack
 
@@ -38,7 +39,7 @@ class Chain:
 
 def follow(facts: RankFacts, stack: Stack | None, source: Iterable[SourceLine] = ()) -> Chain:
     """From a thread that waits for another one to the one that waits for none."""
-    lines = {(line.file, line.line): line for line in source}
+    lines = by_place(source)
     seen: list[Stack] = []
     told: list[str] = []
     steps = []  # what else a thread waits for is concluded from there being one other thread: that proves no circle
@@ -73,9 +74,6 @@ def waits_for_thread(frame: Location) -> bool:
     """Whether a frame of the standard library waits for what another thread does."""
     known = HANDS_OVER.search(frame.file) or THREADING.search(frame.file)
     return bool(known) and frame.function.rpartition(".")[2] in WAITING
-
-
-Lines = dict[tuple[str, int], SourceLine]
 
 
 def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.waits import threads_inside
+from safelaunch.diagnosis.waits import BACKWARD, in_backward
 from safelaunch.model import Case, Location, RankFacts, Reducer, Verdict
 
 SHOWN = 3  # modules
 REMEDY = "use all parameters in every step, or DistributedDataParallel(..., find_unused_parameters=True)"
-BACKWARD = "_engine_run_backward"
 BROKEN = {"SL412", "SL499"}  # crashes that name nobody, for want of who was first
 
 
@@ -118,7 +117,7 @@ def _lacks(facts: RankFacts, case: Case) -> tuple[Reducer, tuple[str, ...]] | No
 def _in_backward(facts: RankFacts) -> bool:
     if facts.error is not None:
         return BACKWARD in facts.error.traceback
-    return any(BACKWARD in frame.function for stack in threads_inside(facts) for frame in stack.frames[:3])
+    return in_backward(facts)
 
 
 def _waits_in_backward(case: Case) -> bool:

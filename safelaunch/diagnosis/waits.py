@@ -19,7 +19,9 @@ LIBRARY_TORCH = re.compile(r"/torch/(?!utils/data/|serialization)")
 INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_run_backward$")
 IN_DDP = re.compile(r"/torch/nn/parallel/")
 BACKWARD = "_engine_run_backward"
-IDLE_CPU = 0.05  # cores of a thread that waits; as in `standing`
+# Of a process and those below it: what it uses while it waits. NCCL's and torch's own threads wake a few times a
+# second, which took 1 % of a core at most; an estimate with room above that.
+IDLE_CPU = 0.05
 STOPPED = ("T", "t")
 RING = 128  # calls that a rank's record holds
 MAKING = "new_group"  # how the groups are called in which ranks meet to make one
@@ -110,12 +112,22 @@ def is_inside_torch(frame: Location) -> bool:
     return bool(INSIDE_TORCH.search(f"{frame.file}:{frame.function}"))
 
 
+def stands_inside(stack: Stack) -> bool:
+    """Whether a thread is inside torch.distributed, or in a backward pass: near the top of its stack."""
+    return any(map(is_inside_torch, stack.frames[:3]))
+
+
+def in_backward(facts: RankFacts) -> bool:
+    """Whether a thread of a rank is in a backward pass, where DDP's C++ makes collectives."""
+    return any(BACKWARD in frame.function for stack in threads_inside(facts) for frame in stack.frames[:3])
+
+
 def threads_inside(facts: RankFacts) -> list[Stack]:
     """Threads of a rank that are inside torch.distributed, or in a backward pass, which makes DDP's collectives."""
     return [
         stack
         for stack in facts.stacks or ((facts.stack,) if facts.stack is not None else ())
-        if not stack.native and any(map(is_inside_torch, stack.frames[:3]))
+        if not stack.native and stands_inside(stack)
     ]
 
 
@@ -145,7 +157,7 @@ def _may_be_in_cpp(facts: RankFacts) -> bool:
         return any(gap.startswith("stack:") for gap in facts.missing)
     if facts.stack.frames and IN_DDP.search(facts.stack.frames[0].file):
         return True
-    return any(BACKWARD in frame.function for stack in threads_inside(facts) for frame in stack.frames[:3])
+    return in_backward(facts)
 
 
 def unrecorded(call: Collective) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from safelaunch.diagnosis.alone import OF_SOME, frames_of
 from safelaunch.diagnosis.habits import OFTEN, Departure
+from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.waits import canonical, is_message
 from safelaunch.model import Case, Collective, RankFacts
 
@@ -50,7 +51,7 @@ def other_than_its_like(case: Case, sides: Sequence[Side]) -> Departure | None:
 
 def _is_for_some(case: Case, facts: RankFacts, call: Collective) -> bool:
     """Whether a call stands below a condition on the rank, or its place in a mesh."""
-    lines = {(line.file, line.line): line for line in case.source}
+    lines = by_place(case.source)
     found = [lines.get((frame.file, frame.line)) for frame in frames_of(facts, call.thread)]
     texts = [text for line in found if line is not None for _, text in line.conditions]
     return any(OF_SOME.search(text) or "rank" in text.lower() for text in texts)
@@ -80,14 +81,11 @@ def other_interval(sides: Sequence[Side]) -> Departure | None:
         return None
     found = []
     for rare, often in itertools.permutations(sides):
-        departures = [_departure(pair, rare[0][1], often[0][1]) for pair in (*rare, *often)]
-        usual = {usual for usual, _, _ in departures}
-        departed = [text for _, text, away in departures if away]
+        known = {pair[0].rank: _departure(pair, rare[0][1], often[0][1]) for pair in (*rare, *often)}
+        usual = {usual for usual, _, _ in known.values()}
+        departed = [Departure(rank, f"rank {rank} {text}") for rank, (_, text, away) in known.items() if away]
         if len(usual) == 1 and None not in usual and len(departed) == 1:
-            rank = next(
-                facts.rank for (facts, _), (_, _, away) in zip((*rare, *often), departures, strict=True) if away
-            )
-            found.append(Departure(rank, f"rank {rank} {departed[0]}"))
+            found += departed
     return found[0] if len(found) == 1 else None
 
 

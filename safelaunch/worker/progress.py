@@ -18,8 +18,8 @@ from safelaunch.worker.after_import import call_after_import
 DEPTH = 32  # frames that tell where a loader is used
 LONGEST_KEY = 200
 MOST_KEYS = 64
-_KEYS: Deque[str] = collections.deque(maxlen=MOST_KEYS)
 LOOK_S = 1.0  # an answer of the store that took longer was waited for
+_KEYS: Deque[str] = collections.deque(maxlen=MOST_KEYS)
 _WANTED: Dict[int, List[str]] = {}  # by thread
 _POLLED: Deque[Tuple[List[str], float]] = collections.deque(maxlen=MOST_KEYS)  # by the main thread, with the time
 
@@ -213,8 +213,9 @@ def keys_polled() -> List[str]:
 def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]
     @functools.wraps(method)
     def noted(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if rank.here and (not _KEYS or _KEYS[-1] != key):
-            _KEYS.append(str(key)[:LONGEST_KEY])
+        own = str(key)[:LONGEST_KEY]
+        if rank.here and (not _KEYS or _KEYS[-1] != own):
+            _KEYS.append(own)
         return method(self, key, *args, **kwargs)
 
     return noted
