@@ -37,6 +37,7 @@ FILE = 200  # bytes of a file name that are kept: its end
 ENTRIES = 128  # three rounds of a stage with ten micro batches, forward and back, by which its habits are known
 ENTRY = 384
 SLOT = RING + ENTRIES * ENTRY
+TEXTS = 1024  # of entries that a writer keeps: about 0.3 MB
 INSIDE, DONE, ISSUED, RAISED_AN_ERROR = 0, 1, 2, 3  # the status of an entry
 _HEAD = struct.Struct("<IId")
 _LEFT = struct.Struct("<d")
@@ -82,6 +83,7 @@ class Writer:
         self._base = 0
         self._memory: Any = bytearray(SLOT)
         self._counts = itertools.count(1)
+        self._texts: dict[Any, bytes] = {}
         self.pulse = pulse.Writer(self._memory, PULSE)
         if path:
             self.bind(path, index)
@@ -115,13 +117,13 @@ class Writer:
         tag: int = 0,
         status: int = INSIDE,
     ) -> tuple[int, int]:
-        """Record that a collective begins; returns what `leave` takes. About 2 µs."""
+        """Record that a collective begins; returns what `leave` takes. About 1 µs."""
         count = next(self._counts)  # threads of a rank may come at the same moment
         offset = self._base + RING + (count % ENTRIES) * ENTRY
-        place = (_end(file), b"%d" % line, function.encode())
-        # An empty last word, too: what an older entry has left behind the text must not be read as one.
-        words = (op.encode(), group.encode(), dtype.encode(), *place, b"%d" % tag if tag else b"")
-        text = b"\0".join(words)[: ENTRY - _BODY.size - 1] + b"\0"
+        words = (op, group, dtype, file, line, function, tag)
+        text = self._texts.get(words)
+        if text is None:
+            text = self._text(words)
         memory = self._memory
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
         now, thread = time.monotonic(), threading.get_native_id()
@@ -130,6 +132,18 @@ class Writer:
         _ORDINAL.pack_into(memory, offset, count)
         self.pulse.called()
         return offset, count
+
+    def _text(self, words: tuple[str, str, str, str, int, str, int]) -> bytes:
+        """The text of an entry: a program makes its calls at a few places, again and again."""
+        op, group, dtype, file, line, function, tag = words
+        place = (_end(file), b"%d" % line, function.encode())
+        # An empty last word, too: what an older entry has left behind the text must not be read as one.
+        parts = (op.encode(), group.encode(), dtype.encode(), *place, b"%d" % tag if tag else b"")
+        text = b"\0".join(parts)[: ENTRY - _BODY.size - 1] + b"\0"
+        if len(self._texts) >= TEXTS:
+            self._texts.clear()
+        self._texts[words] = text
+        return text
 
     def leave(self, entry: tuple[int, int], status: int = DONE) -> None:
         """Record that the collective which `enter` returned has ended, or only been issued, unless the ring has passed

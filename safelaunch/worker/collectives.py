@@ -77,6 +77,14 @@ def record_collectives(module: Any, box: Any) -> None:
     recorder.watch_waits(module.Work)
 
 
+class _Inside(threading.local):
+    """What a thread is inside: the name of the recorded call, and the group of a message with its number before."""
+
+    call = ""
+    group: Any = None
+    before: Any = None
+
+
 class _Recorder:
     def __init__(self, module: Any, box: Any) -> None:
         self._module = module
@@ -87,7 +95,8 @@ class _Recorder:
         self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
         self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
         self._counts: dict[Any, int] = {}
-        self._local = threading.local()
+        self._inside = _Inside()
+        self._library: dict[str, bool] = {}  # file -> whether it is no place of the user's
         self._works: Any = weakref.WeakKeyDictionary()
         self._members = Memberships(box, module)
 
@@ -97,16 +106,22 @@ class _Recorder:
         """`describe(args, kwargs)` gives what `black_box.Writer.enter` takes about the call (group, its size, number,
         elements, type, other rank, tag), or None for a call that is not to be recorded."""
 
+        after: Any = None  # what the call has changed
+        if name in MESSAGES or name == "monitored_barrier":
+            after = functools.partial(self._note_shift, name)
+        elif name in ("init_process_group", "new_group", "split_group"):
+            after = self._members.update
+
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
             entry = None
-            outer = getattr(self._local, "inside", "")
-            box = self._box
+            inside, box = self._inside, self._box
+            outer = inside.call
             if box is not None and outer not in ATOMIC:
                 entry = self._enter(name, describe, args, kwargs)
             if entry is None:
                 return function(*args, **kwargs)
-            self._local.inside = name
+            inside.call = name
             begun = time.monotonic()
             try:
                 result = function(*args, **kwargs)
@@ -114,10 +129,10 @@ class _Recorder:
                 box.leave(entry[0], black_box.RAISED_AN_ERROR)
                 raise
             finally:
-                self._local.inside = outer
+                inside.call = outer
             if not outer:
                 self._spent(begun)
-            self._left(name, entry, result)
+            self._left(entry, result, after)
             return result
 
         return recorded
@@ -130,7 +145,7 @@ class _Recorder:
         def waiting(this: Any, *args: Any, **kwargs: Any) -> Any:
             box = self._box
             entry = None
-            if box is not None and not getattr(self._local, "inside", "") and rank.here:
+            if box is not None and not self._inside.call and rank.here:
                 try:
                     call = self._works.get(this)
                     entry = box.again(*call) if call is not None else None
@@ -168,7 +183,7 @@ class _Recorder:
             self._give_up(error)
             return None
 
-    def _left(self, name: str, entry: Any, result: Any) -> None:
+    def _left(self, entry: Any, result: Any, after: Any) -> None:
         try:
             place, call = entry
             if isinstance(result, self._module.Work):
@@ -176,10 +191,8 @@ class _Recorder:
                 self._box.leave(place, black_box.ISSUED)
             else:
                 self._box.leave(place)
-            if name in MESSAGES or name == "monitored_barrier":
-                self._note_shift(name)
-            elif name in ("init_process_group", "new_group", "split_group"):
-                self._members.update()
+            if after is not None:
+                after()
         except Exception as error:
             self._give_up(error)
 
@@ -196,7 +209,10 @@ class _Recorder:
         off("the record of collectives", error)
 
     def _is_library(self, file: str) -> bool:
-        return file.startswith(self._torch) or not is_user_code(file)
+        found = self._library.get(file)
+        if found is None:
+            found = self._library[file] = file.startswith(self._torch) or not is_user_code(file)
+        return found
 
     # -------------------------------------------------------------------------------------------- describing
 
@@ -234,8 +250,8 @@ class _Recorder:
             if peer is None and within is not None:
                 peer = self._module.get_global_rank(group, within)
             name = self._name(group)
-            self._local.before = self._number(group)
-            self._local.group = group
+            self._inside.before = self._number(group)
+            self._inside.group = group
             seq = self._next((by_rank, name, peer))
             tag = args[3] if len(args) > 3 else kwargs.get("tag", 0)
             shape = self._shape(args[0] if args else kwargs.get("tensor"))
@@ -248,8 +264,8 @@ class _Recorder:
         group = self._group(args[0] if args else kwargs.get("group"))
         if group is None:
             return None
-        self._local.before = self._number(group)
-        self._local.group = group
+        self._inside.before = self._number(group)
+        self._inside.group = group
         name = "%s:monitored_barrier" % self._name(group)
         self._members.add(name, self._module.get_process_group_ranks(group))
         return (name, group.size(), self._next(name), -1, "", -1)
@@ -321,8 +337,8 @@ class _Recorder:
     def _note_shift(self, name: str) -> None:
         """Whether messages take numbers is asked once for each group, and not measured again: another thread could be
         making a collective at the same moment."""
-        group, before = self._local.group, self._local.before
-        self._local.group = None
+        group, before = self._inside.group, self._inside.before
+        self._inside.group = None
         group_name = str(group.group_name)
         key = (group_name, name == "monitored_barrier")  # which is made of several messages
         if before is None:
