@@ -270,7 +270,12 @@ CATALOGUE: dict[str, Code] = {
             "diagnosis.raised:exception_everywhere",
         ),
         Code("SL403", "killed", "a rank was killed by a signal", "diagnosis.crash:killed"),
-        Code("SL404", "out-of-memory", "the kernel killed a rank for memory", "diagnosis.crash:out_of_memory"),
+        Code(
+            "SL404",
+            "out-of-memory",
+            "the kernel killed a rank for memory, or gave it none",
+            "diagnosis.crash:out_of_memory",
+        ),
         Code("SL405", "segfault", "a rank crashed in native code", "diagnosis.crash:native_crash"),
         Code("SL406", "abort", "a rank aborted", "diagnosis.crash:native_crash"),
         Code(

@@ -64,11 +64,12 @@ def crash_verdict(
 
 
 def out_of_memory(case: Case) -> Verdict | None:
-    """The kernel's OOM killer ended a rank with SIGKILL.
+    """The kernel's OOM killer ended a rank with SIGKILL, or a rank raised an exception since it got no memory.
 
     How it was concluded: the rank died of SIGKILL, which neither safelaunch nor torch had sent, and the `oom_kill`
     counter of the memory cgroup grew during the run. The counter does not say which process was meant, so the
-    confidence is lower when several were killed.
+    confidence is lower when several were killed. Of an exception (MemoryError, `DefaultCPUAllocator: can't allocate
+    memory`): by its words, with the rank's own limit (ulimit -v) and what it and the host had at that moment.
 
     What to do: lower the batch size, the number or prefetch of DataLoader workers, or pinned memory; or ask the
     scheduler for more memory.

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.alone import frames_of
+from safelaunch.diagnosis.calls import POLLS, READS, RECEIVES
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict
 from safelaunch.diagnosis.standing import is_busy, living
 from safelaunch.diagnosis.store_waits import shape
-from safelaunch.diagnosis.stuck import PIDS, POLLS, READS, RECEIVES, TOO
+from safelaunch.diagnosis.stuck import PIDS, TOO
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from safelaunch.diagnosis.calls import FILE_LOCKS
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
@@ -10,8 +11,6 @@ from safelaunch.diagnosis.stuck import TOO, other_rank, why
 from safelaunch.diagnosis.threads import follow, left_running
 from safelaunch.diagnosis.wording import is_waiting, names
 from safelaunch.model import Case, RankFacts, SourceLine, Verdict
-
-LOCK_CALLS = {"flock", "fcntl"}
 
 
 def held_by_peer(case: Case) -> Verdict | None:
@@ -39,7 +38,7 @@ def held_by_peer(case: Case) -> Verdict | None:
     calls = {kernel.syscall for rank in ends if (kernel := ranks[rank].kernel) is not None}
     held = sorted({holder for holder in holders.values() if holder is not None})
     first = waits[held[0]]
-    locks = calls <= LOCK_CALLS
+    locks = calls <= FILE_LOCKS
     lost = None if locks else ranks[held[0]].lost_thread
     what = "the lock" if locks else "the other end"
     now = case.now or case.incident.t

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 
 from safelaunch.diagnosis import stuck
+from safelaunch.diagnosis.calls import FILE_LOCKS, OPENS, POLLS, READS, RECEIVES, SLEEPS, WAITS_FOR_CHILD, WRITES
 from safelaunch.diagnosis.failures import is_user_code, user_frame
-from safelaunch.diagnosis.stuck import OPENS, POLLS, READS, RECEIVES, SLEEPS, WAITS_FOR_CHILD, WRITES, Stuck
+from safelaunch.diagnosis.stuck import Stuck
 from safelaunch.diagnosis.waits import BACKWARD, IDLE_CPU, stopped
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, Phase, RankFacts, Stack
@@ -27,7 +28,7 @@ CHECKPOINT = re.compile(r"/torch/serialization\.py$|/torch/distributed/checkpoin
 HANDED = re.compile(r"/(?:threading|queue|concurrent/futures/\w+|multiprocessing/\w+)\.py$")
 DEBUGGER = re.compile(r"/(?:pdb|bdb|cmd|code)\.py$|/(?:debugpy|pydevd|_pydevd_bundle|IPython|ipdb|pudb)/")
 TERMINAL = re.compile(r"^/dev/(?:tty|pts/|console)")
-ON_FILES = READS | WRITES | OPENS | {"flock", "fcntl", "mmap", "statx", "newfstatat", "stat"}
+ON_FILES = READS | WRITES | OPENS | FILE_LOCKS | {"mmap", "statx", "newfstatat", "stat"}
 # A rank goes through it once: whoever is in it twice has not moved, also where it tries to connect again and again.
 INIT = "init_process_group"
 ENDED = "X"  # the state of a rank whose process is not there any more

@@ -7,6 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.alone import looks_for
+from safelaunch.diagnosis.calls import (
+    LOCKS,
+    OPENS,
+    POLLS,
+    READS,
+    RECEIVES,
+    SLEEPS,
+    WAITS_FOR_CHILD,
+    WRITES,
+    advice,
+    computes,
+)
 from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.native import native_frames
@@ -18,17 +30,6 @@ from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLi
 # 0.2 s on 2 busy cores; research measured 3.4 s and more with the GIL held.
 STALE_BEAT_S = 2.0
 
-# CPU seconds per second above which a thread computes rather than waits.
-BUSY = 0.5
-
-SLEEPS = {"clock_nanosleep", "nanosleep"}
-POLLS = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"}
-READS = {"read", "pread64", "readv", "preadv", "getdents64"}
-WRITES = {"write", "pwrite64", "writev", "fsync", "fdatasync"}
-OPENS = {"open", "openat", "openat2"}  # opening a FIFO waits for its other end
-RECEIVES = {"recvfrom", "recvmsg", "connect", "accept", "accept4"}
-WAITS_FOR_CHILD = {"wait4", "waitid"}
-LOCKS = {"futex"}
 STORE = "the store of torch.distributed"  # as evidence.outside names the other end of a connection
 TOO = "and waits for input from it, too"  # and says of whoever has that end
 PIDS = re.compile(r"\(pid (\d+)\)")  # in `Kernel.other`
@@ -118,11 +119,11 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     if facts.ended and (stack is None or stack_of(facts, thread) == stack_of(facts, facts.pid)):
         return _over(facts, stack, place, sources)
     named = f"is in its phase {phase.name!r}: " if phase is not None else ""
-    remedy = "all ranks must make the same collectives: look at what keeps this one"
     what = doing(facts, stack)
     if stack is not None and stack != stack_of(facts, thread):
         what = f"waits for {thread_name(stack)}, which {what}"
     told = kernel_of(facts, stack)
+    remedy = advice(told, stack is not None and any(map(waits_for_thread, stack.frames[:3])))
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
     own = [child for child in facts.children if not _loader_worker(child)]
@@ -272,7 +273,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
         return _inside(kernel, at)
     if stack is not None and any(waits_for_thread(frame) for frame in stack.frames[:3]):
         return f"waits for a lock, a queue or a thread, {at}".rstrip(" ,")
-    if kernel.state == "R" or (kernel.cpu_s is not None and kernel.since_s and kernel.cpu_s / kernel.since_s > BUSY):
+    if computes(kernel):
         return f"computes {at}".rstrip()
     if kernel.syscall in LOCKS:
         return f"waits for a lock {at}".rstrip()

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         Value,
         WarmStart,
     )
-    from safelaunch.model.surroundings import OpenFiles, Port, Reducer, Share, Space, Surroundings
+    from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
 
 __all__ = [
@@ -84,6 +84,7 @@ __all__ = [
     "LaunchPlan",
     "LoaderPass",
     "Location",
+    "Memory",
     "NetworkPort",
     "OpenFiles",
     "Origin",

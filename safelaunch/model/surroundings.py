@@ -25,13 +25,16 @@ class OpenFiles:
 @dataclass(frozen=True)
 class Space:
     """A file system, in bytes: `free` is what this user may still write. `file` is what was to be written, as far as it
-    is known, `files_free` the number of files that may still be made (None: it has no such limit), `holds` what takes
-    most of the space, where that was looked at."""
+    is known, and `file_size` how long it got; `file_limit` how long a file of the process may get and `files_free` the
+    number of files that may still be made (None: no such limit), `holds` what takes most of the space, where that was
+    looked at."""
 
     path: str
     total: int
     free: int
     file: str = ""
+    file_size: int = 0
+    file_limit: int | None = None
     files_free: int | None = None
     holds: tuple[Share, ...] = ()
 
@@ -39,6 +42,17 @@ class Space:
     def full(self) -> bool:
         """Whether nothing, or next to nothing, can be written any more."""
         return self.free * 100 <= self.total or self.files_free == 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A process's host memory, in bytes: what it had `mapped` and what was `resident`, each at its highest; `limit` is
+    what it may map (None: all it wants), `available` what the host had left for all."""
+
+    mapped: int
+    resident: int
+    available: int
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,7 @@ class Surroundings:
     disk: Space | None = None
     shm: Space | None = None
     port: Port | None = None
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True)

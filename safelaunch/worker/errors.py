@@ -217,8 +217,11 @@ def _look_around(written: Optional[Written], error: BaseException) -> None:
 
     try:
         thread = threading.Thread(target=look, name="safelaunch-look", daemon=True)
-        thread.start()
-        thread.join(LOOK_S)
+        try:
+            thread.start()
+            thread.join(LOOK_S)
+        except RuntimeError:  # no room for its stack; /proc can be read without one
+            found["around"] = _found("surroundings", "of_memory", error)
         more = {key: value for key, value in list(found.items()) if value}
         if more:
             _write_to_one([place], {**data, **more})

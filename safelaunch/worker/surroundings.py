@@ -1,5 +1,5 @@
 """Runs in: workers. What an exception's message speaks of, looked at where the rank still is what it was: its open
-files, the disk, /dev/shm, who holds a port.
+files, the disk, /dev/shm, its memory, who holds a port.
 
 The exception is on disk, and its traceback is out, before anything is looked at here; nothing is looked at that it does
 not speak of. Any of it may take for ever: it is called in a thread that nobody waits for long.
@@ -12,6 +12,7 @@ import io
 import linecache
 import os
 import re
+import resource
 import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -23,7 +24,8 @@ PROC = "/proc"
 SHM = "/dev/shm"
 
 OPEN_FILES = re.compile(r"Too many open files|received 0 items of ancdata")
-DISK = re.compile(r"No space left on device|Disk quota exceeded|PytorchStreamWriter|unexpected pos")
+DISK = re.compile(r"No space left on device|Disk quota exceeded|File too large|PytorchStreamWriter|unexpected pos")
+MEMORY = re.compile(r"allocate memory|not enough memory|std::bad_alloc")
 SHARED = re.compile(r"shared memory|\bshm\b|Bus error")
 TAKEN = re.compile(r"EADDRINUSE|ddress already in use")
 
@@ -48,11 +50,20 @@ def of(error: BaseException) -> Dict[str, Any]:
         found["open_files"] = _attempt(open_files)
     if shared:
         found["shm"] = _attempt(shared_memory)
-    elif DISK.search(said) or numbers & {errno.ENOSPC, errno.EDQUOT}:
+    elif DISK.search(said) or numbers & {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         found["disk"] = _attempt(lambda: disk(chain))
+    found.update(of_memory(error))
     if TAKEN.search(said) or errno.EADDRINUSE in numbers:
         found["port"] = _attempt(lambda: port(chain, said))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def of_memory(error: BaseException) -> Dict[str, Any]:
+    """What there is to say of an exception that speaks of the host's memory, and of no other."""
+    for one in _chain(error):
+        if isinstance(one, MemoryError) or MEMORY.search(_text(one)) or getattr(one, "errno", None) == errno.ENOMEM:
+            return {"memory": _attempt(memory)}
+    return {}
 
 
 def _attempt(look: Callable[[], Any]) -> Any:
@@ -146,7 +157,8 @@ def disk(chain: List[BaseException]) -> Optional[Dict[str, Any]]:
         found = _attempt(lambda path=path: _space(path))  # type: ignore[misc]
         if found is not None:
             del found["_free"]
-            return {**found, "file": path}
+            size = _attempt(lambda path=path: os.path.getsize(path))  # type: ignore[misc]
+            return {**found, "file": path, "file_size": size or 0, "file_limit": _limit(resource.RLIMIT_FSIZE)}
     return None
 
 
@@ -192,6 +204,29 @@ def _space(path: str) -> Dict[str, Any]:
         "files_free": status.f_favail if status.f_files else None,
         "_free": status.f_bfree * size,
     }
+
+
+def _limit(which: int) -> Optional[int]:
+    soft = resource.getrlimit(which)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+# ------------------------------------------------------------------------------------------------ memory
+
+
+def memory() -> Dict[str, Any]:
+    """What this process may have of the host's memory and has had of it, in bytes, and what the host still has."""
+    return {
+        "limit": _limit(resource.RLIMIT_AS),
+        "mapped": _kib(PROC + "/self/status", "VmPeak"),
+        "resident": _kib(PROC + "/self/status", "VmHWM"),
+        "available": _kib(PROC + "/meminfo", "MemAvailable"),
+    }
+
+
+def _kib(path: str, field: str) -> int:
+    with open(path) as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field + ":"))
 
 
 # ------------------------------------------------------------------------------------------------ ports

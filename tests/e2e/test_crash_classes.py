@@ -41,6 +41,21 @@ def within(mounts: str, kind: str, who: object, cwd: Path, *argument: object) ->
     return Ended(done.returncode, done.stdout, done.stderr, newest_run(cwd))
 
 
+@pytest.mark.parametrize("what", ["tensors", pytest.param("bytes", marks=LONG)])
+def test_a_limit_of_memory(what: str, tmp_path: Path) -> None:
+    ended = exhausted("little_memory", 1, tmp_path, what)
+
+    assert (ended.verdict["code"], ended.verdict["culprit_ranks"]) == ("SL404", [1]), ended.err
+    assert "(ulimit -v)" in ended.verdict["summary"]
+
+
+def test_a_limit_of_the_size_of_files(tmp_path: Path) -> None:
+    ended = exhausted("small_files", 1, tmp_path, tmp_path)
+
+    assert (ended.verdict["code"], ended.verdict["culprit_ranks"]) == ("SL423", [1]), ended.err
+    assert "1 MiB each (ulimit -f)" in ended.verdict["summary"]
+
+
 @pytest.mark.parametrize(
     ("kind", "who", "code", "culprits", "said"),
     [

@@ -78,6 +78,19 @@ def save() -> None:
     torch.save(torch.zeros(2_000_000), os.path.join(ARGUMENT, "model.pt"))
 
 
+def little_memory() -> None:
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (100 << 20),) * 2)
+    while True:
+        KEPT.append(torch.ones(4 << 20) if ARGUMENT == "tensors" else bytearray(16 << 20))
+
+
+def small_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    save()
+
+
 def listen() -> None:
     server = socket.socket()
     KEPT.append(server)
@@ -124,7 +137,7 @@ FAULTS = {
     "worker_raises": load,
     "shm": load,
     **{f.__name__: f for f in (open_files, plain_write, save, listen, store, shared_tensor, gpu_full, gpu_kernel)},
-    **{f.__name__: f for f in (nccl_system, own_message)},
+    **{f.__name__: f for f in (nccl_system, own_message, little_memory, small_files)},
 }
 
 

@@ -13,8 +13,9 @@ from safelaunch.model import Case, Location, Port, PyError, RankFacts, Share, Sp
 from safelaunch.sizes import size
 
 SHM = "/dev/shm"
-NEARLY = 0.9  # of the limit of descriptors
+NEARLY = 0.9  # of a limit: of descriptors, of memory, of the size of a file
 ROOM = 0.1  # the part of /dev/shm that is free from which on a Bus error may have had another reason; an estimate
+TOO_LARGE = re.compile(r"File too large")
 QUOTA = re.compile(r"Disk quota exceeded")
 SURE = re.compile(r"No space left on device|Disk quota exceeded")
 # torch/utils/data/_utils/signal_handling.py and dataloader.py.
@@ -24,9 +25,17 @@ SIGNALS = {(signal.strsignal(number) or "").lower(): number for number in range(
 
 
 def no_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:  # noqa: ARG001
-    """The host refused memory, in the words of the kernel."""
+    """The host refused memory, or a limit of the process's own did."""
     because = (f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run",) if case.oom_kills else ()
-    return Told("SL404", f"got no memory from the host: {_said(error)}", because, _remedy(error))
+    found = error.around.memory if error.around is not None else None
+    if found is None:
+        return Told("SL404", f"got no memory from the host: {_said(error)}", because, _remedy(error))
+    if found.limit is not None and found.limit - found.mapped < found.available:
+        what = f"got no memory: it may map {size(found.limit)} (ulimit -v), and had mapped {size(found.mapped)}"
+        remedy = "raise or lift that limit (ulimit -v, RLIMIT_AS), or use less memory"
+        return Told("SL404", what, (_said(error), *because), remedy)
+    had = f"it had used {size(found.resident)}, and the host had {size(found.available)} available"
+    return Told("SL404", f"got no memory from the host: {_said(error)}", (had, *because), _remedy(error))
 
 
 def open_files(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:  # noqa: ARG001
@@ -62,6 +71,13 @@ def disk(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told | None:
     space = error.around.disk if error.around is not None else None
     if space is not None and space.path.startswith(SHM):
         return shared_memory(case, ranks, error)
+    if space is not None and space.file_limit is not None and space.file_size > NEARLY * space.file_limit:
+        what = f"could not write {space.file}: its files may have {size(space.file_limit)} each (ulimit -f)"
+        return Told("SL423", what, _space(space), "raise or lift that limit (ulimit -f, RLIMIT_FSIZE)")
+    if TOO_LARGE.search(said):
+        what = f"could not write {space.file}" if space is not None and space.file else "could not write a file"
+        remedy = "see what the file system, and `ulimit -f`, allow for one file"
+        return Told("SL423", f"{what}: it is too large for its file system or for a limit", _space(space), remedy)
     sure = bool(SURE.search(said))
     if not sure and (space is None or not space.full):
         return None  # torch.save fails for other reasons too, and in the same words

@@ -12,6 +12,7 @@ from safelaunch.model import (
     Case,
     GpuState,
     Location,
+    Memory,
     OpenFiles,
     Port,
     PyError,
@@ -253,6 +254,33 @@ def cases() -> dict[str, tuple[Case, Expected]]:
                 lost_peer(rank(0)), known(rank(1), "SL422", "OSError", "[Errno 24] Too many open files", around=files)
             ),
             Expected("SL422", (1,), place(STEP), secondary=(0,), mentions=("1024 of 1024", "990 /data/shard-*.bin")),
+        ),
+        "limit-of-memory": (
+            case(
+                lost_peer(rank(0)),
+                known(rank(1), "SL404", "MemoryError", "", around=Surroundings(memory=Memory(GIB, 1, 9 * GIB, GIB))),
+            ),
+            Expected("SL404", (1,), place(STEP), secondary=(0,), mentions=("it may map 1 GiB (ulimit -v)",)),
+        ),
+        "host-without-memory": (
+            case(
+                lost_peer(rank(0)),
+                known(rank(1), "SL404", "MemoryError", "", around=Surroundings(memory=Memory(3 * GIB, 2 * GIB, 1024))),
+            ),
+            Expected("SL404", (1,), place(STEP), secondary=(0,), mentions=("it had used 2 GiB", "1 KiB available")),
+        ),
+        "limit-of-files": (
+            case(
+                lost_peer(rank(0)),
+                known(
+                    rank(1),
+                    "SL423",
+                    "RuntimeError",
+                    "unexpected pos 64 vs 0",
+                    around=Surroundings(disk=Space("/ckpt", 9 * GIB, 5 * GIB, "/ckpt/last.pt", 1 << 20, 1 << 20)),
+                ),
+            ),
+            Expected("SL423", (1,), place(STEP), secondary=(0,), mentions=("/ckpt/last.pt", "1 MiB each (ulimit -f)")),
         ),
         "disk-full": (
             case(

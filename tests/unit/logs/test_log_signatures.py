@@ -131,6 +131,12 @@ WORDINGS = {
     "store->get('0') got error: Socket Timeout": "nccl-id",
     "OSError: [Errno 24] Too many open files: '/proc/1'": "open-files",
     "OSError: [Errno 122] Disk quota exceeded": "disk-full",
+    "OSError: [Errno 27] File too large": "disk-full",
+    "OSError: [Errno 12] Cannot allocate memory": "no-host-memory",
+    "MemoryError": "no-host-memory",
+    "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 64.0 MiB for an array": "no-host-memory",
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
+    "to allocate 134217728 bytes. Error code 12 (Cannot allocate memory)": "no-host-memory",
     "slurmstepd: error: Detected 1 oom_kill event in StepId=11300781.0.": "slurm-oom",
     "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2022-08-12T02:06:12 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS "
     "***": "slurm-cancelled",
@@ -152,6 +158,7 @@ HEALTHY = [
     "[W socket.cpp:426] [c10d] The server socket has failed to bind to [::]:29500 (errno: 97 - Address family not supported)",
     "val_error: 0.01 oom_score 3 timeout 600",
     "Xid of transaction 79",
+    "retrying after MemoryError in the cache",
     "srun: job 9 has been allocated resources",
 ]
 

@@ -83,6 +83,24 @@ port = first.getsockname()[1]
     assert run(tmp_path, source).error.get("around") is None
 
 
+def test_memory_and_the_limit_that_leaves_no_room_for_a_thread(tmp_path: Path) -> None:
+    source = """
+import resource
+with open("/proc/self/statm") as file:
+    limit = (int(file.read().split()[0]) << 12) + (20 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+kept = []
+while True:
+    kept.append(bytearray(1 << 20))
+"""
+    found = around(tmp_path, source).memory
+
+    assert found is not None
+    assert found.limit is not None
+    assert found.mapped > 0.9 * found.limit
+    assert 0 < found.resident <= found.mapped
+
+
 def on_small_disk(tmp_path: Path, source: str, size: str = "1m", at: str = "disk") -> PyError:
     """Run a rank in a mount namespace of its own, with a small file system."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:

@@ -1,0 +1,53 @@
+"""System calls by what a thread waits for in them, and what to do about such a wait."""
+
+from __future__ import annotations
+
+from safelaunch.model import Kernel
+
+SLEEPS = {"clock_nanosleep", "nanosleep"}
+POLLS = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"}
+READS = {"read", "pread64", "readv", "preadv", "getdents64"}
+WRITES = {"write", "pwrite64", "writev", "fsync", "fdatasync"}
+OPENS = {"open", "openat", "openat2"}  # opening a FIFO waits for its other end
+RECEIVES = {"recvfrom", "recvmsg", "connect", "accept", "accept4"}
+WAITS_FOR_CHILD = {"wait4", "waitid"}
+LOCKS = {"futex"}
+FILE_LOCKS = {"flock", "fcntl"}
+
+# Above this much CPU time per second a thread computes rather than waits.
+BUSY = 0.5
+
+ELSEWHERE = "all ranks must make the same collectives: look at what keeps this one"
+
+
+def computes(kernel: Kernel) -> bool:
+    """Whether a thread was seen at work, not in a wait."""
+    return kernel.state == "R" or bool(
+        kernel.cpu_s is not None and kernel.since_s and kernel.cpu_s / kernel.since_s > BUSY
+    )
+
+
+def advice(kernel: Kernel | None, for_thread: bool) -> str:
+    """What to do about a rank that does not come.
+
+    Args:
+        kernel: where the kernel has seen its thread, if it was asked.
+        for_thread: whether the thread waits for another one of its process, as its stack says.
+    """
+    if for_thread:
+        return "see who was to release or to feed it: a thread that died, a lock that is not given back, an empty queue"
+    if kernel is None:
+        return ELSEWHERE
+    if kernel.syscall in FILE_LOCKS:
+        return "see who holds that lock, and why it is not given back"
+    if kernel.syscall in SLEEPS:
+        return "see what the program waits for at this line, and who was to bring it about"
+    if kernel.syscall in WAITS_FOR_CHILD:
+        return "see what that process does; a timeout turns such a wait into an error"
+    if kernel.syscall in RECEIVES | POLLS or (kernel.syscall in READS | WRITES and kernel.file.startswith("socket:")):
+        return "see what the other end does, or did; a timeout turns such a wait into an error"
+    if kernel.syscall in READS | OPENS:
+        return "see what this file is, and who was to be at its other end"
+    if computes(kernel):
+        return "see why it is at work here while its peers are not: its data, a loop that does not end"
+    return ELSEWHERE
