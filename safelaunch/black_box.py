@@ -11,8 +11,9 @@ Layout of a slot of `SLOT` bytes (little endian):
     1016  u8: an uncaught exception was on its way when the interpreter began to shut down
     1024  heartbeats and phases: see `pulse`
     2048  a ring of `ENTRIES` entries of `ENTRY` bytes:
-          u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, i64 seq, i64 numel, u32 group size, u8 status,
-          i32 peer (-1: none), u32 native thread id, text
+          u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, f64 when it returned (0: not yet, negative: it was
+          issued, and is or was waited for), i64 seq, i64 numel, u32 group size, u8 status, i32 peer (-1: none), u32
+          native thread id, text
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 from safelaunch import pulse
 
-MAGIC = 0x5AFE1A02
+MAGIC = 0x5AFE1A03
 TEXT = 1000
 RAISED = 16 + TEXT
 PULSE = 1024
@@ -40,15 +41,16 @@ SLOT = RING + ENTRIES * ENTRY
 TEXTS = 1024  # of entries that a writer keeps: about 0.3 MB
 INSIDE, DONE, ISSUED, RAISED_AN_ERROR = 0, 1, 2, 3  # the status of an entry
 _HEAD = struct.Struct("<IId")
-_LEFT = struct.Struct("<d")
+_TIME = struct.Struct("<d")
 
 # A worker that carries our handler writes its Python stacks to `stacks-PID.txt` in its rank's folder. SIGUSR1 and
 # SIGUSR2 belong to the script.
 STACK_SIGNAL = signal.SIGRTMAX - 2
 
-_BODY = struct.Struct("<QdqqIBiI")
+_BODY = struct.Struct("<QddqqIBiI")
 _ORDINAL = struct.Struct("<Q")
-_STATUS = struct.calcsize("<QdqqI")
+_RETURNED = struct.calcsize("<Qd")
+_STATUS = struct.calcsize("<QddqqI")
 _SEPARATOR = "\0"
 
 
@@ -127,7 +129,7 @@ class Writer:
         memory = self._memory
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
         now, thread = time.monotonic(), threading.get_native_id()
-        _BODY.pack_into(memory, offset, 0, now, seq, numel, group_size, status, peer, thread & 0xFFFFFFFF)
+        _BODY.pack_into(memory, offset, 0, now, 0.0, seq, numel, group_size, status, peer, thread & 0xFFFFFFFF)
         memory[offset + _BODY.size : offset + _BODY.size + len(text)] = text
         _ORDINAL.pack_into(memory, offset, count)
         self.pulse.called()
@@ -149,8 +151,11 @@ class Writer:
         """Record that the collective which `enter` returned has ended, or only been issued, unless the ring has passed
         over it."""
         offset, count = entry
-        if _ORDINAL.unpack_from(self._memory, offset)[0] == count:
-            self._memory[offset + _STATUS] = status
+        memory = self._memory
+        if _ORDINAL.unpack_from(memory, offset)[0] == count:
+            if status != ISSUED and not _TIME.unpack_from(memory, offset + _RETURNED)[0]:
+                _TIME.pack_into(memory, offset + _RETURNED, time.monotonic())
+            memory[offset + _STATUS] = status
         self.pulse.returned()
 
     def again(self, entry: tuple[int, int], call: tuple[Any, ...]) -> tuple[int, int]:
@@ -158,6 +163,7 @@ class Writer:
         offset, count = entry
         if _ORDINAL.unpack_from(self._memory, offset)[0] != count:
             return self.enter(*call)
+        _TIME.pack_into(self._memory, offset + _RETURNED, -1.0)  # what it did in between was not spent in it
         self._memory[offset + _STATUS] = INSIDE
         self.pulse.called()
         return entry
@@ -166,7 +172,7 @@ class Writer:
         """Record that the interpreter has begun to shut down, because of an exception or not: the rank enters no
         collective any more."""
         self._memory[self._base + RAISED] = raised
-        _LEFT.pack_into(self._memory, self._base + 8, time.monotonic())
+        _TIME.pack_into(self._memory, self._base + 8, time.monotonic())
 
     def exit_call(self, file: str, line: int, function: str, code: object) -> None:
         """Record who called `os._exit` or `sys.exit`, and with what."""
@@ -191,7 +197,7 @@ class Entry:
 
     def __init__(self, data: bytes, offset: int) -> None:
         body = _BODY.unpack_from(data, offset)
-        self.ordinal, self.t, self.seq, self.numel, self.group_size, self.status, self.peer, self.thread = body
+        self.ordinal, self.t, _, self.seq, self.numel, self.group_size, self.status, self.peer, self.thread = body
         text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
         parts = (text.split(_SEPARATOR) + [""] * 7)[:7]
         self.op, self.group, self.dtype, self.file, line, self.function, tag = parts
@@ -267,8 +273,8 @@ class Reader:
 
     def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
         """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
-        number, size of the group, status, thread, peer, and the words op, group, dtype, file, line, function. Costs
-        what has come since then, not what the ring holds."""
+        when it returned, number, size of the group, status, thread, peer, and the words op, group, dtype, file, line,
+        function. Costs what has come since then, not what the ring holds."""
         ring = index * SLOT + RING
         if _HEAD.unpack_from(self._memory, ring - RING)[:2] != (MAGIC, pid):
             return []
@@ -281,11 +287,11 @@ class Reader:
                 break  # the next one has not come, or is being written
             if ordinal == count:
                 data = self._memory[offset : offset + ENTRY]
-                _, t, seq, _, size, status, peer, thread = _BODY.unpack_from(data)
+                _, t, returned, seq, _, size, status, peer, thread = _BODY.unpack_from(data)
                 # Written over in between: what was copied may be of two calls.
                 if _ORDINAL.unpack_from(self._memory, offset)[0] == ordinal:
                     words = tuple(data[_BODY.size :].split(b"\0", 6)[:6])
-                    found.append((ordinal, t, seq, size, status, thread, peer, words))
+                    found.append((ordinal, t, returned, seq, size, status, thread, peer, words))
             else:
                 count = ordinal - ENTRIES  # the ring has gone round: what it still holds begins behind that
             count += 1

@@ -16,7 +16,7 @@ from safelaunch.model import Case, Evidence, GpuState, Incident, Verdict, Worker
 from safelaunch.model.slow import Slowness
 from safelaunch.pulse import USES_GROUPS, Pulse
 from safelaunch.report import bundle
-from safelaunch.watch.meetings import Arrival
+from safelaunch.watch.meetings import KEPT, Arrival, has_root
 from safelaunch.watch.pauses import paused
 from safelaunch.watch.slow import SlowWatch, Told
 
@@ -76,6 +76,7 @@ class Slow:
         self._inquiry: Inquiry | None = None
         self._reading: Reading | None = None
         self._told: dict[int, int] = {}
+        self._returned: dict[int, dict[tuple[str, int], float]] = {}  # by rank, group and number: calls with a root
 
     def _open(self, path: str) -> black_box.Reader | None:
         try:
@@ -106,6 +107,7 @@ class Slow:
             self._attempt = group.attempt
             self.watch.restart()
             self._loads, self._waiting, self._inquiry, self._reading = [], {}, None, None
+            self._returned = {}
         if stalled or not group.started or len(group.alive) < len(group.workers):
             self.watch.interrupt()
             return
@@ -128,26 +130,20 @@ class Slow:
             self._ask(group, reader, pulses, now)
 
     def _calls(self, group: WorkerGroup, reader: black_box.Reader, now: float) -> dict[int, list[Arrival]]:
-        """What is new in the ranks' records. Calls of other threads than the main one let nobody go."""
+        """What is new in the ranks' records."""
         if now < self._next_calls:
             return {}
         found = {}
         for worker in group.alive:
             seen = reader.arrivals(worker.local_rank, worker.pid, self.watch.meetings.last(worker.rank))
-            found[worker.rank] = [
-                Arrival(
-                    ordinal,
-                    t,
-                    words[0].decode("ascii", "replace") if thread == worker.pid else "",
-                    words[1].decode("utf-8", "replace"),
-                    seq,
-                    size,
-                    words[3:5],
-                    peer if status != black_box.ISSUED else -1,
-                )
-                for ordinal, t, seq, size, status, thread, peer, words in seen
-                if len(words) == 6
-            ]
+            own = [_arrival(worker, *call) for call in seen if len(call[-1]) == 6]
+            if own and not own[-1].returned and has_root(own[-1].op) and seen[-1][5] == black_box.INSIDE:
+                del own[-1]  # it is told again when it is over
+            found[worker.rank] = own
+            over = self._returned.setdefault(worker.rank, {})
+            over.update({(call.group, call.seq): call.returned for call in own if has_root(call.op)})
+            for key in list(over)[:-KEPT]:
+                del over[key]
         full = any(len(own) >= black_box.ENTRIES - 1 for own in found.values())
         self._next_calls = now + (CALLS_FULL_S if full else CALLS_S) - 0.05
         return found
@@ -188,6 +184,9 @@ class Slow:
             self.watch.recorded({}, now, "the ranks did not answer when they were asked for their Flight Recorders")
         if self._reading is not None and self._reading.done:
             calls, missing, self._reading = self._reading.calls, self._reading.missing, None
+            for rank, own in calls.items():
+                over = self._returned.get(rank, {})  # of gloo the recorder does not know when a call was over
+                calls[rank] = [call._replace(returned=over.get((call.group, call.seq), 0.0)) for call in own]
             if len(calls) < len(group.alive):
                 calls = {}
             self.watch.recorded(calls, now, missing)
@@ -229,6 +228,25 @@ class Slow:
         self.verdicts[place] = dataclasses.replace(verdict, summary=f"{verdict.summary}; {end}")
         who = f"rank{'s' * (len(slowness.ranks) > 1)} {', '.join(map(str, slowness.ranks))}: " if slowness.ranks else ""
         self._say(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self.watch.pace.count}")
+
+
+def _arrival(
+    worker: WorkerProcess,
+    ordinal: int,
+    t: float,
+    returned: float,
+    seq: int,
+    size: int,
+    status: int,
+    thread: int,
+    peer: int,
+    words: tuple[bytes, ...],
+) -> Arrival:
+    """A call as `black_box.Reader.arrivals` gives it. Calls of other threads than the main one let nobody go."""
+    op = words[0].decode("ascii", "replace") if thread == worker.pid else ""
+    root = peer if status != black_box.ISSUED and returned >= 0 else -1
+    group = words[1].decode("utf-8", "replace")
+    return Arrival(ordinal, t, op, group, seq, size, words[3:5], root, max(returned, 0.0))
 
 
 class Reading:

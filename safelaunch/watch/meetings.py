@@ -32,8 +32,8 @@ Key = tuple[str, int]  # a meeting: group and number
 class Arrival(NamedTuple):
     """A rank comes to a collective. `order` counts the rank's calls: a gap is a gap in the record. `op` is empty for a
     call of another thread than the main one; `site` is the line that calls, empty where it is not known. `root` is the
-    rank of a root (-1: none, or not known), `held` the times in which roots have held the rank since the call before
-    that lets ranks go."""
+    rank of a root (-1: none, or not known), `returned` when the call was over (0: not known), `held` the times that the
+    rank has spent in calls with a root since the call before that lets ranks go."""
 
     order: int
     t: float
@@ -43,6 +43,7 @@ class Arrival(NamedTuple):
     size: int = 0
     site: object = ""
     root: int = -1
+    returned: float = 0.0
     held: tuple[tuple[float, float], ...] = ()
 
 
@@ -125,8 +126,10 @@ class Meetings:
                     by_meeting.setdefault((call.group, call.seq), {})[rank] = row, len(row) - 1
                 elif row:
                     row[-1] = row[-1]._replace(order=call.order)  # it takes its place in the order
-                    until = roots.get((call.group, call.seq), call.t)
-                    if HELD_BY_ROOT.search(call.op) and call.root >= 0 and until > call.t:
+                    until = call.returned  # the root may wait for the others as well (gloo)
+                    if not until and HELD_BY_ROOT.search(call.op) and call.root >= 0:
+                        until = roots.get((call.group, call.seq), call.t)
+                    if until > call.t:
                         held = (*held, (call.t, until))
         whole = {key: max(row[place].t for row, place in who.values()) for key, who in by_meeting.items()
                  if len(who) > 1 and who.keys() == self._members[key[0]]}  # fmt: skip
@@ -165,9 +168,14 @@ def _kind(op: str) -> str:
     return ""
 
 
+def has_root(op: str) -> bool:
+    """Whether ranks wait for the root of such a call, or the root for them, and not all for one another."""
+    return _kind(op) == "rooted"
+
+
 def _lets_go(call: Arrival) -> bool:
     """Whether ranks wait in it for one another."""
-    return _kind(call.op) != "rooted" and call.size != 1
+    return not has_root(call.op) and call.size != 1
 
 
 def _interval(who: Mapping[int, Way], ends: Mapping[Key, float], key: Key) -> Interval | None:

@@ -32,6 +32,7 @@ class Fault:
 
 FAULTS_TOLD = (
     Fault("sleeps_longer", "ddp", "SL503", function="sleeps_longer", reason="sleeps or waits", size=3, slow=False),
+    Fault("sleeps_longer", "flag", "SL503", function="sleeps_longer", reason="sleeps or waits", size=3),
     Fault("sleeps_longer", "plain", "SL503", function="sleeps_longer", reason="sleeps or waits"),
     Fault("sleeps_longer", "optimizer", "SL503", function="sleeps_longer", reason="sleeps or waits", size=4),
     Fault("computes_more", "optimizer", "SL503", function="compute", reason="computes more"),

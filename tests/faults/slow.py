@@ -2,7 +2,8 @@
 there.
 
 KIND is what makes them slow, SHAPE how they train: `plain` (one all_reduce a step), `optimizer` (and an optimizer's
-step), `ddp`. Steps take some 30 ms when nothing is wrong.
+step), `ddp`, `flag` (DDP, and rank 0 says after each step whether to go on). Steps take some 30 ms when nothing is
+wrong.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def main() -> None:
     global step
     dist.init_process_group("gloo")
     model = torch.nn.Linear(10, 10)
-    if SHAPE == "ddp":
+    if SHAPE in ("ddp", "flag"):
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = None
@@ -129,10 +130,10 @@ def main() -> None:
     while not over.item():
         step += 1
         batch = next(data) if data is not None else torch.ones(2, 10)
-        if data is None:
-            globals()[KIND]()
-        else:
+        if data is not None:
             time.sleep(0.01)
+        elif SHAPE != "flag":
+            globals()[KIND]()
         loss = model(batch).sum()
         if SHAPE != "plain":
             optimizer.zero_grad()
@@ -140,7 +141,11 @@ def main() -> None:
             optimizer.step()
         if SHAPE != "ddp" or step % 20 == 0:
             over.fill_(float(time.monotonic() - begun > SECONDS or os.path.exists("enough")))
-            dist.all_reduce(over)
+            if SHAPE == "flag":
+                globals()[KIND]()
+                dist.broadcast(over, 0)
+            else:
+                dist.all_reduce(over)
     for rival in rivals:
         rival.kill()
         rival.wait()

@@ -77,8 +77,22 @@ def test_a_look_at_the_latest_calls_takes_what_has_come_since(path: str, more: i
     for seq in range(8, 8 + more):
         enter(writer, seq)
 
-    found = [call[2] for call in reader.arrivals(0, os.getpid(), last)]
+    found = [call[3] for call in reader.arrivals(0, os.getpid(), last)]
     assert found == [*range(8, 8 + more)][-black_box.ENTRIES :]
+
+
+def test_when_a_call_returned_is_known_of_calls_that_were_not_issued_and_waited_for_later(path: str) -> None:
+    writer, reader = black_box.Writer(path, 0), black_box.Reader(path)
+    writer.leave(enter(writer, 1))
+    issued = enter(writer, 2)
+    writer.leave(issued, black_box.ISSUED)
+    writer.leave(writer.again(issued, ()))
+    enter(writer, 3)
+
+    made, waited, inside = reader.arrivals(0, os.getpid(), 0)
+    assert made[1] <= made[2] <= waited[1]
+    assert waited[2] < 0
+    assert inside[2] == 0
 
 
 def test_a_short_entry_hides_a_long_one_before_it(path: str) -> None:

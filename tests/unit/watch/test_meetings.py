@@ -61,6 +61,16 @@ def test_whom_a_root_holds_does_nothing_of_its_own() -> None:
     assert interval.own == pytest.approx({0: 2.5, 1: 0.75})
 
 
+def test_a_root_that_waits_for_the_others_does_nothing_of_its_own() -> None:
+    def own(first: float, between: float, returned: float, last: float) -> list[Arrival]:
+        made = calls(first, between, last)
+        return [made[0], made[1]._replace(op="broadcast", returned=returned), made[2]]
+
+    interval = only(Meetings().add({0: own(1.0, 2.5, 6.0, 6.5), 1: own(2.0, 6.0, 6.0, 6.5), 2: own(2, 2.5, 2.5, 3.0)}))
+
+    assert interval.own == pytest.approx({0: 1.0, 1: 4.5, 2: 1.0})
+
+
 def test_a_broadcast_lets_nobody_go() -> None:
     def own(first: float, between: float, last: float) -> list[Arrival]:
         made = calls(first, between, last)
