@@ -87,11 +87,11 @@ def test_memory_and_the_limit_that_leaves_no_room_for_a_thread(tmp_path: Path) -
     source = """
 import resource
 with open("/proc/self/statm") as file:
-    limit = (int(file.read().split()[0]) << 12) + (20 << 20)
+    limit = (int(file.read().split()[0]) << 12) + (80 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 kept = []
 while True:
-    kept.append(bytearray(1 << 20))
+    kept.append(bytearray(16 << 20))
 """
     found = around(tmp_path, source).memory
 
