@@ -28,7 +28,7 @@ def write(box: Any) -> None:
     said["lost_thread"] = errors.lost_thread()
     said["store_keys"] = _or_nothing(progress.keys_set, [])
     said["store_wants"] = _or_nothing(progress.keys_wanted, [])
-    said["store_polls"] = _or_nothing(progress.keys_polled, [])
+    said["store_polls"] = _or_nothing(progress.keys_polled, None)  # not known is not none
     said["tasks"] = _or_nothing(coroutines.waiting, [])
     partial = path + ".partial"
     try:

@@ -88,6 +88,8 @@ def disk(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told | None:
     if space is not None and space.files_free == 0:
         what = f"could not write{file}: the file system can hold no more files (inodes)"
     because = _space(space) or ("which disk it was is not known",)
+    if space is not None and not space.full:
+        because = (f"{because[0]} now: room was made since, or it is a quota, or no file on that disk (a device)",)
     return Told("SL423", what, because, _remedy(error))
 
 

@@ -282,6 +282,19 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             ),
             Expected("SL423", (1,), place(STEP), secondary=(0,), mentions=("/ckpt/last.pt", "1 MiB each (ulimit -f)")),
         ),
+        "disk-full-a-moment-ago": (
+            case(
+                lost_peer(rank(0)),
+                known(
+                    rank(1),
+                    "SL423",
+                    "OSError",
+                    NO_SPACE,
+                    around=Surroundings(disk=Space("/", 9 * GIB, 5 * GIB, "/scratch/out.bin")),
+                ),
+            ),
+            Expected("SL423", (1,), place(STEP), secondary=(0,), mentions=("/scratch/out.bin", "room was made since")),
+        ),
         "disk-full": (
             case(
                 lost_peer(rank(0)),
