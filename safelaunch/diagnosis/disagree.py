@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships, witnesses
 from safelaunch.diagnosis.dumps import from_dumps
@@ -252,8 +253,8 @@ def deadlock(case: Case) -> Verdict | None:
     another call of its rounds than the one whose turn it was, or has come to a line with another group than ever, where
     all others do as always, or with one whose members come there with others, where all others agree; and one that
     waits in a collective while all others wait for messages to or from it, or that exchanges messages with another rank
-    than two others do at that line, whose peer waits for it: one mistake explains them all. Otherwise the sites are
-    shown.
+    than two others do at that line, whose peer waits for it: one mistake explains them all; and one that stands below a
+    condition for it alone, which all others of the circle have passed by. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -271,12 +272,12 @@ def deadlock(case: Case) -> Verdict | None:
             call = wait.call
             what = f"rank {wait.rank}" if is_message(call) else canonical(call.op)
             sites.setdefault((call.group, call.seq, what), []).append(wait.rank)
-    alone = [ranks for ranks in sites.values() if len(ranks) == 1]
+    odd = [ranks for ranks in sites.values() if len(ranks) == 1]
     most = max((len(ranks) for ranks in sites.values()), default=0)
     # Members that nobody has seen must not be able to turn the vote.
     unseen = {rank for wait in found.waits for rank in wait.away}
     others = len(unseen) + sum(map(len, sites.values())) - most
-    named = tuple(alone[0]) if len(sites) == 2 and len(alone) == 1 and most >= 2 and most > others else ()
+    named = tuple(odd[0]) if len(sites) == 2 and len(odd) == 1 and most >= 2 and most > others else ()
     if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
     circle = [wait for wait in found.waits if wait.rank in found.cycle]
@@ -290,8 +291,10 @@ def deadlock(case: Case) -> Verdict | None:
         habit = other if other is not None and other.rank in found.cycle else None
     named = (habit.rank,) if habit is not None else named or hubs.alone_among(found)
     ranks = {facts.rank: facts for facts in case.ranks}
-    first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
     pairs = any(is_message(wait.call) for wait in circle)
+    apart = () if named or pairs or unseen else _passed_by(case, ranks, circle)
+    named = named or apart
+    first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
     return hang_verdict(
         case,
         "SL311",
@@ -303,14 +306,27 @@ def deadlock(case: Case) -> Verdict | None:
         named,
         location=place_of(case, first),
         call=first.call,
-        because=waiters(case, found),
+        because=(
+            *(_conditions(ranks[first.rank], first.call, case.source) if apart else ()),
+            *waiters(case, found),
+        ),
         remedy="compare what both sides of each pair send and receive, how often and in which order"
         if pairs
+        else "take the collective out of the condition, or let all ranks of the group call it"
+        if apart
         else "use the groups in the same order on all ranks, and let one side of two send first",
         confidence="medium" if named else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=found.cycle,
     )
+
+
+def _passed_by(case: Case, ranks: Mapping[int, RankFacts], circle: list[Wait]) -> tuple[int, ...]:
+    """The one rank of a circle that stands below a condition for it alone, which all others have passed by."""
+    places: dict[object, Side] = {}
+    for wait in circle:
+        places.setdefault((wait.call.group, wait.call.location), []).append((ranks[wait.rank], wait.call))
+    return alone.passed_by(case, places.values()) if case.source else ()
 
 
 def is_making(call: Collective) -> bool:

@@ -52,6 +52,26 @@ def sharded(step_at: float, condition: str = "step % 60 == 0 and rank == 0") -> 
     )
 
 
+def exported(above: str, behind: str = "", step: int = 60) -> Case:
+    """A model whose shards are gathered in a group of its own: rank 0 exports it, and rank 1 is in a barrier of all,
+    below the conditions `above` and `behind`, in its step `step`."""
+    exports, syncs = (Location(TRAIN, 65, "main"), Location(TRAIN, 67, "main"))
+    gathers = [call("all_gather", seq, group="1", at=FORWARD, size=2, t=T - 9 + seq) for seq in (9, 10)]
+    gathers.append(call("all_gather", 11, group="1", at=SAVES, size=2, t=T + 2))
+    one = inside(waiting(0, done(gathers[0], 9), done(gathers[1], 10), gathers[2]), SAVES, exports)
+    other = inside(waiting(1, done(gathers[0], 9), done(gathers[1], 10), call("barrier", 1, at=syncs, size=2)), syncs)
+    return hang(
+        dataclasses.replace(one, step=60, stepped=T + 1),
+        dataclasses.replace(other, step=step, stepped=T + 1),
+        groups=(ProcessGroup("0", (0, 1)), ProcessGroup("1", (0, 1))),
+        source=(
+            SourceLine(TRAIN, exports.line, "export(model)", loops=ROUND, conditions=((64, above),)),
+            SourceLine(TRAIN, SAVES.line, "gather(p)"),
+            SourceLine(TRAIN, syncs.line, "dist.barrier()", loops=ROUND, conditions=((64, behind),) if behind else ()),
+        ),
+    )
+
+
 def averaged(*numbers: int) -> Case:
     """Gradients are averaged one by one, sizes 512, 32 and 1 in turn; then rank 0 alone writes and meets nobody."""
     sizes = (512, 32, 1)
@@ -150,6 +170,22 @@ def cases() -> Golden:
         "hang-samples-on-ranks-that-data-chooses": (
             sharded(T + 2.5, "loss < best"),
             Expected("SL302", (), place(FORWARD), confidence="medium", conclusive=True),
+        ),
+        "hang-exports-on-one-rank-by-another-group": (
+            exported("rank == 0"),
+            Expected("SL311", (0,), place(SAVES), confidence="medium", conclusive=True, mentions=("`rank == 0`",)),
+        ),
+        "hang-exports-in-one-branch-and-waits-in-the-other": (
+            exported("rank == 0", "else of: rank == 0"),
+            Expected("SL311", (), place(SAVES), conclusive=True),
+        ),
+        "hang-exports-in-another-step": (
+            exported("rank == 0", step=59),
+            Expected("SL311", (), place(SAVES), conclusive=True),
+        ),
+        "hang-exports-where-data-chooses": (
+            exported("loss < best"),
+            Expected("SL311", (), place(SAVES), conclusive=True),
         ),
         # It dropped the second micro batch, and waits for the gradient of the first one.
         "hang-dropped-a-micro-batch": (
