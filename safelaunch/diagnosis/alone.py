@@ -19,7 +19,7 @@ from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 # a dimension of a mesh (`pp_rank == 0`) is that of several ranks at once.
 RANK = r"(?:\w+(?:\(\))?\.)*(?:get_|ddp_|_)?(?:global_|world_|local_?)?rank(?:\(\))?"
 ONE_RANK = re.compile(
-    rf"^{RANK}\s*==\s*(?P<after>\d+)$|^(?P<before>\d+)\s*==\s*{RANK}$|^not {RANK}$",
+    rf"^{RANK}\s*==\s*(?P<after>\d+)$|^(?P<before>\d+)\s*==\s*{RANK}$|^not {RANK}$|^{RANK}\s*(?:<=\s*0|<\s*1)$",
     re.IGNORECASE,
 )
 MAIN_RANK = re.compile(
@@ -39,6 +39,12 @@ IDLE = re.compile(
 )
 GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
 RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+
+
+OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
+}  # fmt: skip
+ELSE = "else of: "  # evidence.source_probe
 
 
 @dataclass(frozen=True)
@@ -158,25 +164,33 @@ def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]
 def _stands_behind(
     pair: tuple[RankFacts, Collective], facts: RankFacts, frame: Location, condition: int, lines: Lines
 ) -> bool:
+    """Whether a rank has passed the condition by, or, where it is in none of the functions in between, the call that
+    leads there."""
     other, call = pair
-    place = _in_function(other, frame)
+    at, place = frame, _in_function(other, frame)
+    if place is None:
+        own = frames_of(facts, facts.pid)
+        outer = own[own.index(frame) + 1 :] if frame in own else []
+        at, place = next(((each, seen) for each in outer if (seen := _in_function(other, each))), (frame, None))
+        condition = at.line
     there = lines.get((place.file, place.line)) if place is not None else None
-    if place is None or there is None or not whole(other) or condition in dict(there.conditions):
+    mine = lines.get((at.file, at.line))
+    if place is None or there is None or mine is None or not whole(other) or condition in dict(there.conditions):
         return False
-    shared = set(there.loops) & set(lines[frame.file, frame.line].loops)
+    shared = set(there.loops) & set(mine.loops)
     if shared and place.line < condition:
         return _has_gone_round(facts, other, call)
-    same = not shared or 0 < facts.step == other.step or _came_from_above(facts, other, frame, condition)
-    return place.line > frame.line and same
+    same = not shared or 0 < facts.step == other.step or _came_from_above(facts, other, at, condition)
+    return place.line > at.line and same
 
 
 def _has_gone_round(facts: RankFacts, other: RankFacts, call: Collective) -> bool:
     """Whether a rank that is in a call above the condition, in a loop around both, is in the next round of it: the rank
     below the condition has made that call, and an optimizer's step since; and the other has made as many steps."""
-    before = [own for own in facts.calls if own.done and _is_alike(own, call)]
+    before = [own for own in (*(facts.recorded or ()), *facts.collectives) if own.done and _is_alike(own, call)]
     if not before or facts.stepped is None or other.stepped is None or not 0 < facts.step == other.step:
         return False
-    return facts.stepped > before[-1].t
+    return facts.stepped > max(own.t for own in before)
 
 
 def _came_from_above(facts: RankFacts, other: RankFacts, frame: Location, condition: int) -> bool:
@@ -209,12 +223,12 @@ def _below(case: Case, rank: int, frames: Iterable[Location], lines: Lines) -> t
 
 
 def is_for_one(text: str, facts: RankFacts) -> bool:
-    """Whether a condition holds on this rank alone, of those of its node."""
-    if OF_SOME.search(text):
-        return False
-    parts = _conjuncts(text)
-    if len(parts) > 1:  # what holds on one rank does so under every further condition
-        return any(is_for_one(part, facts) for part in parts)
+    """Whether a condition holds on this rank alone, of those of its node: what holds on one rank does so under every
+    further condition."""
+    return not OF_SOME.search(text) and any(_is_for_one(part, facts) for part in _conjuncts(text))
+
+
+def _is_for_one(text: str, facts: RankFacts) -> bool:
     tested = ONE_RANK.match(text)
     if tested is None:
         return bool(MAIN_RANK.match(text))
@@ -223,14 +237,22 @@ def is_for_one(text: str, facts: RankFacts) -> bool:
 
 
 def _conjuncts(text: str) -> list[str]:
-    """What `and` joins in a condition."""
+    """What `and` joins in a condition; of the other branch of one, what `or` joins, each turned round."""
+    joins: type[ast.boolop] = ast.Or if text.startswith(ELSE) else ast.And
     try:
-        parsed = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):  # "else of: ..."
+        parsed = ast.parse(text.removeprefix(ELSE), mode="eval").body
+    except (SyntaxError, ValueError):  # its text was too long
         return [text]
-    if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, ast.And):
-        return [ast.unparse(value) for value in parsed.values]
-    return [text]
+    parts = parsed.values if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, joins) else [parsed]
+    return [ast.unparse(_opposite(part) if joins is ast.Or else part) for part in parts]
+
+
+def _opposite(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.Compare) and type(test.ops[0]) in OPPOSITES and len(test.ops) == 1:
+        return ast.Compare(test.left, [OPPOSITES[type(test.ops[0])]()], test.comparators)
+    return ast.UnaryOp(ast.Not(), test)
 
 
 def _unread(frames: list[Location], lines: Lines) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships, witnesses
 from safelaunch.diagnosis.dumps import from_dumps
@@ -27,6 +27,7 @@ from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
 
 NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
+Place = tuple[RankFacts, Collective]  # where a rank waits
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 
@@ -99,7 +100,8 @@ def different_operation(case: Case) -> Verdict | None:
     ending = from_dumps(case) and any(canonical(side[0][1].op) in CLOSING for side in sides)
     if ending:
         threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
-    conditions = _conditions(facts, call, case.source) or (_conditions(*other, case.source) if named else ())
+    mine, theirs = (facts, call), [pair for side in sides if side is not shown for pair in side]
+    conditions = _conditions(mine, theirs, case.source) or (_conditions(other, [mine], case.source) if named else ())
     usual = (habit.text,) if habit is not None else ()
     because = (*threads, *usual, *conditions, *batches.compared(case, named), *lonely, *waiters(case, found))
     return hang_verdict(
@@ -307,7 +309,7 @@ def deadlock(case: Case) -> Verdict | None:
         location=place_of(case, first),
         call=first.call,
         because=(
-            *(_conditions(ranks[first.rank], first.call, case.source) if apart else ()),
+            *(_conditions((ranks[first.rank], first.call), (), case.source) if apart else ()),
             *waiters(case, found),
         ),
         remedy="compare what both sides of each pair send and receive, how often and in which order"
@@ -369,15 +371,22 @@ def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
     )
 
 
-def _conditions(facts: RankFacts, call: Collective, source: tuple[SourceLine, ...]) -> tuple[str, ...]:
-    """The innermost condition that a rank's call stands under, in whichever function: most often it is the mistake."""
+def _conditions(of: Place, others: Iterable[Place], source: tuple[SourceLine, ...]) -> tuple[str, ...]:
+    """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake. It
+    is none where all others stand below it as well."""
     lines = by_place(source)
-    for file, number, _ in reversed(frames(facts, call)):
-        line = lines.get((file, number))
-        told = (
-            [(where, text) for where, text in line.conditions if text not in NO_CONDITIONS] if line is not None else []
-        )
-        if told:
-            where, text = told[-1]
-            return (f"{label(call)} of rank {facts.rank} stands below `{text}` ({file}:{where})",)
-    return ()
+
+    def above(pair: Place) -> list[tuple[str, int, str]]:
+        return [
+            (file, where, text)
+            for file, number, _ in frames(*pair)
+            for where, text in (lines[file, number].conditions if (file, number) in lines else ())
+            if text not in NO_CONDITIONS
+        ]
+
+    shared = [set(above(pair)) for pair in others]
+    own = [each for each in above(of) if not shared or not all(each in one for one in shared)]
+    if not own:
+        return ()
+    file, where, text = own[-1]
+    return (f"{label(of[1])} of rank {of[0].rank} stands below `{text}` ({file}:{where})",)

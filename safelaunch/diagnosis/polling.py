@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.diagnosis.alone import LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
+from safelaunch.diagnosis.alone import ELSE, LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
@@ -12,7 +12,6 @@ from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, RankFacts, Verdict
 
-ELSE = "else of: "  # evidence.source_probe
 NOT_ONE = re.compile(rf"^{RANK}\s*(?:!=\s*(?P<rank>\d+)|>\s*0)$|^{RANK}$", re.IGNORECASE)
 NOT = re.compile(r"^not\s+")
 

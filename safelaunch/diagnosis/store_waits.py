@@ -25,8 +25,8 @@ def key_missing(case: Case) -> Verdict | None:
 
     How it was concluded: whoever stands at the end of the chains of waits is in a call on its connection to the store,
     which answers `get` and `wait` when somebody has set the key. Whether it is the right one that is waited for nobody
-    sees from outside, and no rank is named, unless one alone has set all keys like it before (alike but for numbers),
-    and now waits for the others without having set this one.
+    sees from outside, and no rank is named, unless one alone has set all keys like it before (alike but for numbers;
+    three, or one where two at least ask for it), and now waits for the others without having set this one.
 
     What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
     """
@@ -72,14 +72,17 @@ def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> habits.Depar
     if len(own) == 1 and own[0].rank in blocked:
         return own[0]
     key = lacks[0].pop()
-    setters = {_alone(key, facts.rank, case.ranks) for facts in case.ranks} - {None}
+    often = 1 if len(asking) > 1 else habits.OFTEN  # two agree on what they ask for
+    setters = {_alone(key, facts.rank, case.ranks, often) for facts in case.ranks} - {None}
     setter = setters.pop() if len(setters) == 1 else None
     if setter is None or setter.rank not in blocked:
         return None
     others = [facts for rank, facts in ranks.items() if rank not in (*asking, setter.rank)]
     if any(facts.rank in blocked or facts.missing for facts in others):
         return None  # who sets none either has gone on without it, or may have: who asks may be ahead of all
-    text = f"rank {setter.rank} has set {len(setter.keys)} keys like it (the last one {setter.latest}), and not {key}"
+    like = f"{len(setter.keys)} keys" if len(setter.keys) > 1 else "a key"
+    which = f"the last one {setter.latest}" if len(setter.keys) > 1 else setter.latest
+    text = f"rank {setter.rank} alone has set {like} like it ({which}), and not {key}"
     return habits.Departure(setter.rank, text)
 
 
@@ -181,12 +184,12 @@ class _Setter:
         return next(reversed(self.keys.values()))
 
 
-def _alone(key: str, rank: int, ranks: Sequence[RankFacts]) -> _Setter | None:
-    """That this rank, and no other, has often set keys that differ from this one in one number."""
+def _alone(key: str, rank: int, ranks: Sequence[RankFacts], often: int = habits.OFTEN) -> _Setter | None:
+    """That this rank, and no other, has set so many keys that differ from this one in one number."""
     for place, number in enumerate(map(int, _NUMBER.findall(key))):
         series = {facts.rank: _series(facts, key, place) for facts in ranks}
         own = series.pop(rank)
-        if len(own) >= habits.OFTEN and not any(series.values()):
+        if len(own) >= often and not any(series.values()):
             return _Setter(rank, number, own)
     return None
 

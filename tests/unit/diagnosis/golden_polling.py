@@ -1,12 +1,14 @@
-"""Golden cases of ranks that look again and again for what another one is to do."""
+"""Golden cases of ranks that look again and again for what another one is to do, or ask for it in the store."""
 
 from __future__ import annotations
+
+import dataclasses
 
 from expected import Expected, place
 from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
 from scenes import LOOP, TRAIN
 
-from safelaunch.model import Case, Location, SourceLine
+from safelaunch.model import Case, Kernel, Location, SourceLine
 
 LOOKS = Location(TRAIN, 55, "main")
 ROUND = ((40, 62),)
@@ -19,6 +21,16 @@ def below(text: str, *called: str, until: str = UNTIL) -> SourceLine:
     conditions = ((50, text), (54, until))
     ahead = tuple((54, name) for name in called or ("time.sleep",))
     return SourceLine(TRAIN, LOOKS.line, "time.sleep(0.05)", (*ROUND, (54, 55)), conditions, ahead=ahead)
+
+
+def scheduled(*asking: int) -> Case:
+    """Rank 0 has published one phase of a schedule, and waits for the ranks that ask for the next one; others wait."""
+    asks = Kernel("S", "", "poll", "socket:[9]", other="the store of torch.distributed, 127.0.0.1:29500")
+    ranks = [dataclasses.replace(waiting(0, call(size=4)), store_keys=("sched/0.0",))]
+    for number in (1, 2, 3):
+        asked = elsewhere(number, asks, LOOKS, phase="store.get(sched/1.0)")
+        ranks.append(dataclasses.replace(asked, store_wants=("sched/1.0",)))
+    return hang(*(facts if facts.rank in (0, *asking) else waiting(facts.rank, call(size=4)) for facts in ranks))
 
 
 def cases() -> dict[str, tuple[Case, Expected]]:
@@ -34,6 +46,19 @@ def cases() -> dict[str, tuple[Case, Expected]]:
     )
     late = Expected("SL301", (1, 2), place(LOOKS), conclusive=False)
     return {
+        "hang-for-a-key-of-which-one-has-set-the-first": (
+            scheduled(1, 2, 3),
+            Expected("SL311", (0,), place(LOOP), confidence="medium", conclusive=False, mentions=("(sched/0.0)",)),
+        ),
+        # Rank 3 has gone on without it: who asks may be ahead of all.
+        "hang-for-a-key-that-not-all-others-ask-for": (
+            scheduled(1, 2),
+            Expected("SL311", (), place(LOOKS), confidence="medium", conclusive=False),
+        ),
+        "hang-for-a-key-that-one-alone-asks-for": (
+            scheduled(1),
+            Expected("SL311", (), place(LOOKS), confidence="medium", conclusive=False),
+        ),
         "hang-looks-for-a-file-of-rank-0": (looking(below("else of: rank == 0")), named),
         "hang-looks-for-a-file-of-the-main-rank": (looking(below("not is_main_process()")), named),
         "hang-looks-where-rank-0-does-not-come": (looking(below("dist.get_rank() != 0")), named),

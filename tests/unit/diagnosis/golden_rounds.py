@@ -72,6 +72,26 @@ def exported(above: str, behind: str = "", step: int = 60) -> Case:
     )
 
 
+def called_back(guard: str, step_at: float = T + 2.5) -> Case:
+    """A callback that returns early on most ranks gathers its metrics; rank 1 is in the backward pass of the next
+    step."""
+    fires, returns = Location(TRAIN, 65, "main"), Location(TRAIN, 37, "on_step_end")
+    reduced = [done(call(seq=seq, at=BACKWARD, size=2, t=T - 9 + seq), seq) for seq in (9, 10, 11)]
+    metric = call("all_gather", 12, at=SAVES, size=2, t=T + 3)
+    one = inside(waiting(0, *reduced, metric), SAVES, returns, fires)
+    other = inside(waiting(1, *reduced, call(seq=12, at=BACKWARD, size=2, t=T + 3)), BACKWARD)
+    return hang(
+        dataclasses.replace(one, step=60, stepped=step_at),
+        dataclasses.replace(other, step=60, stepped=step_at),
+        source=(
+            SourceLine(TRAIN, SAVES.line, "dist.all_gather_object(parts, own)"),
+            SourceLine(TRAIN, returns.line, "metric.compute()", conditions=((30, guard),)),
+            SourceLine(TRAIN, fires.line, "each.on_step_end(self)", loops=ROUND),
+            SourceLine(TRAIN, BACKWARD.line, "loss.backward()", loops=ROUND),
+        ),
+    )
+
+
 def averaged(*numbers: int) -> Case:
     """Gradients are averaged one by one, sizes 512, 32 and 1 in turn; then rank 0 alone writes and meets nobody."""
     sizes = (512, 32, 1)
@@ -186,6 +206,28 @@ def cases() -> Golden:
         "hang-exports-where-data-chooses": (
             exported("loss < best"),
             Expected("SL311", (), place(SAVES), conclusive=True),
+        ),
+        "hang-behind-an-early-return-of-all-but-one": (
+            called_back("else of: step % 60 or not self.is_main"),
+            Expected("SL302", (0,), place(SAVES), confidence="medium", conclusive=True, mentions=("not self.is_main",)),
+        ),
+        "hang-behind-an-early-return-by-number": (
+            called_back("else of: rank != 0"),
+            Expected("SL302", (0,), place(SAVES), confidence="medium", conclusive=True),
+        ),
+        # Who returns early here are all but rank 1.
+        "hang-behind-an-early-return-of-others": (
+            called_back("else of: rank != 1"),
+            Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
+        ),
+        "hang-behind-an-early-return-that-data-chooses": (
+            called_back("else of: step % 60 or loss > best"),
+            Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
+        ),
+        # The step comes behind the callback: rank 1 is on its way to it.
+        "hang-behind-an-early-return-to-which-the-other-has-not-come": (
+            called_back("else of: rank != 0", T + 1),
+            Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
         ),
         # It dropped the second micro batch, and waits for the gradient of the first one.
         "hang-dropped-a-micro-batch": (
