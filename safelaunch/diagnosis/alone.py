@@ -12,6 +12,7 @@ from safelaunch.diagnosis.failures import is_user_code
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waits import canonical, is_message, stack_of, unrecorded, whole
+from safelaunch.diagnosis.wording import ELSE
 from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
 # Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
@@ -44,7 +45,6 @@ RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<fun
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
 }  # fmt: skip
-ELSE = "else of: "  # evidence.source_probe
 
 
 @dataclass(frozen=True)

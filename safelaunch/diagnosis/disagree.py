@@ -23,7 +23,7 @@ from safelaunch.diagnosis.waits import (
     stack_of,
     threads_inside,
 )
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import below, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
 
 NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
@@ -297,25 +297,31 @@ def deadlock(case: Case) -> Verdict | None:
     apart = () if named or pairs or unseen else _passed_by(case, ranks, circle)
     named = named or apart
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
+    peer = next((wait for wait in found.waits if wait.rank not in named), first)
+    theirs = label(peer.call) if len(sites) == 2 and not pairs else "other calls"
+    mine, its = (ranks[first.rank], first.call), (ranks[peer.rank], peer.call)
+    conditions = _conditions(mine, [its], case.source) or _conditions(its, [mine], case.source)
     return hang_verdict(
         case,
         "SL311",
         f"{habit.text}: now they wait for one another"
         if habit is not None
-        else f"rank {first.rank} waits in {label(first.call)}, others elsewhere, and they wait for it"
+        else f"rank {first.rank} waits in {label(first.call)}, its peers in {theirs}, and they wait for one another"
         if named
         else f"{names(found.cycle)} wait for one another in a circle",
         named,
         location=place_of(case, first),
         call=first.call,
         because=(
-            *(_conditions((ranks[first.rank], first.call), (), case.source) if apart else ()),
+            *(conditions if named and not pairs else ()),
             *waiters(case, found),
         ),
         remedy="compare what both sides of each pair send and receive, how often and in which order"
         if pairs
         else "take the collective out of the condition, or let all ranks of the group call it"
         if apart
+        else "see which of these calls that rank has left out, or makes in another order than its peers"
+        if named
         else "use the groups in the same order on all ranks, and let one side of two send first",
         confidence="medium" if named else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
@@ -389,4 +395,4 @@ def _conditions(of: Place, others: Iterable[Place], source: tuple[SourceLine, ..
     if not own:
         return ()
     file, where, text = own[-1]
-    return (f"{label(of[1])} of rank {of[0].rank} stands below `{text}` ({file}:{where})",)
+    return (f"{label(of[1])} of rank {of[0].rank} {below(text, f'{file}:{where}')}",)

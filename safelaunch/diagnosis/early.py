@@ -17,7 +17,7 @@ from safelaunch.diagnosis.failures import (
 )
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.waits import main_blocked, whole
-from safelaunch.diagnosis.wording import after_effects, last_collective, names, waiting
+from safelaunch.diagnosis.wording import after_effects, below, last_collective, names, waiting
 from safelaunch.model import Case, RankFacts, Verdict
 
 
@@ -100,7 +100,7 @@ def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:
     what = f"rank {rank} was in {call.op} #{call.seq}"
     if only.place is not None:
         what += ", which may be called on that rank only, as its peers exited"
-        why = f"it stands below `{only.text}` ({only.place.file}:{only.place.line})"
+        why = f"it {below(only.text, f'{only.place.file}:{only.place.line}')}"
     else:
         what += " as its peers exited with 0: who is wrong, the evidence does not say"
         why = "no other rank has ever made this call: it may be that rank's alone, or they have left too early"

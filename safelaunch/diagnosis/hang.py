@@ -11,7 +11,7 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.waits import MAKING, alive, is_message, stack_of, unrecorded
-from safelaunch.diagnosis.wording import at, is_waiting, names
+from safelaunch.diagnosis.wording import at, below, is_waiting, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
@@ -103,7 +103,7 @@ def _only_one(case: Case, only: Alone, reasons: Mapping[int, stuck.Stuck], found
     else:
         passed = f"{others} {'has' if len(reasons) == 1 else 'have'} passed it by"
         come = passed if only.passed else f"it may not hold on {others}"
-        why = f"it stands below `{only.text}` ({only.place.file}:{only.place.line}): {come}"
+        why = f"it {below(only.text, f'{only.place.file}:{only.place.line}')}: {come}"
     return hang_verdict(
         case,
         "SL302" if only.passed else "SL399",

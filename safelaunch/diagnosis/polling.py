@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.diagnosis.alone import ELSE, LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
+from safelaunch.diagnosis.alone import LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.wording import at, names
+from safelaunch.diagnosis.wording import ELSE, at, names
 from safelaunch.model import Case, RankFacts, Verdict
 
 NOT_ONE = re.compile(rf"^{RANK}\s*(?:!=\s*(?P<rank>\d+)|>\s*0)$|^{RANK}$", re.IGNORECASE)

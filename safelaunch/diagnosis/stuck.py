@@ -37,7 +37,10 @@ NETWORK = re.compile(r"^(?:nfs|cifs|smb|lustre|ceph|beegfs|gpfs|9p|afs|gfs|ocfs|
 
 # Waits of libraries that look like a sleep or a poll: the file of a frame, and what it is that is waited for.
 KNOWN = (
-    (re.compile(r"/torch/utils/file_baton\.py$"), "waits for the lock file of a C++ extension that is being built"),
+    (
+        re.compile(r"/torch/utils/file_baton\.py$"),
+        "waits for a lock file that the build of a C++ extension holds, or has left",
+    ),
     (re.compile(r"/(?:site|dist)-packages/filelock/"), "waits for a file lock (package filelock)"),
     (re.compile(r"/torch/utils/cpp_extension\.py$"), "builds a C++ extension"),
 )
@@ -97,7 +100,8 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
         return Stuck("SL306", what, where, "look at that file system or device on this host", because, sources)
     if phase is not None and phase.name.startswith("checkpoint"):
         what = f"is in a {phase.name} for {now - phase.since:.0f} s"
-        remedy = "look at the file system of the checkpoint"
+        apart = facts.kernel is not None and facts.kernel.other
+        remedy = advice(facts.kernel, False) if apart else "look at the file system of the checkpoint"
         return Stuck("SL308", what, place, remedy, _details(facts, stack), (*sources, "heartbeat"))
     if _holds_gil(facts):
         what = f"runs native code that holds the GIL, for {facts.beat_age_s:.0f} s"
@@ -123,7 +127,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     if stack is not None and stack != stack_of(facts, thread):
         what = f"waits for {thread_name(stack)}, which {what}"
     told = kernel_of(facts, stack)
-    remedy = advice(told, stack is not None and any(map(waits_for_thread, stack.frames[:3])))
+    remedy = advice(told, bool(chain.lines) or (stack is not None and any(map(waits_for_thread, stack.frames[:3]))))
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
     own = [child for child in facts.children if not _loader_worker(child)]

@@ -8,6 +8,8 @@ from safelaunch.diagnosis.failures import failures, is_relayed, retells
 from safelaunch.model import Case, Location, RankFacts
 from safelaunch.model.ranks import runs
 
+ELSE = "else of: "  # evidence.source_probe
+
 
 def names(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 1 and 3`, `ranks 0-2 and 7`."""
@@ -23,6 +25,14 @@ def is_waiting(ranks: Iterable[int]) -> str:
     """`rank 3 waits`, `ranks 1 and 3 wait`."""
     numbers = list(ranks)
     return f"{names(numbers)} {'waits' if len(numbers) == 1 else 'wait'}"
+
+
+def below(condition: str, place: str) -> str:
+    """`stands below `rank == 0` (train.py:61)`, or where that does not hold: in the other branch, or behind one that
+    does not go on."""
+    if condition.startswith(ELSE):
+        return f"stands where `{condition.removeprefix(ELSE)}` does not hold ({place})"
+    return f"stands below `{condition}` ({place})"
 
 
 def at(place: Location | None) -> str:

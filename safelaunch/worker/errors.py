@@ -36,7 +36,7 @@ def install(rank_dir: str, box: Any) -> None:
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
         written = _try_record(places, error) if os.getpid() == owner else None
         try:
-            previous(kind, error, trace)
+            previous(kind, error, _hide_our_frames(error) or trace)
         finally:
             _look_around(written, error)
 
@@ -245,6 +245,25 @@ def _found(module: str, function: str, error: BaseException) -> Any:
         return getattr(importlib.import_module("safelaunch.worker." + module), function)(error)
     except Exception:
         return None
+
+
+def _hide_our_frames(error: Optional[BaseException]) -> Any:
+    """Take our wrappers out of the tracebacks of an exception that ends the rank, and of what it was raised from: what
+    the user sees is what torchrun shows. Returns the traceback of the first."""
+    first, seen = error, set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        trace = error.__traceback__
+        while trace is not None:
+            while _is_ours(trace.tb_next):
+                trace.tb_next = trace.tb_next.tb_next  # type: ignore[union-attr]
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
+    return first.__traceback__ if first is not None else None
+
+
+def _is_ours(trace: Any) -> bool:
+    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS)
 
 
 def _without_our_frames(report: Any) -> Any:

@@ -93,12 +93,12 @@ def _text(error: BaseException) -> str:
 
 
 def open_files() -> Dict[str, Any]:
-    """This process's descriptors, and what most of them are."""
-    import resource
-
+    """This process's descriptors, and what most of them are; its streams it was given."""
     kinds: Dict[str, int] = {}
     names = os.listdir(PROC + "/self/fd")
     for name in names:
+        if name in ("0", "1", "2"):
+            continue
         try:
             kind = _kind(os.readlink("%s/self/fd/%s" % (PROC, name)))
         except OSError:

@@ -31,7 +31,8 @@ def no_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:  
     if found is None:
         return Told("SL404", f"got no memory from the host: {_said(error)}", because, _remedy(error))
     if found.limit is not None and found.limit - found.mapped < found.available:
-        what = f"got no memory: it may map {size(found.limit)} (ulimit -v), and had mapped {size(found.mapped)}"
+        left = size(max(found.limit - found.mapped, 0))
+        what = f"got no memory: it may map {size(found.limit)} (ulimit -v), of which {left} were left"
         remedy = "raise or lift that limit (ulimit -v, RLIMIT_AS), or use less memory"
         return Told("SL404", what, (_said(error), *because), remedy)
     had = f"it had used {size(found.resident)}, and the host had {size(found.available)} available"

@@ -209,7 +209,14 @@ def cases() -> Golden:
         ),
         "hang-behind-an-early-return-of-all-but-one": (
             called_back("else of: step % 60 or not self.is_main"),
-            Expected("SL302", (0,), place(SAVES), confidence="medium", conclusive=True, mentions=("not self.is_main",)),
+            Expected(
+                "SL302",
+                (0,),
+                place(SAVES),
+                confidence="medium",
+                conclusive=True,
+                mentions=("is_main` does not hold",),
+            ),
         ),
         "hang-behind-an-early-return-by-number": (
             called_back("else of: rank != 0"),

@@ -279,3 +279,21 @@ def test_a_script_without_collectives_has_no_entries(tmp_path: Path) -> None:
 
     assert (rank.code, rank.out, rank.slot.entries, rank.groups) == (0, "ran\n", [], {})
     assert PREAMBLE in (tmp_path / "script.py").read_text()
+
+
+def test_a_traceback_through_our_wrappers_shows_none_of_them(tmp_path: Path) -> None:
+    source = """
+def average(value):
+    try:
+        dist.all_reduce(value)
+    except TypeError as error:
+        raise RuntimeError("not averaged") from error
+average("gradient")
+"""
+    (rank,) = run(tmp_path, GLOO + source)
+
+    assert rank.code == 1
+    assert "safelaunch" not in rank.err.partition("Traceback")[2]
+    assert "in all_reduce" in rank.err
+    assert "dist.all_reduce(value)" in rank.err
+    assert 'average("gradient")' in rank.err
