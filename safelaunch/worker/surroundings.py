@@ -93,7 +93,7 @@ def _text(error: BaseException) -> str:
 
 
 def open_files() -> Dict[str, Any]:
-    """This process's descriptors, and what most of them are; its streams it was given."""
+    """This process's descriptors, and what most of them are, but for the three that it was started with."""
     kinds: Dict[str, int] = {}
     names = os.listdir(PROC + "/self/fd")
     for name in names:
