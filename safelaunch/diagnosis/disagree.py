@@ -298,7 +298,7 @@ def deadlock(case: Case) -> Verdict | None:
     named = named or apart
     first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
     peer = next((wait for wait in found.waits if wait.rank not in named), first)
-    theirs = label(peer.call) if len(sites) == 2 and not pairs else "other calls"
+    theirs = f"its peers in {label(peer.call)}" if len(sites) == 2 and not pairs else "others elsewhere"
     mine, its = (ranks[first.rank], first.call), (ranks[peer.rank], peer.call)
     conditions = _conditions(mine, [its], case.source) or _conditions(its, [mine], case.source)
     return hang_verdict(
@@ -306,7 +306,7 @@ def deadlock(case: Case) -> Verdict | None:
         "SL311",
         f"{habit.text}: now they wait for one another"
         if habit is not None
-        else f"rank {first.rank} waits in {label(first.call)}, its peers in {theirs}, and they wait for one another"
+        else f"rank {first.rank} waits in {label(first.call)}, {theirs}, and they wait for one another"
         if named
         else f"{names(found.cycle)} wait for one another in a circle",
         named,
