@@ -17,11 +17,7 @@ import train_ddp
 SLOW = 50  # steps at the beginning, which are slower
 begun: list[float] = []  # when each step began
 options = train_ddp.argument_parser().parse_args(["--steps", str(int(sys.argv[1]) + SLOW), "--eval-every", "0"])
-train_ddp.train(
-    options,
-    train_ddp.TextWindows(4096, options.seed),
-    train_ddp.TextWindows(64, options.seed + 1),
-    on_step=lambda _: begun.append(time.perf_counter()),
-)
+data = train_ddp.make_datasets(options.seed)
+train_ddp.train(options, *data, on_step=lambda _: begun.append(time.perf_counter()))
 if os.environ["RANK"] == "0":
     print(f"rate {(len(begun) - SLOW - 1) / (begun[-1] - begun[SLOW]):.3f}", flush=True)

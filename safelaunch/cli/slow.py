@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from safelaunch import black_box
 from safelaunch.diagnosis import diagnose
@@ -136,7 +137,7 @@ class Slow:
         found = {}
         for worker in group.alive:
             seen = reader.arrivals(worker.local_rank, worker.pid, self.watch.meetings.last(worker.rank))
-            own = [_arrival(worker, *call) for call in seen if len(call[-1]) == 6]
+            own = [_arrival(worker, call) for call in seen if len(call[-1]) == 6]
             if own and not own[-1].returned and has_root(own[-1].op) and seen[-1][5] == black_box.INSIDE:
                 del own[-1]  # it is told again when it is over
             found[worker.rank] = own
@@ -230,19 +231,9 @@ class Slow:
         self._say(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self.watch.pace.count}")
 
 
-def _arrival(
-    worker: WorkerProcess,
-    ordinal: int,
-    t: float,
-    returned: float,
-    seq: int,
-    size: int,
-    status: int,
-    thread: int,
-    peer: int,
-    words: tuple[bytes, ...],
-) -> Arrival:
+def _arrival(worker: WorkerProcess, call: tuple[Any, ...]) -> Arrival:
     """A call as `black_box.Reader.arrivals` gives it. Calls of other threads than the main one let nobody go."""
+    ordinal, t, returned, seq, size, status, thread, peer, words = call
     op = words[0].decode("ascii", "replace") if thread == worker.pid else ""
     root = peer if status != black_box.ISSUED and returned >= 0 else -1
     group = words[1].decode("utf-8", "replace")

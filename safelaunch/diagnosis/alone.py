@@ -41,7 +41,6 @@ IDLE = re.compile(
 GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
 RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 
-
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
 }  # fmt: skip

@@ -300,7 +300,9 @@ def deadlock(case: Case) -> Verdict | None:
     peer = next((wait for wait in found.waits if wait.rank not in named), first)
     theirs = f"its peers in {label(peer.call)}" if len(sites) == 2 and not pairs else "others elsewhere"
     mine, its = (ranks[first.rank], first.call), (ranks[peer.rank], peer.call)
-    conditions = _conditions(mine, [its], case.source) or _conditions(its, [mine], case.source)
+    conditions: tuple[str, ...] = ()
+    if named and not pairs:
+        conditions = _conditions(mine, [its], case.source) or _conditions(its, [mine], case.source)
     return hang_verdict(
         case,
         "SL311",
@@ -312,10 +314,7 @@ def deadlock(case: Case) -> Verdict | None:
         named,
         location=place_of(case, first),
         call=first.call,
-        because=(
-            *(conditions if named and not pairs else ()),
-            *waiters(case, found),
-        ),
+        because=(*conditions, *waiters(case, found)),
         remedy="compare what both sides of each pair send and receive, how often and in which order"
         if pairs
         else "take the collective out of the condition, or let all ranks of the group call it"

@@ -22,7 +22,7 @@ from safelaunch.diagnosis.calls import (
 from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.native import native_frames
-from safelaunch.diagnosis.threads import follow, left_running, thread_name, waits_for_thread
+from safelaunch.diagnosis.threads import follow, left_running, thread_name, waits_for_another
 from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
 from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLine, Stack
 
@@ -127,7 +127,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     if stack is not None and stack != stack_of(facts, thread):
         what = f"waits for {thread_name(stack)}, which {what}"
     told = kernel_of(facts, stack)
-    remedy = advice(told, bool(chain.lines) or (stack is not None and any(map(waits_for_thread, stack.frames[:3]))))
+    remedy = advice(told, bool(chain.lines) or waits_for_another(stack))
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
     because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
     own = [child for child in facts.children if not _loader_worker(child)]
@@ -191,8 +191,7 @@ def still_running(facts: RankFacts) -> tuple[str, ...]:
     for stack in left_running(facts)[:SHOWN]:
         place = user_frame(stack)
         at = f" ({place.file}:{place.line})" if place is not None else ""
-        waits = any(waits_for_thread(frame) for frame in stack.frames[:3])
-        what = "waits for a lock, a queue or a thread" if waits else doing(facts, stack)
+        what = "waits for a lock, a queue or a thread" if waits_for_another(stack) else doing(facts, stack)
         said.append(f"rank {facts.rank}: {thread_name(stack)} {what}{at}")
     if facts.children:
         who = ", ".join(f"{child.name} (pid {child.pid})" for child in facts.children[:SHOWN])
@@ -275,7 +274,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
         return f"waits for a process of its own to end, {at}".rstrip(" ,")
     if kernel.syscall in READS | WRITES | RECEIVES | OPENS or kernel.other:
         return _inside(kernel, at)
-    if stack is not None and any(waits_for_thread(frame) for frame in stack.frames[:3]):
+    if waits_for_another(stack):
         return f"waits for a lock, a queue or a thread, {at}".rstrip(" ,")
     if computes(kernel):
         return f"computes {at}".rstrip()

@@ -76,6 +76,11 @@ def waits_for_thread(frame: Location) -> bool:
     return bool(known) and frame.function.rpartition(".")[2] in WAITING
 
 
+def waits_for_another(stack: Stack | None) -> bool:
+    """Whether a thread waits for what another one does: near the top of its stack."""
+    return stack is not None and any(map(waits_for_thread, stack.frames[:3]))
+
+
 def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:
     others = [each for each in facts.stacks if each.thread != stack.thread and not each.native]
     alone = "" if others else f"no other thread of rank {facts.rank} runs Python: nobody can end that wait"
@@ -87,7 +92,7 @@ def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:
         if len(busy) > 1 and len(ends) == 1:
             return _Step(ends[0], f"{wait} other threads, of which {thread_name(ends[0])} alone does not wait for one")
         return _Step(busy[0], f"{wait} {thread_name(busy[0])}") if len(busy) == 1 else _Step(None, alone)
-    if any(waits_for_thread(frame) for frame in stack.frames[:3]):
+    if waits_for_another(stack):
         return _Step(None, alone)
     wanted = _wanted(facts, stack, lines)
     found = []
