@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
@@ -53,9 +54,9 @@ class Worker(subprocess.Popen):  # type: ignore[type-arg]
     own thread, its pid and its process group stay valid for elastic's killpg.
     """
 
-    def __init__(self, *args: Any, gate: Gate, channel: Channel, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, gate: Gate, post: Callable[..., None], **kwargs: Any) -> None:
         self._gate = gate
-        self._channel = channel
+        self._post = post
         self.exited = threading.Event()
         super().__init__(*args, **kwargs)
 
@@ -81,7 +82,7 @@ class Worker(subprocess.Popen):  # type: ignore[type-arg]
         else:
             self.exit_code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
         self.exited.set()
-        self._channel.post("exit", pid=self.pid, code=self.exit_code, t=time.monotonic())
+        self._post("exit", pid=self.pid, code=self.exit_code, t=time.monotonic())
 
 
 class WorkerGroups:
@@ -114,8 +115,18 @@ class WorkerGroups:
         self.stdout = stdout
         self.stderr = stderr
         self._gate = Gate()
-        channel.on_command("release", lambda: self._gate.open())
+        # A pipe, as torch's signal handlers raise: in the wait for a lock that might leave it taken for ever.
+        self._changed, self._change = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        channel.on_command("release", self._release)
         channel.on_command("hold", lambda: self._gate.hold())
+
+    def sleep(self, seconds: float) -> None:
+        """Stands in for `time.sleep` between two looks of torch elastic at its workers: ends when one has ended, or may
+        be seen to have failed."""
+        poll = select.poll()
+        poll.register(self._changed, select.POLLIN)
+        if poll.poll(max(0.0, seconds) * 1000):
+            os.read(self._changed, 1 << 16)
 
     def handler(self, *args: Any, **kwargs: Any) -> SubprocessHandler:
         """Stands in for torch's `get_subprocess_handler`."""
@@ -134,7 +145,7 @@ class WorkerGroups:
         env["SAFELAUNCH_AGENT"] = str(os.getpid())
         env["PYTHONPATH"] = injection.pythonpath(env.get("PYTHONPATH"))
         worker = self._fork(command, env, streams) or Worker(
-            command, env=env, start_new_session=True, gate=self._gate, channel=self._channel, **streams
+            command, env=env, start_new_session=True, gate=self._gate, post=self._ended, **streams
         )
         process = procfs.read(worker.pid)
         self._channel.post(
@@ -160,10 +171,24 @@ class WorkerGroups:
         stdout, stderr = (s if isinstance(s, int) else s.fileno() for s in (streams["stdout"], streams["stderr"]))
         found = self._fork_server.start(command, env, (stdout, stderr))
         if isinstance(found, int):
-            return ForkedRank(found, command, self._fork_server, self._gate.holds, self._channel.post)
+            return ForkedRank(found, command, self._fork_server, self._gate.holds, self._ended)
         self._fork_server = None
         self._channel.post("cold", reason=found)
         return None
+
+    def _ended(self, event: str, **fields: Any) -> None:
+        self._channel.post(event, **fields)
+        self._wake()
+
+    def _release(self) -> None:
+        self._gate.open()
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._change, b"\n")
+        except BlockingIOError:
+            pass  # it is full: it will wake up
 
 
 class _Handler(SubprocessHandler):  # type: ignore[misc]
