@@ -27,6 +27,7 @@ from safelaunch.worker import bootstrap, ending, preload, process_image
 PR_SET_PDEATHSIG = 1  # prctl(2)
 TITLE = ["safelaunch: fork server"]
 LENGTH = struct.Struct("<I")
+HELD_MS = 100  # as long as torch elastic takes between two looks
 ADOPTION_S = 5.0  # in which the supervisor becomes the parent of a process whose own has ended: microseconds
 
 # What torch elastic sets for each rank, and what only CUDA's driver reads. Another difference between the environment
@@ -70,6 +71,7 @@ class _Server:
         self._received = b""
         self._descriptors: List[int] = []
         self._ranks: Dict[int, int] = {}  # pidfd -> pid
+        self._held: Set[int] = set()  # pids of ranks that have ended, and that only their tracer may see so far
         self._poll = select.poll()
 
     def run(self) -> Optional[Message]:
@@ -88,14 +90,15 @@ class _Server:
             return None
         self._poll.register(self._channel, select.POLLIN)
         while True:
-            for descriptor, _ in self._poll.poll():
+            for descriptor, _ in self._poll.poll(HELD_MS if self._held else None):
                 if descriptor in self._ranks:
-                    self._ended(descriptor)
+                    self._held.add(self._forget(descriptor))
                     continue
                 for request in self._requests():
                     rank = self._serve(request)
                     if rank is not None:
                         return rank
+            self._held.difference_update([pid for pid in self._held if self._tell_end(pid)])
 
     # ------------------------------------------------------------------------------------------- requests
 
@@ -184,15 +187,21 @@ class _Server:
                 return "torch was imported with another value of %s" % name
         return ""
 
-    def _ended(self, descriptor: int) -> None:
-        pid = self._ranks.pop(descriptor)
+    def _forget(self, descriptor: int) -> int:
+        """Wait no longer for a rank that has ended; returns its pid."""
         self._poll.unregister(descriptor)
         os.close(descriptor)
+        return self._ranks.pop(descriptor)
+
+    def _tell_end(self, pid: int) -> bool:
+        """Tell how a rank has ended, if that may be known: a debugger keeps it from us until it lets go (ptrace(2))."""
         # The zombie stays: until torch elastic has seen it, its pid and its process group are still valid.
-        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        assert status is not None
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if status is None:
+            return False
         code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
         self._answer(exit=pid, code=code, t=time.monotonic())
+        return True
 
     def _answer(self, **message: Any) -> None:
         data = json.dumps(message).encode()

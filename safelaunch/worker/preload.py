@@ -56,6 +56,7 @@ def load(names: Sequence[str]) -> FrozenSet[str]:
         for name in names:
             importlib.import_module(name)
             if name == names[0]:
+                gc.freeze()  # else the next object that is made has the collector look at all of these
                 gc.enable()
     except BaseException as error:
         # That torch is not there is for the agent to say.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FAULTS, launch
-from test_signals import agent_of, command_line, fork_server_of, nothing_is_left, running_family
+from harness import FAULTS, launch, start, wait_for_lines
+from test_signals import agent_of, command_line, fork_server_of, nothing_is_left, running_family, wait_until_said
 
 SEES = FAULTS / "sees.py"
 
@@ -282,6 +283,23 @@ def test_destructors_are_left_out_where_they_are_all_of_torchs(more: str, whole:
     assert sorted(ended.out.splitlines()) == sorted(["in a buffer of C", *(["C's end"] if whole else [])])
 
 
+WATCHED = """
+import os, weakref
+import {module}
+class Kept: pass
+{module}.kept = Kept()
+{module}.watched = weakref.ref({module}.kept, lambda _, write=os.write: write(1, b"gone"))
+"""
+
+
+@pytest.mark.parametrize("module", ["torch", "json"])
+def test_who_watches_an_object_of_a_module_is_told_of_its_end(module: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WATCHED.format(module=module))
+    ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path)
+
+    assert (ended.code, ended.out) == (0, "gone"), ended.err
+
+
 def test_preloaded_modules_end_and_keep_their_collector(tmp_path: Path) -> None:
     library = tmp_path / "library"
     library.mkdir()
@@ -298,3 +316,32 @@ def test_preloaded_modules_end_and_keep_their_collector(tmp_path: Path) -> None:
 
     assert (ended.code, ended.out) == (0, "False 1\n"), ended.err
     assert (tmp_path / "written").read_text() == "data"
+
+
+WAITS = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("rank", os.environ["RANK"], os.getpid(), flush=True)
+signal.sigwait({signal.SIGUSR1})
+sys.exit(3)
+"""
+PTRACE_SEIZE = 0x4206  # ptrace(2)
+
+
+def test_a_dead_rank_that_a_debugger_holds_hides_no_other_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WAITS)
+    process = start("--nproc-per-node", 2, "--preflight", "off", "train.py", cwd=tmp_path)
+    ranks = {line.split()[1]: int(line.split()[2]) for line in wait_for_lines(process, "rank ", 2)}
+    if ctypes.CDLL(None).ptrace(PTRACE_SEIZE, ranks["0"], None, None) != 0:
+        process.kill()
+        pytest.skip("this machine forbids ptrace")
+    os.kill(ranks["0"], signal.SIGKILL)
+    os.waitid(os.P_PID, ranks["0"], os.WEXITED | os.WNOWAIT)
+
+    os.kill(ranks["1"], signal.SIGUSR1)
+
+    wait_until_said(process, "rank 1 left with exit code 3")
+    os.waitpid(ranks["0"], 0)  # the debugger lets go
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert nothing_is_left(tmp_path)
