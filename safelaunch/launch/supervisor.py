@@ -379,19 +379,21 @@ class Supervisor:
         """End what is left: after the shutdown timeout where the ranks succeeded (they may have left an upload to
         finish), at once otherwise."""
         self._timers.clear()
-        if self._outcome.succeeded:
-            self._wait_for_members(self._plan.shutdown_timeout)
+        if self._outcome.succeeded and self._have_left(self._plan.shutdown_timeout):
+            return
         procfs.end(self._tree.members(), signal.SIGTERM)
-        self._wait_for_members(TERM_S)
-        self._kill_all()
+        if not self._have_left(TERM_S):
+            self._kill_all()
 
-    def _wait_for_members(self, seconds: float) -> None:
+    def _have_left(self, seconds: float) -> bool:
+        """Wait for all processes of the run; returns whether they have gone."""
         deadline = time.monotonic() + seconds
         tell_at = time.monotonic() + NOTICE_S
-        while not self._killed and (left := self._tree.members()) and (now := time.monotonic()) < deadline:
+        while (left := self._tree.members()) and not self._killed and (now := time.monotonic()) < deadline:
             if now > tell_at:
                 tell_at = deadline
                 pids = ", ".join(str(process.pid) for process in left[:5])
                 self._stages.say(f"waiting up to {seconds:g} s for processes that the ranks left behind: {pids}")
             self._step(0.02)
             self._tree.reap()
+        return not left

@@ -213,8 +213,12 @@ class Tree:
         """What is alive of the run, agent included.
 
         That is every process below us which we did not inherit from a shell that exec'ed us. As PID 1 of a
-        container, orphans of strangers come to us too, so there membership must be shown.
+        container, orphans of strangers come to us too, so there membership must be shown. A process whose parent ends
+        while we look is below nobody for that moment: only two looks that find nobody are an end.
         """
+        return self._members() or self._members()
+
+    def _members(self) -> list[procfs.Process]:
         processes = list(procfs.scan())
         below = procfs.descendants(os.getpid(), processes)
         strangers = self._before | {self.guard.pid}

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         Child,
         Collective,
         Evidence,
-        Exit,
         ExitCall,
         Incident,
         Kernel,
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
         SourceLine,
         Stack,
         ThreadCall,
-        WorkerGroup,
-        WorkerProcess,
     )
     from safelaunch.model.gpus import GpuState, NetworkPort, Tenant
     from safelaunch.model.plan import (
@@ -59,6 +56,7 @@ if TYPE_CHECKING:
         Value,
         WarmStart,
     )
+    from safelaunch.model.processes import Exit, WorkerGroup, WorkerProcess
     from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
 
@@ -119,7 +117,7 @@ __all__ = [
 ]
 
 # Those that most have a use for come first.
-MODULES = ("diagnostic", "plan", "topology", "devices", "evidence", "gpus", "surroundings")
+MODULES = ("diagnostic", "plan", "processes", "topology", "devices", "evidence", "gpus", "surroundings")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Processes, what is known of them, and the case that a diagnosis starts from."""
+"""What is known of processes, and the case that a diagnosis starts from."""
 
 from __future__ import annotations
 
@@ -9,51 +9,9 @@ from safelaunch.model.devices import RankDevice
 from safelaunch.model.diagnostic import Location
 from safelaunch.model.gpus import GpuState, NetworkPort
 from safelaunch.model.logs import Known
+from safelaunch.model.processes import Exit
 from safelaunch.model.slow import Slowness
 from safelaunch.model.surroundings import Reducer, Space, Surroundings
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How a process ended. `code` is as `subprocess` reports it: negative for a signal. `t` is CLOCK_MONOTONIC."""
-
-    code: int
-    t: float
-
-
-@dataclass(frozen=True)
-class WorkerProcess:
-    """One rank's process as the agent started it. `start` is /proc's start time in ticks; `rank_dir` is where the
-    worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none), `logs` the files
-    of its stderr and its stdout (empty: they are the launcher's own)."""
-
-    rank: int
-    local_rank: int
-    pid: int
-    start: int
-    rank_dir: str
-    black_box: str = ""
-    exit: Exit | None = None
-    logs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class WorkerGroup:
-    """The workers of one attempt on this node."""
-
-    attempt: int
-    world_size: int
-    local_world_size: int
-    workers: tuple[WorkerProcess, ...] = ()
-
-    @property
-    def alive(self) -> tuple[WorkerProcess, ...]:
-        return tuple(worker for worker in self.workers if worker.exit is None)
-
-    @property
-    def started(self) -> bool:
-        """Whether all workers of this node have been started."""
-        return len(self.workers) == self.local_world_size
 
 
 @dataclass(frozen=True)
