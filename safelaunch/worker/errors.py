@@ -220,7 +220,9 @@ def _look_around(written: Optional[Written], error: BaseException) -> None:
         try:
             thread.start()
             thread.join(LOOK_S)
-        except RuntimeError:  # no room for its stack; /proc can be read without one
+        except RuntimeError:
+            pass  # no room for its stack
+        if not thread.is_alive() and not found.get("around"):  # what there was no room for: /proc needs little
             found["around"] = _found("surroundings", "of_memory", error)
         more = {key: value for key, value in list(found.items()) if value}
         if more:
