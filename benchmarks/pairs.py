@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import ctypes
 import os
 import resource
@@ -17,6 +18,9 @@ from typing import TypeVar
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "rigs")]
+
+# As an installer has done with torch: where PYTHONDONTWRITEBYTECODE is set, each launch would compile us again.
+compileall.compile_dir(REPOSITORY / "safelaunch", quiet=1)
 
 LAUNCHERS = {
     "safelaunch": (sys.executable, "-m", "safelaunch"),
