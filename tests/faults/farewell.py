@@ -12,7 +12,8 @@ def save(signum: int, _frame: object) -> None:
     os.write(1, b"saving\n")
     signal.signal(signum, signal.SIG_DFL)  # as many scripts do: a second signal kills
     time.sleep(1)
-    os.write(1, b"saved\n")
+    with open("saved", "w"):
+        pass
     sys.exit(0)
 
 
