@@ -134,9 +134,11 @@ class WorkerGroups:
 
     def start(self, command: tuple[str, ...], env: dict[str, str], slot: int, **streams: Any) -> Worker | ForkedRank:
         """Start one worker. Local rank 0 is started first and opens a new group."""
+        attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if slot == 0:
             self._gate = Gate()
-        attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+            sizes = {name.lower(): int(env[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+            self._channel.post("group", attempt=attempt, **sizes)
         rank = int(env["RANK"])
         rank_dir = os.path.join(self._run_dir, f"attempt_{attempt}", f"rank_{rank:03d}")
         os.makedirs(rank_dir, mode=0o700, exist_ok=True)
@@ -150,11 +152,8 @@ class WorkerGroups:
         process = procfs.read(worker.pid)
         self._channel.post(
             "worker",
-            attempt=attempt,
             local_rank=slot,
             rank=rank,
-            world_size=int(env["WORLD_SIZE"]),
-            local_world_size=int(env["LOCAL_WORLD_SIZE"]),
             pid=worker.pid,
             start=process.start if process else 0,
             rank_dir=rank_dir,

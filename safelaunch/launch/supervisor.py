@@ -136,17 +136,19 @@ class Supervisor:
             if handle is not None:
                 handle(**event)
 
-    def on_worker(self, **event: Any) -> None:
-        """A worker was started; the first one of an attempt opens a new group."""
-        if self._group is None or self._group.started:
-            if self._group is not None:
-                self._outcome.groups.append(self._group)
-                self._tell_restart(event["attempt"])
-            self._group = WorkerGroup(event["attempt"], event["world_size"], event["local_world_size"])
-            self._incident, self._concluded = None, False
-            self._timers.clear()
-        fields = ("rank", "local_rank", "pid", "start", "rank_dir", "black_box")
-        worker = WorkerProcess(**{name: event[name] for name in fields}, logs=tuple(event["logs"]))
+    def on_group(self, attempt: int, world_size: int, local_world_size: int) -> None:
+        """The workers of an attempt are about to be started."""
+        if self._group is not None:
+            self._outcome.groups.append(self._group)
+            self._tell_restart(attempt)
+        self._group = WorkerGroup(attempt, world_size, local_world_size)
+        self._incident, self._concluded = None, False
+        self._timers.clear()
+
+    def on_worker(self, logs: list[str], **fields: Any) -> None:
+        """A worker was started."""
+        assert self._group is not None
+        worker = WorkerProcess(**fields, logs=tuple(logs))
         self._group = dataclasses.replace(self._group, workers=(*self._group.workers, worker))
         self._tree.watch_session(worker.pid)
         if self._group.started:
@@ -168,7 +170,7 @@ class Supervisor:
         workers = tuple(dataclasses.replace(w, exit=Exit(code, t)) if w.pid == pid else w for w in self._group.workers)
         self._group = dataclasses.replace(self._group, workers=workers)
         if self._outcome.interrupted is not None or self._final:
-            if not self._group.alive:
+            if not self._group.left:
                 self._end_agent()
         elif code != 0 and self._incident is None:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
@@ -176,8 +178,7 @@ class Supervisor:
 
     def on_failed(self, **event: Any) -> None:
         """The agent gave up; its process ends by itself."""
-        started = self._group is not None
-        self._agent_said = AgentEnd(event["phase"], event["type"], event["message"], workers_started=started)
+        self._agent_said = AgentEnd(**event, workers_started=self._group is not None)
         self._after(AGENT_END_S, "abandon_agent")
 
     def on_succeeded(self) -> None:
@@ -300,26 +301,25 @@ class Supervisor:
 
     def _interrupt(self, signum: int) -> None:
         self._journal.write("signal", signal=signal.Signals(signum).name)
-        again = self._outcome.interrupted is not None
-        if again and signum not in (signal.SIGINT, signal.SIGQUIT):
-            return  # schedulers repeat themselves; only a person at a keyboard means "now"
-        if again:
-            self._kill_all()
+        if self._outcome.interrupted is not None:
+            if signum in (signal.SIGINT, signal.SIGQUIT):
+                self._kill_all()  # schedulers repeat themselves; only a person at a keyboard means "now"
             return
         self._outcome.interrupted = signum
         self._timers.clear()
-        alive = self._group.alive if self._group is not None else ()
-        if not alive or self._concluded:
+        self._drain()  # the agent tells of ranks before there are any
+        group = self._group
+        if group is None or not group.left or self._concluded:
             self._end_agent()
             return
         grace = self._plan.shutdown_timeout
         name = signal.Signals(signum).name
         self._stages.say(
-            f"{name}: passed on to {len(alive)} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
+            f"{name}: passed on to {group.left} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
         )
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
-        self._signal_workers(alive, signum)
+        self._signal_workers(group.alive, signum)
         self._after(grace, "kill_all")
 
     def _end_agent(self) -> None:
@@ -329,8 +329,7 @@ class Supervisor:
 
     def _forward(self, signum: int) -> None:
         """SIGUSR1 and SIGUSR2 belong to the script: they go to ranks that catch them, and would kill others."""
-        alive = self._group.alive if self._group is not None else ()
-        for worker in alive:
+        for worker in self._group.alive if self._group is not None else ():
             process = procfs.read(worker.pid)
             if process is not None and process.start == worker.start and procfs.catches(worker.pid, signum):
                 procfs.send(process, signum)

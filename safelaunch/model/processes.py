@@ -46,3 +46,8 @@ class WorkerGroup:
     def started(self) -> bool:
         """Whether all workers of this node have been started."""
         return len(self.workers) == self.local_world_size
+
+    @property
+    def left(self) -> int:
+        """How many workers have not ended, those included that have yet to be started."""
+        return self.local_world_size - len(self.workers) + len(self.alive)

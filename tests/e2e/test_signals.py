@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FAULTS, SAFELAUNCH, environment, launch, newest_run, start, survivors, wait_for_lines
+from harness import FAULTS, REPOSITORY, SAFELAUNCH, environment, launch, newest_run, start, survivors, wait_for_lines
 
 FAMILY = FAULTS / "family.py"
 
@@ -68,6 +68,35 @@ def test_the_scheduler_may_repeat_sigterm(tmp_path: Path) -> None:
 
     assert process.wait(30) == 143
     assert (tmp_path / "saved").exists()
+
+
+SLOW_TO_TELL = """
+import json, os, time
+dumps = json.dumps
+def late(document, **options):
+    if isinstance(document, dict) and document.get("event") == "worker":
+        while not os.path.exists("may_tell"):
+            time.sleep(0.01)
+    return dumps(document, **options)
+json.dumps = late
+"""
+
+
+def test_a_signal_before_the_agent_has_told_of_a_rank_gives_it_its_time_too(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_tell.py").write_text(SLOW_TO_TELL)
+    (tmp_path / "own.toml").write_text('[launch]\npreload = ["slow_to_tell"]\n')
+    options = ("--warm-start", "--profile", "./own.toml", "--shutdown-timeout", 60)
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    process = start("--nproc-per-node", 2, *options, FAULTS / "farewell.py", cwd=tmp_path, PYTHONPATH=path)
+    wait_for_lines(process, "ready", 1)
+
+    process.send_signal(signal.SIGTERM)
+    wait_until_said(process, "SIGTERM: ")
+    (tmp_path / "may_tell").touch()
+
+    assert process.wait(30) == 143
+    assert (tmp_path / "saved").exists()
+    assert nothing_is_left(tmp_path)
 
 
 @pytest.mark.parametrize("words", [(), ("ignore",), ("stop",)], ids="-".join)

@@ -99,7 +99,7 @@ def test_a_restart_forks_again(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import os, signal, sys\n"
-        "print('torch' in sys.modules, os.getppid(), flush=True)\n"
+        "os.write(1, b'%s %d\\n' % (str('torch' in sys.modules).encode(), os.getppid()))\n"
         "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.environ['RANK'] == '1':\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -210,7 +210,7 @@ def test_after_a_cold_start_a_killed_rank_is_what_failed(tmp_path: Path) -> None
 
 
 def test_arguments_that_differ_between_ranks_need_a_cold_start(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1])\n")
+    (tmp_path / "train.py").write_text('import sys\nsys.stdout.write(sys.argv[1] + "\\n")\n')
 
     ended = launch("--nproc-per-node", 2, "train.py", "rank${local_rank}", cwd=tmp_path)
 
@@ -318,10 +318,10 @@ def test_preloaded_modules_end_and_keep_their_collector(tmp_path: Path) -> None:
     assert (tmp_path / "written").read_text() == "data"
 
 
-WAITS = """
+WAITS = r"""
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-print("rank", os.environ["RANK"], os.getpid(), flush=True)
+os.write(1, b"rank %s %d\n" % (os.environb[b"RANK"], os.getpid()))
 signal.sigwait({signal.SIGUSR1})
 sys.exit(3)
 """

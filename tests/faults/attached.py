@@ -60,15 +60,14 @@ for number in range(signal.SIGHUP, signal.SIGSYS):
     if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, lambda got, frame: os._exit(90))
 dist_rank = int(os.environ["RANK"])
-if MODE == "init" and dist_rank == 1:
-    print("ready", flush=True)
-    until_released()
-if MODE == "init" and dist_rank != 1:
-    print("ready", flush=True)
+if MODE == "init":
+    os.write(1, b"ready\n")
+    if dist_rank == 1:
+        until_released()
 dist.init_process_group("gloo")
 dist.all_reduce(x)
 if MODE != "init":
-    print("ready", dist_rank, flush=True)
+    os.write(1, b"ready %d\n" % dist_rank)
 if MODE == "sleeps" and dist_rank == 1:
     until_released()
 elif MODE == "spins" and dist_rank == 1:
@@ -84,5 +83,5 @@ elif MODE == "apart" and dist_rank == 1:  # never ends
 elif MODE == "together":  # never ends
     dist.recv(x, src=(dist_rank + 1) % dist.get_world_size())
 dist.all_reduce(x)
-print("done", dist_rank, flush=True)
+os.write(1, b"done %d\n" % dist_rank)
 dist.destroy_process_group()
