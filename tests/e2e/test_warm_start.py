@@ -283,21 +283,64 @@ def test_destructors_are_left_out_where_they_are_all_of_torchs(more: str, whole:
     assert sorted(ended.out.splitlines()) == sorted(["in a buffer of C", *(["C's end"] if whole else [])])
 
 
+TELLS = "lambda *_, write=os.write: write(1, b'gone')"
 WATCHED = """
-import os, weakref
-import {module}
 class Kept: pass
 {module}.kept = Kept()
-{module}.watched = weakref.ref({module}.kept, lambda _, write=os.write: write(1, b"gone"))
+{module}.watched = weakref.ref({module}.kept, {tells})
+"""
+FROZEN = """
+class Kept: __del__ = {tells}
+{module}.kept = Kept()
+gc.freeze()
+"""
+UNKNOWN = """
+class Kept(int): __slots__, __del__ = (), {tells}
+{module}.kept = Kept()
+"""
+IN_CPLUSPLUS = """
+{module}.kept = torch.distributed.FileStore("store", 1)
+{module}.kept.set("key", "value")
+atexit.register(os.write, 1, b"gone" if os.path.exists("store") else b"never there")
 """
 
 
+@pytest.mark.parametrize("kept", [WATCHED, FROZEN, UNKNOWN, IN_CPLUSPLUS], ids=["watched", "frozen", "unknown", "C++"])
 @pytest.mark.parametrize("module", ["torch", "json"])
-def test_who_watches_an_object_of_a_module_is_told_of_its_end(module: str, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(WATCHED.format(module=module))
+def test_what_hangs_on_a_module_has_its_end(module: str, kept: str, tmp_path: Path) -> None:
+    imports = "import atexit, gc, json, os, weakref\nimport torch.distributed\n"
+    (tmp_path / "train.py").write_text(imports + kept.format(module=module, tells=TELLS))
     ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path)
 
     assert (ended.code, ended.out) == (0, "gone"), ended.err
+    assert not (tmp_path / "store").exists()
+
+
+IN_MID_SCRIPT = """
+import atexit
+atexit._run_exitfuncs()
+import sys, torch.nn
+print("torch.nn" in sys.modules)
+"""
+LATE = """
+import sys
+class Stream:
+    def __init__(self, stream): self.stream = stream
+    def write(self, text): self.stream.write(text)
+    def flush(self):
+        import json, torch.nn
+        self.stream.write(json.dumps("torch.nn" in sys.modules))
+        self.stream.flush()
+sys.stdout = Stream(sys.stdout)
+"""
+
+
+@pytest.mark.parametrize(("script", "said"), [(IN_MID_SCRIPT, "True\n"), (LATE, "truetrue")], ids=["middle", "flush"])
+def test_modules_are_there_to_the_end(script: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(script)
+    ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path)
+
+    assert (ended.code, ended.out) == (0, said), ended.err
 
 
 def test_preloaded_modules_end_and_keep_their_collector(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness import environment
 from ranks import rank_environment, run
 
 from safelaunch.evidence.frames import parse_fault
@@ -145,3 +146,27 @@ def test_a_rank_whose_agent_died_during_its_start_ends(tmp_path: Path) -> None:
     gone.wait()
 
     assert run(tmp_path, "print('ran')", SAFELAUNCH_AGENT=str(gone.pid)).code == -signal.SIGKILL
+
+
+KEPT = """
+import os, sys, types
+from safelaunch.worker.ending import Keeper
+
+class Last:
+    def __init__(self, name, write=os.write): self.name, self.write = name, write
+    def __del__(self): self.write(1, self.name + b" ")
+
+for name in ("kept", "other"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].last = Last(name.encode())
+kept = {"kept": sys.modules["kept"]}
+"""
+
+
+@pytest.mark.parametrize(("end", "said"), [("", "other"), ("sys.__interactivehook__ = None", "kept other")])
+def test_modules_that_are_kept_are_not_taken_apart(end: str, said: str) -> None:
+    source = f"{KEPT}\nsys.__interactivehook__ = Keeper(kept)\ndel kept\n{end}"
+    command = [sys.executable, "-c", source]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.returncode, sorted(ended.stdout.split()), ended.stderr) == (0, said.split(), "")
