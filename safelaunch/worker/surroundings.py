@@ -12,7 +12,6 @@ import io
 import linecache
 import os
 import re
-import resource
 import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -104,8 +103,7 @@ def open_files() -> Dict[str, Any]:
         except OSError:
             continue  # the one that the list itself needed
         kinds[kind] = kinds.get(kind, 0) + 1
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return {"limit": limit, "count": len(names) - 1, "kinds": _shares(kinds)}
+    return {"limit": os.sysconf("SC_OPEN_MAX"), "count": len(names) - 1, "kinds": _shares(kinds)}
 
 
 def _kind(target: str) -> str:
@@ -158,7 +156,7 @@ def disk(chain: List[BaseException]) -> Optional[Dict[str, Any]]:
         if found is not None:
             del found["_free"]
             size = _attempt(lambda path=path: os.path.getsize(path))  # type: ignore[misc]
-            return {**found, "file": path, "file_size": size or 0, "file_limit": _limit(resource.RLIMIT_FSIZE)}
+            return {**found, "file": path, "file_size": size or 0, "file_limit": _limit("RLIMIT_FSIZE")}
     return None
 
 
@@ -206,8 +204,10 @@ def _space(path: str) -> Dict[str, Any]:
     }
 
 
-def _limit(which: int) -> Optional[int]:
-    soft = resource.getrlimit(which)[0]
+def _limit(name: str) -> Optional[int]:
+    import resource  # a library, and a rank that has loaded none ends sooner (`ending`)
+
+    soft: int = resource.getrlimit(getattr(resource, name))[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 
@@ -217,7 +217,7 @@ def _limit(which: int) -> Optional[int]:
 def memory() -> Dict[str, Any]:
     """What this process may have of the host's memory and has had of it, in bytes, and what the host still has."""
     return {
-        "limit": _limit(resource.RLIMIT_AS),
+        "limit": _limit("RLIMIT_AS"),
         "mapped": _kib(PROC + "/self/status", "VmPeak"),
         "resident": _kib(PROC + "/self/status", "VmHWM"),
         "available": _kib(PROC + "/meminfo", "MemAvailable"),
