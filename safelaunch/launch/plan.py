@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 
@@ -28,17 +29,22 @@ def mode(settings: Settings) -> LaunchMode:
 def check_script(settings: Settings) -> str:
     """The training script must be something that can be run, before anything starts.
 
-    A script must be a readable file; with `--no-python` a command must be found on PATH and be executable. A
-    module (`-m`) is looked up by each rank's own Python. Check the path and the current directory; a script
-    that has the name of a subcommand is run with `./NAME` or after `--`.
+    A script must be a readable file; with `--no-python` a command must be found on PATH and be executable, and so must
+    be the interpreter that its first line names (`#!`). A module (`-m`) is looked up by each rank's own Python. Check
+    the path and the current directory; a script that has the name of a subcommand is run with `./NAME` or after `--`.
     """
     script: str = settings["training_script"]
     how = mode(settings)
     if how == "module":
         return script
     if how == "no_python":
-        if shutil.which(script) is None:
+        command = shutil.which(script)
+        if command is None:
             raise _no_script(f"there is no executable command {script}", "check the spelling and PATH")
+        wanted = _interpreter(command)
+        if wanted and not os.path.exists(wanted):
+            summary = f"the first line of {script} asks for {wanted!r}, which does not exist"
+            raise _no_script(summary, "correct that line; one that ends in \\r was written on Windows: dos2unix")
         return script
     if os.path.isdir(script):
         # `python FOLDER` runs its __main__.py.
@@ -50,6 +56,18 @@ def check_script(settings: Settings) -> str:
     if not os.access(script, os.R_OK):
         raise _no_script(f"{script} cannot be read", "check its permissions")
     return script
+
+
+def _interpreter(command: str) -> str:
+    """What runs a command, by its first line; "" for one that runs by itself, or that we may not read. The kernel ends
+    the word at a blank or a tab, and takes a carriage return for a part of it (binfmt_script)."""
+    try:
+        with open(command, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return ""
+    words = re.split(rb"[ \t\n]+", first[2:].strip(b" \t\n")) if first.startswith(b"#!") else [b""]
+    return os.fsdecode(words[0])
 
 
 def _no_script(summary: str, remedy: str) -> SafelaunchError:

@@ -23,9 +23,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__main__.py").write_text("")
     (tmp_path / "plain").mkdir()
-    command = tmp_path / "run.sh"
-    command.write_text("#!/bin/sh\n")
-    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    interpreters = {
+        "run": "/bin/sh -e",
+        "spaced": " \t/usr/bin/env sh",
+        "gone": "/gone/sh",
+        "dos": "/bin/sh\r",
+    }
+    for name, interpreter in interpreters.items():
+        command = tmp_path / f"{name}.sh"
+        command.write_bytes(f"#!{interpreter}\n".encode())
+        command.chmod(command.stat().st_mode | stat.S_IXUSR)
     return tmp_path
 
 
@@ -40,6 +47,7 @@ RUNS = [
     (("package",), "script"),
     (("-m", "no.such.module"), "module"),  # each rank's own Python knows
     (("--no-python", "./run.sh"), "no_python"),
+    (("--no-python", "./spaced.sh"), "no_python"),
     (("--no-python", "sh"), "no_python"),
     (("--run-path", "train.py"), "run_path"),
     (("--run-path", "plain"), "run_path"),
@@ -63,6 +71,8 @@ REFUSED = [
     (("--no-python", "no-such-command"), "no executable command no-such-command"),
     (("--no-python", "./train.py"), "no executable command"),
     (("--no-python", "./plain"), "no executable command"),
+    (("--no-python", "./gone.sh"), "the first line of ./gone.sh asks for '/gone/sh', which does not exist"),
+    (("--no-python", "./dos.sh"), r"asks for '/bin/sh\\r'"),
 ]
 
 
