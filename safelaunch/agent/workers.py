@@ -137,8 +137,8 @@ class WorkerGroups:
         attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if slot == 0:
             self._gate = Gate()
-            sizes = {name.lower(): int(env[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")}
-            self._channel.post("group", attempt=attempt, **sizes)
+            world_size, local_world_size = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])
+            self._channel.post("group", attempt=attempt, world_size=world_size, local_world_size=local_world_size)
         rank = int(env["RANK"])
         rank_dir = os.path.join(self._run_dir, f"attempt_{attempt}", f"rank_{rank:03d}")
         os.makedirs(rank_dir, mode=0o700, exist_ok=True)

@@ -6,6 +6,7 @@ What to check, what evidence to take and what it means is wired in by the comman
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -80,7 +81,8 @@ class Supervisor:
         if limit is not None:
             waits.append(limit)
         for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
-            self._safely(key.data)
+            if key.fd in self._selector.get_map():  # another action may have read it to its end
+                self._safely(key.data)
         now = time.monotonic()
         for name in [name for name, due in self._timers.items() if due <= now]:
             self._timers.pop(name, None)  # another timer's action may have cleared it
@@ -123,7 +125,10 @@ class Supervisor:
     # -------------------------------------------------------------------------------------- agent's events
 
     def _on_agent_events(self) -> None:
-        chunk = os.read(self._tree.events, 1 << 16)
+        try:
+            chunk = os.read(self._tree.events, 1 << 16)
+        except BlockingIOError:
+            return  # a signal had them read before their turn
         if not chunk:
             self._selector.unregister(self._tree.events)
             return
@@ -303,11 +308,11 @@ class Supervisor:
         self._journal.write("signal", signal=signal.Signals(signum).name)
         if self._outcome.interrupted is not None:
             if signum in (signal.SIGINT, signal.SIGQUIT):
-                self._kill_all()  # schedulers repeat themselves; only a person at a keyboard means "now"
-            return
+                self._kill_all()
+            return  # schedulers repeat themselves; only a person at a keyboard means "now"
+        self._drain()  # before there is a rank the agent has told of its group: none is to be forgotten
         self._outcome.interrupted = signum
         self._timers.clear()
-        self._drain()  # the agent tells of ranks before there are any
         group = self._group
         if group is None or not group.left or self._concluded:
             self._end_agent()
@@ -341,10 +346,8 @@ class Supervisor:
             if process is None or process.start != worker.start:
                 continue
             for number in (signum, signal.SIGCONT):
-                try:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(worker.pid, number)
-                except (ProcessLookupError, PermissionError):
-                    pass
 
     def _kill_all(self) -> None:
         left = self._tree.kill_members()
@@ -357,9 +360,8 @@ class Supervisor:
 
     def _drain(self) -> None:
         """Read what the agent, or the fork server, had written before it ended; others may have that pipe open, too."""
-        while not self._killed and self._tree.events in self._selector.get_map():
-            if not select.select([self._tree.events], [], [], 0)[0]:
-                return
+        events = self._tree.events
+        while not self._killed and events in self._selector.get_map() and select.select([events], [], [], 0)[0]:
             self._safely(self._on_agent_events)
 
     def _on_agent_exit(self) -> None:

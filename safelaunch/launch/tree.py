@@ -73,6 +73,7 @@ class Tree:
         document = {"plan": to_json(self._plan), "marks": self._marks, "agent_log": agent_log}
         files.write_json(self._plan_file, document)
         self.events, self._to_us = os.pipe()
+        os.set_blocking(self.events, False)
         self._from_us, self._commands = os.pipe()
         if self._plan.warm is not None:
             self._start_fork_server(self._plan.warm)

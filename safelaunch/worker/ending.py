@@ -6,9 +6,7 @@ back a moment later: up to a second of CPU a rank, where its script may only hav
 
 What hangs on objects that the collector leaves alone since the fork (`gc.freeze`), and the globals of `__main__` are
 among them, is deleted only where it is told to look at them again. That it does, unless nothing has been made since
-whose deletion anybody could notice.
-
-The modules that were there before the fork are not taken apart either, if nobody could notice that: see `Keeper`.
+whose deletion anybody could notice. The modules themselves are another matter: see `kept_modules`.
 """
 
 from __future__ import annotations
@@ -19,24 +17,23 @@ import gc
 import os
 import sys
 import weakref
-from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple
+from typing import Any, FrozenSet, List, NamedTuple
+
+from safelaunch.worker import kept_modules
 
 PRELOADED = "/etc/ld.so.preload"  # ld.so(8)
-HEAPTYPE, HAVE_GC = 1 << 9, 1 << 14  # Py_TPFLAGS_*, object.h
 
-_FIRST: List[Any] = []  # the first object that the rank has made
+_CANARY: List[Any] = []  # its object is not listed any more where the script has called `gc.freeze`
 
 
 class Loaded(NamedTuple):
-    """What the fork server has loaded: its libraries, its modules, what torch is to do at the end (take the operators
-    out of its tables that it has defined in Python), and whether that is all of torch's and Python's own. `unknown` are
-    the types whose objects the collector does not know, with how many references they have: an object is one."""
+    """What the fork server has loaded: its libraries, what torch is to do at the end (take the operators out of its
+    tables that it has defined in Python), whether that is all of torch's and Python's own, and its modules."""
 
     libraries: FrozenSet[str]
-    modules: Dict[str, Any]
     finalizers: List[Any]
     alone: bool
-    unknown: Dict[type, int]
+    shared: kept_modules.Shared
 
 
 def prepare(preload: List[str]) -> None:
@@ -49,15 +46,14 @@ def prepare(preload: List[str]) -> None:
     torch = [each for each in known if (getattr(each.peek()[1], "__module__", None) or "").startswith("torch.")]
     # A library that was put before all others may write down at the end what it has seen.
     alone = not (preload or "LD_PRELOAD" in os.environ or os.path.exists(PRELOADED))
-    loaded = Loaded(_libraries(), dict(sys.modules), torch, alone, _references(_unknown_types()))
-    atexit.register(_end, loaded, os.getpid())
+    atexit.register(_end, Loaded(_libraries(), torch, alone, kept_modules.look()), os.getpid())
     gc.freeze()  # what the collector does not touch stays shared
 
 
 def begin() -> None:
     """Let the script begin, in the rank: what there is now is not its own."""
     gc.freeze()
-    _FIRST.append([])
+    _CANARY.append([])
 
 
 def _end(loaded: Loaded, server: int) -> None:
@@ -67,77 +63,38 @@ def _end(loaded: Loaded, server: int) -> None:
         loaded: what the fork server had loaded.
         server: its pid.
     """
-    plain = quick = unseen = False
+    plain = False
     try:
         made = gc.get_objects()
-        # Python's own end calls us, not the script (atexit._run_exitfuncs), and we see all that has been made.
-        complete = sys._getframe().f_back is None and any(item is _FIRST[0] for item in made)
         # A library that has come since may have objects that the collector does not know.
-        plain = complete and loaded.alone and _libraries() == loaded.libraries and not any(map(_is_told, made))
+        plain = (
+            _is_the_end()
+            and any(item is _CANARY[0] for item in made)
+            and loaded.alone
+            and _libraries() == loaded.libraries
+            and not any(map(_is_told, made))
+        )
         # A thread may hold the lock of a stream that is to be flushed.
         quick = plain and os.getppid() == server and len(os.listdir("/proc/self/task")) == 1
-        unseen = quick and not any(map(_tells, made)) and _references(loaded.unknown) == loaded.unknown
+        if quick and _leave_out_destructors():
+            for finalizer in loaded.finalizers:
+                finalizer.atexit = False
+            if kept_modules.may_stay(loaded.shared, made):
+                sys.__interactivehook__ = kept_modules.Keeper(loaded.shared.modules)  # type: ignore[assignment]
     except Exception:
-        pass
+        pass  # what has been decided is right by itself
     if not plain:
         gc.unfreeze()
-    elif quick and _leave_out_destructors():
-        for finalizer in loaded.finalizers:
-            finalizer.atexit = False
-        if unseen:
-            sys.__interactivehook__ = Keeper(loaded.modules)  # type: ignore[assignment]
 
 
-class Keeper:
-    """Keeps modules from being taken apart: they are no longer in `sys.modules` when Python comes to that.
-
-    Python deletes this object when nothing else is left to do: threads, `atexit`, the streams and the collector have
-    had their time, and nothing can be imported any more (`finalize_modules_delete_special` of pylifecycle.c, Python 3.9
-    to 3.13, sets `sys.__interactivehook__` to None, which nobody asks for by then). What would have been deleted with a
-    module has to be such that nobody can tell: see `_end`.
-
-    Args:
-        modules: by their names in `sys.modules`.
-    """
-
-    def __init__(self, modules: Dict[str, Any]) -> None:
-        self._modules = modules
-
-    def __del__(self) -> None:
-        if sys.path is not None or sys.flags.verbose:
-            return
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))  # they stay
-        for name, module in self._modules.items():
-            if name not in ("sys", "builtins", "__main__") and sys.modules.get(name) is module:
-                del sys.modules[name]
+def _is_the_end() -> bool:
+    """Whether Python's end has called `_end`, no script by `atexit._run_exitfuncs`, and nobody follows each call."""
+    return sys._getframe(1).f_back is None and sys.gettrace() is None and sys.getprofile() is None
 
 
 def _is_told(item: object) -> bool:
-    """Whether an object is told of its deletion: files are, and generators. Of a class whose objects the collector does
-    not know: whether they are."""
-    kind = type(item)
-    if issubclass(kind, type) and not item.__flags__ & HAVE_GC:  # type: ignore[attr-defined]
-        kind = item  # type: ignore[assignment]
-    return any("__del__" in vars(base) for base in kind.__mro__)
-
-
-def _tells(item: object) -> bool:
-    """Whether an object tells of another one's deletion."""
-    return issubclass(type(item), weakref.ref) and item.__callback__ is not None  # type: ignore[attr-defined]
-
-
-def _unknown_types() -> List[type]:
-    """The types whose objects the collector does not know, as it does not know those of C++ that torch makes."""
-    kinds, left = {object}, [object]
-    while left:
-        new = set(type.__subclasses__(left.pop())) - kinds
-        kinds |= new
-        left += new
-    return [kind for kind in kinds if kind.__flags__ & (HEAPTYPE | HAVE_GC) == HEAPTYPE]
-
-
-def _references(kinds: Iterable[type]) -> Dict[type, int]:
-    return {kind: sys.getrefcount(kind) for kind in kinds}
+    """Whether an object is told of its deletion: files are, and generators."""
+    return any("__del__" in vars(base) for base in type(item).__mro__)
 
 
 def _leave_out_destructors() -> bool:

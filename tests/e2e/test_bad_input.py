@@ -38,6 +38,17 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     refused(launch("--no-python", "no-such-command", cwd=tmp_path), "SL002", 2, "no-such-command")
 
 
+def test_a_command_that_the_kernel_does_not_take_is_no_failure_to_meet(tmp_path: Path) -> None:
+    command = tmp_path / "no-first-line"
+    command.write_text("echo hello\n")
+    command.chmod(0o755)
+
+    ended = launch("--nproc-per-node", 1, "--no-python", "./no-first-line", cwd=tmp_path)
+
+    assert ended.code == 75
+    assert "error[SL601]: the agent failed: OSError: [Errno 8] Exec format error: './no-first-line'" in ended.err
+
+
 def test_no_script_at_all(tmp_path: Path) -> None:
     refused(launch(cwd=tmp_path), "SL001", 2, "no training script")
 

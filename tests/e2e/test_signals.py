@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -50,6 +51,11 @@ def test_a_second_interrupt_ends_everything_at_once(tmp_path: Path) -> None:
     assert nothing_is_left(tmp_path)
 
 
+def wait_for_file(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
 def wait_until_said(process: subprocess.Popen[str], text: str) -> None:
     assert process.stderr is not None
     for line in process.stderr:
@@ -72,12 +78,17 @@ def test_the_scheduler_may_repeat_sigterm(tmp_path: Path) -> None:
 
 SLOW_TO_TELL = """
 import json, os, time
-dumps = json.dumps
+dumps, begun = json.dumps, []
 def late(document, **options):
-    if isinstance(document, dict) and document.get("event") == "worker":
+    text = dumps(document, **options)
+    if text.startswith('{"event": "worker"'):
         while not os.path.exists("may_tell"):
             time.sleep(0.01)
-    return dumps(document, **options)
+    if '"torchelastic.worker.status.START"' in text:
+        begun.append(text)
+        if len(begun) == 2:  # the last word of the agent before a rank ends
+            open("told", "w").close()
+    return text
 json.dumps = late
 """
 
@@ -93,6 +104,58 @@ def test_a_signal_before_the_agent_has_told_of_a_rank_gives_it_its_time_too(tmp_
     process.send_signal(signal.SIGTERM)
     wait_until_said(process, "SIGTERM: ")
     (tmp_path / "may_tell").touch()
+
+    assert process.wait(30) == 143
+    assert (tmp_path / "saved").exists()
+    assert nothing_is_left(tmp_path)
+
+
+SIGNALS_FIRST = """
+import os, selectors, time
+class Selector(selectors.DefaultSelector):
+    def select(self, timeout=None):
+        while os.path.exists("hold"):
+            open("held", "w").close()
+            time.sleep(0.01)
+        found = super().select(min(0.05, timeout or 0.05))
+        return sorted(found, key=lambda each: each[0].data.__name__ != "_on_signals")
+selectors.DefaultSelector = Selector
+from safelaunch.__main__ import main
+main()
+"""
+SAVES_AND_STAYS = """
+import os, signal, time
+def save(signum, frame):
+    signal.signal(signum, signal.SIG_DFL)
+    time.sleep(1)
+    open("saved", "w").close()
+signal.signal(signal.SIGTERM, save)
+os.write(1, b"ready\\n")
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_a_signal_that_comes_with_the_word_of_a_rank_is_passed_on_once(tmp_path: Path) -> None:
+    for name, text in {"first": SIGNALS_FIRST, "slow_to_tell": SLOW_TO_TELL, "train": SAVES_AND_STAYS}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "own.toml").write_text('[launch]\npreload = ["slow_to_tell"]\n')
+    options = ("--warm-start", "--profile", "./own.toml", "--shutdown-timeout", "3", "--nproc-per-node", "2")
+    process = subprocess.Popen(
+        [sys.executable, "first.py", *options, "train.py"],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=os.pathsep.join([str(tmp_path), str(REPOSITORY)])),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_lines(process, "ready", 1)
+    (tmp_path / "hold").touch()
+    wait_for_file(tmp_path / "held")
+    (tmp_path / "may_tell").touch()
+    wait_for_file(tmp_path / "told")
+    process.send_signal(signal.SIGTERM)
+    (tmp_path / "hold").unlink()
 
     assert process.wait(30) == 143
     assert (tmp_path / "saved").exists()

@@ -289,6 +289,11 @@ class Kept: pass
 {module}.kept = Kept()
 {module}.watched = weakref.ref({module}.kept, {tells})
 """
+BY_PROXY = """
+class Kept: pass
+{module}.kept = Kept()
+{module}.watched = weakref.proxy({module}.kept, {tells})
+"""
 FROZEN = """
 class Kept: __del__ = {tells}
 {module}.kept = Kept()
@@ -305,7 +310,10 @@ atexit.register(os.write, 1, b"gone" if os.path.exists("store") else b"never the
 """
 
 
-@pytest.mark.parametrize("kept", [WATCHED, FROZEN, UNKNOWN, IN_CPLUSPLUS], ids=["watched", "frozen", "unknown", "C++"])
+KEPT = {"watched": WATCHED, "by proxy": BY_PROXY, "frozen": FROZEN, "unknown": UNKNOWN, "C++": IN_CPLUSPLUS}
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT.keys())
 @pytest.mark.parametrize("module", ["torch", "json"])
 def test_what_hangs_on_a_module_has_its_end(module: str, kept: str, tmp_path: Path) -> None:
     imports = "import atexit, gc, json, os, weakref\nimport torch.distributed\n"
@@ -335,12 +343,27 @@ sys.stdout = Stream(sys.stdout)
 """
 
 
-@pytest.mark.parametrize(("script", "said"), [(IN_MID_SCRIPT, "True\n"), (LATE, "truetrue")], ids=["middle", "flush"])
+AUDITED = """
+import os, sys
+def refuse(event, arguments):
+    if event.startswith("ctypes."):
+        raise PermissionError(event)
+sys.addaudithook(refuse)
+"""
+WHOLE = {
+    "in mid-script": (IN_MID_SCRIPT, "True\n"),
+    "flush": (LATE, "truetrue"),
+    "audited": (AUDITED, ""),
+}
+
+
+@pytest.mark.parametrize(("script", "said"), WHOLE.values(), ids=WHOLE.keys())
 def test_modules_are_there_to_the_end(script: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script)
     ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path)
 
     assert (ended.code, ended.out) == (0, said), ended.err
+    assert "Exception ignored" not in ended.err
 
 
 def test_preloaded_modules_end_and_keep_their_collector(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_rank_whose_agent_died_during_its_start_ends(tmp_path: Path) -> None:
 
 KEPT = """
 import os, sys, types
-from safelaunch.worker.ending import Keeper
+from safelaunch.worker.kept_modules import Keeper
 
 class Last:
     def __init__(self, name, write=os.write): self.name, self.write = name, write
@@ -159,7 +159,7 @@ class Last:
 for name in ("kept", "other"):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].last = Last(name.encode())
-kept = {"kept": sys.modules["kept"]}
+kept = {"kept": id(sys.modules["kept"])}
 """
 
 
