@@ -140,7 +140,7 @@ def test_a_signal_that_comes_with_the_word_of_a_rank_is_passed_on_once(tmp_path:
     for name, text in {"first": SIGNALS_FIRST, "slow_to_tell": SLOW_TO_TELL, "train": SAVES_AND_STAYS}.items():
         (tmp_path / f"{name}.py").write_text(text)
     (tmp_path / "own.toml").write_text('[launch]\npreload = ["slow_to_tell"]\n')
-    options = ("--warm-start", "--profile", "./own.toml", "--shutdown-timeout", "3", "--nproc-per-node", "2")
+    options = ("--warm-start", "--profile", "./own.toml", "--shutdown-timeout", "5", "--nproc-per-node", "2")
     process = subprocess.Popen(
         [sys.executable, "first.py", *options, "train.py"],
         cwd=tmp_path,

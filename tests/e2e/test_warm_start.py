@@ -339,6 +339,7 @@ class Stream:
         import json, torch.nn
         self.stream.write(json.dumps("torch.nn" in sys.modules))
         self.stream.flush()
+        sys.stdout = self.stream
 sys.stdout = Stream(sys.stdout)
 """
 
@@ -352,7 +353,7 @@ sys.addaudithook(refuse)
 """
 WHOLE = {
     "in mid-script": (IN_MID_SCRIPT, "True\n"),
-    "flush": (LATE, "truetrue"),
+    "flush": (LATE, "true"),
     "audited": (AUDITED, ""),
 }
 
