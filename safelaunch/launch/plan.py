@@ -66,8 +66,8 @@ def _interpreter(command: str) -> str:
             first = file.readline(256)
     except OSError:
         return ""
-    words = re.split(rb"[ \t\n]+", first[2:].strip(b" \t\n")) if first.startswith(b"#!") else [b""]
-    return os.fsdecode(words[0])
+    found = re.match(rb"#![ \t]*([^ \t\n]*)", first)
+    return os.fsdecode(found[1]) if found else ""
 
 
 def _no_script(summary: str, remedy: str) -> SafelaunchError:

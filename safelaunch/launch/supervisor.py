@@ -359,7 +359,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------------------------ end
 
     def _drain(self) -> None:
-        """Read what the agent, or the fork server, had written before it ended; others may have that pipe open, too."""
+        """Read what the agent, or the fork server, has written so far; others may have that pipe open, too."""
         events = self._tree.events
         while not self._killed and events in self._selector.get_map() and select.select([events], [], [], 0)[0]:
             self._safely(self._on_agent_events)

@@ -85,7 +85,7 @@ class _Server:
         except preload.Cold as reason:
             self._tell_supervisor("cold", reason=str(reason))
             os._exit(0)
-        ending.prepare(self._plan["preload"])
+        ending.prepare(self._plan["preload"])  # before the first fork: later each page that it touches would be copied
         if self._fork_agent():
             return None
         self._poll.register(self._channel, select.POLLIN)
