@@ -349,5 +349,6 @@ CATALOGUE: dict[str, Code] = {
         # SL9xx: our own
         Code("SL901", "internal", "safelaunch itself failed", "cli.main:internal_error"),
         Code("SL902", "degraded", "a part of the watching is missing", "launch.supervisor:Supervisor.on_degraded"),
+        Code("SL903", "warm-start", "a change came too late for a warm start", "watch.cold_starts:too_late"),
     )
 }

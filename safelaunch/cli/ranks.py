@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from safelaunch.evidence import devices, remarks
+from safelaunch.evidence import cold_start, devices, remarks
 from safelaunch.model import Finding, Location, RankDevice, Settings, WorkerGroup, WorkerProcess
 from safelaunch.report.verdict import relative
+from safelaunch.settings import cold_scripts
 from safelaunch.settings.lint.timeouts import late_limit, late_loader
 from safelaunch.settings.timeouts import InForce, hang_limit
+from safelaunch.watch.cold_starts import ColdStarts
 from safelaunch.watch.rank_devices import RankDevices, Stamp
 from safelaunch.watch.rank_timeouts import Judge, RankTimeouts, Reader, Remark
 
@@ -66,6 +68,7 @@ def listener(
     environ: Mapping[str, str],
     gpus: Callable[[], Snapshot | None],
     say: Callable[[str], None],
+    script: str,
 ) -> Listener:
     """All that a run listens to.
 
@@ -75,12 +78,19 @@ def listener(
         environ: of safelaunch itself.
         gpus: what NVML has said already.
         say: prints a line.
+        script: the training script.
     """
+    cold = ColdStarts(
+        cold_start.read,
+        lambda file, line: f"{relative(file)}:{line}",
+        say,
+        lambda changed: cold_scripts.remember(script, changed, environ),
+    )
     if path is None:
-        return Listener({}, say)
+        return Listener({"cold starts": cold}, say)
     timeouts = RankTimeouts(remarks_of(path), timeouts_judge(settings))
     gpu_watch = RankDevices(_stamp, _device, lambda gpu: gpu_name(gpu, gpus()), mps=MPS in environ)
-    return Listener({"timeouts": timeouts, "GPUs": gpu_watch}, say)
+    return Listener({"cold starts": cold, "timeouts": timeouts, "GPUs": gpu_watch}, say)
 
 
 def unsaid(fresh: Iterable[Finding], lint: Iterable[Finding], shown: Iterable[Finding]) -> list[Finding]:

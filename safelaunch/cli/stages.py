@@ -89,7 +89,7 @@ class Run:
         )
         self.heard: list[Finding] = []
         self._shown: tuple[Finding, ...] = ()  # of the lint
-        self._ranks = listener(black_box, settings, os.environ, self.gpus, self.say)
+        self._ranks = listener(black_box, settings, os.environ, self.gpus, self.say, plan.script)
         self._folders = 0
         self._oom_before = memory.oom_kills()
         self._since_s = time.clock_gettime(time.CLOCK_BOOTTIME)

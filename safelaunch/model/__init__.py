@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         Value,
         WarmStart,
     )
-    from safelaunch.model.processes import Exit, WorkerGroup, WorkerProcess
+    from safelaunch.model.processes import ColdStart, Exit, WorkerGroup, WorkerProcess
     from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
 
@@ -65,6 +65,7 @@ __all__ = [
     "Case",
     "Changed",
     "Child",
+    "ColdStart",
     "Collective",
     "Confidence",
     "Device",

@@ -51,3 +51,15 @@ class WorkerGroup:
     def left(self) -> int:
         """How many workers have not ended, those included that have yet to be started."""
         return self.local_world_size - len(self.workers) + len(self.alive)
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """The script `changed` something, such as "sets OMP_NUM_THREADS", before `file`:`line` imports `module`. The rank
+    has started again by itself, or why not is in `too_late`."""
+
+    changed: str
+    module: str
+    file: str
+    line: int
+    too_late: str

@@ -7,28 +7,16 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 
+from safelaunch import import_variables
 from safelaunch.model import RUN_PATH, Settings, WarmStart
-from safelaunch.settings import regular, syntax
+from safelaunch.settings import cold_scripts, regular, syntax
 
 MOST_FILES = 200  # of the user's own that are looked at
 SETS = ("environ", "putenv")
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/accel")  # NVIDIA, AMD, and others that torch has a backend for
-
-# Variables that are read when torch and what it loads are imported: the catalogue's `read = "load"`, and whole
-# namespaces of libraries that read theirs when they are loaded. What comes after `?!` is read later.
-AT_IMPORT = re.compile(
-    r"(?:OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|LD|ATEN|DNNL|ONEDNN)_|PYTHON"
-    r"|TORCH_(?!NCCL_|DISTRIBUTED_|FR_|ELASTIC_|CUDA_ARCH_LIST|EXTENSIONS_DIR|HOME|COMPILE_|SYMMMEM)"
-    r"|PYTORCH_(?!CUDA_ALLOC_CONF|ALLOC_CONF|HIP_ALLOC_CONF|NVML_BASED_CUDA_CHECK|NO_CUDA_MEMORY_CACHING)"
-)
-# With modules beside torch nobody knows what they read; these belong to the start of a rank, or to what comes later.
-NEVER_AT_IMPORT = re.compile(
-    r"(?:NCCL|GLOO|TORCH_NCCL|TORCH_DISTRIBUTED|TORCH_FR)_|MASTER_(?:ADDR|PORT)$|(?:LOCAL_)?RANK$|WORLD_SIZE$"
-)
 
 
 def start(settings: Settings, environ: Mapping[str, str]) -> WarmStart | str:
@@ -58,9 +46,13 @@ def start(settings: Settings, environ: Mapping[str, str]) -> WarmStart | str:
         beside = os.path.abspath(program)
     preload = tuple(settings.launch["preload"].value) if "preload" in settings.launch else ()
     first = syntax.files(program) if module else (program,)
-    reason = _set_by_script(first, beside, bool(preload))
+    fixed_hashes = environ.get("PYTHONHASHSEED", "random") != "random"
+    reason = _shown_by_text(first, beside, bool(preload), fixed_hashes)
     if reason:
         return reason
+    changed = cold_scripts.remembered(first[0], environ) if asked is None else ""
+    if changed:
+        return f"the script {changed} before an import, as its last run has shown"
     given = "OMP_NUM_THREADS" in environ or "OMP_NUM_THREADS" in settings.unset
     threads = {} if _ranks(settings) == 1 or given else {"OMP_NUM_THREADS": "1"}
     return WarmStart(words, threads, preload, beside)
@@ -92,8 +84,8 @@ def _ranks(settings: Settings) -> int:
     return gpus or (os.cpu_count() or 1)  # where this is wrong, the fork server sees it and the start is cold
 
 
-def _set_by_script(first: tuple[str, ...], beside: str, preload: bool) -> str:
-    """Why what the script, or a module of its own, sets in its environment needs a cold start."""
+def _shown_by_text(first: tuple[str, ...], beside: str, preload: bool, fixed_hashes: bool) -> str:
+    """Why what the text of the script, or of a module of its own, shows needs a cold start."""
     todo = list(first)
     seen: set[str] = set()
     while todo and len(seen) < MOST_FILES:
@@ -111,10 +103,27 @@ def _set_by_script(first: tuple[str, ...], beside: str, preload: bool) -> str:
             for name, line in _names(tree):
                 if name is None:
                     return f"{path}:{line} sets variables whose names are not in its text"
-                if AT_IMPORT.match(name) or (preload and not NEVER_AT_IMPORT.match(name)):
+                if import_variables.is_read(name, preload):
                     return f"{path}:{line} sets {name}, which is read when torch is imported"
+        line = _asks_for_hashes(tree) if "hash(" in text and not fixed_hashes else 0
+        if line:
+            return f"{path}:{line} calls hash(), which gives each process a number of its own"
         todo += _own_modules(tree, beside)
     return ""
+
+
+def _asks_for_hashes(tree: ast.Module) -> int:
+    """The line where a program calls `hash` for anything but the hash of an object of its own; 0 for none. Processes
+    that are forked share the secret that the hashes of strings begin with."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef) and node.name == "__hash__":
+            continue
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hash":
+            return node.lineno
+        todo += ast.iter_child_nodes(node)
+    return 0
 
 
 def _names(tree: ast.Module) -> Iterator[tuple[str | None, int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import sys
-from typing import Any, Callable, Dict, List
+from importlib.machinery import ModuleSpec
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from safelaunch.worker import import_hooks
 
 
 def call_after_import(name: str, patch: Callable[[Any], None]) -> None:
@@ -14,9 +15,9 @@ def call_after_import(name: str, patch: Callable[[Any], None]) -> None:
     if name in sys.modules:
         attempt(patch, sys.modules[name])
         return
-    if not _FINDER.patches:
-        sys.meta_path.insert(0, _FINDER)
-    _FINDER.patches.setdefault(name, []).append(patch)
+    if not _PATCHES:
+        import_hooks.add(_find_spec)
+    _PATCHES.setdefault(name, []).append(patch)
 
 
 def attempt(function: Callable, *args: Any) -> Any:  # type: ignore[type-arg]
@@ -41,28 +42,24 @@ def off(what: str, error: object) -> None:
 _TOLD: List[str] = []
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self) -> None:
-        self.patches: Dict[str, List[Callable[[Any], None]]] = {}
+_PATCHES: Dict[str, List[Callable[[Any], None]]] = {}
 
-    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        patches = self.patches.pop(name, None)
-        if patches is None:
-            return None
-        if not self.patches:
-            sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
 
-        def exec_module(module):  # type: ignore[no-untyped-def]
-            execute(module)
-            for patch in patches:
-                attempt(patch, module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+def _find_spec(name: str, path: Optional[Sequence[str]], target: Any) -> Optional[ModuleSpec]:
+    patches = _PATCHES.pop(name, None)
+    if patches is None:
+        return None
+    if not _PATCHES:
+        import_hooks.remove(_find_spec)
+    spec = import_hooks.ordinary(name, path, target)
+    if spec is None or spec.loader is None:
         return spec
+    execute = spec.loader.exec_module
 
+    def exec_module(module: Any) -> None:
+        execute(module)
+        for patch in patches:
+            attempt(patch, module)
 
-_FINDER = _Finder()
+    spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+    return spec

@@ -7,6 +7,8 @@ import signal
 import sys
 from typing import Callable
 
+import safelaunch
+
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _PREPARED = []  # type: ignore[var-annotated]  # the box of a fork server, which has no slot yet
 PR_SET_PTRACER = 0x59616D61  # prctl(2), yama: who may attach without being our ancestor
@@ -38,6 +40,8 @@ def arm() -> None:
 def prepare() -> None:
     """Arrange for the hooks in the fork server: before torch is imported, as a cold start does, so that every module of
     torch sees the same functions."""
+    import faulthandler  # noqa: F401  for the ranks
+
     from safelaunch import black_box
     from safelaunch.worker import rank
 
@@ -85,6 +89,9 @@ def _arm_faulthandler(rank_dir: str) -> None:
     """Have the stack of a fatal signal written to `fault-PID.txt` (SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL)."""
     import faulthandler
 
+    if faulthandler.is_enabled():
+        return  # by PYTHONFAULTHANDLER or -X faulthandler: to where the user looks for it
+
     # The file object must outlive this function: faulthandler keeps only the descriptor.
     _arm_faulthandler.file = open(  # type: ignore[attr-defined]
         os.path.join(rank_dir, "fault-%d.txt" % os.getpid()), "w"
@@ -116,7 +123,6 @@ def _open_black_box():  # type: ignore[no-untyped-def]
     path = os.environ.get("SAFELAUNCH_BLACK_BOX")
     if not path:
         return None
-    import safelaunch
     from safelaunch import black_box
 
     box = _PREPARED[0] if _PREPARED else black_box.Writer()
@@ -127,6 +133,4 @@ def _open_black_box():  # type: ignore[no-untyped-def]
 
 
 def _give_up_pulse() -> None:
-    import safelaunch
-
     safelaunch._pulse = None

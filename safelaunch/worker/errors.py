@@ -7,6 +7,7 @@ time orders cause and consequence, where exit times do not.
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import json
 import os
@@ -36,7 +37,7 @@ def install(rank_dir: str, box: Any) -> None:
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
         written = _try_record(places, error) if os.getpid() == owner else None
         try:
-            previous(kind, error, _hide_our_frames(error) or trace)
+            previous(kind, error, hide_our_frames(error) or trace)
         finally:
             _look_around(written, error)
 
@@ -108,8 +109,6 @@ def _note_caller(
     """Wrap `module.name` so that the black box learns who called it. An exception that is being handled at that
     moment (`except ...: sys.exit(1)`), or that an excepthook was called with, goes to `handled`: it is the reason,
     and the program hides it from everyone but us."""
-    import functools
-
     original = getattr(module, name)
 
     @functools.wraps(original)
@@ -177,8 +176,7 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
         t: CLOCK_MONOTONIC at which it became known, now by default.
     """
     now = time.monotonic() if t is None else t
-    import traceback
-
+    traceback = _standard("traceback")
     text = "".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format())
     data = described(error, text, now)
     place = _write_to_one(places, data)
@@ -249,19 +247,68 @@ def _found(module: str, function: str, error: BaseException) -> Any:
         return None
 
 
-def _hide_our_frames(error: Optional[BaseException]) -> Any:
+def _standard(name: str) -> Any:
+    """A module of Python's own, whatever the script has of that name."""
+    theirs, path = sys.modules.get(name), sys.path[:]
+    if theirs is not None and (getattr(theirs, "__file__", None) or "").startswith(_STDLIB):
+        return theirs
+    sys.modules.pop(name, None)
+    sys.path[:] = [entry for entry in path if (entry + os.sep).startswith(_STDLIB)]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = path
+        if theirs is not None:
+            sys.modules[name] = theirs
+
+
+def hide_our_frames(error: Optional[BaseException]) -> Any:
     """Take our wrappers out of the tracebacks of an exception that ends the rank, and of what it was raised from: what
     the user sees is what torchrun shows. Returns the traceback of the first."""
     first, seen = error, set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        trace = error.__traceback__
-        while trace is not None:
-            while _is_ours(trace.tb_next):
-                trace.tb_next = trace.tb_next.tb_next  # type: ignore[union-attr]
-            trace = trace.tb_next
+        _hide_in(error.__traceback__)
         error = error.__cause__ or error.__context__
     return first.__traceback__ if first is not None else None
+
+
+def _hide_in(trace: Any) -> None:
+    while trace is not None:
+        while _is_ours(trace.tb_next):
+            trace.tb_next = trace.tb_next.tb_next
+        trace = trace.tb_next
+
+
+def hide_our_frames_in_reports(module: Any) -> None:
+    """Have `traceback` leave our wrappers out of what it formats, as in `except Exception: print(format_exc())`.
+
+    Args:
+        module: `traceback`, or what the script has of that name.
+    """
+    if not hasattr(module, "TracebackException"):
+        return
+    init = module.TracebackException.__init__
+
+    @functools.wraps(init)
+    def __init__(self, exc_type, exc_value, exc_traceback, **options):  # type: ignore[no-untyped-def]
+        if options.get("_seen") is None:  # else it is the cause of one that was seen to
+            hide_our_frames(exc_value)
+        init(self, exc_type, exc_value, exc_traceback, **options)
+
+    module.TracebackException.__init__ = __init__
+    for name in ("walk_tb", "_walk_tb_with_full_positions"):  # Python 3.11
+        if hasattr(module, name):
+            setattr(module, name, _walking(getattr(module, name)))
+
+
+def _walking(walk: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(walk)
+    def walk_tb(tb: Any) -> Any:
+        _hide_in(tb)
+        return walk(tb)
+
+    return walk_tb
 
 
 def _is_ours(trace: Any) -> bool:

@@ -22,7 +22,10 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from safelaunch.worker import bootstrap, ending, preload, process_image
+from safelaunch.worker import bootstrap, deferred, ending, import_log, preload, process_image  # noqa: F401
+from safelaunch.worker.cold_rank import Beginning
+from safelaunch.worker.import_conditions import Forked
+from safelaunch.worker.import_log import Import
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 TITLE = ["safelaunch: fork server"]
@@ -41,30 +44,33 @@ PREFIXES = ("TORCHELASTIC_", "SAFELAUNCH_")
 Message = Dict[str, Any]
 
 
-def serve(path: str) -> Optional[Callable[[], None]]:
-    """Be the fork server. Returns in each rank, with its environment and its streams in place; and in the agent, with
-    what to call when Python has finished its start.
+def serve(path: str, imports: List[Import]) -> Tuple[Optional[Callable[[], None]], Optional[Callable[[], Forked]]]:
+    """Be the fork server. Returns in each rank, with its environment and its streams in place: what gives, as the last
+    thing before the script, what it has from here. And in the agent: what to call when Python has finished its start.
 
     Args:
         path: of the JSON file that `launch.tree` has written.
+        imports: the log of this process.
     """
     try:
-        server = _Server(path)
+        server = _Server(path, imports)
         request = server.run()
         if request is None:
-            return server.agent()
-        _become_rank(request)
+            return server.agent(), None
+        environ = _become_rank(request)
     except BaseException as error:  # nothing but a rank may go on to run the script
         os.write(2, b"safelaunch: the fork server failed: %s\n" % repr(error).encode())
         os._exit(70)
     signal.pthread_sigmask(signal.SIG_SETMASK, request["mask"])
-    return None
+    return None, lambda: server.forked(Beginning(environ, request["mask"]))
 
 
 class _Server:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, imports: List[Import]) -> None:
         with open(path) as file:
             self._plan = json.load(file)
+        self._imports = imports
+        self._recorder = import_log.Recorder()
         self._channel = socket.socket(fileno=self._plan["channel"])
         self._environ = dict(os.environ, PYTHONPATH=self._plan["pythonpath"])
         self._arguments = process_image.arguments()
@@ -81,11 +87,18 @@ class _Server:
         bootstrap.prepare()
         try:
             preload.possible()
-            preload.check(self._plan["beside"], preload.load(["torch", *self._plan["preload"]]))
+            self._own = frozenset(sys.modules)
+            with self._recorder:
+                names = preload.load(["torch", *self._plan["preload"]])
+            preload.check(self._plan["beside"], names)
         except preload.Cold as reason:
             self._tell_supervisor("cold", reason=str(reason))
             os._exit(0)
-        ending.prepare(self._plan["preload"])  # before the first fork: later each page that it touches would be copied
+        # Before the first fork: later each page that is touched would be copied.
+        self._needs = import_log.needs(self._imports)
+        del self._imports[:]
+        self._recorder.take_back()
+        ending.prepare(self._plan["preload"])
         if self._fork_agent():
             return None
         self._poll.register(self._channel, select.POLLIN)
@@ -99,6 +112,10 @@ class _Server:
                     if rank is not None:
                         return rank
             self._held.difference_update([pid for pid in self._held if self._tell_end(pid)])
+
+    def forked(self, beginning: Beginning) -> Forked:
+        """What a rank has from this process."""
+        return Forked(self._needs, self._recorder, self._own, bool(self._plan["preload"]), beginning)
 
     # ------------------------------------------------------------------------------------------- requests
 
@@ -250,7 +267,9 @@ class _Server:
         return lambda: run(plan["plan_file"], plan["events"], plan["commands"], plan["agent_channel"])
 
 
-def _become_rank(request: Message) -> None:
+def _become_rank(request: Message) -> Dict[str, str]:
+    """Take the streams, the environment and the signals of a rank; returns its environment as it would have been
+    executed with."""
     server = os.getppid()
     _die_with(server)
     for target, descriptor in enumerate(request["streams"], 1):
@@ -265,11 +284,7 @@ def _become_rank(request: Message) -> None:
     main = threading.main_thread()
     if hasattr(main, "_set_native_id"):  # Python 3.11 and before keep the number of the process that it came from
         main._set_native_id()
-    # What a process draws for itself when it imports these.
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
-    if "multiprocessing.process" in sys.modules:
-        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    return environ
 
 
 def _take_signals_back() -> None:
@@ -291,5 +306,10 @@ def _die_with(parent: int) -> None:
 
 
 def _set_environ(environ: Dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(environ)
+    """Have this environment. What is the same stays where it lies in memory: `setproctitle` looks there for the command
+    line."""
+    for name in [name for name in os.environ if name not in environ]:
+        del os.environ[name]
+    for name, value in environ.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value

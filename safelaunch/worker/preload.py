@@ -31,6 +31,9 @@ def possible() -> None:
         os.close(os.memfd_create("safelaunch"))
     except (AttributeError, OSError) as error:
         raise Cold("this system has no pidfd_open or memfd_create: %s" % error) from error
+    asked = [name for name in ("PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONTRACEMALLOC") if os.environ.get(name)]
+    if asked or sys.flags.verbose or {"importtime", "tracemalloc"}.intersection(sys._xoptions):
+        raise Cold("Python is to tell of its imports (%s)" % (asked[0] if asked else "-X or -v"))
     site = customized()
     if site:
         raise Cold("%s is to be run before torch is imported" % site)

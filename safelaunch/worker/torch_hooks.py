@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, Optional
 
-from safelaunch.worker import beat, progress, rank, reducers, timeouts
+from safelaunch.worker import beat, errors, progress, rank, reducers, timeouts
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.collectives import record_collectives
 from safelaunch.worker.remarks import Remarks
@@ -30,6 +31,7 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
             attempt(timeouts.set_group_default, module, float(timeout))
         if box is not None:
             attempt(record_collectives, module, box)
+            attempt(errors.hide_our_frames_in_reports, sys.modules.get("traceback"))
             attempt(timeouts.remark_on_groups, module, remarks)
             attempt(start_beat_with_first_group if rank.is_expected() else start_beat, module, box)
 
@@ -61,6 +63,4 @@ def start_beat_with_first_group(module: Any, box: Any) -> None:
 
 def start_beat(module: Any, box: Any) -> None:
     """Start the beat thread; torch is loaded by now, and has threads of its own."""
-    import sys
-
     beat.start(box, sys.modules.get("torch._C._distributed_c10d", module))

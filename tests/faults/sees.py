@@ -20,7 +20,7 @@ import time
 import traceback
 import warnings
 
-BEFORE = sorted(sys.modules)
+BEFORE = list(sys.modules)
 
 
 class Own:
@@ -145,24 +145,30 @@ def main() -> None:
         "own_random": random.random(),
         "own_authkey": bytes(multiprocessing.current_process().authkey).hex(),
         "own_pid": os.getpid(),
+        "own_parent": open(f"/proc/{os.getppid()}/cmdline").read(),
+        "filters_before": [str(item) for item in warnings.filters],
+        "loggers_before": sorted(logging.root.manager.loggerDict),
+        "next_thread": threading.Thread().name,
     }
     import torch
 
+    seen["modules_with_torch"] = list(sys.modules)
+    seen["loggers"] = sorted(logging.root.manager.loggerDict)
     seen["torch"] = {
         "threads": torch.get_num_threads(),
         "interop": torch.get_num_interop_threads(),
-        "initial_seed": torch.initial_seed(),
-        "rand": torch.rand(3).tolist(),
         "grad": torch.is_grad_enabled(),
         "dtype": str(torch.get_default_dtype()),
         "matmul": torch.mm(torch.ones(300, 300), torch.ones(300, 300)).sum().item(),
     }
+    seen["own_seed"] = torch.initial_seed()
+    seen["own_tensor"] = torch.rand(3).tolist()
+    seen["own_order"] = list(torch.utils.data.RandomSampler(range(1000)))
     import numpy
 
     seen["filters"] = [str(item) for item in warnings.filters]
     seen["own_numpy"] = numpy.random.random()
     seen["numpy_sum"] = float(numpy.dot(numpy.ones((300, 300)), numpy.ones((300, 300))).sum())
-    seen["modules_after"] = sorted(sys.modules)
     with open(sys.argv[1] + os.environ["RANK"], "w") as file:
         json.dump(seen, file)
     atexit.register(print, "left in order", flush=True)

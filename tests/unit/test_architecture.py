@@ -24,7 +24,7 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files",
+    "sizes", "within", "user_files", "import_variables",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -41,11 +41,23 @@ LAYERS: dict[str, set[str]] = {
     "sizes": set(),
     "within": set(),
     "user_files": set(),
+    "import_variables": set(),
     "black_box": {"pulse"},
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
-    "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction", "within", "user_files"},
+    "settings": {
+        "model",
+        "codec",
+        "codes",
+        "durations",
+        "thresholds",
+        "files",
+        "redaction",
+        "within",
+        "user_files",
+        "import_variables",
+    },
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
     "launch": {"model", "codec", "codes", "procfs", "files", "injection"},
@@ -53,7 +65,7 @@ LAYERS: dict[str, set[str]] = {
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
     "diagnosis": {"model", "codes", "sizes"},
     "report": {"model", "codes", "files", "redaction"},
-    "worker": {"black_box", "pulse", "__init__"},
+    "worker": {"black_box", "pulse", "import_variables", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},
     "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
 }
@@ -72,6 +84,7 @@ WORKER_FILES = [
     *sorted((PACKAGE / "worker").rglob("*.py")),
     PACKAGE / "black_box.py",
     PACKAGE / "pulse.py",
+    PACKAGE / "import_variables.py",
     PACKAGE / "__init__.py",
 ]
 
@@ -349,7 +362,8 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.worker.binding", "safelaunch.worker.bootstrap", "safelaunch.worker.collectives",
         "safelaunch.worker.coroutines",
         "safelaunch.worker.devices", "safelaunch.worker.errors",
-        "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.rank",
+        "safelaunch.worker.groups", "safelaunch.worker.import_hooks", "safelaunch.worker.progress",
+        "safelaunch.worker.rank",
         "safelaunch.worker.reducers", "safelaunch.worker.remarks",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.word",
         "safelaunch.black_box", "safelaunch.pulse",

@@ -2,11 +2,36 @@
 
 The command line of a worker stays the user's own (`python -u train.py`), so `__main__`, `sys.argv`, `sys.path`,
 pickling and `ps` are exactly as under torchrun. This folder leaves PYTHONPATH and `sys.path` again before the
-script runs, and a sitecustomize of the environment that it hides is run in its place.
+script runs, a sitecustomize of the environment that it hides is run in its place, and what we have imported leaves
+`sys.modules` until the script imports it itself.
 """
 
+import _frozen_importlib
+import _frozen_importlib_external
+import builtins
 import os
 import sys
+
+_BEFORE = frozenset(sys.modules)  # what Python itself has loaded by now
+_IMPORTS = []  # type: ignore[var-annotated]  # who imported what, from here on: see `import_log`
+_MACHINERY = vars(_frozen_importlib)
+_import = builtins.__import__
+
+
+def _noted(name, globals=None, locals=None, fromlist=(), level=0):  # type: ignore[no-untyped-def]
+    if globals is _MACHINERY:  # a module written in C imports
+        _IMPORTS.append((_of_c(sys._getframe(1)), name, fromlist, level))  # type: ignore[no-untyped-call]
+    elif globals and getattr(globals.get("__spec__"), "_initializing", False):  # what its functions import comes later
+        _IMPORTS.append((globals, name, fromlist, level))
+    return _import(name, globals, locals, fromlist, level)
+
+
+def _of_c(frame):  # type: ignore[no-untyped-def]
+    """The name of the module that is being loaded, in the shape of its globals."""
+    while frame is not None and frame.f_globals is _MACHINERY:
+        frame = frame.f_back
+    variables = frame.f_locals if frame is not None else {}
+    return {"__name__": getattr(variables.get("spec"), "name", "") or getattr(variables.get("module"), "__name__", "")}
 
 
 def _arm():  # type: ignore[no-untyped-def]
@@ -18,13 +43,20 @@ def _arm():  # type: ignore[no-untyped-def]
     _leave_path(here)
     forked = "SAFELAUNCH_FORK_SERVER" in os.environ
     program = None
+    forked_from = None
     if forked:
-        program = _from(root, "fork_server").serve(os.environ.pop("SAFELAUNCH_FORK_SERVER"))
+        server = _from(root, "fork_server")
+        program, forked_from = server.serve(os.environ.pop("SAFELAUNCH_FORK_SERVER"), _IMPORTS)
         _leave_path(here)
     if "SAFELAUNCH_RANK_DIR" in os.environ:
         _from(root, "bootstrap").arm()
         if forked:
             _from(root, "ending").begin()
+        deferred = _from(root, "deferred")
+        builtins.__import__ = _import
+        deferred.hide(_BEFORE, _IMPORTS, forked_from and forked_from())
+    for entry in {here, root}.difference(sys.path):
+        sys.path_importer_cache.pop(entry, None)
     return program
 
 
@@ -48,25 +80,29 @@ def _from(root: str, name: str):  # type: ignore[no-untyped-def]
         sys.path.remove(root)
 
 
-def _chain() -> None:
-    """Run the sitecustomize that the environment would have had without us."""
-    from importlib.machinery import PathFinder
-
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        from importlib.util import module_from_spec
-
-        module = module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
+def _chain() -> bool:
+    """Run the sitecustomize that the environment would have had without us; whether there is one."""
+    # `importlib` itself is for the script to load.
+    spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return False
+    module = _frozen_importlib.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+    return True
 
 
 _program = None
+builtins.__import__ = _noted
 try:
     _program = _arm()  # type: ignore[no-untyped-call]
 except Exception as error:  # a worker must start whatever happens to us
     if os.environ.get("SAFELAUNCH_DEBUG"):
         sys.stderr.write("safelaunch: this worker runs unwatched: %r\n" % (error,))
-_chain()
+finally:
+    builtins.__import__ = _import
+_chained = _chain()
 if _program is not None:
     _program()
+if not _chained:
+    raise ImportError(name="sitecustomize")  # as without us: `site` takes this for "there is none"

@@ -1,0 +1,20 @@
+"""What a forked rank says of a change that the import of a module would have looked at: `worker.cold_rank` writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from safelaunch.model import ColdStart, WorkerProcess
+
+FILE = "cold.json"
+LONGEST = 1 << 14  # bytes
+
+
+def read(worker: WorkerProcess) -> ColdStart | None:
+    """What a rank says; None where it has said nothing."""
+    try:
+        with open(os.path.join(worker.rank_dir, FILE), "rb") as file:
+            return ColdStart(**json.loads(file.read(LONGEST)))
+    except (OSError, ValueError, TypeError):
+        return None

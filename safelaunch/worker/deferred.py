@@ -1,0 +1,233 @@
+"""Runs in: ranks, before the script. Modules that are in memory already, and that the script finds only where it
+imports them: in `sys.modules`, and in their packages.
+
+So a script cannot tell that its rank was forked from a process that had imported torch, and what we use ourselves does
+not come before a module of the script's own that has the same name. A module comes with those that it needs; torch,
+which has state in C++, brings all that was loaded for it. Before anything from outside of Python's own library comes,
+`import_conditions` compares: where the script has changed what an import looks at, the rank starts again without a
+fork, or one line is told (`cold_rank`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from importlib.machinery import ModuleSpec
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
+
+from safelaunch.worker import import_hooks, import_log
+from safelaunch.worker.import_conditions import Conditions, Forked
+from safelaunch.worker.import_log import WHOLE
+
+OURS = "safelaunch"
+MAIN_OF_CHILDREN = "__mp_main__"  # another name of `__main__`, which multiprocessing gives to it
+
+
+def hide(before: FrozenSet[str], imports: List[import_log.Import], forked: Optional[Forked]) -> None:
+    """Take the modules out of `sys.modules` that came after `before`.
+
+    Args:
+        before: the names of the modules that Python had loaded by itself.
+        imports: the log of the imports since then.
+        forked: of a rank that was forked; None in one that has started by itself.
+    """
+    needs = forked.needs.of if forked is not None else import_log.needs(imports).of
+    _Deferred({name for name in sys.modules if name not in before}, needs, forked).hide()
+
+
+class _Deferred:
+    """Modules that wait for their import.
+
+    Args:
+        names: of them.
+        needs: which module needs which.
+        forked: what the fork server has found when it imported them; None where they were not imported there.
+    """
+
+    def __init__(self, names: Any, needs: Dict[str, List[str]], forked: Optional[Forked]) -> None:
+        names = names - {"__main__", "sitecustomize", MAIN_OF_CHILDREN}
+        self._needs = needs
+        self._forked = forked
+        self._all = {name: module for name, module in sys.modules.items() if name in names}
+        # Never to be deleted: what the script does not import is not its own to take apart at its end.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._all))
+        self._modules = dict(self._all)
+        self._aliases = self._find_aliases()
+        self._conditions = None if forked is None else Conditions(forked, self._all)
+
+    def hide(self) -> None:
+        """Take them out of `sys.modules`, and out of packages that they have been imported into by others."""
+        sys.modules.pop(MAIN_OF_CHILDREN, None)
+        for name, module in self._all.items():
+            del sys.modules[name]
+            package, _, last = name.rpartition(".")
+            # A package may itself use those that come with it, and functions of it are in use already.
+            comes_later = name not in self._needs.get(package, ()) and name not in self._aliases.get(package, ())
+            above = self._all.get(package) or sys.modules.get(package)
+            if comes_later and is_standard(name) and getattr(above, last, None) is module:
+                delattr(above, last)
+        import_hooks.add(self.find_spec)
+
+    def _find_aliases(self) -> Dict[str, List[str]]:
+        """Names that no import asks for: a module gives them to others, or to what is no module."""
+        found: Dict[str, List[str]] = {}
+        for name, module in self._all.items():
+            spec = getattr(module, "__spec__", None)
+            if spec is None or spec.name != name:
+                found.setdefault(name.rpartition(".")[0], []).append(name)
+        return found
+
+    # ------------------------------------------------------------------------------------------- finding
+
+    def find_spec(self, name: str, path: Optional[Sequence[str]], target: Any) -> Optional[ModuleSpec]:
+        """The spec of a module that waits, as it is found without us, but with what we have behind its loader."""
+        module = self._modules.get(name)
+        if module is None or name in sys.modules:  # reloaded
+            return None
+        kept = getattr(module, "__spec__", None)
+        spec = import_hooks.ordinary(name, path, target)
+        if spec is None and name.partition(".")[0] == OURS:
+            spec = kept  # not installed where this Python looks
+        if spec is None or kept is None or spec.origin != kept.origin:
+            self._forget(name)
+            return spec
+        execute = spec.loader.exec_module if spec.loader is not None else None
+        loader: Any = _Loader() if spec.loader is None or isinstance(spec.loader, type) else _copy(spec.loader)
+        loader.create_module = lambda _: module
+        loader.exec_module = lambda made: self._execute(name, made, kept, execute)
+        found: ModuleSpec = _copy(spec)
+        found.loader = loader
+        return found
+
+    def _forget(self, name: str) -> None:
+        """The script has a module of that name, or has it not be found: what needs it is to be imported anew."""
+        gone, latest = {name}, {name}
+        while latest:
+            latest = {each for each in self._modules if each not in gone and self._rests_on(each, gone)}
+            gone |= latest
+        for each in gone:
+            self._modules.pop(each, None)
+
+    def _rests_on(self, name: str, gone: Set[str]) -> bool:
+        # Torch cannot be loaded twice: whether it may be given is for the conditions to say.
+        needs = not name.startswith(WHOLE) and not gone.isdisjoint(self._needs.get(name, ()))
+        return needs or name.rpartition(".")[0] in gone
+
+    def _execute(self, name: str, made: Any, kept: ModuleSpec, execute: Optional[Callable[[Any], None]]) -> None:
+        module = self._all[name]
+        if made is not module:  # somebody loads a copy by hand
+            if execute is not None:
+                execute(made)
+            return
+        module.__spec__ = kept
+        if name not in self._modules or sys.modules.get(name) is not module:  # the same by hand
+            return
+        names = self._with_needs(name)
+        if self._conditions is not None and not all(map(is_standard, names)):
+            changed = self._conditions.changed(names)
+            if changed:
+                self._forked.beginning.start_over(changed, name)  # type: ignore[union-attr]
+        self._give(names)
+
+    # -------------------------------------------------------------------------------------------- giving
+
+    def _with_needs(self, name: str) -> List[str]:
+        """The modules that come with this one, in the order in which Python has done with them."""
+        order: List[str] = []
+        seen = set()
+
+        def visit(name: str) -> None:
+            if name not in self._modules or name in seen:
+                return
+            seen.add(name)
+            visit(name.rpartition(".")[0])
+            for need in self._needs.get(name, ()):
+                visit(need)
+            for alias in self._aliases.get(name, ()):
+                visit(alias)
+            order.append(name)
+
+        visit(name)
+        if WHOLE in order and self._forked is not None:
+            return [each for each in self._modules if each in seen or each not in self._forked.own]
+        return order
+
+    def _give(self, names: List[str]) -> None:
+        for name in names:
+            module = self._modules.pop(name)
+            sys.modules.setdefault(name, module)
+            package, _, last = name.rpartition(".")
+            above = self._all.get(package) or sys.modules.get(package)
+            if is_standard(name) and above is not None and not hasattr(above, last):
+                setattr(above, last, module)
+        given = frozenset(names)
+        if "multiprocessing" in given:
+            sys.modules[MAIN_OF_CHILDREN] = sys.modules["__main__"]
+        if self._conditions is not None and self._forked is not None:
+            self._forked.recorder.bring_back(given)
+            self._conditions.given(names)
+            if WHOLE in given:
+                self._forked.beginning.is_over()
+                self._conditions = None  # what is left is Python's own
+        for name, renew in _RENEWED.items():
+            if name in given:
+                renew(self._all[name])
+        if not self._modules:
+            import_hooks.remove(self.find_spec)
+
+
+class _Loader:
+    """Stands where Python has a class, or nothing: in built-in and frozen modules, and in namespaces."""
+
+    create_module: Any
+    exec_module: Any
+
+
+def _copy(thing: Any) -> Any:
+    made = object.__new__(type(thing))  # the module `copy` may itself be waiting
+    vars(made).update(vars(thing))
+    return made
+
+
+_STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))
+
+
+def is_standard(name: str) -> bool:
+    """Whether a module is one of Python's own, or of ours: its import looks at nothing that the script may change."""
+    top = name.partition(".")[0]
+    return top in _STANDARD or top == OURS
+
+
+# ------------------------------------------------------------------- what a process draws for itself at an import
+
+
+def _logging(module: Any) -> None:
+    module._startTime = time.time_ns() if isinstance(module._startTime, int) else time.time()  # Python 3.13
+
+
+def _tempfile(module: Any) -> None:
+    module.tempdir = None  # asked for again, of the TMPDIR of now
+    module._name_sequence = None
+
+
+def _process(module: Any) -> None:
+    module.current_process().authkey = os.urandom(32)
+
+
+def _numpy(module: Any) -> None:
+    module.seed()
+
+
+def _torch(module: Any) -> None:
+    module.default_generator.seed()
+
+
+_RENEWED: Dict[str, Callable[[Any], None]] = {
+    "logging": _logging,
+    "tempfile": _tempfile,
+    "multiprocessing.process": _process,
+    "numpy.random": _numpy,
+    "torch": _torch,
+}

@@ -1,0 +1,167 @@
+"""Runs in: ranks that were forked. What an import looks at beside the files of its modules, and whether the script has
+changed it since the fork: then what was imported before is not what the script would have got.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import os
+import sys
+from typing import Any, Dict, FrozenSet, Iterator, NamedTuple, Sequence
+
+from safelaunch import import_variables
+from safelaunch.worker import import_log
+from safelaunch.worker.cold_rank import Beginning
+from safelaunch.worker.import_log import WHOLE
+
+AT_HAND = ("builtins", "os", "sys", "io", "abc", "codecs")  # what every script has
+
+
+class Forked(NamedTuple):
+    """What a rank has from its fork server.
+
+    `needs` and `recorder` are what the imports there have done, `own` are the modules that were there before for
+    safelaunch itself, `more` is whether more than torch was asked for. `beginning` is for a rank that starts again.
+    """
+
+    needs: import_log.Needs
+    recorder: import_log.Recorder
+    own: FrozenSet[str]
+    more: bool
+    beginning: Beginning
+
+
+class Conditions:
+    """What the imports have looked at, as it was when the script began.
+
+    Args:
+        forked: from the fork server.
+        modules: what it had imported.
+    """
+
+    def __init__(self, forked: Forked, modules: Dict[str, Any]) -> None:
+        self.forked = forked
+        self._modules = modules
+        self._environ = _environ()
+        self._cpus = os.sched_getaffinity(0)
+        self._finders = [*sys.meta_path, *sys.path_hooks]
+        self._path = list(sys.path)
+        self._flags = sys.getdlopenflags()
+        self._import = builtins.__import__
+        self._functions: Dict[str, Dict[str, Any]] = {}
+        self._logging = modules["logging"].root.manager
+        self._loggers = _hide_loggers(self._logging.loggerDict)
+        self.given(AT_HAND)
+
+    def given(self, names: Sequence[str]) -> None:
+        """These modules are the script's from now on."""
+        _show_loggers(self._loggers, names, self._logging)
+        for name in names:
+            variables = vars(sys.modules[name])
+            self._functions[name] = {key: value for key, value in variables.items() if callable(value)}
+
+    def changed(self, names: Sequence[str]) -> str:
+        """What the script has changed that matters to the import of these modules; empty where nothing was.
+
+        Args:
+            names: all that are to come.
+        """
+        for found in (self._variables(), self._process(), self._search(names), self._replaced(names)):
+            for what in found:
+                return what
+        return ""
+
+    def _variables(self) -> Iterator[str]:
+        now = _environ()
+        for name in sorted({*now, *self._environ}):
+            if now.get(name) != self._environ.get(name) and import_variables.is_read(name, self.forked.more):
+                yield "sets %s" % name if name in now else "deletes %s" % name
+
+    def _process(self) -> Iterator[str]:
+        if os.sched_getaffinity(0) != self._cpus:
+            yield "sets the CPUs of its process"
+        if sys.getdlopenflags() != self._flags:
+            yield "calls sys.setdlopenflags"
+        if sys.gettrace() is not None or sys.getprofile() is not None:
+            yield "starts a tracer or a profiler"
+        monitoring = getattr(sys, "monitoring", None)
+        if monitoring is not None and any(map(monitoring.get_tool, range(6))):
+            yield "starts a tracer or a profiler"
+
+    def _search(self, names: Sequence[str]) -> Iterator[str]:
+        finders = [*sys.meta_path, *sys.path_hooks]
+        if list(map(id, finders)) != list(map(id, self._finders)):
+            yield "changes sys.meta_path or sys.path_hooks"
+        if builtins.__import__ is not self._import:
+            yield "replaces __import__"
+        known = [entry for entry in sys.path if entry in self._path]
+        if known != self._path:
+            yield "takes folders out of sys.path"
+        wanted = {name.partition(".")[0] for name in names} | self.forked.needs.missing
+        first = sys.path.index(self._path[0]) if self._path else 0
+        for place, entry in enumerate(sys.path):
+            if entry not in self._path:
+                # What nobody could import, torch finds in any place.
+                own = _holds(entry or os.getcwd(), wanted if place < first else self.forked.needs.missing)
+                if own:
+                    yield "has a module %s of its own in %s" % (own, entry or os.getcwd())
+
+    def _replaced(self, names: Sequence[str]) -> Iterator[str]:
+        for name in names:
+            if name in sys.modules and sys.modules[name] is not self._modules[name]:
+                yield "puts another module %s into sys.modules" % name
+        for name in self.forked.needs.missing:
+            if name in sys.modules:
+                yield "puts a module %s into sys.modules" % name
+        for name, functions in self._functions.items():
+            variables = vars(sys.modules[name]) if name in sys.modules else {}
+            for key, value in functions.items():
+                if variables.get(key) is not value:
+                    yield "replaces %s.%s" % (name, key)
+        made = sorted(name for name in self._logging.loggerDict if not _is_placeholder(self._loggers.get(name)))
+        if made and WHOLE in names:
+            yield "makes the logger %s" % made[0]
+
+
+def _environ() -> Dict[str, str]:
+    """The variables as C sees them: `os.putenv` says nothing to `os.environ`, and code in C reads only these."""
+    environ = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    found: Dict[str, str] = {}
+    number = 0
+    while environ and environ[number] is not None:
+        name, _, value = os.fsdecode(environ[number]).partition("=")
+        found.setdefault(name, value)
+        number += 1
+    return {**found, **os.environ}
+
+
+def _is_placeholder(logger: Any) -> bool:
+    return logger is None or not hasattr(logger, "level")
+
+
+def _holds(folder: str, names: Any) -> str:
+    """The first of these modules that lies in a folder; "" for none."""
+    try:
+        return min(names.intersection(entry.partition(".")[0] for entry in os.listdir(folder)), default="")
+    except OSError:
+        return ""  # no folder
+
+
+def _hide_loggers(table: Dict[str, Any]) -> Dict[str, Any]:
+    """Take the loggers out of Python's table that imports have made: who configures logging is to find his own."""
+    hidden = dict(table)
+    table.clear()
+    return hidden
+
+
+def _show_loggers(hidden: Dict[str, Any], names: Sequence[str], manager: Any) -> None:
+    """Put those back that came with modules; those of torch with all others. A logger that the script has made under
+    the same name, and that of the module, are one."""
+    packages = {name.partition(".")[0] for name in names}
+    for name in [name for name in hidden if WHOLE in packages or name.partition(".")[0] in packages]:
+        kept = hidden.pop(name)
+        made = manager.loggerDict.setdefault(name, kept)
+        if made is not kept:
+            kept.__dict__ = made.__dict__
+    manager._clear_cache()  # the level of the root may be another by now
