@@ -1,4 +1,4 @@
-"""What a forked rank says of a change that the import of a module would have looked at: `worker.cold_rank` writes it."""
+"""What a forked rank says of a change that an import would have looked at: `worker.cold_rank` writes it."""
 
 from __future__ import annotations
 
