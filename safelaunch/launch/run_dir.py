@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from safelaunch.codes import EXIT_REFUSED, EXIT_USAGE
 from safelaunch.model import SafelaunchError
 
+DEFAULT = "safelaunch_runs"  # below the working directory; `runs` is TensorBoard's, and ours is closed to others
 NEEDED_BYTES = 1 << 20  # run.json, agent.jsonl and one incident of eight ranks take about 300 KB
 
 
@@ -25,12 +26,12 @@ def default_run_id(environ: Mapping[str, str], host: str) -> str:
 
 
 def base_dir(chosen: str | None, environ: Mapping[str, str]) -> str:
-    """Where run directories go: the chosen one, else the scheduler's result folder, else ./runs."""
+    """Where run directories go: the chosen one, else the scheduler's result folder, else ./safelaunch_runs."""
     if chosen:
         return os.path.abspath(chosen)
     if environ.get("BEAKER_JOB_ID") and os.path.isdir("/results"):
         return "/results"
-    return os.path.abspath("runs")
+    return os.path.abspath(DEFAULT)
 
 
 def check_run_id(run_id: str) -> str:

@@ -78,14 +78,14 @@ def test_an_unknown_option_names_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run_id", ["a/b", "../up", ".hidden", "a\nb", ""])
 def test_a_run_id_that_cannot_name_a_folder(run_id: str, tmp_path: Path) -> None:
     refused(launch("--rdzv-id", run_id, HELLO, cwd=tmp_path), "SL004", 2)
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "safelaunch_runs").exists()
 
 
 def test_a_file_where_the_run_directory_should_be(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("precious")
+    (tmp_path / "safelaunch_runs").write_text("precious")
 
     refused(launch(HELLO, cwd=tmp_path), "SL003", 2, "is a file", "--run-dir")
-    assert (tmp_path / "runs").read_text() == "precious"
+    assert (tmp_path / "safelaunch_runs").read_text() == "precious"
 
 
 def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_runs_of_one_id_never_share_a_folder(tmp_path: Path) -> None:
     for _ in range(2):
         assert launch("--rdzv-id", "mine", HELLO, cwd=tmp_path).code == 0
 
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mine", "mine.2"]
-    assert (tmp_path / "runs/mine").stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in (tmp_path / "safelaunch_runs").iterdir()) == ["mine", "mine.2"]
+    assert (tmp_path / "safelaunch_runs/mine").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_taken_port_names_its_holder(tmp_path: Path, free_port: int) -> None:
@@ -161,7 +161,7 @@ def test_a_bad_profile_stops_before_anything_starts(tmp_path: Path) -> None:
     ended = launch("--profile", "./bad.toml", HELLO, cwd=tmp_path)
 
     refused(ended, "SL203", 78, "bad.toml:4", "process_group")
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "safelaunch_runs").exists()
 
 
 def test_dry_run_starts_nothing(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_dry_run_starts_nothing(tmp_path: Path) -> None:
     assert ended.code == 0
     assert "NCCL_DEBUG=INFO" in ended.out
     assert f"torchrun --nproc-per-node 2 {HELLO} --lr 0.1" in ended.out
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "safelaunch_runs").exists()
 
 
 def test_the_result_is_json_on_request(tmp_path: Path) -> None:

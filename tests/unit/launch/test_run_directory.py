@@ -139,7 +139,7 @@ def test_the_base_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
 
     assert run_dir.base_dir("mine", {}) == str(tmp_path / "mine")
-    assert run_dir.base_dir(None, {}) == str(tmp_path / "runs")
+    assert run_dir.base_dir(None, {}) == str(tmp_path / "safelaunch_runs")
 
 
 def test_scratch_is_private_and_never_shared() -> None:
