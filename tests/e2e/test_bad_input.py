@@ -83,9 +83,14 @@ def test_a_run_id_that_cannot_name_a_folder(run_id: str, tmp_path: Path) -> None
 
 def test_a_file_where_the_run_directory_should_be(tmp_path: Path) -> None:
     (tmp_path / "safelaunch_runs").write_text("precious")
+    (tmp_path / "elsewhere").mkdir()
 
-    refused(launch(HELLO, cwd=tmp_path), "SL003", 2, "is a file", "--run-dir")
+    ended = launch(HELLO, cwd=tmp_path, TMPDIR=str(tmp_path / "elsewhere"))
+    assert ended.code == 0
+    assert "warning[SL003]: " in ended.err
+    assert "is a file, not a folder: this run is kept in " in ended.err
     assert (tmp_path / "safelaunch_runs").read_text() == "precious"
+    assert list((tmp_path / "elsewhere").glob("safelaunch_runs-*/*/result.json"))
 
 
 def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
@@ -106,8 +111,11 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.rig
 def test_a_full_disk_at_the_run_directory(tiny_disk: Path, tmp_path: Path) -> None:
-    refused(launch("--run-dir", tiny_disk, HELLO, cwd=tmp_path), "SL003", 69, "No space left")
+    ended = launch("--run-dir", tiny_disk, HELLO, cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert ended.code == 0
+    assert f"warning[SL003]: {tiny_disk}: No space left on device: this run is kept in {tmp_path}" in ended.err
     assert list(tiny_disk.iterdir()) == []
 
 

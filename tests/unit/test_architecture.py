@@ -24,7 +24,7 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files",
+    "sizes", "within", "user_files", "output",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -45,10 +45,11 @@ LAYERS: dict[str, set[str]] = {
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
+    "output": {"files"},
     "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction", "within", "user_files"},
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
-    "launch": {"model", "codec", "codes", "procfs", "files", "injection"},
+    "launch": {"model", "codec", "codes", "procfs", "files", "injection", "user_files", "sizes"},
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
     "diagnosis": {"model", "codes", "sizes"},
