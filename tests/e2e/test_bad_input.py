@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import FAULTS, Ended, launch
+from harness import FAULTS, SAFELAUNCH, Ended, environment, launch
 
 HELLO = FAULTS / "hello.py"
 
@@ -190,3 +191,23 @@ def test_the_result_is_json_on_request(tmp_path: Path) -> None:
     assert [verdict["code"] for verdict in result["verdicts"]] == ["SL407"]
     exits = {worker["rank"]: worker["exit"]["code"] for worker in result["attempts"][0]["workers"]}
     assert exits[1] == 3
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "/dev/full", "-", "fifo"])
+@pytest.mark.parametrize("failing", [False, True])
+def test_where_the_result_goes_costs_no_exit_code(tmp_path: Path, target: str, failing: bool) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    command = ["--json", target, "--preflight", "off", "--no-python", "false" if failing else "true"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*SAFELAUNCH, *command], cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+
+    assert ended.returncode == int(failing)
+    told = f"warning[SL902]: --json {target}: the result cannot be written there: No space left on device"
+    assert (told in ended.stderr.decode()) == (target in ("/dev/full", "-"))
+    assert all(stat.S_ISCHR(os.stat(f"/dev/{name}").st_mode) for name in ("null", "full"))
+    if target == "fifo":
+        assert json.loads(os.read(reader, 1 << 20))["exit_code"] == int(failing)
+    os.close(reader)
