@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -21,6 +22,21 @@ def hold(path: str, descriptor: int) -> None:
     """Reach what lies below a folder through this descriptor from now on. Whoever may write in a folder above it can
     lead its path elsewhere, but not the descriptor."""
     _held[path] = descriptor
+
+
+def make(path: str) -> None:
+    """Make a folder for its owner alone, and hold it.
+
+    Raises:
+        OSError: what is there already is left alone, whatever it is.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    os.mkdir(path, 0o700)
+    descriptor = os.open(path, _FOLDER | os.O_NOFOLLOW)
+    if os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, "somebody else has put a folder in its place", path)
+    hold(path, descriptor)
 
 
 def write_json(path: str, value: Any) -> None:

@@ -132,8 +132,9 @@ def pack(target: str, path: str) -> None:
     left_out = (
         f", {len(skipped)} left out ({', '.join(skipped[:3])}{', ...' if skipped[3:] else ''})" if skipped else ""
     )
+    name = "the bundle" if target == output.STANDARD_OUTPUT else target
     _tell(
-        f"wrote {'the bundle' if target == output.STANDARD_OUTPUT else target}: {count} files, {max(1, packed.tell() >> 10)} KiB{left_out}; "
+        f"wrote {name}: {count} files, {max(1, packed.tell() >> 10)} KiB{left_out}; "
         "secrets that could be recognised are gone, but look through it before you send it"
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -126,7 +128,13 @@ def test_the_evidence_may_fill_the_disk_and_the_verdict_still_comes(tmp_path: Pa
 
     assert ended.code == 1
     assert "error[SL401]: rank 1 raised ValueError: after the vandals" in ended.err
-    assert "warning[SL902]: the evidence cannot be written" in ended.err
+    told = re.search(
+        r"warning\[SL902\]: the evidence cannot be written to \S+/incident-0: .*; it is in (\S+)", ended.err
+    )
+    assert told, ended.err
+    assert f"= bundle: {told[1]}" in ended.err
+    assert (Path(told[1]) / "evidence" / "case.json").is_file()
+    shutil.rmtree(told[1])
 
 
 def test_runs_of_one_id_never_share_a_folder(tmp_path: Path) -> None:

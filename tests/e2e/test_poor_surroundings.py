@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -117,6 +118,43 @@ def test_the_verdict_comes_there_with_its_evidence(project: Path, node: str) -> 
     assert bundle, ended.stderr
     assert "cannot be written" not in ended.stderr
     assert Path(project / "work" / bundle[1]).is_dir()
+
+
+FILLS = """\
+import os
+try:
+    with open("checkpoint", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 12))
+except OSError:
+    if os.environ["RANK"] == "0":
+        raise
+"""
+
+
+def test_a_disk_that_ranks_have_filled_keeps_no_verdict_from_its_evidence(project: Path) -> None:
+    (project / "fill.py").write_text(FILLS)
+    setup = "mount -t tmpfs -o size=3m none . && cd $PWD"
+    search = 'sh -c \'"$@"; code=$?; find . -name "*.part"; exit $code\' sh'
+    ended = surrounded(
+        f'{setup}\nset -- {search} "$@"',
+        *(*SAFELAUNCH, "--preflight", "off", "--nproc-per-node", 2, project / "fill.py"),
+        project=project,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "No space left on device" in ended.stderr
+    full = r"evidence cannot be written to (\S+): \1/\S+: No space left on device; it is in (\S+)"
+    told = re.search(full, ended.stderr)
+    assert told, ended.stderr
+    assert re.search(rf"= bundle: {told[2]}   exit 1", ended.stderr)
+    assert "None" not in ended.stderr
+    assert ended.stdout == ""  # no part of a file is left
+    folder = Path(told[2])
+    assert folder.parent == Path("/dev/shm")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    again = subprocess.run([*SAFELAUNCH, "diagnose", str(folder)], capture_output=True, text=True, check=True)
+    assert "error[SL423]" in again.stdout
+    shutil.rmtree(folder)
 
 
 def test_where_no_temporary_file_can_be_written_memory_serves(project: Path) -> None:
