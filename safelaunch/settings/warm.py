@@ -11,8 +11,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 
+from safelaunch import regular
 from safelaunch.model import RUN_PATH, Settings, WarmStart
-from safelaunch.settings import regular, syntax
+from safelaunch.settings import syntax
 
 MOST_FILES = 200  # of the user's own that are looked at
 SETS = ("environ", "putenv")

@@ -24,7 +24,7 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files", "output",
+    "sizes", "within", "user_files", "output", "regular",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -41,17 +41,29 @@ LAYERS: dict[str, set[str]] = {
     "sizes": set(),
     "within": set(),
     "user_files": set(),
-    "black_box": {"pulse"},
+    "black_box": {"pulse", "regular"},
+    "regular": set(),
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
     "output": {"files"},
-    "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction", "within", "user_files"},
+    "settings": {
+        "model",
+        "codec",
+        "codes",
+        "durations",
+        "thresholds",
+        "files",
+        "redaction",
+        "within",
+        "user_files",
+        "regular",
+    },
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
     "launch": {"model", "codec", "codes", "procfs", "files", "injection", "user_files", "sizes"},
     "watch": {"model", "codes", "pulse"},
-    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
+    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files", "regular"},
     "diagnosis": {"model", "codes", "sizes"},
     "report": {"model", "codes", "files", "redaction"},
     "worker": {"black_box", "pulse", "__init__"},
@@ -73,6 +85,7 @@ WORKER_FILES = [
     *sorted((PACKAGE / "worker").rglob("*.py")),
     PACKAGE / "black_box.py",
     PACKAGE / "pulse.py",
+    PACKAGE / "regular.py",
     PACKAGE / "__init__.py",
 ]
 
