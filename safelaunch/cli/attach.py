@@ -80,8 +80,8 @@ def run(argv: list[str]) -> int:
     taken = dataclasses.replace(taken, evidence=(*taken.evidence, *hardware.evidence()))
     verdict = None if not taken.alive else diagnose(taken.case)
     notes = [*unknown(group, taken)]
-    if verdict is not None:
-        folder = _made(folder, notes)
+    folder = _made(folder, notes) if verdict is not None else ""
+    if verdict is not None and folder:
         folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text)
         notes += filter(None, [fault])
     if verdict is not None and folder and (fault := report.beside(folder, taken.case, verdict, lambda: None)):
@@ -91,14 +91,19 @@ def run(argv: list[str]) -> int:
 
 
 def _made(folder: str, notes: list[str]) -> str:
-    """The folder for the evidence, which nobody else has made; elsewhere where that one cannot be."""
+    """The folder for the evidence, which nobody else has made; elsewhere where that one cannot be, or "" for none."""
     try:
         files.make(folder)
+        return folder
     except OSError as error:
         why = f"{folder} cannot be made: {error.strerror}"
-        folder = tempfile.mkdtemp(prefix="safelaunch-attach-")
-        notes.append(f"{why}; the evidence is in {folder}")
-    return folder
+    try:
+        elsewhere = tempfile.mkdtemp(prefix="safelaunch-attach-")
+    except OSError:
+        notes.append(f"{why}; the evidence is not kept")
+        return ""
+    notes.append(f"{why}; the evidence is in {elsewhere}")
+    return elsewhere
 
 
 def choose(target: str, job: bool = False) -> Group:

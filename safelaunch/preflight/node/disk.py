@@ -12,7 +12,7 @@ from safelaunch.preflight.machine.storage import Volume
 from safelaunch.preflight.node.directories import TEMPORARY, absolute
 from safelaunch.sizes import size
 
-ELSEWHERE = "a launch keeps its evidence in TMPDIR, or in ~/.local/state/safelaunch, then"
+ELSEWHERE = "a launch that was not told this folder keeps its evidence in TMPDIR, or in ~/.local/state/safelaunch"
 
 
 @dataclass(frozen=True)

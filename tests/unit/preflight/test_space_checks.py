@@ -116,7 +116,7 @@ def test_a_run_directory_that_cannot_be_written_is_told_with_what_a_launch_does(
     host = FakeHost(tmp_path, job, volumes={"/": volume(10 * GIB)}, unwritable={"/data": errno.EROFS})
     finding = only(disk(host))
     assert finding.severity == "warning"
-    assert "a launch keeps its evidence in TMPDIR" in finding.because[0]
+    assert "keeps its evidence in TMPDIR" in finding.because[0]
     assert finding.summary == "the run directory /data/new cannot be made in /data: Read-only file system (EROFS)"
 
 
