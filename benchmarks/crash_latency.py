@@ -18,11 +18,11 @@ TARGETS = ("<= 1.5", "<= 3")
 
 def one(kind: str, ranks: int, folder: Path) -> tuple[float, float]:
     """(seconds from death to verdict, seconds from death to exit)."""
-    before = set(folder.glob("runs/*"))
+    before = set(folder.glob("safelaunch_runs/*"))
     command = [*LAUNCHERS["safelaunch"], "--nproc-per-node", str(ranks), str(VICTIM), kind, "1"]
     subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=False)
     ended = time.monotonic()
-    (run,) = set(folder.glob("runs/*")) - before
+    (run,) = set(folder.glob("safelaunch_runs/*")) - before
     events = [json.loads(line) for line in (run / "agent.jsonl").read_text().splitlines()]
     case = json.loads((run / "incident-0/evidence/case.json").read_text())
     death = case["incident"]["t"]

@@ -29,13 +29,13 @@ NOTICE, CONCLUSIVE = "<= 10", "<= 5"
 
 def one(program: str, kind: str, culprit: int, ranks: int, folder: Path) -> dict[str, Any]:
     """The verdict on one hang."""
-    before = set(folder.glob("runs/*"))
+    before = set(folder.glob("safelaunch_runs/*"))
     launcher = [*LAUNCHERS["safelaunch"], "--nproc-per-node", str(ranks), "--hang-abort-after", "12s"]
     command = [*launcher, str(FAULTS / program), kind, str(culprit)]
     ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if ended.returncode != 124:
         sys.exit(f"{kind} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
-    (run,) = set(folder.glob("runs/*")) - before
+    (run,) = set(folder.glob("safelaunch_runs/*")) - before
     verdict: dict[str, Any] = json.loads((run / "incident-0/verdict.json").read_text())
     return verdict
 

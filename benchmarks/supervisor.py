@@ -27,7 +27,7 @@ def share(ranks: int, folder: Path) -> float:
         command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
     )
     try:
-        while not list(folder.glob("runs/*/attempt_0/rank_*")):
+        while not list(folder.glob("safelaunch_runs/*/attempt_0/rank_*")):
             time.sleep(0.1)
         time.sleep(LEARNS_S + ranks)
         before, begun = _cpu_s(process.pid), time.monotonic()

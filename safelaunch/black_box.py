@@ -25,7 +25,7 @@ import signal
 import struct
 import threading
 import time
-from typing import Any
+from typing import Any, Optional
 
 from safelaunch import pulse
 
@@ -224,13 +224,15 @@ class Slot:
         self.pulse = pulse.Pulse(data, PULSE)
 
 
-def read(path: str, index: int) -> Slot | None:
-    """The slot of a local rank, or None when no rank has written it.
+def read(path: str, index: int, owner: Optional[int] = None) -> Slot | None:
+    """The slot of a local rank, or None when no rank has written it; `owner` is the user whose file it has to be.
 
     Raises:
         OSError: when the file cannot be read.
     """
-    with open(path, "rb") as file:
+    from safelaunch import regular  # which workers, who only write, do not load
+
+    with open(regular.descriptor(path, owner), "rb") as file:
         file.seek(index * SLOT)
         data = file.read(SLOT)
     return Slot(data) if len(data) == SLOT and _HEAD.unpack_from(data, 0)[0] == MAGIC else None

@@ -1,12 +1,42 @@
-"""Writing documents whole or not at all. Standard library only."""
+"""Writing documents whole or not at all, and never through somebody else's link. Standard library only."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from safelaunch.codec import to_json
+
+_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ADD = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_held: dict[str, int] = {}
+
+
+def hold(path: str, descriptor: int) -> None:
+    """Reach what lies below a folder through this descriptor from now on. Whoever may write in a folder above it can
+    lead its path elsewhere, but not the descriptor."""
+    _held[path] = descriptor
+
+
+def make(path: str) -> None:
+    """Make a folder for its owner alone, and hold it.
+
+    Raises:
+        OSError: what is there already is left alone, whatever it is.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    os.mkdir(path, 0o700)
+    descriptor = os.open(path, _FOLDER | os.O_NOFOLLOW)
+    if os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, "somebody else has put a folder in its place", path)
+    hold(path, descriptor)
 
 
 def write_json(path: str, value: Any) -> None:
@@ -15,9 +45,72 @@ def write_json(path: str, value: Any) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file whole or not at all."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    partial = f"{path}.part"
-    with open(partial, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    os.replace(partial, path)
+    """Write a file whole or not at all, for its owner alone.
+
+    Raises:
+        OSError: it has the path as its name, and nothing is left behind.
+    """
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_whole(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Put a new file in the place of what may be there; arguments and errors are those of `write_text`. `mode` is that
+    of the file, less the process's umask."""
+    parent, name = os.path.split(path)
+    partial = f".{os.urandom(8).hex()}.part"
+    with _named(path), _folder(parent) as folder:
+        descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+            os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial, dir_fd=folder)
+            raise
+
+
+def append_to(path: str) -> int:
+    """A descriptor that adds to a file, which is made for its owner alone.
+
+    Raises:
+        OSError: it has the path as its name.
+    """
+    parent, name = os.path.split(path)
+    with _named(path), _folder(parent) as folder:
+        return os.open(name, _ADD, 0o600, dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Errors with a name: those of write(2) and close(2) have none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = path
+        raise
+
+
+@contextlib.contextmanager
+def _folder(path: str) -> Iterator[int]:
+    """A descriptor of a folder, which is made where there is none."""
+    root = next((held for held in _held if path == held or path.startswith(held + os.sep)), None)
+    if root is None:
+        os.makedirs(path or os.curdir, mode=0o700, exist_ok=True)
+        descriptor = os.open(path or os.curdir, _FOLDER)
+    else:
+        descriptor = os.dup(_held[root])
+    try:
+        for part in path[len(root) :].split(os.sep) if root is not None else ():
+            if part:
+                above, descriptor = descriptor, _below(descriptor, part)
+                os.close(above)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _below(folder: int, name: str) -> int:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=folder)
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)

@@ -40,6 +40,16 @@ def scan() -> Iterator[Process]:
             yield process
 
 
+def owner(pid: int) -> int:
+    """The effective user of a process; -1 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            found = next((line for line in file if line.startswith("Uid:")), "")
+        return int(found.split()[2])
+    except (OSError, IndexError):
+        return -1
+
+
 def is_gone(process: Process) -> bool:
     """Whether a process that was there has ended, reaped or not."""
     current = read(process.pid)

@@ -51,30 +51,41 @@ THRESHOLDS: dict[str, Threshold] = {
         "NVIDIA NCCL user guide, troubleshooting, Docker: --shm-size=1g for eight GPUs",
     ),
     "shm_least": Threshold(
-        MIB,
+        0,
         "bytes",
-        "free space in /dev/shm below which SL104 refuses",
-        "an estimate: the semaphores of Python's multiprocessing need a page each",
+        "free space in /dev/shm below which SL104 refuses; 0 refuses none",
+        "no source: ranks on CPUs that load their data themselves use none of it, so only a profile can know",
     ),
     "disk_wanted": Threshold(
         GIB, "bytes", "free space for the run directory below which SL105 warns", "leptonai/gpud warns below 500 MB"
     ),
     "disk_least": Threshold(
-        100 * MIB,
+        0,
         "bytes",
-        "free space below which SL105 refuses a run directory, and warns of the one for temporary files",
-        "measured: logs and the evidence of one incident, a few MiB a rank, do not fit below this",
+        "free space below which SL105 refuses a run directory; 0 refuses none",
+        "no source: what a job writes only a profile can know",
+    ),
+    "temporary_wanted": Threshold(
+        100 * MIB, "bytes", "free space for temporary files below which SL105 warns", "an estimate"
     ),
     "temporary_least": Threshold(
-        MIB, "bytes", "free space for temporary files below which SL105 refuses", "an estimate: hardly a file fits"
+        0,
+        "bytes",
+        "free space for temporary files below which SL105 refuses; 0 refuses none",
+        "no source: many jobs write none",
     ),
     "inodes_wanted": Threshold(10_000, "inodes", "free inodes below which SL105 warns", "an estimate"),
-    "inodes_least": Threshold(100, "inodes", "free inodes below which SL105 refuses", "an estimate"),
+    "inodes_least": Threshold(
+        0,
+        "inodes",
+        "free inodes below which SL105 refuses; 0 refuses none",
+        "no source: what a job writes is not known",
+    ),
     "memory_least": Threshold(
-        250 * MIB,
+        0,
         "bytes",
-        "memory limit for each rank below which SL106 refuses",
-        "measured: `import torch` (2.13, CPU) takes 220 MiB",
+        "memory limit for each rank below which SL106 refuses; 0 refuses none",
+        "no source: ranks share libraries, and memory may be swapped",
     ),
     "memory_per_rank": Threshold(
         GIB,
@@ -82,11 +93,17 @@ THRESHOLDS: dict[str, Threshold] = {
         "available memory for each rank below which SL106 warns",
         "an estimate: a small model with its loader workers, or one CUDA context",
     ),
-    "memlock_least": Threshold(
+    "memlock_wanted": Threshold(
         GIB,
         "bytes",
-        "limit of locked memory below which SL134 refuses",
+        "limit of locked memory below which SL134 warns",
         "an estimate: NCCL locks tens of MiB for each peer; a limit that is set in earnest is far higher",
+    ),
+    "memlock_least": Threshold(
+        16 * MIB,
+        "bytes",
+        "limit of locked memory below which SL134 refuses",
+        "NCCL's buffers of one connection (NCCL_BUFFSIZE, 4 MiB) in both directions of one ring do not fit",
     ),
     "processes_used": Threshold(
         0.80, "", "share of a limit of processes in use from which SL135 warns", "leptonai/gpud, components/os"

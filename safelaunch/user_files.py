@@ -27,6 +27,15 @@ def cache(environ: Mapping[str, str]) -> str:
     return os.path.join(home, ".cache") if os.path.isabs(home) else ""
 
 
+def state(environ: Mapping[str, str]) -> str:
+    """The folder for what a user's programs keep from run to run, which may not exist; "" where there is none."""
+    folder = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(folder):
+        return folder
+    home = environ.get("HOME", "")
+    return os.path.join(home, ".local", "state") if os.path.isabs(home) else ""
+
+
 def load(path: str) -> Any:
     """A document of the cache; None where there is none, or where somebody else wrote it: that is not to be believed.
 

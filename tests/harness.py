@@ -61,7 +61,7 @@ class Ended:
 
 
 def launch(*arguments: object, cwd: Path, timeout: float = 90, stdin: str = "", **changes: str | None) -> Ended:
-    """Run safelaunch to its end; runs go to `cwd/runs`."""
+    """Run safelaunch to its end; runs go to `cwd/safelaunch_runs`."""
     process = subprocess.run(
         [*SAFELAUNCH, *map(str, arguments)],
         cwd=cwd,
@@ -76,8 +76,9 @@ def launch(*arguments: object, cwd: Path, timeout: float = 90, stdin: str = "", 
 
 
 def newest_run(cwd: Path) -> Path | None:
-    """The run directory that was made last below `cwd/runs`."""
-    runs = sorted((path for path in (cwd / "runs").glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    """The run directory that was made last below `cwd/safelaunch_runs`."""
+    folders = (path for path in (cwd / "safelaunch_runs").glob("*") if path.is_dir())
+    runs = sorted(folders, key=lambda path: path.stat().st_mtime)
     return runs[-1] if runs else None
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import tempfile
 import time
 import uuid
 from argparse import Namespace
@@ -29,7 +30,13 @@ class RunDirLogs(DefaultLogsSpecs):  # type: ignore[misc]
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         self._run_log_dir = self._root_log_dir
-        dest = super().reify(envs)
+        try:
+            dest = super().reify(envs)
+        except OSError as error:  # the disk is full
+            self._run_log_dir = tempfile.mkdtemp(prefix="torchelastic_")  # as torchrun has it
+            words = f"the logs of the ranks go to {self._run_log_dir}: {error.filename}: {error.strerror}"
+            print(f"safelaunch: warning[SL902]: {words}", file=sys.stderr)
+            dest = super().reify(envs)
         for local_rank, env in envs.items():
             error_file = env.get("TORCHELASTIC_ERROR_FILE")
             if not error_file:

@@ -26,7 +26,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
 
     # torch's own words (its warnings, its failure table) go to a log; the user's streams are for the workers.
     stdout, stderr = os.dup(1), os.dup(2)
-    log = os.open(document["agent_log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = _log(document["agent_log"])
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
@@ -49,7 +49,8 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         # What torch elastic tees to the console is the workers' output.
         sys.stdout, sys.stderr = os.fdopen(stdout, "w", 1), os.fdopen(stderr, "w", 1)
         server = None if fork_server is None else ForkServer(fork_server, channel.post)
-        groups = WorkerGroups(channel, document["marks"], plan.run_dir, stdout, stderr, plan.unset, server)
+        folders = plan.run_dir, plan.scratch_dir
+        groups = WorkerGroups(channel, document["marks"], *folders, stdout, stderr, plan.unset, server)
         elastic.launch(config, entrypoint, arguments, channel, groups)
     except BaseException as error:
         kind = type(error).__name__
@@ -59,6 +60,14 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         return 1
     channel.post("succeeded")
     return 0
+
+
+def _log(path: str) -> int:
+    """The file for torch's own words; nothing keeps them where there is no room for it."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 def run(plan_file: str, events: int, commands: int, fork_server: int | None = None) -> None:

@@ -92,6 +92,7 @@ class WorkerGroups:
         channel: to the supervisor.
         marks: variables that mark every process of the run and tell a worker where to write.
         run_dir: the run directory of this node.
+        scratch_dir: of the run, in memory where possible.
         stdout, stderr: descriptors of the user's own streams; the agent's point to its log.
         unset: variables that no worker is to have, not even those that torch elastic sets (OMP_NUM_THREADS).
         fork_server: which forks them, None for a cold start.
@@ -102,6 +103,7 @@ class WorkerGroups:
         channel: Channel,
         marks: Mapping[str, str],
         run_dir: str,
+        scratch_dir: str,
         stdout: int,
         stderr: int,
         unset: Collection[str] = (),
@@ -110,6 +112,7 @@ class WorkerGroups:
         self._channel = channel
         self._marks = dict(marks)
         self._run_dir = run_dir
+        self._scratch_dir = scratch_dir
         self._unset = unset
         self._fork_server = fork_server
         self.stdout = stdout
@@ -140,8 +143,7 @@ class WorkerGroups:
             world_size, local_world_size = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])
             self._channel.post("group", attempt=attempt, world_size=world_size, local_world_size=local_world_size)
         rank = int(env["RANK"])
-        rank_dir = os.path.join(self._run_dir, f"attempt_{attempt}", f"rank_{rank:03d}")
-        os.makedirs(rank_dir, mode=0o700, exist_ok=True)
+        rank_dir = self._make_rank_dir(os.path.join(f"attempt_{attempt}", f"rank_{rank:03d}"))
         env = {name: value for name, value in env.items() if name not in self._unset}
         env |= {**self._marks, "SAFELAUNCH_RANK_DIR": rank_dir, "SAFELAUNCH_SLOT": str(slot)}
         env["SAFELAUNCH_AGENT"] = str(os.getpid())
@@ -162,6 +164,16 @@ class WorkerGroups:
         )
         worker.watch()
         return worker
+
+    def _make_rank_dir(self, name: str) -> str:
+        """The folder of a rank, which lies with the slots where the run directory takes no more."""
+        path = os.path.join(self._run_dir, name)
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError:
+            path = os.path.join(self._scratch_dir, name)
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
 
     def _fork(self, command: tuple[str, ...], env: dict[str, str], streams: Mapping[str, Any]) -> ForkedRank | None:
         """A rank of the fork server, or None where it has to be started cold: that is told once."""

@@ -7,10 +7,11 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 
-from safelaunch import codes, procfs
+from safelaunch import codes, files, procfs
 from safelaunch.cli import report
 from safelaunch.cli.gpus import Hardware
 from safelaunch.codec import to_json
@@ -79,17 +80,30 @@ def run(argv: list[str]) -> int:
     taken = dataclasses.replace(taken, evidence=(*taken.evidence, *hardware.evidence()))
     verdict = None if not taken.alive else diagnose(taken.case)
     notes = [*unknown(group, taken)]
-    if verdict is not None:
-        try:
-            os.makedirs(folder, mode=0o700)
-            bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text)
-        except OSError as error:
-            notes.append(f"the evidence cannot be written to {folder}: {error.strerror}")
-            folder = ""
+    folder = _made(folder, notes) if verdict is not None else ""
+    if verdict is not None and folder:
+        folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text)
+        notes += filter(None, [fault])
     if verdict is not None and folder and (fault := report.beside(folder, taken.case, verdict, lambda: None)):
         notes.append(fault)
     _tell(group, verdict, notes, folder, arguments.json, for_stream(sys.stdout, arguments.color))
     return codes.EXIT_OK
+
+
+def _made(folder: str, notes: list[str]) -> str:
+    """The folder for the evidence, which nobody else has made; elsewhere where that one cannot be, or "" for none."""
+    try:
+        files.make(folder)
+        return folder
+    except OSError as error:
+        why = f"{folder} cannot be made: {error.strerror}"
+    try:
+        elsewhere = tempfile.mkdtemp(prefix="safelaunch-attach-")
+    except OSError:
+        notes.append(f"{why}; the evidence is not kept")
+        return ""
+    notes.append(f"{why}; the evidence is in {elsewhere}")
+    return elsewhere
 
 
 def choose(target: str, job: bool = False) -> Group:

@@ -204,7 +204,12 @@ def _parser() -> argparse.ArgumentParser:
         help="ranks to check for; auto (the default): one per GPU, or per CPU where there is none",
     )
     others.add_options(parser)
-    add("--run-dir", default="runs", metavar="DIR", help="where run directories will be made (default ./runs)")
+    add(
+        "--run-dir",
+        default="safelaunch_runs",
+        metavar="DIR",
+        help="where run directories will be made (default ./safelaunch_runs)",
+    )
     add("--profile", action="append", default=[], metavar="NAME|PATH", help="settings to check by; repeatable")
     add("-v", "--verbose", action="store_true", help="list the checks that passed, too")
     add("--color", choices=("auto", "always", "never"), default="auto", help="when to colour the output")

@@ -20,6 +20,7 @@ from safelaunch.evidence.offline.bundle import Recorded
 from safelaunch.evidence.offline.dump import Dump
 from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
 from safelaunch.model.logs import LogFacts
+from safelaunch.output import STANDARD_OUTPUT
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
 from safelaunch.report.text import printable
@@ -42,10 +43,11 @@ options:
   --signatures FILE   known messages beside the shipped ones, may be repeated (`safelaunch explain SL290`)
   --profile NAME      a profile, or its path, that names such files (`signatures` in [diagnosis]); may be repeated
   --json              print JSON
-  --html FILE         also write a report: one HTML file that needs no network, with secrets left out
+  --html FILE         also write a report: one HTML file that needs no network, with secrets left out; - is the
+                      standard output, and the verdict goes to stderr then
   --open              also show that report in the browser
   --bundle FILE       also pack the evidence of one run or incident into FILE (.tar.gz), with secrets left out, for a
-                      colleague: `safelaunch diagnose FILE` says the same there
+                      colleague: `safelaunch diagnose FILE` says the same there; - as for --html
   --color WHEN        auto (the default), always or never
   -h, --help          show this text
 
@@ -99,14 +101,18 @@ def run(argv: list[str]) -> int:
         raise misuse("nothing to diagnose was named", "see `safelaunch diagnose --help`")
     if arguments.bundle is not None:
         share.check(arguments.bundle, arguments.paths)
+    piped = [arguments.html, arguments.bundle].count(STANDARD_OUTPUT)
+    if piped + arguments.json > 1:
+        raise misuse("more than one result would go to the standard output", "name a file for the others")
     found = conclusions(arguments.paths, arguments.signatures, _of_profiles(arguments.profile))
     if arguments.json:
         told = [{key: item for key, item in vars(one).items() if key not in ("case", "logs")} for one in found]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "conclusions": to_json(told)}, indent=1, default=str))
     else:
-        palette = for_stream(sys.stdout, arguments.color)
-        sys.stdout.write("\n\n".join("\n".join(_lines(one, palette)) for one in found) + "\n")
-        sys.stdout.flush()
+        stream = sys.stderr if piped else sys.stdout
+        palette = for_stream(stream, arguments.color)
+        stream.write("\n\n".join("\n".join(_lines(one, palette)) for one in found) + "\n")
+        stream.flush()
     if arguments.html is not None or arguments.open:
         share.page(arguments.html, found, show=arguments.open)
     if arguments.bundle is not None:

@@ -27,7 +27,7 @@ def show(settings: Settings) -> int:
     """
     planning.check_script(settings)
     settings = _filled(settings)
-    left_out = _open(settings)
+    left_out = open_values(settings)
     found = lint.of_settings(settings, os.environ)
     lines = [
         f"script        {shlex.join([settings['training_script'], *settings['training_script_args']])}",
@@ -69,7 +69,7 @@ def _filled(settings: Settings) -> Settings:
         return computed.fill(settings, {"host": socket.gethostname()})
 
 
-def _open(settings: Settings) -> list[str]:
+def open_values(settings: Settings) -> list[str]:
     """The variables whose values only the launch itself can compute."""
     return [
         name
@@ -108,7 +108,7 @@ def _checks(settings: Settings) -> str:
 
 def equivalent(settings: Settings) -> str:
     """The torchrun command line that starts the same ranks, but for what only the launch itself can compute."""
-    left_out = _open(settings)
+    left_out = open_values(settings)
     gone = sorted(name for name in settings.unset if name not in settings.env)
     words = ["env"] if gone else []
     words += [word for name in gone for word in ("-u", name)]
@@ -117,7 +117,12 @@ def equivalent(settings: Settings) -> str:
         for name, value in sorted(settings.env.items())
         if name not in left_out
     ]
-    words.append("torchrun")
+    return shlex.join([*words, "torchrun", *arguments(settings)])
+
+
+def arguments(settings: Settings) -> list[str]:
+    """The command line of a launch as torchrun takes it."""
+    words: list[str] = []
     for option in torchrun.OPTIONS:
         value = settings.options[option.dest]
         if value.origin.source == "default" or value.value == option.default:
@@ -125,7 +130,7 @@ def equivalent(settings: Settings) -> str:
         words.append(option.spellings[0])
         if value.value is not True:
             words.append(",".join(value.value) if isinstance(value.value, (list, tuple)) else str(value.value))
-    return shlex.join([*words, settings["training_script"], *settings["training_script_args"]])
+    return [*words, settings["training_script"], *settings["training_script_args"]]
 
 
 def _changed(settings: Settings) -> list[tuple[str, Value]]:

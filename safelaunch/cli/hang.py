@@ -233,7 +233,7 @@ class Hangs:
                 if self._facts is not None:
                     self._report(self.folder, self._facts, verdict)
         except OSError as error:
-            self._say(f"warning[SL902]: the verdict cannot be written to {self.folder}: {error.strerror}")
+            self._say(f"warning[SL902]: the verdict cannot be written: {error.filename}: {error.strerror}")
 
     def _end(self, group: WorkerGroup, reader: black_box.Reader) -> Incident | None:
         facts = self._take(group)
@@ -254,13 +254,11 @@ class Hangs:
         return Incident("hang", group.attempt, verdict.culprit_ranks, notice.since)
 
     def write(self, facts: Case, verdict: Verdict, name: str) -> bool:
-        """Write the incident's folder; false, and one line, where that is not possible."""
-        try:
-            bundle.write(self.folder, facts, verdict, self.evidence, case.stack_text, name)
-            self._facts = facts
-        except OSError as error:
-            self._say(f"warning[SL902]: the evidence cannot be written to {self.folder}: {error.strerror}")
-            self.folder = ""
+        """Write the incident's folder; one line where that is not possible there, and false where it is nowhere."""
+        self.folder, fault = bundle.write(self.folder, facts, verdict, self.evidence, case.stack_text, name)
+        if fault:
+            self._say(f"warning[SL902]: {fault}")
+        self._facts = facts if self.folder else self._facts
         return bool(self.folder)
 
     # ---------------------------------------------------------------------------------------------- helpers

@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 from safelaunch import __version__
 from safelaunch.codec import to_json
@@ -39,6 +39,8 @@ def run(argv: list[str]) -> int:
     if sys.platform != "linux":
         # Death signals, subreapers and /proc carry the promises of a run; without them it would be torchrun.
         raise SafelaunchError("SL001", "safelaunch runs jobs on Linux only", "use torchrun here", exit_code=2)
+    if not os.path.exists("/proc/self/stat"):
+        _leave_to_torchrun(settings)
     signals.treat_as_terminating(str(settings["signals_to_handle"]).split(","))
     from safelaunch.cli import launch_facts
     from safelaunch.settings import computed, warm
@@ -63,6 +65,24 @@ def _answer(request: str) -> int:
     return 0
 
 
+def _leave_to_torchrun(settings: Settings) -> NoReturn:
+    """Become torchrun, with the same options and environment. Without /proc no process can be told from a later one
+    with its pid: nothing could be watched or ended without the danger of hitting a stranger's."""
+    from safelaunch.cli import dry_run
+    from safelaunch.launch import plan as planning
+
+    left_out = dry_run.open_values(settings)
+    added = {name: value for name, value in planning.added(settings).items() if name not in left_out}
+    environ = {name: value for name, value in os.environ.items() if name not in settings.unset} | added
+    sys.stderr.write(
+        "safelaunch: warning[SL902]: there is no /proc: torchrun runs this job, without checks, watch and verdict"
+        + (f", and without {', '.join(left_out)}\n" if left_out else "\n")
+    )
+    sys.stderr.flush()
+    command = [sys.executable, "-m", "torch.distributed.run", *dry_run.arguments(settings)]
+    os.execve(sys.executable, command, environ)
+
+
 def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: list[str], cold: str) -> int:
     from safelaunch.launch.tree import Tree
 
@@ -73,8 +93,9 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
     from safelaunch.cli.stages import Run
     from safelaunch.launch.supervisor import Supervisor
 
-    _write_run(settings, plan, argv)
     job = Run(settings, plan, path)
+    for line in (*plan.warnings, *_write_run(settings, plan, argv)):
+        job.say(line)
     for note in settings.notes:
         job.finding(note)
     if missing:
@@ -141,7 +162,8 @@ def _black_box(settings: Settings, plan: LaunchPlan) -> tuple[str | None, str]:
     return path, ""
 
 
-def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
+def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> list[str]:
+    """Write down how the run was started; returns what is to be said where that is not possible."""
     from safelaunch import files, redaction
     from safelaunch.cli import redact
 
@@ -156,25 +178,31 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
         "settings": to_json(redact.without_secrets(settings)),
         "plan": to_json(redact.plan_without_secrets(plan)),
     }
-    files.write_json(os.path.join(plan.run_dir, "run.json"), document)
-    files.write_text(os.path.join(plan.run_dir, "env.txt"), redact.environment_text(settings, os.environ))
+    try:
+        files.write_json(os.path.join(plan.run_dir, "run.json"), document)
+        files.write_text(os.path.join(plan.run_dir, "env.txt"), redact.environment_text(settings, os.environ))
+    except OSError as error:
+        return [f"warning[SL902]: how this run was started is not written down: {error.filename}: {error.strerror}"]
+    return []
 
 
 def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any) -> None:
-    from safelaunch import files, redaction
+    from safelaunch import files, output, redaction
 
     # Verdicts hold messages and tracebacks of the program.
     text = json.dumps(redaction.document(json.loads(json.dumps(result, default=str))), indent=1) + "\n"
     wanted = settings["json"]
     try:
         files.write_text(os.path.join(plan.run_dir, "result.json"), text)
-        if wanted not in (None, "-"):
-            files.write_text(os.path.abspath(wanted), text)
     except OSError as error:
         job.say(f"warning[SL902]: the result cannot be written: {error.filename}: {error.strerror}")
-    if wanted == "-":
-        sys.stdout.write(text)
+    if wanted is None:
+        return
+    try:
         sys.stdout.flush()
+        output.write(wanted, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        job.say(f"warning[SL902]: --json {wanted}: the result cannot be written there: {error.strerror}")
 
 
 def _clear(plan: LaunchPlan) -> None:

@@ -57,7 +57,7 @@ def beside(folder: str, case: Case, verdict: Verdict, known: Callable[[], Surrou
     """Write the page of one verdict to its folder. The verdict is worth more than its page: nothing is raised; the
     answer says why there is no page, or is empty."""
     try:
-        write(os.path.join(folder, NAME), [subject(case, verdict, folder)], known())
+        files.write_text(os.path.join(folder, NAME), build([subject(case, verdict, folder)], known()))
     except OSError as error:
         return f"{NAME} cannot be written to {folder}: {error.strerror}"
     except Exception as error:
@@ -118,15 +118,11 @@ def run_id(folder: str) -> str:
     return str(_document(os.path.join(folder, "run.json")).get("run_id", ""))
 
 
-def write(path: str, subjects: Sequence[Subject], known: Surroundings | None) -> None:
-    """Write the page, whole or not at all.
-
-    Raises:
-        OSError: when the disk is full or gone.
-    """
+def build(subjects: Sequence[Subject], known: Surroundings | None) -> str:
+    """The page."""
     from safelaunch.report import page
 
-    files.write_text(os.path.abspath(path), page.build(subjects, known, time.time()))
+    return page.build(subjects, known, time.time())
 
 
 def _findings(result: dict[str, Any]) -> list[Finding] | None:

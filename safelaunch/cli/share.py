@@ -12,7 +12,7 @@ import webbrowser
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from safelaunch import redaction
+from safelaunch import output, redaction
 from safelaunch.cli import report
 from safelaunch.codec import from_json
 from safelaunch.evidence.offline import bundle
@@ -34,19 +34,22 @@ DEPTH = 6  # folders below the one that is packed
 
 
 def page(target: str | None, found: Sequence[Conclusion], *, show: bool) -> None:
-    """Write the page on all conclusions to `target` (None: a new temporary folder), and open it where asked.
+    """Write the page on all conclusions to `target` (None: a new temporary folder, `-`: the standard output), and open
+    it where asked.
 
     Raises:
         SafelaunchError: when it cannot be written.
     """
     subjects = [report.subject(one.case, one.verdict, one.shown, one.notes, one.logs) for one in found]
     try:
-        path = os.path.abspath(target or os.path.join(tempfile.mkdtemp(prefix="safelaunch-"), report.NAME))
-        report.write(path, subjects, _surroundings(found))
+        path = target or os.path.join(tempfile.mkdtemp(prefix="safelaunch-"), report.NAME)
+        output.write(path, _encoded(report.build(subjects, _surroundings(found))))
     except OSError as error:
         raise _unwritable("the report", error) from error
-    opened = False
-    if show:
+    if path == output.STANDARD_OUTPUT:
+        return
+    path, opened = os.path.abspath(path), False
+    if show and os.path.isfile(path):
         try:
             opened = webbrowser.open(f"file://{path}")
         except (webbrowser.Error, OSError):
@@ -92,7 +95,7 @@ def check(target: str, paths: Sequence[str]) -> None:
     Raises:
         SafelaunchError: for a name that is no tar file's, and for anything but one run directory or incident.
     """
-    if not target.endswith((".tar.gz", ".tgz")):
+    if target != output.STANDARD_OUTPUT and not target.endswith((".tar.gz", ".tgz")) and _is_file(target):
         raise misuse(f"--bundle {target}: a bundle is a .tar.gz file", f"name it {target}.tar.gz")
     if len(paths) != 1:
         raise misuse("--bundle packs one run or incident at a time", "name one PATH")
@@ -112,30 +115,26 @@ def pack(target: str, path: str) -> None:
         SafelaunchError: when it cannot be read or written.
     """
     root, incident = _what(path)
-    partial = f"{target}.part"
+    packed = io.BytesIO()
     count = 0
     skipped: list[str] = []
     try:
-        os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
-        with tarfile.open(partial, "w:gz") as archive:
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for name, data in _members(root, incident, skipped):
                 member = tarfile.TarInfo(os.path.join(os.path.basename(root) or "run", name))
                 member.size, member.mode = len(data), 0o600
                 member.mtime = int(os.path.getmtime(root))
                 archive.addfile(member, io.BytesIO(data))
                 count += 1
-        os.replace(partial, target)
-        size = os.path.getsize(target)
+        output.write(target, packed.getvalue())
     except OSError as error:
         raise _unwritable("the bundle", error) from error
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
     left_out = (
         f", {len(skipped)} left out ({', '.join(skipped[:3])}{', ...' if skipped[3:] else ''})" if skipped else ""
     )
+    name = "the bundle" if target == output.STANDARD_OUTPUT else target
     _tell(
-        f"wrote {target}: {count} files, {max(1, size >> 10)} KiB{left_out}; "
+        f"wrote {name}: {count} files, {max(1, packed.tell() >> 10)} KiB{left_out}; "
         "secrets that could be recognised are gone, but look through it before you send it"
     )
 
@@ -236,6 +235,11 @@ def _page(root: str, folder: str, said: str) -> bytes | None:
         return _encoded(html.build([report.subject(case, verdict, shown)], report.surroundings(folder)))
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
         return None
+
+
+def _is_file(path: str) -> bool:
+    """Whether it is a file, or will be one: anything else has the name that it has."""
+    return os.path.isfile(path) or not os.path.exists(path)
 
 
 def _unwritable(what: str, error: OSError) -> SafelaunchError:

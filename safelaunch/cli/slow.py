@@ -209,12 +209,9 @@ class Slow:
         verdict = dataclasses.replace(verdict, detected_after_s=after, concluded_after_s=after)
         self.watch.tell(inquiry.suspicion, now)
         self._told[id(self.watch.told[inquiry.suspicion.kind])] = len(self.verdicts)
-        folder = self._new_folder()
-        try:
-            bundle.write(folder, facts, verdict, inquiry.evidence, case.stack_text)
-        except OSError as error:
-            self._say(f"warning[SL902]: the evidence cannot be written to {folder}: {error.strerror}")
-            folder = ""
+        folder, fault = bundle.write(self._new_folder(), facts, verdict, inquiry.evidence, case.stack_text)
+        if fault:
+            self._say(f"warning[SL902]: {fault}")
         if folder:
             self._report(folder, facts, verdict)
         self.verdicts.append(verdict)

@@ -325,11 +325,9 @@ class Run:
 
     def _keep(self, facts: Case, verdict: Verdict, evidence: tuple[Evidence, ...], folder: str) -> Verdict:
         folder = folder or self._new_folder()
-        try:
-            bundle.write(folder, facts, verdict, evidence, case.stack_text)
-        except OSError as error:
-            self.say(f"warning[SL902]: the evidence cannot be written to {folder}: {error.strerror}")
-            folder = ""
+        folder, fault = bundle.write(folder, facts, verdict, evidence, case.stack_text)
+        if fault:
+            self.say(f"warning[SL902]: {fault}")
         self.reports.later(folder, facts, verdict)
         self.bundles[len(self.bundles)] = folder
         return verdict

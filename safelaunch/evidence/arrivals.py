@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from safelaunch import black_box
+from safelaunch import black_box, regular
 from safelaunch.evidence.flight_recorder import NAMES
 from safelaunch.model import WorkerProcess
 
@@ -18,8 +18,8 @@ def recorded(worker: WorkerProcess) -> list[Arrived]:
     Raises:
         OSError, ValueError: when there is no dump, or none that can be read.
     """
-    with open(black_box.beside(worker.black_box, worker.local_rank, "recorder"), encoding="utf-8") as file:
-        entries = json.load(file).get("entries") or []
+    dump = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, "recorder")))
+    entries = dump.get("entries") or []
     epoch_ns = time.time_ns() - time.monotonic_ns()
     found = []
     for entry in entries:

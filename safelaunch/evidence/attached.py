@@ -58,7 +58,7 @@ def take(found: Group, wait: float, host: str) -> Taken:
     notes = [f"rank {one.rank}: {one.reason}" for one in asked if one.reason]
     facts = dataclasses.replace(facts, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)), origin="attach")
     dumps = pipes.answers(asked, max(now, begun + PIPE_S)) if asked else {}
-    facts, more = _with_dumps(facts, dumps) if dumps else _with_old_dumps(found, facts)
+    facts, more = _with_dumps(found, facts, dumps) if dumps else _with_old_dumps(found, facts)
     late = [one.rank for one in asked if not one.reason and one.rank not in dumps]
     notes += [*more, *(f"rank {rank} was asked for a Flight Recorder dump and wrote none" for rank in late)]
     facts = dataclasses.replace(facts, source=_source(facts.ranks))
@@ -114,15 +114,17 @@ def _seen(facts: RankFacts) -> RankFacts:
     return dataclasses.replace(facts, missing=tuple(g for g in facts.missing if not g.startswith(OF_OUTSIDE)))
 
 
-def _with_dumps(facts: Case, files: dict[int, str]) -> tuple[Case, list[str]]:
+def _with_dumps(found: Group, facts: Case, files: dict[int, str]) -> tuple[Case, list[str]]:
     """The case with what ranks have dumped now. Their times are of the wall clock."""
-    dumps = _read(files)
+    dumps = _read(found, files)
     notes = [f"the dump of rank {dump.rank} cannot be read: {dump.unreadable}" for dump in dumps if dump.unreadable]
     return _with(facts, dumps), notes
 
 
-def _read(files: dict[int, str]) -> list[Dump]:
-    return dump_files.read_all([dump_files.Found(path, rank) for rank, path in sorted(files.items())])
+def _read(found: Group, files: dict[int, str]) -> list[Dump]:
+    """The dumps of ranks. What another user has put in the place of one is none."""
+    owners = {one.rank: one.owner() for one in found.ranks}
+    return dump_files.read_all([dump_files.Found(path, rank, owners[rank]) for rank, path in sorted(files.items())])
 
 
 def _with(facts: Case, dumps: Sequence[Dump]) -> Case:
@@ -139,7 +141,7 @@ def _with_old_dumps(found: Group, facts: Case) -> tuple[Case, list[str]]:
     has timed out, since no job goes on after that, and where no rank was seen to move."""
     unwatched = {rank.rank for rank in facts.ranks if not rank.watched and rank.state != ENDED}
     files = pipes.lying(one for one in found.ranks if one.rank in unwatched)
-    dumps = [dump for dump in _read(files) if not dump.unreadable] if files else []
+    dumps = [dump for dump in _read(found, files) if not dump.unreadable] if files else []
     if not dumps:
         return facts, []
     last = max((dump.written for dump in dumps if dump.gave_up or 0 < dump.limit <= dump.written), default=None)

@@ -21,7 +21,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     """
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
-    slot = black_box.read(worker.black_box, worker.local_rank)
+    slot = black_box.read(worker.black_box, worker.local_rank, worker.owner)
     if slot is None or slot.pid != worker.pid:
         return Evidence(SOURCE, worker.rank, unavailable="the rank did not open its black box")
     collectives = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from safelaunch import black_box
+from safelaunch import black_box, regular
 from safelaunch.codec import from_json, to_json
 from safelaunch.model import Evidence, Incident, RankDevice, WorkerProcess
 
@@ -19,8 +19,7 @@ def path(worker: WorkerProcess) -> str:
 def read(worker: WorkerProcess) -> RankDevice | None:
     """What the rank said last; None where it has said nothing."""
     try:
-        with open(path(worker), encoding="utf-8") as file:
-            said = json.load(file)
+        said = json.loads(regular.read(path(worker), owner=worker.owner))
     except (OSError, ValueError):
         return None
     if not isinstance(said, dict) or said.get("pid") != worker.pid:

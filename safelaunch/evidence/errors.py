@@ -6,7 +6,7 @@ import glob
 import json
 import os
 
-from safelaunch import black_box
+from safelaunch import black_box, regular
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "error"
@@ -24,8 +24,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     """The earliest `error-PID.json` of the rank: a Python below a shell script writes one too."""
     records = []
     for path in paths(worker):
-        with open(path, encoding="utf-8") as file:
-            records.append(json.load(file))
+        records.append(json.loads(regular.read(path)))
     if not records:
         return Evidence(SOURCE, worker.rank, unavailable="no uncaught Python exception was recorded")
     return Evidence(SOURCE, worker.rank, min(records, key=lambda record: record["t"]))

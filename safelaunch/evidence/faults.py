@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 
+from safelaunch import regular
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "fault"
@@ -15,8 +16,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     """The text of faulthandler, and whether our bootstrap ran in the rank at all."""
     paths = glob.glob(os.path.join(glob.escape(worker.rank_dir), "fault-*.txt"))
     for path in sorted(paths):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(LIMIT)
+        text = regular.text(path, LIMIT) or ""
         if text.strip():
             return Evidence(SOURCE, worker.rank, {"text": text, "armed": True})
     if paths:

@@ -10,7 +10,7 @@ import math
 import time
 from typing import Any
 
-from safelaunch import black_box
+from safelaunch import black_box, regular
 from safelaunch.codec import to_json
 from safelaunch.model import Collective, Evidence, Incident, WorkerProcess
 
@@ -60,8 +60,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         if pulse is None:
             return nothing("the rank has ended")
     try:
-        with open(black_box.beside(worker.black_box, worker.local_rank, "recorder"), encoding="utf-8") as file:
-            dump = json.load(file)
+        dump = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, "recorder")))
     except FileNotFoundError:
         return nothing("the rank has no Flight Recorder")
     entries = dump.get("entries") or []

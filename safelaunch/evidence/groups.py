@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from safelaunch import black_box
+from safelaunch import black_box, regular
 from safelaunch.codec import to_json
 from safelaunch.model import Evidence, Incident, ProcessGroup, WorkerProcess
 
@@ -17,8 +17,8 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
     try:
-        with open(black_box.beside(worker.black_box, worker.local_rank, "groups"), encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        path = black_box.beside(worker.black_box, worker.local_rank, "groups")
+        lines = regular.read(path, owner=worker.owner).splitlines()
     except FileNotFoundError:
         lines = []
     groups, asked = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from safelaunch import regular
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "log"
@@ -28,7 +29,7 @@ def tail(path: str) -> list[str]:
     Raises:
         OSError: where it cannot be read.
     """
-    with open(path, "rb") as file:
+    with open(regular.descriptor(path), "rb") as file:
         begin = max(0, file.seek(0, os.SEEK_END) - BYTES)
         file.seek(begin)
         text = file.read(BYTES).decode("utf-8", "replace")

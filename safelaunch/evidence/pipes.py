@@ -99,8 +99,9 @@ def _ask(rank: RankProcess, asked: dict[int, Asked]) -> None:
         before = {file: _stamp(file) for file in files}
         descriptor = os.open(resolved(root, path), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
-            if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                asked[rank.rank] = Asked(rank.rank, reason=f"{path} is no pipe")
+            opened = os.fstat(descriptor)
+            if not stat.S_ISFIFO(opened.st_mode) or opened.st_uid != rank.owner():
+                asked[rank.rank] = Asked(rank.rank, reason=f"{path} is no pipe of its own")
                 return
             os.write(descriptor, b"1")
         finally:

@@ -83,13 +83,17 @@ class RankProcess:
         """A variable of its environment."""
         return (self.seen.environ or {}).get(name, "")
 
+    def owner(self) -> int:
+        """The user whose files are the rank's: what it names, it may have led elsewhere."""
+        return procfs.owner(self.seen.pid)
+
     def worker(self) -> WorkerProcess:
         """The rank as collectors want it. It has no folder of its own here, so nothing asks it to write there."""
         slot = self.number("SAFELAUNCH_SLOT")
         box = self.text("SAFELAUNCH_BLACK_BOX") if slot is not None else ""
         process = self.seen.process
         local = slot if slot is not None and box else self.identity.local_rank
-        return WorkerProcess(self.rank, local, process.pid, process.start, "", box)
+        return WorkerProcess(self.rank, local, process.pid, process.start, "", box, owner=self.owner())
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from safelaunch import black_box
+from safelaunch import black_box, regular
 
 
 def read(path: str, index: int, pid: int, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -18,9 +18,7 @@ def read(path: str, index: int, pid: int, offset: int = 0) -> tuple[list[dict[st
         offset: bytes that have been read already.
     """
     try:
-        with open(black_box.beside(path, index, "remarks"), "rb") as file:
-            file.seek(offset)
-            text = file.read()
+        text = regular.read(black_box.beside(path, index, "remarks"), offset=offset)
     except OSError:
         return [], offset  # nobody has said anything
     whole = text[: text.rfind(b"\n") + 1]

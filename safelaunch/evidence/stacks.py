@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch import black_box, procfs
+from safelaunch import black_box, procfs, regular
 from safelaunch.evidence import spy, tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
@@ -51,8 +51,11 @@ def _waits(worker: WorkerProcess) -> bool:
     """Whether the rank itself says that it is inside a collective."""
     if not worker.black_box:
         return False
-    pulse = black_box.Reader(worker.black_box).pulse(worker.local_rank, worker.pid)
-    return pulse is not None and pulse.waiting and not pulse.phases
+    try:
+        slot = black_box.read(worker.black_box, worker.local_rank, worker.owner)
+    except OSError:  # the stacks are worth having without it
+        return False
+    return slot is not None and slot.pid == worker.pid and slot.pulse.waiting and not slot.pulse.phases
 
 
 def _pythons(pid: int) -> list[procfs.Process]:
@@ -88,7 +91,7 @@ def _ask(worker: WorkerProcess, until: float) -> tuple[str, str]:
             break
     if size == before:
         return "", "the rank's handler did not write them in time"
-    with open(path, "rb") as file:
+    with open(regular.descriptor(path), "rb") as file:
         file.seek(before)
         return file.read(LIMIT).decode("utf-8", "replace"), ""
 

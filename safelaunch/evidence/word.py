@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from safelaunch import black_box
+from safelaunch import black_box, regular
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "word"
@@ -24,8 +24,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     if not worker.black_box:
         return nothing("there is no black box in this run")
     try:
-        with open(black_box.beside(worker.black_box, worker.local_rank, SOURCE), encoding="utf-8") as file:
-            said = json.load(file)
+        said = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, SOURCE)))
     except FileNotFoundError:
         return nothing("the rank has nothing to say of itself, or was not asked")
     if said["pid"] != worker.pid or said["t"] < incident.t - FRESH_S:

@@ -7,13 +7,18 @@ import os
 import time
 from typing import Any
 
+from safelaunch import files
+
 
 class Journal:
     """Appends to `agent.jsonl`. A full disk silences it, once; it never stops a run."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.failed: OSError | None = None
+        try:
+            self._descriptor = files.append_to(path)
+        except OSError as error:
+            self.failed = error
 
     def write(self, event: str, **fields: Any) -> None:
         """Add one event with wall-clock time (seconds since the epoch) and CLOCK_MONOTONIC."""

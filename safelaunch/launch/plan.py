@@ -89,13 +89,15 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
     chosen = settings["rdzv_id"]
     run_id = run_dir.check_run_id(chosen if chosen != "none" else run_dir.default_run_id(environ, host))
     base = run_dir.base_dir(settings["run_dir"], environ)
-    folder = run_dir.create(base, run_id, host, several_nodes=several_nodes(settings))
+    made = run_dir.create(
+        base, run_id, host, several_nodes=several_nodes(settings), chosen=bool(settings["run_dir"]), environ=environ
+    )
     token = os.urandom(8).hex()
     return LaunchPlan(
         run_id=run_id,
         token=token,
-        run_dir=folder,
-        scratch_dir=run_dir.create_scratch(token),
+        run_dir=made.path,
+        scratch_dir=run_dir.create_scratch(token, made.path),
         mode=mode(settings),
         script=script,
         script_args=tuple(settings["training_script_args"]),
@@ -107,6 +109,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
         unset=tuple(name for name in settings.unset if name not in settings.env),
+        warnings=tuple(filter(None, [made.warning, run_dir.file_limit()])),
     )
 
 

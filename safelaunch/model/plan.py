@@ -113,7 +113,7 @@ class LaunchPlan:
     from it. `env` is added to the inherited environment, of which `unset` is taken away. `token` marks every process of
     the run (variable `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, in memory where possible, and gone after the
     run. `restart_hangs` is false where a hang ends the run whatever restarts are left. `warm` is None for a cold start.
-    Durations are seconds.
+    `warnings` are lines to be said at the start. Durations are seconds.
     """
 
     run_id: str
@@ -132,3 +132,4 @@ class LaunchPlan:
     restart_hangs: bool = True
     unset: tuple[str, ...] = ()
     warm: WarmStart | None = None
+    warnings: tuple[str, ...] = ()

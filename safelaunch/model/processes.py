@@ -17,7 +17,8 @@ class Exit:
 class WorkerProcess:
     """One rank's process as the agent started it. `start` is /proc's start time in ticks; `rank_dir` is where the
     worker writes what it knows of its own end, `black_box` the file that holds its slot (empty: none), `logs` the files
-    of its stderr and its stdout (empty: they are the launcher's own)."""
+    of its stderr and its stdout (empty: they are the launcher's own). `owner` is the user of a process that we did not
+    start, whose files alone are read; None for ours."""
 
     rank: int
     local_rank: int
@@ -27,6 +28,7 @@ class WorkerProcess:
     black_box: str = ""
     exit: Exit | None = None
     logs: tuple[str, ...] = ()
+    owner: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable
 
 from safelaunch import files
 from safelaunch.model import Case, Evidence, Verdict
 from safelaunch.report import verdict as terminal
+
+MEMORY = "/dev/shm"
 
 
 def write(
@@ -17,8 +21,12 @@ def write(
     evidence: Iterable[Evidence],
     stack_text: Callable[..., str],
     name: str = "verdict",
-) -> None:
-    """Write `verdict.json`, `verdict.txt` and the evidence of each rank below `folder`.
+) -> tuple[str, str]:
+    """Write `verdict.json`, `verdict.txt` and the evidence of each rank below `folder`, or, where that takes no more,
+    below a new folder in memory (/dev/shm) or in TMPDIR: a full disk may be why the ranks fail.
+
+    Returns the folder where they are, empty where they can be kept nowhere, and a line to be said where it is not the
+    one that was asked for.
 
     Args:
         folder: `incident-N` of the run directory.
@@ -27,10 +35,38 @@ def write(
         evidence: as the collectors gave it.
         stack_text: turns the facts of a rank into its `stack.txt`.
         name: `notice` for what may still end well.
-
-    Raises:
-        OSError: when the disk is full or gone.
     """
+
+    def put(place: str) -> None:
+        _write(place, case, verdict, evidence, stack_text, name)
+
+    evidence = tuple(evidence)
+    try:
+        put(folder)
+        return folder, ""
+    except OSError as error:
+        fault = f"the evidence cannot be written to {folder}: {error.filename}: {error.strerror}"
+    for parent in (MEMORY, None):
+        try:
+            place = tempfile.mkdtemp(prefix=f"safelaunch-{os.path.basename(folder)}-", dir=parent)
+        except OSError:
+            continue
+        try:
+            put(place)
+            return place, f"{fault}; it is in {place}"
+        except OSError:
+            shutil.rmtree(place, ignore_errors=True)
+    return "", fault
+
+
+def _write(
+    folder: str,
+    case: Case,
+    verdict: Verdict,
+    evidence: Iterable[Evidence],
+    stack_text: Callable[..., str],
+    name: str,
+) -> None:
     write_verdict(folder, verdict, name)
     files.write_json(os.path.join(folder, "evidence", "case.json"), case)
     for facts in case.ranks:

@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
+from safelaunch import regular
 from safelaunch.model import Origin, Value
-from safelaunch.settings import regular
 
 # slurm.conf(5): KillWait, "the default value is 30 seconds". Kubernetes: terminationGracePeriodSeconds of PodSpec.
 SLURM_S = 30.0

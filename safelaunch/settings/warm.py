@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 
-from safelaunch import import_variables
+from safelaunch import import_variables, regular
 from safelaunch.model import RUN_PATH, Settings, WarmStart
-from safelaunch.settings import cold_scripts, regular, syntax
+from safelaunch.settings import cold_scripts, syntax
 
 MOST_FILES = 200  # of the user's own that are looked at
 SETS = ("environ", "putenv")

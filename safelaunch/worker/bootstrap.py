@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Callable
+from typing import Any, Callable
 
 import safelaunch
 
@@ -93,9 +93,7 @@ def _arm_faulthandler(rank_dir: str) -> None:
         return  # by PYTHONFAULTHANDLER or -X faulthandler: to where the user looks for it
 
     # The file object must outlive this function: faulthandler keeps only the descriptor.
-    _arm_faulthandler.file = open(  # type: ignore[attr-defined]
-        os.path.join(rank_dir, "fault-%d.txt" % os.getpid()), "w"
-    )
+    _arm_faulthandler.file = _new(rank_dir, "fault")  # type: ignore[attr-defined]
     faulthandler.enable(_arm_faulthandler.file, all_threads=True)  # type: ignore[attr-defined]
 
 
@@ -106,10 +104,14 @@ def _arm_stack_signal(rank_dir: str) -> None:
     from safelaunch.black_box import STACK_SIGNAL
 
     if signal.getsignal(STACK_SIGNAL) == signal.SIG_DFL:
-        _arm_stack_signal.file = open(  # type: ignore[attr-defined]
-            os.path.join(rank_dir, "stacks-%d.txt" % os.getpid()), "w"
-        )
+        _arm_stack_signal.file = _new(rank_dir, "stacks")  # type: ignore[attr-defined]
         faulthandler.register(STACK_SIGNAL, _arm_stack_signal.file, all_threads=True)  # type: ignore[attr-defined]
+
+
+def _new(rank_dir: str, what: str) -> Any:
+    """An empty file of this process, never behind a link."""
+    path = os.path.join(rank_dir, "%s-%d.txt" % (what, os.getpid()))
+    return open(path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
 
 
 def _watch_devices(box, bind):  # type: ignore[no-untyped-def]

@@ -327,7 +327,7 @@ def _write(path: str, text: str) -> None:
     # Whole or not at all: the supervisor may look at any moment.
     partial = "%s.%d" % (path, os.getpid())
     try:
-        with open(partial, "w") as file:
+        with open(partial, "x") as file:  # never through a link
             file.write(text)
         os.replace(partial, path)
     except OSError:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness import FAULTS, SAFELAUNCH, TORCHRUN, environment
 
-from safelaunch import procfs
+from safelaunch import black_box, procfs
 
 SCRIPT = FAULTS / "attached.py"
 LINES = SCRIPT.read_text().splitlines()
@@ -189,3 +189,76 @@ def test_misuse_is_told_in_one_message(tmp_path: Path) -> None:
     assert "--wait" in attach(tmp_path, 1, "--wait", "x", code=2)
     assert "exists already" in attach(tmp_path, 1, "--output", tmp_path, code=2)
     assert "no rank of a Slurm job 4711" in attach(tmp_path, "4711", "--job", code=2)
+
+
+RANK = "import sys, time\nprint('ready', flush=True)\ntime.sleep(600)\n"
+
+
+def hostile(folder: Path, kind: str) -> Path:
+    """A black box, or a file beside it, that would hold or fill whoever reads it."""
+    box = folder / "box"
+    if kind == "fifo":
+        os.mkfifo(box)
+    elif kind == "device":
+        return Path("/dev/zero")
+    else:
+        black_box.create(str(box), 1)
+        black_box.Writer(str(box), 0)
+        for what in ("groups", "device"):
+            beside = Path(black_box.beside(str(box), 0, what))
+            os.mkfifo(beside) if kind == "fifo-beside" else beside.symlink_to("/dev/zero")
+    return box
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "fifo-beside", "device-beside"])
+def test_what_a_process_names_can_neither_hold_nor_fill_the_reader(tmp_path: Path, kind: str) -> None:
+    named = {"SAFELAUNCH_BLACK_BOX": str(hostile(tmp_path, kind)), "SAFELAUNCH_SLOT": "0"}
+    environ = {**environment(), "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", **named}
+    with subprocess.Popen([SAFELAUNCH[0], "-c", RANK], env=environ, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            told = json.loads(attach(tmp_path, process.pid, "--json", "--wait", "0.5", "--output", "out"))
+        finally:
+            process.kill()
+    assert told["verdict"]["culprit_ranks"] == []
+    source = "groups" if kind.endswith("beside") else "black_box"
+    gap = json.loads((tmp_path / f"out/evidence/rank_000/{source}.json").read_text())
+    assert "no regular file" in gap["unavailable"]
+    stacks = json.loads((tmp_path / "out/evidence/rank_000/stack.json").read_text())
+    assert stacks["data"]["threads"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of other users take root")
+def test_a_record_of_another_user_is_not_read(tmp_path: Path) -> None:
+    black_box.create(str(tmp_path / "box"), 1)
+    environ = {**environment(), "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    environ |= {"SAFELAUNCH_BLACK_BOX": str(tmp_path / "box"), "SAFELAUNCH_SLOT": "0"}
+    os.chown(tmp_path / "box", 1234, 1234)
+    with subprocess.Popen([SAFELAUNCH[0], "-c", RANK], env=environ, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            attach(tmp_path, process.pid, "--wait", "0.5", "--output", "out")
+        finally:
+            process.kill()
+    seen = json.loads((tmp_path / "out/evidence/rank_000/black_box.json").read_text())
+    assert "it belongs to another user than the process" in seen["unavailable"]
+
+
+def test_the_folder_of_the_evidence_is_made_for_it_alone(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [SAFELAUNCH[0], "-c", RANK],
+        env={**environment(), "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (tmp_path / "out").symlink_to("elsewhere")  # to nothing, which is not there yet
+        said = attach(tmp_path, process.pid, "--wait", "0.5", "--output", "out")
+    finally:
+        process.kill()
+        process.communicate()
+    assert "out cannot be made: File exists; the evidence is in " in said
+    assert not (tmp_path / "elsewhere").exists()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import FAULTS, Ended, launch
+from harness import FAULTS, SAFELAUNCH, Ended, environment, launch
 
 HELLO = FAULTS / "hello.py"
 
@@ -78,14 +81,19 @@ def test_an_unknown_option_names_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run_id", ["a/b", "../up", ".hidden", "a\nb", ""])
 def test_a_run_id_that_cannot_name_a_folder(run_id: str, tmp_path: Path) -> None:
     refused(launch("--rdzv-id", run_id, HELLO, cwd=tmp_path), "SL004", 2)
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "safelaunch_runs").exists()
 
 
 def test_a_file_where_the_run_directory_should_be(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("precious")
+    (tmp_path / "safelaunch_runs").write_text("precious")
+    (tmp_path / "elsewhere").mkdir()
 
-    refused(launch(HELLO, cwd=tmp_path), "SL003", 2, "is a file", "--run-dir")
-    assert (tmp_path / "runs").read_text() == "precious"
+    ended = launch(HELLO, cwd=tmp_path, TMPDIR=str(tmp_path / "elsewhere"))
+    assert ended.code == 0
+    assert "warning[SL003]: " in ended.err
+    assert "is a file, not a folder: this run is kept in " in ended.err
+    assert (tmp_path / "safelaunch_runs").read_text() == "precious"
+    assert list((tmp_path / "elsewhere").glob("safelaunch_runs-*/*/result.json"))
 
 
 def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
@@ -106,8 +114,11 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.rig
 def test_a_full_disk_at_the_run_directory(tiny_disk: Path, tmp_path: Path) -> None:
-    refused(launch("--run-dir", tiny_disk, HELLO, cwd=tmp_path), "SL003", 69, "No space left")
+    ended = launch("--run-dir", tiny_disk, HELLO, cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert ended.code == 0
+    assert f"warning[SL003]: {tiny_disk}: No space left on device: this run is kept in {tmp_path}" in ended.err
     assert list(tiny_disk.iterdir()) == []
 
 
@@ -117,15 +128,21 @@ def test_the_evidence_may_fill_the_disk_and_the_verdict_still_comes(tmp_path: Pa
 
     assert ended.code == 1
     assert "error[SL401]: rank 1 raised ValueError: after the vandals" in ended.err
-    assert "warning[SL902]: the evidence cannot be written" in ended.err
+    told = re.search(
+        r"warning\[SL902\]: the evidence cannot be written to \S+/incident-0: .*; it is in (\S+)", ended.err
+    )
+    assert told, ended.err
+    assert f"= bundle: {told[1]}" in ended.err
+    assert (Path(told[1]) / "evidence" / "case.json").is_file()
+    shutil.rmtree(told[1])
 
 
 def test_runs_of_one_id_never_share_a_folder(tmp_path: Path) -> None:
     for _ in range(2):
         assert launch("--rdzv-id", "mine", HELLO, cwd=tmp_path).code == 0
 
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mine", "mine.2"]
-    assert (tmp_path / "runs/mine").stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in (tmp_path / "safelaunch_runs").iterdir()) == ["mine", "mine.2"]
+    assert (tmp_path / "safelaunch_runs/mine").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_taken_port_names_its_holder(tmp_path: Path, free_port: int) -> None:
@@ -161,7 +178,7 @@ def test_a_bad_profile_stops_before_anything_starts(tmp_path: Path) -> None:
     ended = launch("--profile", "./bad.toml", HELLO, cwd=tmp_path)
 
     refused(ended, "SL203", 78, "bad.toml:4", "process_group")
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "safelaunch_runs").exists()
 
 
 def test_dry_run_starts_nothing(tmp_path: Path) -> None:
@@ -170,7 +187,7 @@ def test_dry_run_starts_nothing(tmp_path: Path) -> None:
     assert ended.code == 0
     assert "NCCL_DEBUG=INFO" in ended.out
     assert f"torchrun --nproc-per-node 2 {HELLO} --lr 0.1" in ended.out
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "safelaunch_runs").exists()
 
 
 def test_the_result_is_json_on_request(tmp_path: Path) -> None:
@@ -182,3 +199,23 @@ def test_the_result_is_json_on_request(tmp_path: Path) -> None:
     assert [verdict["code"] for verdict in result["verdicts"]] == ["SL407"]
     exits = {worker["rank"]: worker["exit"]["code"] for worker in result["attempts"][0]["workers"]}
     assert exits[1] == 3
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "/dev/full", "-", "fifo"])
+@pytest.mark.parametrize("failing", [False, True])
+def test_where_the_result_goes_costs_no_exit_code(tmp_path: Path, target: str, failing: bool) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    command = ["--json", target, "--preflight", "off", "--no-python", "false" if failing else "true"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*SAFELAUNCH, *command], cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+
+    assert ended.returncode == int(failing)
+    told = f"warning[SL902]: --json {target}: the result cannot be written there: No space left on device"
+    assert (told in ended.stderr.decode()) == (target in ("/dev/full", "-"))
+    assert all(stat.S_ISCHR(os.stat(f"/dev/{name}").st_mode) for name in ("null", "full"))
+    if target == "fifo":
+        assert json.loads(os.read(reader, 1 << 20))["exit_code"] == int(failing)
+    os.close(reader)

@@ -61,16 +61,14 @@ dist.destroy_process_group()
 
 def test_the_banner_of_debug_and_the_mapping_of_a_cpu_job(tmp_path: Path) -> None:
     script = written(tmp_path, GLOO)
-    ended = launch(
-        *("--profile", "debug", "--preflight", "off", "--nproc-per-node", 2, "--run-dir", "runs", script), cwd=tmp_path
-    )
+    ended = launch(*("--profile", "debug", "--preflight", "off", "--nproc-per-node", 2, script), cwd=tmp_path)
 
     assert ended.code == 0, ended.err
     lines = ended.err.splitlines()
     begin = lines.index("safelaunch: 2 ranks started")
     banner = "\n".join(lines[begin : begin + 24])
     assert "world size 2 (1 node x 2 ranks)" in banner
-    assert f"runs/{ended.run_dir.name}" in banner if ended.run_dir else False
+    assert f"safelaunch_runs/{ended.run_dir.name}" in banner if ended.run_dir else False
     assert re.search(r"torch \d+\.\d+", banner)
     assert "process group 30m (torch's default)" in banner
     assert "hang limit 2m (profile debug.toml:" in banner
@@ -92,7 +90,7 @@ def test_the_banner_of_debug_and_the_mapping_of_a_cpu_job(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_without_debug_there_is_a_mapping_and_no_banner(tmp_path: Path) -> None:
     script = written(tmp_path, "import sys\nsys.exit('RESTART' not in __import__('os').environ and 1)\n")
-    ended = launch("--preflight", "off", "--max-restarts", 1, "--run-dir", "runs", script, cwd=tmp_path)
+    ended = launch("--preflight", "off", "--max-restarts", 1, script, cwd=tmp_path)
 
     assert "rank started" not in ended.err
     attempts = ended.read("run.json")["mapping"]
@@ -105,7 +103,7 @@ def test_without_debug_there_is_a_mapping_and_no_banner(tmp_path: Path) -> None:
 def test_who_wants_the_banner(tmp_path: Path, option: str, shown: bool) -> None:
     profile = ("--profile", "debug") if option == "-q" else ()
     script = written(tmp_path, "pass")
-    ended = launch(option, *profile, "--preflight", "off", "--run-dir", "runs", script, cwd=tmp_path)
+    ended = launch(option, *profile, "--preflight", "off", script, cwd=tmp_path)
 
     assert ended.code == 0
     assert ("safelaunch: 1 rank started" in ended.err) == shown
@@ -114,7 +112,7 @@ def test_who_wants_the_banner(tmp_path: Path, option: str, shown: bool) -> None:
 def test_the_mapping_has_what_nvml_said(tmp_path: Path, gpu_node: dict[str, str]) -> None:
     (tmp_path / "quick.toml").write_text("[launch]\nbanner = true\n[preflight.severity]\n" + NO_REAL_GPU)
     ended = launch(
-        *("--profile", "./quick.toml", "--nproc-per-node", 2, "--run-dir", "runs", written(tmp_path, "pass")),
+        *("--profile", "./quick.toml", "--nproc-per-node", 2, written(tmp_path, "pass")),
         cwd=tmp_path,
         **gpu_node,
         CUDA_VISIBLE_DEVICES="6,2",
@@ -143,7 +141,7 @@ def ranks_of(tmp_path: Path, source: str) -> Path:
 
 def run(tmp_path: Path, source: str, **environ: str | None) -> Ended:
     script = ranks_of(tmp_path, source)
-    return launch("--preflight", "off", "--nproc-per-node", 2, "--run-dir", "runs", script, cwd=tmp_path, **environ)
+    return launch("--preflight", "off", "--nproc-per-node", 2, script, cwd=tmp_path, **environ)
 
 
 def test_visible_devices_set_by_the_script_are_told_by_name(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from harness import FAULTS, SAFELAUNCH, Ended, environment, launch
 from safelaunch.cli.gpus import DEADLINE_S
 
 PROGRAM = FAULTS / "on_gpus.py"
-ASIDE = ("--preflight", "off", "--nproc-per-node", 2, "--run-dir", "runs")
+ASIDE = ("--preflight", "off", "--nproc-per-node", 2)
 
 
 def run(node: dict[str, str], tmp_path: Path, mode: str, faults: str, *more: object) -> Ended:

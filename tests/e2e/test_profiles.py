@@ -107,7 +107,7 @@ def test_ranks_that_cannot_be_counted_start_nothing(show: Path) -> None:
     assert ended.code == 2
     assert "./mine.toml:2: [env] SHAPE needs the number of ranks" in ended.err
     assert "--nproc-per-node N" in ended.err
-    assert not (show / "runs").exists()
+    assert not (show / "safelaunch_runs").exists()
 
 
 @pytest.mark.long

@@ -311,9 +311,9 @@ def test_a_signal_before_the_workers_start_ends_the_run(tmp_path: Path) -> None:
         FAULTS / "hello.py",
         cwd=tmp_path,
     )
-    while not list(tmp_path.glob("runs/*/*/agent.jsonl")):
+    while not list(tmp_path.glob("safelaunch_runs/*/*/agent.jsonl")):
         time.sleep(0.02)
-    journal = next(tmp_path.glob("runs/*/*/agent.jsonl"))
+    journal = next(tmp_path.glob("safelaunch_runs/*/*/agent.jsonl"))
     while '"config"' not in journal.read_text():
         time.sleep(0.02)
 

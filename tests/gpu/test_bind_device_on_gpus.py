@@ -74,8 +74,6 @@ def run(tmp_path: Path, source: str, ranks: int, *options: object) -> Ended:
         "off",
         "--nproc-per-node",
         ranks,
-        "--run-dir",
-        "runs",
         script,
         cwd=tmp_path,
         timeout=180,
@@ -120,7 +118,7 @@ def test_two_ranks_on_one_gpu_are_told(tmp_path: Path, gpus: int) -> None:
     script = tmp_path / "train.py"
     script.write_text(BARRIER.format(backend="'nccl'"))
     ended = launch(
-        *("--preflight", "off", "--nproc-per-node", 2, "--run-dir", "runs", script),
+        *("--preflight", "off", "--nproc-per-node", 2, script),
         cwd=tmp_path,
         timeout=180,
         CUDA_VISIBLE_DEVICES="0",
@@ -135,7 +133,7 @@ def test_two_ranks_on_one_gpu_are_told(tmp_path: Path, gpus: int) -> None:
 def test_the_mapping_is_that_of_the_driver(tmp_path: Path, gpus: int) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch, os\nprint(torch.cuda.get_device_properties(int(os.environ['LOCAL_RANK'])).uuid)\n")
-    ended = launch("-v", "--nproc-per-node", gpus, "--run-dir", "runs", script, cwd=tmp_path, timeout=180)
+    ended = launch("-v", "--nproc-per-node", gpus, script, cwd=tmp_path, timeout=180)
 
     assert ended.code == 0, ended.err
     (attempt,) = ended.read("run.json")["mapping"]

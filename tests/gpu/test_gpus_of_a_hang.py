@@ -34,7 +34,7 @@ def test_the_gpus_of_a_hang(tmp_path: Path) -> None:
         pytest.skip("fewer than two GPUs")
     (tmp_path / "train.py").write_text(HANGS)
     ended = launch(
-        *("--preflight", "off", "--nproc-per-node", 2, "--hang-abort-after", "15s", "--run-dir", "runs"),
+        *("--preflight", "off", "--nproc-per-node", 2, "--hang-abort-after", "15s"),
         tmp_path / "train.py",
         cwd=tmp_path,
         timeout=200,
@@ -61,7 +61,7 @@ def test_a_job_of_one_gpu(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         'import torch\ntorch.cuda.set_device(0)\nheld = torch.ones(1 << 28, device="cuda")\nraise ValueError("bad")\n'
     )
-    ended = launch("--preflight", "off", "--run-dir", "runs", tmp_path / "train.py", cwd=tmp_path, timeout=200)
+    ended = launch("--preflight", "off", tmp_path / "train.py", cwd=tmp_path, timeout=200)
 
     assert ended.verdict["culprit_ranks"] == [0]
     assert [gpu["index"] for gpu in ended.read("incident-0/evidence/case.json")["gpus"]] == [0]

@@ -24,7 +24,7 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files", "import_variables",
+    "sizes", "within", "user_files", "import_variables", "output", "regular",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -42,10 +42,12 @@ LAYERS: dict[str, set[str]] = {
     "within": set(),
     "user_files": set(),
     "import_variables": set(),
-    "black_box": {"pulse"},
+    "black_box": {"pulse", "regular"},
+    "regular": set(),
     "pulse": set(),
     "codec": set(),
     "files": {"codec"},
+    "output": {"files"},
     "settings": {
         "model",
         "codec",
@@ -57,12 +59,13 @@ LAYERS: dict[str, set[str]] = {
         "within",
         "user_files",
         "import_variables",
+        "regular",
     },
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
-    "launch": {"model", "codec", "codes", "procfs", "files", "injection"},
+    "launch": {"model", "codec", "codes", "procfs", "files", "injection", "user_files", "sizes"},
     "watch": {"model", "codes", "pulse"},
-    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
+    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files", "regular"},
     "diagnosis": {"model", "codes", "sizes"},
     "report": {"model", "codes", "files", "redaction"},
     "worker": {"black_box", "pulse", "import_variables", "__init__"},
@@ -85,6 +88,7 @@ WORKER_FILES = [
     PACKAGE / "black_box.py",
     PACKAGE / "pulse.py",
     PACKAGE / "import_variables.py",
+    PACKAGE / "regular.py",
     PACKAGE / "__init__.py",
 ]
 

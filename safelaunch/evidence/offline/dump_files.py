@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
+from safelaunch import regular
 from safelaunch.evidence.offline import dump, restricted_pickle
 from safelaunch.evidence.offline.dump import Dump, UnreadableError
 
@@ -32,10 +33,12 @@ PICKLED = re.compile(rb"^\x80[\x02-\x05].*?(?:pg_config|entries|pg_status|comm_l
 
 @dataclass(frozen=True)
 class Found:
-    """A file that is a dump, or would be one if it were whole."""
+    """A file that is a dump, or would be one if it were whole. `owner` is the user whose file alone counts, None where
+    somebody has named the file."""
 
     path: str
     rank: int
+    owner: int | None = None
 
 
 def rank_of(path: str) -> int | None:
@@ -146,7 +149,9 @@ def _read_task(task: Sequence[Found]) -> list[Dump]:
 def _read(one: Found) -> Dump:
     nothing = Dump(one.rank, one.path)
     try:
-        return replace(dump.read(_document(one.path), one.rank, one.path), written=os.path.getmtime(one.path))
+        return replace(
+            dump.read(_document(one.path, one.owner), one.rank, one.path), written=os.path.getmtime(one.path)
+        )
     except UnreadableError as error:
         return replace(nothing, unreadable=str(error))
     except restricted_pickle.RefusedError as error:
@@ -159,8 +164,8 @@ def _read(one: Found) -> Dump:
         return replace(nothing, unreadable=f"it is damaged or cut off ({type(error).__name__})")
 
 
-def _document(path: str) -> Any:
-    with open(path, "rb") as file:
+def _document(path: str, owner: int | None) -> Any:
+    with open(regular.descriptor(path, owner), "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if not data:
         raise UnreadableError("it is empty")

@@ -12,6 +12,8 @@ from safelaunch.preflight.machine.storage import Volume
 from safelaunch.preflight.node.directories import TEMPORARY, absolute
 from safelaunch.sizes import size
 
+ELSEWHERE = "a launch that was not told this folder keeps its evidence in TMPDIR, or in ~/.local/state/safelaunch"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -37,12 +39,12 @@ def disk(host: Host) -> Iterator[Finding]:
     multiprocessing to TMPDIR. A full disk ends a run hours after its start, with a truncated checkpoint.
 
     How it is concluded: statvfs on both, or on the nearest directory above that exists, and an attempt to write into a
-    file without a name. For the run directory less than 1 GiB (or `min_free_disk` in [preflight] of a profile) or 10000
-    inodes is a warning; less than 100 MiB or 100 inodes, which does not hold the logs and the evidence of one incident,
-    or less than the profile demands, is an error, and so is one that cannot be written. For temporary files (TMPDIR,
-    TEMP or TMP, else /tmp, as Python looks for them) less than 100 MiB is a warning and less than 1 MiB an error.
-    Leptonai/gpud calls a node degraded below 500 MB; a share of the size is not judged, since 5 % of a large disk is
-    plenty. What does not answer a writer within 15 s is an error; on file systems of a network SL139 tells it.
+    file without a name. For the run directory less than 1 GiB or 10000 inodes is a warning, for temporary files
+    (TMPDIR, TEMP or TMP, else /tmp, as Python looks for them) less than 100 MiB. How much the job writes is not known,
+    so it is an error only where a profile demands more: `min_free_disk` in [preflight]. One that cannot be written is
+    a warning as well: a launch keeps its evidence elsewhere, and says where. Leptonai/gpud calls a node degraded below
+    500 MB; a share of the size is not judged, since 5 % of a large disk is plenty. What does not answer a writer within
+    15 s is an error; on file systems of a network SL139 tells it.
 
     What to do: make room, or choose another place with --run-dir or TMPDIR.
     """
@@ -50,9 +52,9 @@ def disk(host: Host) -> Iterator[Finding]:
     if temporary is None:
         yield Finding(
             code="SL105",
-            severity="error",
-            summary="there is no directory for temporary files that can be written",
-            because=("Python and torch need one; TMPDIR, /tmp, /var/tmp and the working directory were tried",),
+            severity="warning",
+            summary="no directory for temporary files can be written: data loaders, compilers and caches fail",
+            because=("TMPDIR, /tmp, /var/tmp and the working directory were tried",),
             remedy="set TMPDIR to a directory that you can write to",
         )
     file_systems = _by_file_system([*_run_directory(host), *filter(None, [temporary])])
@@ -74,7 +76,7 @@ def _run_directory(host: Host) -> Iterator[Place]:
 
 def _temporary(host: Host) -> Place | None:
     """The directory that Python takes for temporary files: the first that can be written."""
-    wanted, least = host.threshold("disk_least"), host.threshold("temporary_least")
+    wanted, least = host.threshold("temporary_wanted"), host.threshold("temporary_least")
     named = map(host.environ.get, ("TMPDIR", "TEMP", "TMP"))
     for name in filter(None, [*named, *TEMPORARY, host.working_directory()]):
         path = absolute(host, name)
@@ -98,8 +100,9 @@ def _judge(host: Host, shared: list[Place]) -> Iterator[Finding]:
         if not volume.directory:
             yield Finding(
                 code="SL105",
-                severity="error",
+                severity="warning",
                 summary=f"{place.purpose} {place.path} cannot be made: {volume.path} is not a directory",
+                because=(ELSEWHERE,),
                 remedy=place.remedy,
             )
             return
@@ -125,9 +128,10 @@ def _judge(host: Host, shared: list[Place]) -> Iterator[Finding]:
             exists = place.path == volume.path
             yield Finding(
                 code="SL105",
-                severity="error",
+                severity="warning",
                 summary=f"{place.purpose} {place.path} cannot be "
                 + (f"written: {volume.unwritable}" if exists else f"made in {volume.path}: {volume.unwritable}"),
+                because=(ELSEWHERE,),
                 remedy=f"{place.remedy}, or have it made writable for you",
                 where=_where(volume),
             )

@@ -25,8 +25,8 @@ def earlier_runs(host: Host) -> Iterator[Finding]:
 
     How it is concluded: every process of a run has SAFELAUNCH_RUN_TOKEN in its environment, and in
     SAFELAUNCH_SUPERVISOR the pid and start time of its supervisor. No process with both is alive. Only your own
-    processes are looked at, and only those of this container. It is a warning, and an error where one of them holds a
-    GPU or the port that this job asked for.
+    processes are looked at, and only those of this container. It is a warning, with what they hold: a GPU may have
+    memory left for this job, and of a port that it asked for SL102 says whether it can be used.
 
     What to do: the message has a `kill` line to paste. Processes that ignore it and are in state D (`ps -o stat`) are
     held by the kernel, usually by a driver or a network file system, and only a reboot ends them.
@@ -39,7 +39,7 @@ def earlier_runs(host: Host) -> Iterator[Finding]:
     count = "a process" if len(found) == 1 else f"{len(found)} processes"
     yield Finding(
         code="SL110",
-        severity="error" if in_the_way else "warning",
+        severity="warning",
         summary=f"{count} of an earlier safelaunch run left alive: its supervisor is gone",
         because=(*map(str, found), *in_the_way),
         remedy=f"`{processes.kill_line(found)}`",

@@ -48,7 +48,7 @@ def needed_files(job: Job) -> int:
 
 
 def least_files(job: Job) -> int:
-    """The open files without which no rank can join its peers: base and one process group, no loader."""
+    """The open files that one rank may need to join its peers: base and one process group, no loader."""
     return BASE_FILES + _group_files(job, 1)
 
 
@@ -87,7 +87,7 @@ def open_files(host: Host) -> Iterator[Finding]:
     DataLoaders with 8 workers, prefetch factor 2 and 16 tensors a batch, which cost 357 each. The formula was
     measured on torch 2.13 (pytorch issues 165532, 11201 and 973 show the failure). A soft limit below the need is
     raised for the run, which needs no privilege. A hard limit below the need is a warning, since the job may well
-    need less; one that does not leave enough to join even one process group is an error.
+    need less: two ranks on CPUs train with 64.
 
     What to do: raise the hard limit: `ulimit -Hn` as root, `--ulimit nofile=65536` for docker, LimitNOFILE= for a
     systemd service (slurmd included). If only the loaders need many,
@@ -105,18 +105,21 @@ def open_files(host: Host) -> Iterator[Finding]:
         return
     yield Finding(
         code="SL101",
-        severity="error" if soft < least else "warning",
+        severity="warning",
         summary=f"a rank may open {soft} files and may need about {need}",
         because=(
             f"the hard limit is {hard}, and only an administrator can raise it",
-            f"{plural(host.job.nproc * host.job.max_nodes, 'rank')}: {least} files to join one process group, more for "
-            "further groups and data loaders",
+            f"{plural(host.job.nproc * host.job.max_nodes, 'rank')}: up to {least} files for one process group, more "
+            "for further groups and data loaders",
         ),
         remedy="raise the hard limit (docker: --ulimit nofile=65536; systemd: LimitNOFILE=)",
     )
 
 
 # ---------------------------------------------------------------------------------------- shared memory
+
+
+COST = "locks of multiprocessing, DataLoader workers and NCCL fail"
 
 
 def shared_memory(host: Host) -> Iterator[Finding]:
@@ -128,8 +131,8 @@ def shared_memory(host: Host) -> Iterator[Finding]:
 
     How it is concluded: free space by statvfs. Below 128 MiB a rank is a warning: NVIDIA's NCCL guide asks for
     `--shm-size=1g` on eight GPUs, and the container default is 64 MiB in all. `min_shm` in [preflight] of a profile
-    sets another threshold. Less than 1 MiB, one that is read-only, or no /dev/shm at all, is an error: then not even a
-    lock of Python's multiprocessing can be made.
+    sets another threshold. So is one that is read-only, or no /dev/shm at all: then not even a lock of Python's
+    multiprocessing can be made, but ranks on CPUs that load their data themselves need none.
 
     What to do: docker run --shm-size=8g (or --ipc=host); in Kubernetes mount an emptyDir with medium: Memory at
     /dev/shm. On a full one, look for files of dead programs: ls -l /dev/shm.
@@ -139,9 +142,8 @@ def shared_memory(host: Host) -> Iterator[Finding]:
     except FileNotFoundError:
         yield Finding(
             code="SL104",
-            severity="error",
-            summary="there is no /dev/shm",
-            because=("Python's multiprocessing, data loaders and NCCL need it",),
+            severity="warning",
+            summary=f"there is no /dev/shm: {COST}",
             remedy="mount a tmpfs at /dev/shm",
         )
         return
@@ -151,9 +153,8 @@ def shared_memory(host: Host) -> Iterator[Finding]:
     if found.f_flag & os.ST_RDONLY:
         yield Finding(
             code="SL104",
-            severity="error",
-            summary="/dev/shm is mounted read-only",
-            because=("Python's multiprocessing, data loaders and NCCL write there",),
+            severity="warning",
+            summary=f"/dev/shm is mounted read-only: {COST}",
             remedy="mount it writable: mount -o remount,rw /dev/shm, or another tmpfs",
         )
         return
@@ -184,9 +185,9 @@ def memory(host: Host) -> Iterator[Finding]:
     At the limit the kernel kills a process, most often a rank, without a word to it: a rank that dies of SIGKILL.
 
     How it is concluded: the limits of this process's control group and of those above it (version 1 or 2), and the
-    machine's own memory. A limit below 250 MiB a rank is an error: `import torch` alone takes 220 MiB (measured
-    with torch 2.13 on CPU; ranks that are not forked from one another share next to nothing of it). Less than 1 GiB
-    a rank still available is a warning; page cache counts as available.
+    machine's own memory. Less than 1 GiB a rank still available is a warning; page cache counts as available. `import
+    torch` alone takes 220 MiB (measured with torch 2.13 on CPU), much of it shared where ranks are forked from one
+    process, and memory may be swapped: what cannot hold a job is known by a profile only (`memory_least`).
 
     What to do: ask for more memory (docker --memory, Slurm --mem, Kubernetes resources.limits.memory), start fewer
     ranks, or end what uses the memory.
@@ -203,7 +204,7 @@ def memory(host: Host) -> Iterator[Finding]:
         yield Finding(
             code="SL106",
             severity="error",
-            summary=f"{size(lowest.limit)} of memory cannot hold {plural(ranks, 'rank')} that import torch",
+            summary=f"{size(lowest.limit)} of memory for {plural(ranks, 'rank')}, less than the profile demands",
             because=(
                 f"{lowest.where} is {size(lowest.limit)}",
                 f"importing torch takes about 220 MiB in each of {plural(ranks, 'rank')}",

@@ -21,8 +21,9 @@ def memlock(host: Host) -> Iterator[Finding]:
 
     How it is concluded: the soft limit of this process, which the ranks inherit, where the job uses GPUs on several
     nodes, an InfiniBand or RoCE port is up that NCCL may use, and the process does not have CAP_IPC_LOCK, with which
-    there is no limit. Below 1 GiB is an error. The usual defaults are 64 KiB and 8 MiB, and NCCL's troubleshooting
-    guide asks for no limit; sites that set a finite limit in earnest set a share of the memory.
+    there is no limit. Below 16 MiB is an error: the usual defaults are 64 KiB and 8 MiB, and the buffers of NCCL's
+    first connections do not fit. Below 1 GiB is a warning. NCCL's troubleshooting guide asks for no limit; sites that
+    set a finite limit in earnest set a share of the memory.
 
     What to do: `ulimit -l unlimited`, where the hard limit lets you; else an administrator raises it in
     /etc/security/limits.conf, by LimitMEMLOCK=infinity for a systemd service (slurmd included), or by
@@ -30,7 +31,7 @@ def memlock(host: Host) -> Iterator[Finding]:
     PropagateResourceLimitsExcept=MEMLOCK is set.
     """
     soft, hard = host.memlock_limit()
-    least = host.threshold("memlock_least")
+    least = host.threshold("memlock_wanted")
     if not host.job.uses_gpu:
         yield skipped("SL134", "the job does not use GPUs")
     elif host.job.max_nodes == 1:
@@ -43,8 +44,8 @@ def memlock(host: Host) -> Iterator[Finding]:
     else:
         yield Finding(
             code="SL134",
-            severity="error",
-            summary=f"only {size(soft)} of memory may be locked, and InfiniBand needs more",
+            severity="error" if soft < host.threshold("memlock_least") else "warning",
+            summary=f"only {size(soft)} of memory may be locked, and InfiniBand may need more",
             because=(f"RLIMIT_MEMLOCK is {size(soft)}, its hard limit {_limit(hard)}",),
             remedy="ulimit -l unlimited"
             if hard >= least

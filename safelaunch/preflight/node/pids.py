@@ -35,8 +35,8 @@ def pids(host: Host) -> Iterator[Finding]:
     How it is concluded: pids.max of our control groups, RLIMIT_NPROC of this user (all threads of the user count; root
     is exempt), kernel.threads-max and kernel.pid_max, each with what is in use. Measured on torch 2.13 with gloo, a
     rank needs 4 threads to meet its peers, 10 with three process groups and a backward pass, and 4 for each DataLoader
-    worker. What cannot hold 4 a rank is an error. Less than 104 and OMP_NUM_THREADS a rank (40 for CUDA and NCCL, an
-    estimate, and two loaders of 8 workers) is a warning, and so are more than 80 % of any limit in use
+    worker. What cannot hold one process a rank is an error. Less than 104 and OMP_NUM_THREADS a rank (40 for CUDA and
+    NCCL, an estimate, and two loaders of 8 workers) is a warning, and so are more than 80 % of any limit in use
     (leptonai/gpud).
 
     What to do: end what uses them (`ps -eLf | wc -l`); raise the limit: docker --pids-limit, podPidsLimit of the
@@ -48,7 +48,7 @@ def pids(host: Host) -> Iterator[Finding]:
         yield unchecked("SL135", "the limits of processes could not be read", str(error))
         return
     ranks = host.job.nproc
-    least, need = LEAST * ranks, (BASE + LOADERS + threads_of_a_rank(host)) * ranks
+    need = (BASE + LOADERS + threads_of_a_rank(host)) * ranks
     tightest = min(limits, key=lambda limit: limit.limit - limit.used)
     left = max(0, tightest.limit - tightest.used)
     fullest = max(limits, key=lambda limit: limit.used / max(1, limit.limit))
@@ -59,7 +59,7 @@ def pids(host: Host) -> Iterator[Finding]:
     limit = tightest if left < need else fullest
     yield Finding(
         code="SL135",
-        severity="error" if left < least else "warning",
+        severity="error" if left < ranks else "warning",
         summary=(
             f"{left} more processes and threads are allowed, {plural(ranks, 'rank')} may need about {need}"
             if left < need

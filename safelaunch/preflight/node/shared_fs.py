@@ -12,6 +12,9 @@ from safelaunch.preflight.machine.mounts import Mount, mount_of, mounts
 from safelaunch.preflight.machine.storage import Volume
 from safelaunch.preflight.node.directories import needed
 
+# What every job touches, and what Python touches at its start: it goes without where there is an error, but waits.
+NEEDED = ("the run directory", "the working directory")
+WAITED_FOR = (*NEEDED, "HOME", "TMPDIR")
 LUSTRE_HEALTH = ("/sys/fs/lustre/health_check", "/proc/fs/lustre/health_check")
 
 
@@ -24,9 +27,9 @@ def shared_fs(host: Host) -> Iterator[Finding]:
     caches (HF_HOME, TORCH_HOME and the like) name, the ones on a network file system (nfs, lustre, gpfs, beegfs, ceph,
     cifs, fuse and others, by /proc/self/mountinfo) are looked at and listed in a child process. No answer within 15 s,
     the limit of NVIDIA's resiliency extension for the same, is an error, and so is an error of the file system itself
-    ("Stale file handle"). An answer after more than 3 s is a warning. A child that the kernel holds is left behind.
-    Where one of them is Lustre, its own health check in /sys/fs/lustre counts too. File systems of this machine are
-    not looked at.
+    ("Stale file handle") of the run or working directory. Of a cache, which the job may never touch, both are warnings,
+    and so are an answer after more than 3 s, and a Lustre whose own health check (/sys/fs/lustre) complains, where one
+    of them is Lustre. A child that the kernel holds is left behind. File systems of this machine are not looked at.
 
     What to do: see whether `ls DIRECTORY` hangs too; then the file server or the network to it is at fault, and an
     administrator has to look, or remount. Else work from another directory.
@@ -79,12 +82,13 @@ def _judge(host: Host, purpose: str, volume: Volume | None, mount: Mount) -> Fin
         return unchecked("SL139", f"{purpose} on {mount.point} was not looked at", reason)
     remedy = f"see whether `ls {volume.path}` hangs too; an administrator has to look at the file server, or remount"
     if volume.late or volume.error:
+        fatal = purpose in (WAITED_FOR if volume.late else NEEDED)
         return Finding(
             code="SL139",
-            severity="error",
+            severity="error" if fatal else "warning",
             summary=f"{volume.path} does not answer"
             + (f" within {volume.elapsed_s:.3g} s" if volume.late else f": {volume.error}"),
-            because=(f"{purpose} is there: every rank would block or fail at it",),
+            because=(f"{purpose} is there: {'every rank' if fatal else 'a rank that uses it'} would block or fail",),
             remedy=remedy if volume.late else "an administrator has to remount it, or look at the file server",
             where=where,
         )
@@ -109,7 +113,7 @@ def _lustre(host: Host, kinds: set[str]) -> Iterator[Finding]:
         if said != "healthy":
             yield Finding(
                 code="SL139",
-                severity="error",
+                severity="warning",
                 summary=f"Lustre says that it is not well on this node: {said.splitlines()[0] if said else 'nothing'}",
                 because=(f"{path} should say `healthy`",),
                 remedy="an administrator has to look at the Lustre client of this node",

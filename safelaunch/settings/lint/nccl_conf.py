@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from safelaunch import regular
 from safelaunch.model import Origin
-from safelaunch.settings import regular
 from safelaunch.settings.lint.scene import Setting
 
 SYSTEM_FILE = "/etc/nccl.conf"

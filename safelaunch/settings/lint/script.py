@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from safelaunch import regular
 from safelaunch.model import Origin
-from safelaunch.settings import regular, syntax
+from safelaunch.settings import syntax
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.scene import Setting
 

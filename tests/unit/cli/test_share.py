@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import tarfile
+import threading
 import webbrowser
 from pathlib import Path
 
@@ -241,3 +243,44 @@ def test_a_report_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: p
     assert "ZeroDivisionError" in said[1]
     reports.write()
     assert len(said) == 2
+
+
+def test_a_page_on_the_standard_output_has_it_for_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    code = main(["diagnose", str(tmp_path / "run"), "--html", "-"])
+    out, err = capfd.readouterr()
+    assert code == 0
+    assert out.startswith("<!DOCTYPE html>")
+    assert out.rstrip().endswith("</html>")
+    assert "error[SL301]" in err
+
+
+def test_a_bundle_through_a_pipe(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    os.mkfifo(tmp_path / "fifo")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "fifo").read_bytes()))
+    reader.start()
+    assert main(["diagnose", str(tmp_path / "run"), "--bundle", str(tmp_path / "fifo")]) == 0
+    reader.join()
+    (tmp_path / "b.tar.gz").write_bytes(read[0])
+    assert main(["diagnose", str(tmp_path / "b.tar.gz")]) == 0
+    assert (tmp_path / "fifo").is_fifo()
+
+
+@pytest.mark.parametrize("results", [("--json", "--html", "-"), ("--html", "-", "--bundle", "-")])
+def test_one_result_at_most_goes_to_the_standard_output(
+    results: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    code, out, err = run(capsys, tmp_path / "run", *results)
+    assert (code, out) == (2, "")
+    assert "more than one result" in err
+
+
+def test_a_full_device_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    for option in ("--html", "--bundle"):
+        code, _, err = run(capsys, tmp_path / "run", option, "/dev/full")
+        assert code == 2
+        assert "cannot be written: /dev/full: No space left on device" in err

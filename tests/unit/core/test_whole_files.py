@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -65,3 +68,44 @@ def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
 
         assert set(reader.read()) == {"a"}
     assert path.read_text() == "b"
+
+
+def test_a_fault_has_the_name_of_the_file_and_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def __init__(self, descriptor: int, _mode: str) -> None:
+            os.close(descriptor)
+
+        def write(self, _data: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as write(2) has it: without a name
+
+    monkeypatch.setattr(files, "open", Full, raising=False)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        files.write_text(str(tmp_path / "verdict.json"), "{}")
+    assert caught.value.filename == str(tmp_path / "verdict.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("precious")
+    (tmp_path / "result.json").symlink_to(tmp_path / "secret")
+    files.write_text(str(tmp_path / "result.json"), "{}")
+    assert (tmp_path / "secret").read_text() == "precious"
+    assert not (tmp_path / "result.json").is_symlink()
+    (tmp_path / "agent.jsonl").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match=r"agent\.jsonl"):
+        files.append_to(str(tmp_path / "agent.jsonl"))
+
+
+def test_what_is_there_is_not_taken_for_a_new_folder(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    for name in ("there", "link"):
+        with pytest.raises(FileExistsError):
+            files.make(str(tmp_path / name))
+    files.make(str(tmp_path / "above" / "new"))
+    assert (tmp_path / "above" / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    files.write_text(str(tmp_path / "env.txt"), "A=1\n")
+    assert (tmp_path / "env.txt").stat().st_mode & 0o777 == 0o600

@@ -63,7 +63,7 @@ def test_two_ranks_on_one_gpu() -> None:
         "rank 2: LOCAL_RANK 2, CUDA_VISIBLE_DEVICES=0,1, 2 GPUs visible, set_device(0)",
     )
     assert "set_device" in verdict.remedy
-    block = terminal.lines(dataclasses.replace(verdict, traceback=""), "runs/a/incident-0", exit_code=1)
+    block = terminal.lines(dataclasses.replace(verdict, traceback=""), "safelaunch_runs/a/incident-0", exit_code=1)
     assert len(block) <= 10
 
 

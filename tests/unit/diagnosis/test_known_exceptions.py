@@ -62,7 +62,10 @@ def test_a_message_leads_to_its_code(kind: str, message: str, chain: tuple[str, 
     verdict = diagnose(told(lost_peer(rank(0)), raised(rank(1), kind, message, chain=chain), rank(2)))
 
     assert (verdict.code, verdict.culprit_ranks, verdict.secondary) == (code, (1,), (0,))
-    assert len(terminal.lines(dataclasses.replace(verdict, traceback=""), "runs/a/incident-0", exit_code=1)) <= 10
+    assert (
+        len(terminal.lines(dataclasses.replace(verdict, traceback=""), "safelaunch_runs/a/incident-0", exit_code=1))
+        <= 10
+    )
 
 
 def test_torch_save_is_told_from_other_trouble_by_the_disk() -> None:

@@ -55,7 +55,7 @@ def test_a_file_in_place_of_the_pipe_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "ask_3.pipe").write_text("mine")
 
     (asked,) = pipes.ask([rank(tmp_path)])
-    assert asked.reason.endswith("is no pipe")
+    assert asked.reason.endswith("is no pipe of its own")
     assert (tmp_path / "ask_3.pipe").read_text() == "mine"
 
 

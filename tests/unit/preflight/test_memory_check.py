@@ -5,6 +5,7 @@ from pathlib import Path
 from fake_host import FakeHost, only, write
 
 from safelaunch.model import Job
+from safelaunch.preflight.machine.host import Wanted
 from safelaunch.preflight.node.limits import memory
 
 MIB = 1 << 20
@@ -43,18 +44,25 @@ def test_no_limit_but_the_machine(tmp_path: Path) -> None:
     assert "57.2 GiB" in finding.summary
 
 
-def test_version_2_limit_that_cannot_hold_the_ranks(tmp_path: Path) -> None:
+def test_a_version_2_limit_that_is_tight_for_the_ranks(tmp_path: Path) -> None:
     host = host_of(tmp_path, 8, {"/proc/self/cgroup": "0::/\n"}, v2("", str(GIB)))
     finding = only(memory(host))
-    assert finding.severity == "error"
+    assert finding.severity == "warning"
     assert "/sys/fs/cgroup/memory.max is 1 GiB" in finding.because[0]
+
+
+def test_a_limit_below_what_a_profile_demands_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, {**MACHINE, "/proc/self/cgroup": "0::/\n", **v2("", str(GIB))})
+    for least, severity in ((100 * MIB, "warning"), (250 * MIB, "error")):
+        wanted = Wanted(thresholds={"memory_least": least})
+        assert only(memory(FakeHost(tmp_path, Job(nproc=8), wanted=wanted))).severity == severity
 
 
 def test_a_limit_above_our_own_group_holds_too(tmp_path: Path) -> None:
     groups = {"/proc/self/cgroup": "0::/job_7/step_0\n"}
     host = host_of(tmp_path, 4, groups, v2("/job_7/step_0", "max"), v2("/job_7", str(GIB // 2)))
     finding = only(memory(host))
-    assert finding.severity == "error"
+    assert finding.severity == "warning"
     assert "job_7/memory.max" in finding.because[0]
 
 
@@ -71,12 +79,12 @@ def test_version_1_with_its_number_for_no_limit(tmp_path: Path) -> None:
     free = host_of(tmp_path, 2, groups, v1("/docker/abc", 9223372036854771712))
     assert only(memory(free)).severity == "ok"
     tight = host_of(tmp_path, 2, groups, v1("/docker/abc", 400 * MIB))
-    assert only(memory(tight)).severity == "error"
+    assert only(memory(tight)).severity == "warning"
 
 
 def test_a_container_whose_group_path_is_not_mounted_has_its_limit_at_the_mount(tmp_path: Path) -> None:
     host = host_of(tmp_path, 2, {"/proc/self/cgroup": "4:memory:/kubepods/pod1\n"}, v1("", 300 * MIB))
-    assert only(memory(host)).severity == "error"
+    assert only(memory(host)).severity == "warning"
 
 
 def test_what_cannot_be_read_is_no_pass(tmp_path: Path) -> None:

@@ -137,7 +137,14 @@ def test_room_on_a_dead_file_system_is_left_to_this_check(tmp_path: Path) -> Non
     assert "SL139" in finding.because[0]
 
 
-@pytest.mark.parametrize(("said", "severity"), [("healthy\n", "ok"), ("NOT HEALTHY\n", "error")])
+@pytest.mark.parametrize(("name", "severity"), [("HOME", "error"), ("TMPDIR", "error"), ("HF_HOME", "warning")])
+def test_a_cache_that_does_not_answer_may_never_be_touched(tmp_path: Path, name: str, severity: str) -> None:
+    write(tmp_path, {"/mnt/nfs/x": ""})
+    (finding,), _ = check(tmp_path, "/data", {"/mnt/nfs": 99.0}, **{name: "/mnt/nfs"})
+    assert finding.severity == severity
+
+
+@pytest.mark.parametrize(("said", "severity"), [("healthy\n", "ok"), ("NOT HEALTHY\n", "warning")])
 def test_lustre_is_asked_how_it_is(tmp_path: Path, said: str, severity: str) -> None:
     write(tmp_path, {"/lustre/x": "", "/sys/fs/lustre/health_check": said})
     findings, _ = check(tmp_path, "/lustre")

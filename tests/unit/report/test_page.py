@@ -149,9 +149,9 @@ def test_each_case_has_a_whole_page(path: Path) -> None:
 def test_the_verdict_has_the_words_of_the_terminal(path: Path) -> None:
     case = from_json(Case, json.loads(path.read_text()))
     verdict = diagnose(case)
-    content = made(case, verdict, folder="runs/x/incident-0")
+    content = made(case, verdict, folder="safelaunch_runs/x/incident-0")
     first = next(data for above, data in content.texts if above[-1:] == ("pre",))
-    assert first == "\n".join(terminal.lines(verdict, "runs/x/incident-0"))
+    assert first == "\n".join(terminal.lines(verdict, "safelaunch_runs/x/incident-0"))
 
 
 def test_hostile_content_is_shown_and_does_nothing() -> None:

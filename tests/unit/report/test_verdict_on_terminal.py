@@ -71,13 +71,13 @@ def test_a_short_traceback_is_whole_and_a_long_one_says_what_is_left_out() -> No
 
 
 def test_a_verdict_as_a_person_reads_it() -> None:
-    assert terminal.lines(verdict(traceback=""), os.path.abspath("runs/8f2c/incident-0"), exit_code=1) == [
+    assert terminal.lines(verdict(traceback=""), os.path.abspath("safelaunch_runs/8f2c/incident-0"), exit_code=1) == [
         "error[SL401]: rank 2 raised ValueError: loss is nan",
         "  --> /home/ada/train.py:88 in train_step   (host node-a, pid 4102)",
         "   = because: reason 0",
         "   = confidence: high",
         "   = help: look at the traceback; `safelaunch explain SL401`",
-        "   = bundle: runs/8f2c/incident-0   exit 1",
+        "   = bundle: safelaunch_runs/8f2c/incident-0   exit 1",
     ]
 
 

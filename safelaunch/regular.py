@@ -1,0 +1,69 @@
+"""Reading files that somebody else has named or written: regular ones only, within bounds, and without waiting.
+
+A pipe has one reader: what we take from /dev/stdin, or from a FIFO, is missing to the program that it is for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
+
+
+def text(path: str, limit: int) -> str | None:
+    """The beginning of a regular text file that nobody named for us to read; None for what cannot be read, and for
+    pipes, devices and folders.
+
+    Args:
+        path: of the file.
+        limit: characters to read at most.
+    """
+    try:
+        with open(descriptor(path), encoding="utf-8", errors="replace") as file:
+            return file.read(limit)
+    except (OSError, ValueError):  # ValueError: a path with a null byte
+        return None
+
+
+def read(path: str, most: int = MOST, owner: int | None = None, offset: int = 0) -> bytes:
+    """The whole of a regular file, or what stands behind `offset`.
+
+    Args:
+        path: of the file.
+        most: bytes. A larger file is none of those that we look for.
+        owner: the user whose file it has to be, and who may not have led us there by a link; None where the place of
+            the file says who wrote it.
+        offset: bytes from the beginning.
+
+    Raises:
+        OSError: it cannot be read, or is none of that kind.
+    """
+    with open(descriptor(path, owner), "rb") as file:
+        file.seek(offset)
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+    return data
+
+
+def descriptor(path: str, owner: int | None = None) -> int:
+    """A descriptor to read a regular file; `owner` and errors are as for `read`."""
+    followed = os.O_NOFOLLOW if owner is not None else 0
+    # Before the open: to open a FIFO and close it again ends its writer.
+    _check(path, os.stat(path, follow_symlinks=not followed), owner)
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | followed)
+    try:
+        _check(path, os.fstat(opened), owner)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
+
+
+def _check(path: str, found: os.stat_result, owner: int | None) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    if owner is not None and found.st_uid != owner:
+        raise PermissionError(errno.EPERM, "it belongs to another user than the process", path)

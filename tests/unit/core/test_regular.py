@@ -1,0 +1,71 @@
+"""What we read beside somebody else's program must not be taken from it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from safelaunch import regular
+from safelaunch.settings import kill_wait
+from safelaunch.settings.lint import nccl_conf, script
+
+
+def test_the_beginning_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"caf\xc3\xa9 \xff and more")
+    assert regular.text(str(tmp_path / "file"), 6) == "café �"
+    assert regular.text(str(tmp_path / "none"), 6) is None
+    assert regular.text(str(tmp_path), 6) is None
+    assert regular.text("/dev/zero", 6) is None
+    assert regular.text("a\0b", 6) is None
+
+
+def test_a_pipe_keeps_what_is_in_it() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"import os\nos.environ['NCCL_A'] = '1'\n")
+    path = f"/proc/self/fd/{reader}"
+    assert regular.text(path, 100) is None
+    assert script.read(path) == script.Script()
+    assert os.read(reader, 9) == b"import os"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_nobody_waits_for_a_fifo(tmp_path: Path) -> None:
+    fifo = tmp_path / ".nccl.conf"
+    os.mkfifo(fifo)
+    assert nccl_conf.settings({"HOME": str(tmp_path)}, str(fifo)) == ()
+    assert kill_wait.read(str(fifo)) is None
+    assert script.read(str(fifo)) == script.Script()
+
+
+def test_a_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert regular.read(str(tmp_path / "file"), 10) == b"0123456789"
+    assert regular.read(str(tmp_path / "file"), 10, offset=4) == b"456789"
+    with pytest.raises(OSError, match="File too large"):
+        regular.read(str(tmp_path / "file"), 9)
+    with open(tmp_path / "sparse", "wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(OSError, match="File too large"):
+        regular.read(str(tmp_path / "sparse"), 1 << 20)
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in ("/dev/zero", str(tmp_path / "fifo"), str(tmp_path)):
+        with pytest.raises(OSError, match="it is no regular file"):
+            regular.read(path)
+
+
+def test_a_file_that_counts_is_its_owners_own(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"mine")
+    (tmp_path / "link").symlink_to(path)
+    assert regular.read(str(path), owner=os.getuid()) == b"mine"
+    assert regular.read(str(tmp_path / "link")) == b"mine"
+    with pytest.raises(OSError, match="link"):
+        regular.read(str(tmp_path / "link"), owner=os.getuid())
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        regular.read(str(path), owner=os.getuid() + 1)
