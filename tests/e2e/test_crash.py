@@ -31,6 +31,8 @@ RANKS_FAULTS = (
     Fault("abort", "SL406", "compute"),
     Fault("exit", "SL407", "compute"),
     Fault("sysexit", "SL407", "compute"),
+    Fault("usage", "SL415", "main", culprits=(), said="victim.py: error: unrecognized arguments: --lr"),
+    Fault("raised_exit", "SL415", "main", culprits=(), said="every rank left by SystemExit: no data in /data"),
     Fault("leave", "SL408", "compute"),
     Fault("leave_quietly", "SL408", "compute"),
     Fault("import", "SL409", "compute", said="a_module_that_does_not_exist"),
@@ -42,7 +44,7 @@ RANKS_FAULTS = (
 
 
 # Each of these is another shape of one that stays in CI.
-LONG = {"early_import", "leave", "sysexit", "big_tensor", "relay"}
+LONG = {"early_import", "leave", "raised_exit", "sysexit", "big_tensor", "relay"}
 FAULTS_BY_LENGTH = [
     pytest.param(fault, id=fault.kind, marks=[pytest.mark.long] * (fault.kind in LONG)) for fault in RANKS_FAULTS
 ]

@@ -5,6 +5,7 @@ Each kind is an ordinary mistake or accident, written as a user would write it.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import signal
@@ -54,6 +55,10 @@ def main() -> None:
         import another_missing_module  # noqa: F401
     if KIND == "syntax" and rank == CULPRIT:
         import broken  # noqa: F401
+    if KIND == "usage":
+        argparse.ArgumentParser().parse_args(["--lr"])
+    if KIND == "raised_exit":
+        raise SystemExit("no data in /data")
     if KIND == "ignore_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     dist.init_process_group("gloo")
