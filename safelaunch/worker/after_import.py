@@ -41,11 +41,19 @@ def off(what: str, error: object) -> None:
 _TOLD: List[str] = []
 
 
+def call_at_imports(look: Callable[[], None]) -> None:
+    """Call `look()` whenever a module is looked for, as long as we wait for one: before torch is there no thread of
+    ours is."""
+    _FINDER.look = look
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         self.patches: Dict[str, List[Callable[[Any], None]]] = {}
+        self.look: Callable[[], None] = lambda: None
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        self.look()
         patches = self.patches.pop(name, None)
         if patches is None:
             return None
