@@ -56,18 +56,54 @@ _SEPARATOR = "\0"
 
 
 def create(path: str, slots: int) -> None:
-    """Create the file for `slots` local ranks.
+    """Create the file for `slots` local ranks; it is there for as long as the process that calls this.
 
-    The space is allocated at once: writing to a mapped file on a full file system would kill the worker (SIGBUS).
+    The space is allocated at once, and nobody can take it away: whoever writes to a mapped file where there is none is
+    killed (SIGBUS), and so is whoever reads. So `path` leads to a sealed file in memory, which a rank that opens it to
+    write it anew cannot shorten (EPERM). Where the kernel has no such thing, or no /proc is there to lead to it, it is
+    a plain file.
 
     Raises:
         OSError: when there is no room or no permission.
     """
+    size = slots * SLOT
+    try:
+        sealed = _sealed(size)
+    except (OSError, AttributeError):
+        sealed = -1
+    if sealed >= 0:
+        os.symlink("/proc/%d/fd/%d" % (os.getpid(), sealed), path)
+        if _leads_to(path, sealed):
+            return
+        os.close(sealed)
+        os.unlink(path)
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, slots * SLOT)
+        os.posix_fallocate(descriptor, 0, size)
     finally:
         os.close(descriptor)
+
+
+def _sealed(size: int) -> int:
+    """A descriptor of a file in memory that can neither grow nor shrink any more."""
+    import fcntl
+
+    descriptor = os.memfd_create("safelaunch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.posix_fallocate(descriptor, 0, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _leads_to(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 class Writer:

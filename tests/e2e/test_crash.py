@@ -26,6 +26,7 @@ RANKS_FAULTS = (
     Fault("chained", "SL401", "compute", said="KeyError: 'label'"),
     Fault("relay", "SL401", "main", said="OSError: disk on fire"),
     Fault("everyone", "SL402", "main", culprits=(), said="FileNotFoundError: /data/missing"),
+    Fault("truncate", "SL401", "compute", said="PermissionError: [Errno 1] Operation not permitted"),
     Fault("sigkill", "SL403", None),
     Fault("segfault", "SL405", "compute"),
     Fault("abort", "SL406", "compute"),

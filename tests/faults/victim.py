@@ -28,6 +28,9 @@ def compute(step: int) -> None:
         ctypes.string_at(0)
     if KIND == "abort":
         os.abort()
+    if KIND == "truncate":
+        with open(os.environ["SAFELAUNCH_BLACK_BOX"], "w"):  # the file that all ranks and the supervisor have mapped
+            pass
     if KIND == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
     if KIND == "exit":
