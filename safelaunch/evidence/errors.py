@@ -10,6 +10,7 @@ from safelaunch import black_box
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "error"
+LIMIT = 4 << 20  # characters. A rank writes some 100 kB at most, and the names of its parameters
 
 
 def paths(worker: WorkerProcess) -> list[str]:
@@ -25,7 +26,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     records = []
     for path in paths(worker):
         with open(path, encoding="utf-8") as file:
-            records.append(json.load(file))
+            records.append(json.loads(file.read(LIMIT)))
     if not records:
         return Evidence(SOURCE, worker.rank, unavailable="no uncaught Python exception was recorded")
     return Evidence(SOURCE, worker.rank, min(records, key=lambda record: record["t"]))

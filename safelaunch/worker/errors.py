@@ -19,7 +19,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from safelaunch import black_box
 
-MAX_TRACEBACK = 16 * 1024
+MAX_TRACEBACK = 16 * 1024  # characters that are kept of its end
+HEAD = 2000  # ... and of its begin
 LOOK_S = 1.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
 RESERVE_FROM = 60  # above the numbers that scripts may count on, below the limits that people set
 _RESERVE: List[int] = []
@@ -229,7 +230,7 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
     now = time.monotonic() if t is None else t
     import traceback
 
-    text = "".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format())
+    text = _cut("".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format()))
     data = described(error, text, now)
     place = _write_to_one(places, data)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -241,13 +242,19 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
     return place, data
 
 
+def _cut(text: str) -> str:
+    """A traceback without its middle: all that reads it, and torch elastic posts it whole, is to take as long for a
+    message of 50 MB as for any other."""
+    return text if len(text) <= MAX_TRACEBACK else text[:HEAD] + "\n  ...\n" + text[-MAX_TRACEBACK:]
+
+
 def described(error: BaseException, text: str, t: float) -> Dict[str, Any]:
     """An exception in the shape of `model.PyError`; `text` is its traceback, `t` CLOCK_MONOTONIC."""
     location = _location(error)
     return {
         "type": _name(error),
         "message": _message(error),
-        "traceback": text if len(text) <= MAX_TRACEBACK else text[:2000] + "\n  ...\n" + text[-MAX_TRACEBACK:],
+        "traceback": text,
         "t": t,
         "location": {"file": location[0], "line": location[1], "function": location[2]} if location else None,
         "chain": _chain(error),

@@ -78,6 +78,17 @@ def test_the_culprit_and_nobody_else_is_named(fault: Fault, tmp_path: Path) -> N
     assert survivors(ended.run_dir, within_s=5) == []
 
 
+def test_a_message_of_50_megabytes_is_cut_wherever_it_is_kept(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 2, VICTIM, "long", 1, cwd=tmp_path)
+
+    assert (ended.verdict["code"], ended.verdict["culprit_ranks"]) == ("SL401", [1])
+    assert sum(map(len, ended.ours())) < 10_000
+    assert ended.run_dir is not None
+    own = (path for path in ended.run_dir.rglob("*") if path.is_file())
+    sizes = {path.name: path.stat().st_size for path in own if path.name not in ("agent.log", "error.json")}
+    assert max(sizes.values()) < 200_000, sizes  # the other two are torch elastic's own
+
+
 @pytest.mark.parametrize("culprit", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_any_rank_can_be_the_culprit(culprit: int, tmp_path: Path) -> None:
     ended = launch("--nproc-per-node", 4, VICTIM, "exception", culprit, cwd=tmp_path)

@@ -14,6 +14,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
 
 KIND, CULPRIT = sys.argv[1], int(sys.argv[2])
 STEP = int(sys.argv[3]) if len(sys.argv) > 3 else 5
@@ -22,6 +23,8 @@ STEP = int(sys.argv[3]) if len(sys.argv) > 3 else 5
 def compute(step: int) -> None:
     if KIND == "exception":
         raise ValueError(f"bad batch at step {step}")
+    if KIND == "long":
+        raise ValueError("x" * (50 << 20))
     if KIND == "chained":
         raise RuntimeError("the job failed") from KeyError("label")
     if KIND == "segfault":
@@ -97,4 +100,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # torch's own decorator writes all of a message to the file that the agent reads.
+    record(main)() if KIND == "long" else main()
