@@ -7,7 +7,8 @@ never blocks; the reader must expect a half-written entry.
 Layout of a slot of `SLOT` bytes (little endian):
 
     0     u32 magic, u32 pid, f64 CLOCK_MONOTONIC at which the interpreter began to shut down (0: it has not)
-    16    the line that called os._exit or sys.exit, and with which code: text, `TEXT` bytes at most
+    16    the line that called os._exit or sys.exit, with which code, and what a library said that did so for it; line 0
+          where none did, with the file of the program: text, `TEXT` bytes at most
     1016  u8: an uncaught exception was on its way when the interpreter began to shut down
     1024  heartbeats and phases: see `pulse`
     2048  a ring of `ENTRIES` entries of `ENTRY` bytes:
@@ -55,18 +56,54 @@ _SEPARATOR = "\0"
 
 
 def create(path: str, slots: int) -> None:
-    """Create the file for `slots` local ranks.
+    """Create the file for `slots` local ranks; it is there for as long as the process that calls this.
 
-    The space is allocated at once: writing to a mapped file on a full file system would kill the worker (SIGBUS).
+    The space is allocated at once, and nobody can take it away: whoever writes to a mapped file where there is none is
+    killed (SIGBUS), and so is whoever reads. So `path` leads to a sealed file in memory, which a rank that opens it to
+    write it anew cannot shorten (EPERM). Where the kernel has no such thing, or no /proc is there to lead to it, it is
+    a plain file.
 
     Raises:
         OSError: when there is no room or no permission.
     """
+    size = slots * SLOT
+    try:
+        sealed = _sealed(size)
+    except (OSError, AttributeError):
+        sealed = -1
+    if sealed >= 0:
+        os.symlink("/proc/%d/fd/%d" % (os.getpid(), sealed), path)
+        if _leads_to(path, sealed):
+            return
+        os.close(sealed)
+        os.unlink(path)
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, slots * SLOT)
+        os.posix_fallocate(descriptor, 0, size)
     finally:
         os.close(descriptor)
+
+
+def _sealed(size: int) -> int:
+    """A descriptor of a file in memory that can neither grow nor shrink any more."""
+    import fcntl
+
+    descriptor = os.memfd_create("safelaunch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.posix_fallocate(descriptor, 0, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _leads_to(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 class Writer:
@@ -174,11 +211,11 @@ class Writer:
         self._memory[self._base + RAISED] = raised
         _TIME.pack_into(self._memory, self._base + 8, time.monotonic())
 
-    def exit_call(self, file: str, line: int, function: str, code: object) -> None:
-        """Record who called `os._exit` or `sys.exit`, and with what."""
-        said = "0" if code is None else str(code)
-        words = (_end(file), b"%d" % line, function.encode(), said.encode("utf-8", "replace"))
-        data = b"\0".join(words)[: TEXT - 1] + b"\0"
+    def exit_call(self, file: str, line: int, function: str, code: object, said: str = "") -> None:
+        """Record who called `os._exit` or `sys.exit`, with what, and what a library said that did so for it."""
+        words = (function, "0" if code is None else str(code), said)
+        texts = (word[:TEXT].partition("\0")[0].encode("utf-8", "replace") for word in words)
+        data = b"\0".join((_end(file), b"%d" % line, *texts))[: TEXT - 1] + b"\0"
         start = self._base + 16
         self._memory[start : start + len(data)] = data
 
@@ -206,16 +243,20 @@ class Entry:
 
 class Slot:
     """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None, `raised` whether an exception was the reason;
-    `exit_call` is (file, line, function, code); `entries` are oldest first."""
+    `exit_call` is (file, line, function, code), and `exit_said` what a library said that made it; `program` is the file
+    of a program that has ended without one. `entries` are oldest first."""
 
-    __slots__ = ("entries", "exit_call", "pid", "pulse", "raised", "shut_down")
+    __slots__ = ("entries", "exit_call", "exit_said", "pid", "program", "pulse", "raised", "shut_down")
 
     def __init__(self, data: bytes) -> None:
         _, self.pid, left = _HEAD.unpack_from(data, 0)
         self.shut_down = left or None
         self.raised = bool(data[RAISED])
-        file, line, function, code = (data[16 : 16 + TEXT].decode("utf-8", "replace").split(_SEPARATOR) + [""] * 4)[:4]
-        self.exit_call = (file, int(line) if line.isdigit() else 0, function, code) if file else None
+        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split(_SEPARATOR) + [""] * 5
+        file, number, function, code, self.exit_said = words[:5]
+        line = int(number) if number.isdigit() else 0
+        self.exit_call = (file, line, function, code) if line else None
+        self.program = "" if line else file
         self.entries = []
         for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
             if _ORDINAL.unpack_from(data, offset)[0]:

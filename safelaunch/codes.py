@@ -279,7 +279,7 @@ CATALOGUE: dict[str, Code] = {
         Code("SL405", "segfault", "a rank crashed in native code", "diagnosis.crash:native_crash"),
         Code("SL406", "abort", "a rank aborted", "diagnosis.crash:native_crash"),
         Code(
-            "SL407", "silent-exit", "a rank exited with an error code and no exception", "diagnosis.crash:silent_exit"
+            "SL407", "silent-exit", "a rank exited with an error code and no exception", "diagnosis.exits:silent_exit"
         ),
         Code("SL408", "early-exit", "a rank exited with 0 while its peers waited", "diagnosis.early:early_exit"),
         Code("SL409", "import-error", "a rank could not import or parse the program", "diagnosis.raised:exception"),
@@ -312,6 +312,12 @@ CATALOGUE: dict[str, Code] = {
             "collective-timeout",
             "a collective timed out on ranks that waited for another",
             "diagnosis.timeouts:collective_timeout",
+        ),
+        Code(
+            "SL415",
+            "exit-everywhere",
+            "every rank exited with an error code and no exception",
+            "diagnosis.exits:exit_everywhere",
         ),
         Code("SL420", "gpu-memory", "the memory of a GPU is full", "diagnosis.logs.crashes:resource_exhausted"),
         Code("SL421", "shared-memory", "/dev/shm is full", "diagnosis.logs.crashes:resource_exhausted"),

@@ -16,6 +16,7 @@ Layout, from the start of the pulse:
     152  u32 of `State`
     160  f64 seconds that the main thread has spent in loaders, f64 in collectives that Python called and in waits for
          them; u32 workers of the latest loader, plus one (0: there was none)
+    184  f64 when there were more modules than ever
     256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds (or `AGAIN`), u32 thread, text; the
          first one is that of the main thread's loader
     768  `LOADERS` passes over loaders, the latest of each place in the program, of `LOADER` bytes: u32 place (0: free),
@@ -43,7 +44,7 @@ _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
 _LOADER = struct.Struct("<IIQqd")
 _ALL = struct.Struct("<d Qd Qd d Qdqq QQd QQd Qd II I")
-_SPENT = struct.Struct("<ddI")
+_SPENT = struct.Struct("<ddI4xd")
 _SINCES = struct.Struct("<" + f"d{PHASE - 8}x" * PHASES)
 _PASSES = struct.Struct("<" + "IIQqd" * LOADERS)
 
@@ -144,6 +145,10 @@ class Writer:
         """The main thread has been inside a collective, or has waited for one."""
         self._waited += seconds
         self._f64[21] = self._waited
+
+    def imported(self) -> None:
+        """More modules have been imported."""
+        self._f64[23] = monotonic()
 
     def exhausted(self) -> None:
         """A loader has come to its end."""
@@ -307,8 +312,8 @@ class Pulse:
             self.begun, self.ended, called, self.enqueued, self.completed, counted, _, turned,
             self.asked, self.answered, self.state,
         ) = _ALL.unpack_from(data, base)  # fmt: skip
-        self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned)
-        self.loading, self.waited, workers = _SPENT.unpack_from(data, base + 160)
+        self.loading, self.waited, workers, imported = _SPENT.unpack_from(data, base + 160)
+        self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned, imported)
         self.loader_workers = workers - 1
         self.phases = []  # type: list[tuple[str, float, float, int]]
         if any(_SINCES.unpack_from(data, base + _PHASES_AT)):

@@ -130,6 +130,9 @@ def look_when_there_is_something(groups: WorkerGroups) -> None:
         agent_api.time = SimpleNamespace(**{**vars(time), "sleep": groups.sleep})
 
 
+MAX_ERROR = 16 * 1024  # characters
+
+
 class _EventsToChannel(logging.Handler):
     """Torch elastic logs each of its events as JSON to this logger; we pass them on."""
 
@@ -142,4 +145,8 @@ class _EventsToChannel(logging.Handler):
             event: dict[str, Any] = json.loads(record.getMessage())
         except ValueError:
             event = {"text": record.getMessage()}
+        metadata = event.get("metadata")
+        if isinstance(metadata, dict) and isinstance(metadata.get("raw_error"), str):
+            # What `@record` of torch has written: all of a message, however long that is.
+            metadata["raw_error"] = metadata["raw_error"][:MAX_ERROR]
         self._channel.post("elastic", elastic=event)

@@ -22,7 +22,7 @@ from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
-from safelaunch.evidence.source_lines import describe
+from safelaunch.evidence.source_lines import describe, with_raised_exits
 from safelaunch.launch.stages import Stages
 from safelaunch.model import (
     Case,
@@ -345,8 +345,9 @@ class Run:
 
 
 def _with_source(facts: Case) -> Case:
-    """With what stands around the lines at which ranks failed, where others have left in good order: a condition there
-    tells who is wrong."""
+    """With the line that raised SystemExit, where a program has failed so, and with what stands around the lines at
+    which ranks failed, where others have left in good order: a condition there tells who is wrong."""
+    facts = with_raised_exits(facts, SOURCE_S)
     if not any(rank.exit is not None and rank.exit.code == 0 for rank in facts.ranks):
         return facts
     stacks = [Stack(tuple(told_frames(rank)), "traceback") for rank in facts.ranks]

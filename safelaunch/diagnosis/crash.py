@@ -13,6 +13,7 @@ from safelaunch.diagnosis.failures import (
     Failure,
     aborted_inside,
     broken_by_gloo,
+    exit_call,
     failures,
     left_cleanly,
     left_group,
@@ -83,7 +84,7 @@ def out_of_memory(case: Case) -> Verdict | None:
         "SL404",
         f"{who} ran out of memory: the kernel's OOM killer ended it with SIGKILL",
         culprits,
-        because=(f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run", *_last(culprits)),
+        because=(f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run", *last_call(culprits)),
         remedy="use less host memory (batch, loader workers, prefetch, pinned memory) or ask for more",
         confidence="high" if case.oom_kills >= len(culprits) else "medium",
     )
@@ -109,11 +110,11 @@ def killed(case: Case) -> Verdict | None:
     return crash_verdict(
         case,
         "SL403",
-        f"{who} was ended by {_name(number)}: it passed a limit of its own (ulimit -a)"
+        f"{who} was ended by {signal_name(number)}: it passed a limit of its own (ulimit -a)"
         if number in LIMIT_SIGNALS
-        else f"{who} was killed by {_name(number)}",
+        else f"{who} was killed by {signal_name(number)}",
         culprits,
-        because=(*because, *_last(culprits)),
+        because=(*because, *last_call(culprits)),
         remedy="see the logs of the kernel and the scheduler for who sent it; the program may have sent it to itself",
         confidence="medium" if number == SIGKILL and case.oom_kills is None else "high",
     )
@@ -132,7 +133,7 @@ def native_crash(case: Case) -> Verdict | None:
     is full; an abort often prints its reason to stderr just before.
     """
     culprits = [root for root in roots(case) if _signal(root) in NATIVE_SIGNALS]
-    if not culprits or _may_be_a_victim(case, culprits) or _may_have_lost_a_peer(case, culprits):
+    if not culprits or may_be_a_victim(case, culprits) or _may_have_lost_a_peer(case, culprits):
         return None
     first = culprits[0]
     number = _signal(first)
@@ -160,62 +161,20 @@ def native_crash(case: Case) -> Verdict | None:
             f"{who} crashed (SIGBUS): {case.shm.path} is full ({size(case.shm.free)} of {size(case.shm.total)} free)",
             culprits,
             location=user_frame(stack),
-            because=because or _last(culprits),
+            because=because or last_call(culprits),
             remedy="give the container more (--shm-size, an emptyDir of medium Memory), or share less memory",
             confidence="medium",
         )
     return crash_verdict(
         case,
         "SL406" if number == SIGABRT else "SL405",
-        f"{who} {verb} ({_name(number)})",
+        f"{who} {verb} ({signal_name(number)})",
         culprits,
         location=user_frame(stack),
-        because=(*(because or _last(culprits)), *_words(first)),
+        because=(*(because or last_call(culprits)), *last_words(first)),
         remedy="its last words on stderr say why"
         if number == SIGABRT
         else "look at the native call at the top of the stack",
-    )
-
-
-def silent_exit(case: Case) -> Verdict | None:
-    """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
-
-    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception.
-    Where the program called `sys.exit` or `os._exit` from Python, the verdict names that line. A rank whose last
-    collective never returned to it left because a peer was lost, whatever its program made of that.
-
-    What to do: look at the named line; without one, at the rank's last output, and whether a library calls
-    `exit` from native code.
-    """
-    culprits = [root for root in roots(case) if root.nature == "exit_code"]
-    if len(culprits) != 1 or _may_be_a_victim(case, culprits):
-        return None  # several ranks that leave alike and say nothing prove nothing
-    first = culprits[0]
-    if first.facts.raised and first.facts.exit_call is None:
-        return None  # an exception whose record is lost: it may have told of a lost peer
-    assert first.facts.exit is not None
-    who = names(failure.rank for failure in culprits)
-    called = first.facts.exit_call if first.facts.shut_down is not None else None
-    code = called.code if called else str(first.facts.exit.code)
-    shell = first.facts.exit.code - 128
-    because: tuple[str, ...] = ()
-    if not called:
-        because = (
-            f"{128 + shell} is what a shell says of a child that {_name(shell)} ended"
-            if 0 < shell < 65
-            else "no Python line called sys.exit or os._exit",
-        )
-    return crash_verdict(
-        case,
-        "SL407",
-        f"{who} left with exit code {code}{' and no exception' if first.facts.watched else ''}"
-        if code.lstrip("-").isdigit()
-        else f"{who} left by sys.exit: {one_line(code)}",
-        culprits,
-        location=called.location if called else user_frame(first.facts.fault),
-        because=(*because, *(() if called else (*_words(first), *_last(culprits)))),
-        remedy="the line above ended the process" if called else "look at its last output; native code can call exit()",
-        confidence="high" if called else "medium",
     )
 
 
@@ -267,7 +226,7 @@ def torn_down(case: Case) -> Verdict | None:
         "SL413",
         f"{who} aborted while shutting down, after the program had ended",
         culprits,
-        because=_last(culprits),
+        because=last_call(culprits),
         remedy="end the script with dist.barrier() and dist.destroy_process_group()",
     )
 
@@ -302,14 +261,14 @@ def _signal(failure: Failure) -> int:
     return -ended.code if ours and ended is not None else 0
 
 
-def _name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # the real-time signals have no names of their own
         return f"signal {number}"
 
 
-def _may_be_a_victim(case: Case, culprits: list[Failure]) -> bool:
+def may_be_a_victim(case: Case, culprits: list[Failure]) -> bool:
     """Whether culprits that left no reason may have followed a rank that left in good order, or each other."""
     silent = [failure for failure in culprits if unexplained(failure)]
     left = any(left_cleanly(facts) or left_group(facts) for facts in case.ranks)
@@ -346,12 +305,12 @@ def _lines_of(case: Case) -> tuple[str, ...]:
     return tuple(f"{names(who)} {'was' if len(who) == 1 else 'were'}{where}" for where, who in places.items())
 
 
-def _last(culprits: list[Failure]) -> tuple[str, ...]:
+def last_call(culprits: list[Failure]) -> tuple[str, ...]:
     text = last_collective(culprits[0].facts)
     return (text,) if text else ()
 
 
-def _words(failure: Failure) -> tuple[str, ...]:
+def last_words(failure: Failure) -> tuple[str, ...]:
     """What a rank wrote last, where it left nothing else that says why it ended."""
     lines = failure.facts.last_lines
     return (f"its last line: {one_line(lines[-1])}",) if lines else ()
@@ -362,5 +321,7 @@ def shortly(failure: Failure) -> str:
         return f"{failure.facts.error.type}: {one_line(failure.facts.error.message, 80)}"
     number = _signal(failure)
     if number:
-        return _name(number)
-    return f"exit code {failure.facts.exit.code}" if failure.facts.exit else "alive"
+        return signal_name(number)
+    called = exit_call(failure.facts)
+    place = at(called.location) if called is not None else ""
+    return f"exit code {failure.facts.exit.code}{place}" if failure.facts.exit else "alive"

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from safelaunch.model import Case, Collective, Location, PyError, RankFacts, Stack
+from safelaunch.model import Case, Collective, ExitCall, Location, PyError, RankFacts, Stack
 
 Nature = Literal["exception", "signal", "abort", "exit_code"]
 
@@ -105,7 +105,7 @@ def _failure(facts: RankFacts) -> Failure | None:
         return Failure(facts, "exception", facts.error.t, is_peer_loss(facts))
     if ended is None or left_cleanly(facts):
         return None
-    called = facts.exit_call if facts.shut_down is not None else None  # else the program caught it, and went on
+    called = exit_call(facts)
     if called is not None and (ended.code > 0 or (ended.code == -SIGABRT and called.code != "0")):
         # What comes after a call of exit (an abort while libraries shut down) is not how the program ended.
         return Failure(facts, "exit_code", ended.t, False)
@@ -114,10 +114,22 @@ def _failure(facts: RankFacts) -> Failure | None:
     return Failure(facts, "signal" if ended.code < 0 else "exit_code", ended.t, False)
 
 
+def exit_call(facts: RankFacts) -> ExitCall | None:
+    """The call of exit that ended a rank; None for one that the program caught before it went on, or failed later with
+    another code."""
+    called, ended = facts.exit_call, facts.exit
+    if called is None or facts.shut_down is None:
+        return None
+    told = called.code.lstrip("-").isdecimal()
+    if told and ended is not None and ended.code > 1 and ended.code != int(called.code) & 255:
+        return None  # of a text, which may be one of digits, `sys.exit` makes a 1
+    return called
+
+
 def unexplained(failure: Failure) -> bool:
     """Whether nothing that the rank left behind says why it ended: an error code, or an abort, and no more."""
     facts = failure.facts
-    silent = facts.error is None and facts.exit_call is None and (facts.fault is None or not facts.fault.frames)
+    silent = facts.error is None and exit_call(facts) is None and (facts.fault is None or not facts.fault.frames)
     return silent and failure.nature in ("exit_code", "abort")
 
 
@@ -320,7 +332,7 @@ def _signature(failure: Failure) -> object:
         place = (error.location.file, error.location.line) if error.location else None
         return (error.type, place)
     code = failure.facts.exit.code if failure.facts.exit else None
-    called = failure.facts.exit_call
+    called = exit_call(failure.facts)
     return (failure.nature, code, called.location if called else None)
 
 

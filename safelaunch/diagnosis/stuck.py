@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from safelaunch.diagnosis import imports
 from safelaunch.diagnosis.alone import looks_for
 from safelaunch.diagnosis.calls import (
     LOCKS,
@@ -49,8 +50,6 @@ RESULT_OF_POOL = re.compile(r"/multiprocessing/pool\.py:(?:\w+\.)?(?:get|wait|ne
 FOR_POOL = "waits for the results of a pool"
 IN_ASYNCIO = "waits in asyncio"
 LOOP_OF_ASYNCIO = re.compile(r"/selectors\.py:.*/asyncio/base_events\.py:(?:\w+\.)?_run_once$")
-IMPORTS = re.compile(r"^<frozen importlib\._bootstrap")
-MODULE_LOCK = "_ModuleLock.acquire"
 SHOWN = 3  # threads, or processes
 UNREAD = "read what the process writes while it runs (`communicate()`), or let it write to a file"
 
@@ -129,7 +128,7 @@ def why(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] 
     told = kernel_of(facts, stack)
     remedy = advice(told, bool(chain.lines) or waits_for_another(stack))
     unseen = told is None or told.syscall in LOCKS | {"", "ioctl", "sched_yield"}
-    because = (*chain.lines, *(native_frames(facts, stack) if unseen else ()))
+    because = (*chain.lines, *imports.of(stack), *(native_frames(facts, stack) if unseen else ()))
     own = [child for child in facts.children if not _loader_worker(child)]
     if told is not None and told.syscall in WAITS_FOR_CHILD:
         because += tuple(_own_process(facts, child) for child in own[:SHOWN])
@@ -297,7 +296,7 @@ def _inner(stack: Stack | None) -> str:
         return ""
     if frame.function != "<module>":
         return f"in {frame.function}"
-    imported = any(IMPORTS.search(each.file) for each in stack.frames) if stack is not None else False
+    imported = any(map(imports.is_import, stack.frames)) if stack is not None else False
     return f"at line {frame.line}" + (f" of {frame.file}, which is being imported" if imported else "")
 
 
@@ -311,7 +310,7 @@ def _known(stack: Stack | None) -> str:
                 return words
         if RESULT_OF_POOL.search(f"{frame.file}:{frame.function}"):
             return FOR_POOL
-        if frame.function.endswith(MODULE_LOCK) and IMPORTS.search(frame.file):
+        if imports.waits_for_another(frame):
             return "waits for a module that another thread imports"
     return ""
 

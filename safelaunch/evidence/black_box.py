@@ -14,7 +14,8 @@ SOURCE = "collectives"
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`collectives`, oldest first, and `exit_call`, the line that called `sys.exit` or `os._exit`, and `shut_down`.
+    """`collectives`, oldest first, and `exit_call`, the line that called `sys.exit` or `os._exit`, or the file of the
+    `program` that has ended without one, and `shut_down`.
 
     Of the pulse at `t`: the open `phases`, `beat` and `progress` (0: never), `steps`, `stepped`, `batches`,
     `exhausted`.
@@ -43,12 +44,13 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         )
         for entry in slot.entries
     ]
-    called = ExitCall(Location(*slot.exit_call[:3]), slot.exit_call[3]) if slot.exit_call else None
+    called = ExitCall(Location(*slot.exit_call[:3]), slot.exit_call[3], slot.exit_said) if slot.exit_call else None
     lost = bool(slot.pulse.state & pulse.RECORD_LOST)
     data = {
         "collectives": [] if lost else to_json(collectives),
         "recording": not lost,
         "exit_call": to_json(called),
+        "program": slot.program,
         "shut_down": slot.shut_down,
         "raised": slot.raised,
         "ended": bool(slot.pulse.state & pulse.PROGRAM_ENDED),

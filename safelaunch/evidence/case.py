@@ -84,6 +84,7 @@ def facts(
         fault=frames.parse_fault(fault["text"]) if fault.get("text") else None,
         stack=stack,
         exit_call=from_json(ExitCall, box["exit_call"]) if box.get("exit_call") else None,
+        program=str(box.get("program") or ""),
         shut_down=box.get("shut_down"),
         raised=bool(box.get("raised")),
         ended=bool(box.get("ended")),

@@ -10,6 +10,7 @@ from safelaunch import black_box, regular
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "error"
+LIMIT = 4 << 20  # bytes. A rank writes some 100 kB at most, and the names of its parameters
 
 
 def paths(worker: WorkerProcess) -> list[str]:
@@ -24,7 +25,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     """The earliest `error-PID.json` of the rank: a Python below a shell script writes one too."""
     records = []
     for path in paths(worker):
-        records.append(json.loads(regular.read(path)))
+        records.append(json.loads(regular.read(path, LIMIT)))
     if not records:
         return Evidence(SOURCE, worker.rank, unavailable="no uncaught Python exception was recorded")
     return Evidence(SOURCE, worker.rank, min(records, key=lambda record: record["t"]))

@@ -1,19 +1,22 @@
-"""What stands around the lines at which ranks stand: loops and conditions, from the user's own source files.
+"""What stands around the lines at which ranks stand: loops and conditions, from the user's own source files; and
+which of them raise SystemExit.
 
 The files are read by a child process: a script on a dead file system must not hold the supervisor.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from safelaunch.codec import from_json
-from safelaunch.model import SourceLine, Stack
+from safelaunch.model import Case, ExitCall, Location, RankFacts, SourceLine, Stack
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "source_probe.py")
 LIMIT = 64
@@ -31,9 +34,36 @@ def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[S
         for frame in stack.frames
         if frame.line > 0 and not frame.file.startswith("<") and not LIBRARY.search(frame.file)
     )
-    asked = list(lines)[:LIMIT]
+    return tuple(from_json(SourceLine, one) for one in _ask(list(lines)[:LIMIT], seconds, root))
+
+
+def with_raised_exits(case: Case, seconds: float) -> Case:
+    """The case with the line that raised SystemExit, of ranks whose program has failed so, where no other line of the
+    program does so with such a code. Nothing else tells: Python says nothing of such an exception to anybody."""
+    programs = {facts.program for facts in case.ranks if _raised_exit(facts) is not None}
+    places = _ask([(file, 0) for file in sorted(programs)], seconds)
+    ranks = []
+    for facts in case.ranks:
+        code = _raised_exit(facts)
+        fits = [one for one in places if one["file"] == facts.program and one["code"] in (None, code)]
+        if code is not None and len(fits) == 1:
+            place = Location(facts.program, fits[0]["line"], fits[0]["function"])
+            facts = dataclasses.replace(facts, exit_call=ExitCall(place, fits[0]["said"] or str(code), raised=True))
+        ranks.append(facts)
+    return dataclasses.replace(case, ranks=tuple(ranks))
+
+
+def _raised_exit(facts: RankFacts) -> int | None:
+    """The code of a rank whose program has failed without an exception and without a call of exit."""
+    if facts.exit is None or facts.exit.code <= 0 or facts.error is not None or facts.raised or not facts.program:
+        return None
+    return facts.exit.code
+
+
+def _ask(asked: list[tuple[str, int]], seconds: float, root: str = "") -> list[dict[str, Any]]:
+    """What the probe says of these lines within `seconds`."""
     if not asked:
-        return ()
+        return []
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", PROBE, *([root] if root else [])],
@@ -42,7 +72,7 @@ def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[S
             stderr=subprocess.DEVNULL,
         )
     except OSError:
-        return ()
+        return []
     try:
         output, _ = process.communicate(json.dumps(asked).encode(), timeout=seconds)
     except subprocess.TimeoutExpired as late:
@@ -51,7 +81,7 @@ def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[S
     found = []
     for line in output.decode("utf-8", "replace").splitlines():
         try:
-            found.append(from_json(SourceLine, json.loads(line)))
-        except (ValueError, TypeError):  # the child was killed while it wrote
+            found.append(json.loads(line))
+        except ValueError:  # the child was killed while it wrote
             continue
-    return tuple(found)
+    return found

@@ -1,7 +1,8 @@
 """Runs in: a child process. Says what stands around lines of source files; a dead file system holds only this child.
 
-On stdin a JSON list of [file, line], on stdout a line of JSON for each that could be read, as soon as it is known. An
-argument is the root of a container, as it is seen from here: the files are looked for below it.
+On stdin a JSON list of [file, line], on stdout a line of JSON for each that could be read, as soon as it is known; for
+line 0, one for each place where the file raises SystemExit. An argument is the root of a container, as it is seen from
+here: the files are looked for below it.
 
 A process that is looked at says itself which files its code is from. They are read with our own rights, perhaps root's:
 so nothing is told of what is no regular file below that root, or no Python.
@@ -34,6 +35,10 @@ def main() -> None:
         if file not in files:
             files[file] = _read(file, root)
         source, module = files[file]
+        if module is not None and line == 0:
+            for number, function, said, code in system_exits(module):
+                record = {"file": file, "line": number, "function": function, "said": said, "code": code}
+                print(json.dumps(record), flush=True)
         lines = source.split("\n")  # as Python counts them: splitlines knows further ends
         if module is not None and 0 < line <= len(lines):
             around = around_line(module, source, line)
@@ -117,6 +122,30 @@ def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Cond
             ahead += tuple((node.lineno, called) for called in _called(block, line))
         if not name:
             return loops, conditions + tuple(_choices(node, source, line)), holds, ahead
+
+
+def system_exits(module: ast.Module) -> Iterator[tuple[int, str, str, int | None]]:
+    """Where SystemExit is raised: line, function, a text that it is raised with, and the exit code where that can be
+    read."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    left: list[tuple[Any, str]] = [(module, "<module>")]
+    while left:
+        node, function = left.pop()
+        function = node.name if isinstance(node, functions) else function
+        left += [(child, function) for child in ast.iter_child_nodes(node)]
+        raised = node.exc if isinstance(node, ast.Raise) else None
+        call = raised if isinstance(raised, ast.Call) else None
+        if ast.unparse(call.func if call else raised or ast.Constant(None)) == "SystemExit":
+            yield node.lineno, function, *_exit_code(call.args[0] if call and call.args else ast.Constant(None))
+
+
+def _exit_code(argument: ast.expr) -> tuple[str, int | None]:
+    """What Python prints and makes of an argument of SystemExit; None where that is not written there."""
+    if isinstance(argument, ast.Constant) and isinstance(argument.value, (int, type(None))):
+        return "", (argument.value or 0) & 255
+    if isinstance(argument, ast.Constant):
+        return str(argument.value)[:WIDTH], 1
+    return "", 1 if isinstance(argument, ast.JoinedStr) else None
 
 
 def _called(block: list[Any], line: int) -> tuple[str, ...]:

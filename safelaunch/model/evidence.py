@@ -136,10 +136,17 @@ class ThreadCall:
 
 @dataclass(frozen=True)
 class ExitCall:
-    """The line that called `os._exit` or `sys.exit`. `code` is its argument as text (`sys.exit` takes anything)."""
+    """The line that called `os._exit` or `sys.exit`. `code` is its argument as text (`sys.exit` takes anything), and
+    `said` what a library printed that made the call for the program (argparse).
+
+    `raised` says that nothing was called: the line is the only one of the program that raises SystemExit with a code
+    like the rank's. `code` is then the text that stands there, if one does, else the rank's code.
+    """
 
     location: Location
     code: str
+    said: str = ""
+    raised: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,7 +217,7 @@ class RankFacts:
     call. `lost_thread` is the latest exception that has ended a thread of it, `store_keys` are the latest keys that it
     has set in a store, `store_wants` those that it waits for there, `store_polls` those that its main thread
     looks at again and again, None where it has not said.
-    `tasks` are those of asyncio that wait.
+    `tasks` are those of asyncio that wait. `program` is the file of one that has ended without a call of exit.
     `new_groups` are the members of each group that it has called `new_group` for, its own or not, in order. `ended`
     says that its main thread has left the program; what is left is the interpreter's to end.
     """
@@ -223,6 +230,7 @@ class RankFacts:
     fault: Stack | None = None
     stack: Stack | None = None
     exit_call: ExitCall | None = None
+    program: str = ""
     shut_down: float | None = None
     raised: bool = False
     collectives: tuple[Collective, ...] = ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from safelaunch.codes import CATALOGUE
-from safelaunch.model import Case, Verdict
+from safelaunch.model import Case, RankFacts, Verdict
 from safelaunch.pulse import Pulse
 
 QUIET_S = 2.0  # no progress for so long, while it waits: worth a look. A look costs each rank some 0.1 s of one core
@@ -22,6 +22,8 @@ IDLE_S = 30.0  # nobody waits, and nothing is done: programs may have ended, or 
 NOTICE_S = 6.0  # what can still end by itself is told after so long, and what cannot as soon as it is confirmed
 FACTOR = 5.0  # ... but not before five times the longest silence seen at the same place (as NVRx has it)
 LIMIT_S = 600.0  # ... and never later than this
+LOADING_S = 60.0  # how long a file may be loaded that is a module: 3 GB at 50 MB/s. An estimate
+LOADING_CPU, LOADING_BYTES = 0.1, 4 << 20  # cores, and bytes since the look before, which itself may take 1 MB
 SHORT_S = 1.0  # silences below this are not worth learning
 CONCLUSIVE_ABORT_S = 10.0  # grace after a finding that nothing can reverse
 DEFAULT_ABORT_S = 600.0  # for `--on-hang abort` without a limit: torch's own timeout with NCCL
@@ -159,6 +161,8 @@ class HangWatch:
             ),
             default=0.0,
         )
+        if quiet < LOADING_S and any(_loads(ranks[rank]) for rank in verdict.culprit_ranks):
+            self._until = max(self._until, now + QUIET_S)
         least = NOTICE_S
         if verdict.code in PATIENT:
             least = self._at_most(PATIENT[verdict.code])
@@ -252,6 +256,16 @@ class HangWatch:
         if self.notice.verdict.conclusive:
             at = min(at, max(self.notice.t, self._floor) + CONCLUSIVE_ABORT_S)
         return max(at, self._until)
+
+
+def _loads(facts: RankFacts) -> bool:
+    """Whether a rank reads, compiles or links the file of a module at this moment. What the module itself does then is
+    another matter: all of a training may run below an import."""
+    frames, kernel = facts.stack.frames if facts.stack is not None else (), facts.kernel
+    if not frames or not frames[0].file.startswith("<frozen importlib._bootstrap") or kernel is None:
+        return False
+    busy = (kernel.cpu_s or 0.0) > LOADING_CPU * (kernel.since_s or 1.0)
+    return busy or (kernel.io_bytes or 0) > LOADING_BYTES
 
 
 def slow(notice: Notice, now: float) -> Verdict:

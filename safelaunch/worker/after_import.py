@@ -43,9 +43,18 @@ _TOLD: List[str] = []
 
 
 _PATCHES: Dict[str, List[Callable[[Any], None]]] = {}
+_LOOKS: List[Callable[[], None]] = []
+
+
+def call_at_imports(look: Callable[[], None]) -> None:
+    """Call `look()` whenever a module is looked for, as long as we wait for one: before torch is there no thread of
+    ours is."""
+    _LOOKS.append(look)
 
 
 def _find_spec(name: str, path: Optional[Sequence[str]], target: Any) -> Optional[ModuleSpec]:
+    for look in _LOOKS:
+        look()
     patches = _PATCHES.pop(name, None)
     if patches is None:
         return None

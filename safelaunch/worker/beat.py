@@ -15,7 +15,7 @@ import threading
 from typing import Any, Callable, List, Optional
 
 from safelaunch import black_box
-from safelaunch.worker import rank, word
+from safelaunch.worker import progress, rank, word
 
 EVERY_S = 0.2
 _STARTED: List[bool] = []
@@ -50,6 +50,7 @@ def _run(stop: threading.Event, box: Any, dump: Optional[Callable[..., bytes]]) 
     pulse = box.pulse
     while not stop.is_set():
         pulse.beat()
+        progress.look_for_imports(pulse)
         if dump is not None:
             try:
                 pulse.counters(*_counters(dump))

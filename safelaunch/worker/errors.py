@@ -7,6 +7,7 @@ time orders cause and consequence, where exit times do not.
 from __future__ import annotations
 
 import atexit
+import builtins
 import functools
 import importlib
 import json
@@ -18,7 +19,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from safelaunch import black_box
 
-MAX_TRACEBACK = 16 * 1024
+MAX_TRACEBACK = 16 * 1024  # characters that are kept of its end
+HEAD = 2000  # ... and of its begin
 LOOK_S = 1.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
 RESERVE_FROM = 60  # above the numbers that scripts may count on, below the limits that people set
 _RESERVE: List[int] = []
@@ -33,6 +35,7 @@ def install(rank_dir: str, box: Any) -> None:
     places = [path] if box is None else [path, black_box.beside(box.path, box.index, "error-%d.json" % owner)]
     previous = sys.excepthook
     handled: list[tuple[BaseException, float]] = []
+    exits = _Exits(box, owner, handled) if box is not None else None
 
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
         written = _try_record(places, error) if os.getpid() == owner else None
@@ -51,7 +54,8 @@ def install(rank_dir: str, box: Any) -> None:
                 _look_around(_try_record(places, error), error)
             elif handled:
                 _look_around(_try_record(places, *handled[-1]), handled[-1][0])
-        if box is not None:
+        if exits is not None:
+            exits.program_ended()
             box.shutting_down(error is not None or bool(handled))
 
     def before_os_exit() -> None:
@@ -63,10 +67,13 @@ def install(rank_dir: str, box: Any) -> None:
     sys.excepthook = excepthook
     _note_lost_threads(owner)
     atexit.register(at_exit)
-    if box is not None:
+    if exits is not None:
         _when_program_ends(lambda: box.pulse.program_ended() if os.getpid() == owner else None)
-        _note_caller(sys, "exit", box, owner, handled, lambda: None)
-        _note_caller(os, "_exit", box, owner, handled, before_os_exit)
+        exits.note(sys, "exit")
+        exits.note(os, "_exit", before_os_exit)
+        quitter = type(getattr(builtins, "exit", None))  # `exit` and `quit`, where there is a `site`
+        if quitter.__name__ == "Quitter":
+            exits.note(quitter, "__call__", position=1)
     _reserve()
 
 
@@ -103,33 +110,78 @@ def lost_thread() -> Optional[Dict[str, Any]]:
     return _LOST_THREADS[-1] if _LOST_THREADS else None
 
 
-def _note_caller(
-    module: Any, name: str, box: Any, owner: int, handled: list[tuple[BaseException, float]], last: Callable[[], None]
-) -> None:
-    """Wrap `module.name` so that the black box learns who called it. An exception that is being handled at that
-    moment (`except ...: sys.exit(1)`), or that an excepthook was called with, goes to `handled`: it is the reason,
-    and the program hides it from everyone but us."""
-    original = getattr(module, name)
+class _Exits:
+    """Has the black box learn who calls what ends a program, and with what.
 
-    @functools.wraps(original)
-    def noted(*args, **kwargs):  # type: ignore[no-untyped-def]
+    Args:
+        box: the `black_box.Writer`.
+        owner: the pid of the rank; those below it inherit its functions.
+        handled: takes an exception that is being handled at that moment (`except ...: sys.exit(1)`), or that an
+            excepthook was called with, and when that was: it is the reason, and the program hides it from everyone but
+            us.
+    """
+
+    def __init__(self, box: Any, owner: int, handled: List[Tuple[BaseException, float]]) -> None:
+        self._box, self._owner, self._handled = box, owner, handled
+        self._called = False
+
+    def note(self, where: Any, name: str, last: Callable[[], None] = lambda: None, position: int = 0) -> None:
+        """Wrap `where.name`, whose argument at `position` is the exit code. `last` is called before it is."""
+        original = getattr(where, name)
+
+        @functools.wraps(original)
+        def noted(*args, **kwargs):  # type: ignore[no-untyped-def]
+            try:
+                if os.getpid() == self._owner:
+                    self._record(sys._getframe(1), args[position] if len(args) > position else None)
+                    last()
+            except Exception:
+                pass
+            return original(*args, **kwargs)
+
+        setattr(where, name, noted)
+
+    def _record(self, caller: Any, status: object) -> None:
+        frame, said = _program_frame(caller)
+        self._box.exit_call(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, status, said)
+        self._called = True
+        reason = sys.exc_info()[1] or _uncaught()
+        if isinstance(reason, Exception) and status not in (0, None) and not said:
+            self._handled.append((reason, time.monotonic()))
+
+    def program_ended(self) -> None:
+        """The program has come to its end. Where nothing was called, it may still have raised SystemExit itself, which
+        leaves no trace: its file is noted, so that it can be looked through where the exit code tells of it."""
         try:
-            if os.getpid() == owner:
-                frame = sys._getframe(1)
-                while frame.f_back is not None and not is_user_code(frame.f_code.co_filename):
-                    frame = frame.f_back  # argparse and others call sys.exit for the program
-                code = frame.f_code
-                status = args[0] if args else None
-                box.exit_call(code.co_filename, frame.f_lineno, code.co_name, status)
-                reason = sys.exc_info()[1] or _uncaught()
-                if isinstance(reason, Exception) and status not in (0, None):
-                    handled.append((reason, time.monotonic()))
-                last()
+            file = getattr(sys.modules.get("__main__"), "__file__", None)
+            if not self._called and file:
+                self._box.exit_call(os.path.abspath(file), 0, "", "")
         except Exception:
-            pass
-        return original(*args, **kwargs)
+            pass  # its directory may be gone
 
-    setattr(module, name, noted)
+
+def _program_frame(frame: Any) -> Tuple[Any, str]:
+    """The program's own frame in a call that a library made for it, and what argparse or click have told the person who
+    has typed the arguments: there is no more to it than that, whatever exception it came with."""
+    first, said = frame, _refusal(frame, sys.exc_info()[1])
+    while not is_user_code(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return first, said
+        if frame.f_globals.get("__name__") == "argparse":
+            first = frame.f_back
+            if frame.f_code.co_name == "exit":
+                said = str(frame.f_locals.get("message") or "").strip()
+        frame = frame.f_back
+    return frame, said
+
+
+def _refusal(frame: Any, error: Any) -> str:
+    """What a UsageError of click says; it may lie in a variable of the function that leaves."""
+    if str(frame.f_globals.get("__name__")).endswith("click.core"):
+        error = error or getattr(frame.f_locals.get("report"), "__self__", None)
+    bases = ((kind.__module__, kind.__name__) for kind in type(error).__mro__)
+    usage = any(name == "UsageError" and module.endswith("click.exceptions") for module, name in bases)
+    return str(error.format_message()) if usage else ""
 
 
 def _try_record(places: List[str], error: BaseException, t: Optional[float] = None) -> Optional[Written]:
@@ -177,7 +229,7 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
     """
     now = time.monotonic() if t is None else t
     traceback = _standard("traceback")
-    text = "".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format())
+    text = _cut("".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format()))
     data = described(error, text, now)
     place = _write_to_one(places, data)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -189,13 +241,19 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
     return place, data
 
 
+def _cut(text: str) -> str:
+    """A traceback without its middle: all that reads it, and torch elastic posts it whole, is to take as long for a
+    message of 50 MB as for any other."""
+    return text if len(text) <= MAX_TRACEBACK else text[:HEAD] + "\n  ...\n" + text[-MAX_TRACEBACK:]
+
+
 def described(error: BaseException, text: str, t: float) -> Dict[str, Any]:
     """An exception in the shape of `model.PyError`; `text` is its traceback, `t` CLOCK_MONOTONIC."""
     location = _location(error)
     return {
         "type": _name(error),
         "message": _message(error),
-        "traceback": text if len(text) <= MAX_TRACEBACK else text[:2000] + "\n  ...\n" + text[-MAX_TRACEBACK:],
+        "traceback": text,
         "t": t,
         "location": {"file": location[0], "line": location[1], "function": location[2]} if location else None,
         "chain": _chain(error),

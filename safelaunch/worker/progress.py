@@ -13,12 +13,13 @@ from typing import Any, Callable, Deque, Dict, List, Tuple
 
 from safelaunch.pulse import RETRY_S
 from safelaunch.worker import rank
-from safelaunch.worker.after_import import call_after_import
+from safelaunch.worker.after_import import call_after_import, call_at_imports
 
 DEPTH = 32  # frames that tell where a loader is used
 LONGEST_KEY = 200
 MOST_KEYS = 64
 LOOK_S = 1.0  # an answer of the store that took longer was waited for
+_MODULES = [0]  # the most that there have been
 _KEYS: Deque[str] = collections.deque(maxlen=MOST_KEYS)
 _WANTED: Dict[int, List[str]] = {}  # by thread
 _POLLED: Deque[Tuple[List[str], float]] = collections.deque(maxlen=MOST_KEYS)  # by the main thread, with the time
@@ -33,10 +34,19 @@ SAVES = {
 
 def install(pulse: Any) -> None:
     """Arrange for the hooks. `pulse` is a `pulse.Writer`."""
+    call_at_imports(lambda: look_for_imports(pulse))
     for name, hook in HOOKS.items():
         call_after_import(name, functools.partial(hook, pulse=pulse))
     for name, functions in SAVES.items():
         call_after_import(name, functools.partial(watch_saves, functions=functions, pulse=pulse))
+
+
+def look_for_imports(pulse: Any) -> None:
+    """Note that there are more modules than ever: to try an import again that fails is no progress."""
+    count = len(sys.modules)
+    if count > _MODULES[0] and rank.here:
+        _MODULES[0] = count
+        pulse.imported()
 
 
 def count_steps(module: Any, pulse: Any) -> None:

@@ -26,11 +26,14 @@ RANKS_FAULTS = (
     Fault("chained", "SL401", "compute", said="KeyError: 'label'"),
     Fault("relay", "SL401", "main", said="OSError: disk on fire"),
     Fault("everyone", "SL402", "main", culprits=(), said="FileNotFoundError: /data/missing"),
+    Fault("truncate", "SL401", "compute", said="PermissionError: [Errno 1] Operation not permitted"),
     Fault("sigkill", "SL403", None),
     Fault("segfault", "SL405", "compute"),
     Fault("abort", "SL406", "compute"),
     Fault("exit", "SL407", "compute"),
     Fault("sysexit", "SL407", "compute"),
+    Fault("usage", "SL415", "main", culprits=(), said="victim.py: error: unrecognized arguments: --lr"),
+    Fault("raised_exit", "SL415", "main", culprits=(), said="every rank left by SystemExit: no data in /data"),
     Fault("leave", "SL408", "compute"),
     Fault("leave_quietly", "SL408", "compute"),
     Fault("import", "SL409", "compute", said="a_module_that_does_not_exist"),
@@ -42,7 +45,7 @@ RANKS_FAULTS = (
 
 
 # Each of these is another shape of one that stays in CI.
-LONG = {"early_import", "leave", "sysexit", "big_tensor", "relay"}
+LONG = {"early_import", "leave", "raised_exit", "sysexit", "big_tensor", "relay"}
 FAULTS_BY_LENGTH = [
     pytest.param(fault, id=fault.kind, marks=[pytest.mark.long] * (fault.kind in LONG)) for fault in RANKS_FAULTS
 ]
@@ -73,6 +76,17 @@ def test_the_culprit_and_nobody_else_is_named(fault: Fault, tmp_path: Path) -> N
     for rank in range(4):
         assert (ended.run_dir / f"incident-0/evidence/rank_{rank:03d}/stack.txt").read_text().strip()
     assert survivors(ended.run_dir, within_s=5) == []
+
+
+def test_a_message_of_50_megabytes_is_cut_wherever_it_is_kept(tmp_path: Path) -> None:
+    ended = launch("--nproc-per-node", 2, VICTIM, "long", 1, cwd=tmp_path)
+
+    assert (ended.verdict["code"], ended.verdict["culprit_ranks"]) == ("SL401", [1])
+    assert sum(map(len, ended.ours())) < 10_000
+    assert ended.run_dir is not None
+    own = (path for path in ended.run_dir.rglob("*") if path.is_file())
+    sizes = {path.name: path.stat().st_size for path in own if path.name not in ("agent.log", "error.json")}
+    assert max(sizes.values()) < 200_000, sizes  # the other two are torch elastic's own
 
 
 @pytest.mark.parametrize("culprit", [0, pytest.param(3, marks=pytest.mark.long)])

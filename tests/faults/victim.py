@@ -5,6 +5,7 @@ Each kind is an ordinary mistake or accident, written as a user would write it.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import signal
@@ -13,6 +14,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
 
 KIND, CULPRIT = sys.argv[1], int(sys.argv[2])
 STEP = int(sys.argv[3]) if len(sys.argv) > 3 else 5
@@ -21,12 +23,17 @@ STEP = int(sys.argv[3]) if len(sys.argv) > 3 else 5
 def compute(step: int) -> None:
     if KIND == "exception":
         raise ValueError(f"bad batch at step {step}")
+    if KIND == "long":
+        raise ValueError("x" * (50 << 20))
     if KIND == "chained":
         raise RuntimeError("the job failed") from KeyError("label")
     if KIND == "segfault":
         ctypes.string_at(0)
     if KIND == "abort":
         os.abort()
+    if KIND == "truncate":
+        with open(os.environ["SAFELAUNCH_BLACK_BOX"], "w"):  # the file that all ranks and the supervisor have mapped
+            pass
     if KIND == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
     if KIND == "exit":
@@ -54,6 +61,10 @@ def main() -> None:
         import another_missing_module  # noqa: F401
     if KIND == "syntax" and rank == CULPRIT:
         import broken  # noqa: F401
+    if KIND == "usage":
+        argparse.ArgumentParser().parse_args(["--lr"])
+    if KIND == "raised_exit":
+        raise SystemExit("no data in /data")
     if KIND == "ignore_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     dist.init_process_group("gloo")
@@ -89,4 +100,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # torch's own decorator writes all of a message to the file that the agent reads.
+    record(main)() if KIND == "long" else main()

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,45 @@ def test_a_long_path_of_another_alphabet_keeps_its_line(path: str) -> None:
 def test_create_never_overwrites(path: str) -> None:
     with pytest.raises(FileExistsError):
         black_box.create(path, 1)
+
+
+def _no_memfd(*_: object) -> int:
+    raise PermissionError(errno.EACCES, "vm.memfd_noexec")
+
+
+def _elsewhere(*_: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    "shorten", [lambda path: os.open(path, os.O_WRONLY | os.O_TRUNC), lambda path: os.truncate(path, 0)]
+)
+def test_nobody_can_shorten_it_below_those_who_have_it_mapped(path: str, shorten: Callable[[str], object]) -> None:
+    writer, reader = black_box.Writer(path, 0), black_box.Reader(path)
+
+    with pytest.raises(PermissionError):
+        shorten(path)
+
+    enter(writer, 7)
+    last = reader.latest(0, os.getpid())
+    assert last is not None
+    assert last.seq == 7
+
+
+@pytest.mark.parametrize("missing", ["os.memfd_create", "safelaunch.black_box._leads_to"])
+def test_a_plain_file_does_where_there_are_no_sealed_ones(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing, _no_memfd if missing == "os.memfd_create" else _elsewhere)
+    file = tmp_path / "plain"
+    before = len(os.listdir("/proc/self/fd"))
+    black_box.create(str(file), 2)
+
+    assert not file.is_symlink()
+    assert (file.stat().st_size, file.stat().st_mode & 0o777) == (2 * black_box.SLOT, 0o600)
+    assert len(os.listdir("/proc/self/fd")) == before
+    enter(black_box.Writer(str(file), 1), 7)
+    assert slot(str(file), 1).entries[-1].seq == 7
 
 
 def test_the_file_is_private_and_has_its_full_size(path: str) -> None:

@@ -14,6 +14,7 @@ import golden_classes
 import golden_clues
 import golden_disagreements
 import golden_ends
+import golden_exits
 import golden_habits
 import golden_hangs
 import golden_idle
@@ -263,6 +264,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         **_exceptions(),
         **_signals(),
         **_exits(),
+        **golden_exits.cases(),
         **_mismatches(),
         **_nobody(),
         **golden_timeouts.cases(),

@@ -60,6 +60,9 @@ def _away() -> Golden:
     requests = (library("socket.py", 706, "readinto"), library("http/client.py", 286, "_read_status"), DOWNLOAD)
     in_pool = (library("threading.py", 320, "wait"), library("multiprocessing/pool.py", 768, "ApplyResult.get"))
     waits = (library("subprocess.py", 1264, "wait"), library("subprocess.py", 349, "call"), STEP)
+    inner = library("site-packages/tensorboard/compat/__init__.py", 12, "<module>")
+    imports = (inner, Location("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed"))
+    imports += (library("site-packages/tensorboard/__init__.py", 3, "<module>"), imports[1], STEP)
     named = ("rank 2", "3 peers")
     return {
         "hang-sleep": (
@@ -81,6 +84,16 @@ def _away() -> Golden:
         "hang-lock": (
             among(elsewhere(2, LOCKED, STEP)),
             Expected("SL301", (2,), place(STEP), conclusive=False, mentions=("waits for a lock",)),
+        ),
+        "hang-import-of-a-library": (
+            among(elsewhere(2, LOCKED, library("threading.py", 320, "wait"), *imports)),
+            Expected(
+                "SL301",
+                (2,),
+                place(STEP),
+                conclusive=False,
+                mentions=("waits for a lock", f"it imports {inner.file}, and is at line 12 of it"),
+            ),
         ),
         # It joins a thread of its own: the line that matters is that thread's.
         "hang-thread-of-its-own": (

@@ -37,6 +37,7 @@ PIECES = {
 # So it is where the one who holds a lock is not known to be a rank, and where the source is needed to tell a call of
 # C++ from one like it that all ranks have always made.
 BOTH_WRONG = {
+    "exit-of-two-and-a-third-at-work": {0, 1},
     "hang-wrong-operation-and-a-late-rank": {3},
     "hang-exited-beside-a-late-rank": {2},
     "hang-lock-of-a-rank-that-sleeps": {1},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch.evidence import source_lines
-from safelaunch.model import Location, SourceLine, Stack
+from safelaunch.model import Case, Exit, ExitCall, Incident, Location, RankFacts, SourceLine, Stack
 
 PROGRAM = """\
 import torch.distributed as dist
@@ -274,3 +274,53 @@ def test_a_file_that_hangs_costs_its_own_lines(program: Path, tmp_path: Path, mo
     monkeypatch.setattr(source_lines, "PROBE", str(probe))
 
     assert [found.file for found in describe(program, 1, 2, seconds=5.0)] == [str(program)]
+
+
+LEAVES = """
+import sys
+
+def check(path):
+    if not path:
+        raise SystemExit("no such data")
+    if path == "x":
+        raise SystemExit(3)
+    raise SystemExit(f"bad {path}")
+
+def main():
+    raise SystemExit(run())
+"""
+
+
+def left_by(program: Path, code: int) -> ExitCall | None:
+    facts = RankFacts(0, 0, 4100, exit=Exit(code, 1.0), program=str(program), shut_down=0.9)
+    case = Case(Incident("exit", 0, (0,), 1.0), "node-a", 1, (facts,))
+    return source_lines.with_raised_exits(case, 30).ranks[0].exit_call
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "line", "told"),
+    [
+        (LEAVES.partition("def main")[0], 3, 8, "3"),
+        (LEAVES.partition("def main")[0], 1, None, ""),  # at two lines, with two texts
+        (LEAVES.replace("3)", "259)").partition("def main")[0], 3, 8, "3"),
+        (LEAVES, 3, None, ""),  # or what `run` has returned
+        ("def main(): ...\n\nraise SystemExit(main())", 4, 3, "4"),
+        ("raise SystemExit('no such data')", 1, 1, "no such data"),
+        ("raise SystemExit", 4, None, ""),  # a library's, then: that would be 0
+        ("raise ValueError", 4, None, ""),
+    ],
+)
+def test_the_only_line_that_raises_the_end_of_a_program(
+    tmp_path: Path, source: str, code: int, line: int | None, told: str
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(source)
+
+    found = left_by(program, code)
+
+    assert (found.location.line, found.code, found.raised) == (line, told, True) if found else line is None
+
+
+def test_a_program_that_cannot_be_read_has_no_such_line(tmp_path: Path) -> None:
+    assert left_by(tmp_path / "gone.py", 3) is None
+    assert left_by(Path(), 3) is None

@@ -49,6 +49,7 @@ class Run:
     sites: dict[int, str] = field(default_factory=dict)
     groups: dict[int, str] = field(default_factory=dict)
     phases: dict[int, Phase] = field(default_factory=dict)
+    seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # what else a look finds
     paused: bool = False
     resume: bool = True  # take in at once that progress is back
     events: list[tuple[float, str]] = field(default_factory=list)
@@ -108,6 +109,7 @@ class Run:
                 rank, rank, 4100 + rank,
                 collectives=(inside(rank, pulse),),
                 phases=(self.phases[rank],) if rank in self.phases else (),
+                **self.seen.get(rank, {}),
             )
             for rank, pulse in self.pulses.items()
         )  # fmt: skip

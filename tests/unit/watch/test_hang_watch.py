@@ -8,11 +8,13 @@ import pytest
 from clock import LEFT, ROUND_S, START, Run, names, waiting_run, when
 
 from safelaunch.codes import CATALOGUE
+from safelaunch.model import Kernel, Location, Stack
 from safelaunch.watch.hang import (
     CONFIRM_S,
     FACTOR,
     LATE_S,
     LIMIT_S,
+    LOADING_S,
     NOTICE_S,
     QUIET_S,
     HangWatch,
@@ -78,6 +80,29 @@ def test_the_notice_knows_since_when() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- what is no hang
+
+LINKS = Location("<frozen importlib._bootstrap_external>", 1233, "create_module")
+BODY = Location("/opt/venv/lib/python3.11/site-packages/heavy/__init__.py", 3, "<module>")
+BUSY = Kernel("R", cpu_s=0.6, io_bytes=0, since_s=0.7)
+READS = Kernel("D", cpu_s=0.0, io_bytes=20 << 20, since_s=0.7)
+HELD = Kernel("D", cpu_s=0.0, io_bytes=0, since_s=0.7)
+
+
+@pytest.mark.parametrize(
+    ("frames", "kernel", "seconds"),
+    [
+        ((LINKS, BODY), BUSY, LOADING_S),
+        ((LINKS, BODY), READS, LOADING_S),
+        ((LINKS, BODY), HELD, NOTICE_S),  # a dead file system
+        ((BODY, LINKS), BUSY, NOTICE_S),  # the module's own program: perhaps that of the training
+    ],
+)
+def test_a_large_module_may_take_its_time_to_load(frames: tuple[Location, ...], kernel: Kernel, seconds: float) -> None:
+    run = waiting_run()
+    run.seen[3] = {"stack": Stack(frames, "py-spy"), "kernel": kernel}
+
+    (told,) = when(run.go(2 * LOADING_S), "notice")
+    assert seconds <= told <= seconds + QUIET_S + ROUND_S
 
 
 def test_ten_minutes_of_generation_on_one_rank_are_nobodys_business() -> None:

@@ -55,6 +55,8 @@ thread.join()
         ("sys.exit()", 0, "0"),
         ("sys.exit(0)", 0, "0"),
         ("sys.exit('no data')", 1, "no data"),
+        ("exit(5)", 5, "5"),
+        ("quit('no data')", 1, "no data"),
         ("os._exit(4)", 4, "4"),
         ("os._exit(0)", 0, "0"),
     ],
@@ -66,6 +68,59 @@ def test_who_called_exit_is_known(tmp_path: Path, end: str, code: int, text: str
     assert rank.box is not None
     assert rank.box.exit_call == (str(tmp_path / "script.py"), 3, "end", text)
     assert rank.box.shut_down is not None
+    assert rank.errors() == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("[]", "script.py: error: the following arguments are required: --lr"),
+        ("['--lr', 'x']", "script.py: error: argument --lr: invalid float value: 'x'"),
+        ("['--help']", ""),
+    ],
+)
+def test_where_argparse_ends_a_program_its_own_line_and_what_was_said_are_known(
+    tmp_path: Path, argument: str, said: str
+) -> None:
+    source = f"""
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+parser.parse_args({argument})
+"""
+    rank = run(tmp_path, source)
+
+    assert rank.box is not None
+    code = "2" if said else "0"
+    assert rank.box.exit_call == (str(tmp_path / "script.py"), 5, "<module>", code)
+    assert rank.box.exit_said == said
+    assert rank.errors() == []
+
+
+@pytest.mark.parametrize("handles", [True, False])
+def test_where_click_ends_a_program_the_same_is_known(tmp_path: Path, handles: bool) -> None:
+    # The shape of click.core: up to 8.3 it leaves from its `except`, later behind it.
+    package = tmp_path / "site-packages" / "click"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from click.core import main\n")
+    (package / "exceptions.py").write_text(
+        "class ClickException(Exception):\n"
+        "    def format_message(self): return self.args[0]\n"
+        "    def show(self): pass\n"
+        "class UsageError(ClickException): pass\n"
+        "class NoSuchOption(UsageError): pass\n"
+    )
+    leaves = "e.show(); sys.exit(2)" if handles else "report = e.show"
+    (package / "core.py").write_text(
+        "import sys\nfrom click.exceptions import ClickException, NoSuchOption\n"
+        "def main():\n    try:\n        raise NoSuchOption('No such option: --lx')\n"
+        f"    except ClickException as e:\n        {leaves}\n    sys.exit(2)\n"
+    )
+    rank = run(tmp_path, "import click\nclick.main()\n", pythonpath=str(package.parent))
+
+    assert rank.box is not None
+    assert rank.box.exit_call == (str(tmp_path / "script.py"), 2, "<module>", "2")
+    assert rank.box.exit_said == "No such option: --lx"
     assert rank.errors() == []
 
 
@@ -81,6 +136,8 @@ def test_a_raised_system_exit_works_as_ever(tmp_path: Path) -> None:
     rank = run(tmp_path, "raise SystemExit(6)")
 
     assert (rank.code, rank.errors()) == (6, [])
+    assert rank.box is not None
+    assert (rank.box.exit_call, rank.box.program) == (None, str(tmp_path / "script.py"))
 
 
 def test_exit_functions_keep_their_names_and_errors(tmp_path: Path) -> None:

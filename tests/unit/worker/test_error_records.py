@@ -114,6 +114,21 @@ def test_messages_of_all_kinds(tmp_path: Path, message: str) -> None:
     assert len(json.dumps(rank.error)) < 200_000
 
 
+@pytest.mark.parametrize("message", ["'x' * (50 << 20)", "'words and 12\\n' * (4 << 20)"])
+def test_a_very_long_message_is_cut_before_anything_reads_it(tmp_path: Path, message: str) -> None:
+    elastic = tmp_path / "error.json"
+    rank = run(tmp_path, f"raise ValueError({message})", TORCHELASTIC_ERROR_FILE=str(elastic))
+
+    assert len(rank.err) > 48 << 20  # what Python prints is its own affair
+    text = rank.error["traceback"]
+    assert len(text) < 20_000
+    assert rank.err.startswith(text[:1000])
+    assert rank.err.endswith(text[-1000:])
+    sizes = [path.stat().st_size for path in (elastic, *rank.folder.iterdir())]
+    assert max(sizes) < 100_000
+    assert json.loads(elastic.read_text())["message"]["extraInfo"]["py_callstack"] == text
+
+
 def test_endless_recursion(tmp_path: Path) -> None:
     rank = run(tmp_path, "def down(n):\n    return down(n + 1)\ndown(0)")
 

@@ -254,3 +254,55 @@ def test_an_older_torch_without_a_hook_is_told_of_once(tmp_path: Path) -> None:
     assert (rank.code, rank.out) == (0, "went on\n")
     assert rank.err.count("warning[SL902]: count_steps is off in this rank") == 1
     assert rank.err.count("\n") == 1
+
+
+IMPORTS = """
+open("first.py", "w").close()
+open("second.py", "w").close()
+open("broken.py", "w").write("raise ImportError")
+sys.path.insert(0, os.getcwd())
+def progress():
+    return slot().pulse.progress
+def grown(since):
+    until(lambda: progress() > since)
+    return True
+def beats():
+    beat = slot().pulse.beat
+    until(lambda: slot().pulse.beat > beat)
+beats()
+beats()
+start = progress()
+import first
+say(counted=grown(start))
+counted = progress()
+beats()
+for _ in range(3):
+    try:
+        import broken
+    except ImportError:
+        pass
+    beats()
+once = progress()
+for _ in range(3):
+    try:
+        import broken
+    except ImportError:
+        pass
+    beats()
+say(tried=progress() - once)
+if os.fork() == 0:
+    import second
+    os._exit(0)
+os.wait()
+beats()
+say(below=progress() - once)
+"""
+
+
+@pytest.mark.parametrize("before", ["", GLOO])
+def test_imports_are_progress_as_long_as_there_are_more_modules(before: str, tmp_path: Path) -> None:
+    source = IMPORTS if before else IMPORTS.replace("until(lambda: slot().pulse.beat > beat)", "pass")
+    (rank,) = run(tmp_path, before + source)
+
+    assert rank.code == 0, rank.err
+    assert (rank.said["counted"], rank.said["tried"], rank.said["below"]) == (True, 0.0, 0.0)
