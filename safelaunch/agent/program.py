@@ -24,12 +24,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
     with open(plan_file, encoding="utf-8") as file:
         document = json.load(file)
 
-    # torch's own words (its warnings, its failure table) go to a log; the user's streams are for the workers.
-    stdout, stderr = os.dup(1), os.dup(2)
-    log = os.open(document["agent_log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    stdout, stderr = _own_streams(document["agent_log"], document["closed"])
     phase = "import"
     try:
         import torch
@@ -49,7 +44,11 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         # What torch elastic tees to the console is the workers' output.
         sys.stdout, sys.stderr = os.fdopen(stdout, "w", 1), os.fdopen(stderr, "w", 1)
         server = None if fork_server is None else ForkServer(fork_server, channel.post)
-        groups = WorkerGroups(channel, document["marks"], plan.run_dir, stdout, stderr, plan.unset, server)
+        streams = {
+            name: None if number in document["closed"] else descriptor
+            for number, name, descriptor in ((1, "stdout", stdout), (2, "stderr", stderr))
+        }
+        groups = WorkerGroups(channel, document["marks"], plan.run_dir, streams, plan.unset, server)
         elastic.launch(config, entrypoint, arguments, channel, groups)
     except BaseException as error:
         kind = type(error).__name__
@@ -59,6 +58,24 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         return 1
     channel.post("succeeded")
     return 0
+
+
+def _own_streams(path: str, closed: list[int]) -> tuple[int, int]:
+    """Point stdout and stderr to a log, for torch's own words (its warnings, its failure table). Returns descriptors of
+    the user's, which are for the workers.
+
+    Args:
+        path: of the log.
+        closed: the standard streams that the user has closed. No process that is executed gets them.
+    """
+    stdout, stderr = os.dup(1), os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.close(log)
+    for descriptor in closed:
+        os.set_inheritable(descriptor, False)
+    return stdout, stderr
 
 
 def run(plan_file: str, events: int, commands: int, fork_server: int | None = None) -> None:

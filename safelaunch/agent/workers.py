@@ -92,7 +92,8 @@ class WorkerGroups:
         channel: to the supervisor.
         marks: variables that mark every process of the run and tell a worker where to write.
         run_dir: the run directory of this node.
-        stdout, stderr: descriptors of the user's own streams; the agent's point to its log.
+        streams: descriptors of the user's own `stdout` and `stderr`, None for one that is closed; the agent's point to
+            its log.
         unset: variables that no worker is to have, not even those that torch elastic sets (OMP_NUM_THREADS).
         fork_server: which forks them, None for a cold start.
     """
@@ -102,8 +103,7 @@ class WorkerGroups:
         channel: Channel,
         marks: Mapping[str, str],
         run_dir: str,
-        stdout: int,
-        stderr: int,
+        streams: Mapping[str, int | None],
         unset: Collection[str] = (),
         fork_server: ForkServer | None = None,
     ) -> None:
@@ -112,8 +112,7 @@ class WorkerGroups:
         self._run_dir = run_dir
         self._unset = unset
         self._fork_server = fork_server
-        self.stdout = stdout
-        self.stderr = stderr
+        self.streams = streams
         self._gate = Gate()
         # A pipe, as torch's signal handlers raise: in the wait for a lock that might leave it taken for ever.
         self._changed, self._change = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -158,7 +157,7 @@ class WorkerGroups:
             start=process.start if process else 0,
             rank_dir=rank_dir,
             black_box=self._marks.get("SAFELAUNCH_BLACK_BOX", ""),
-            logs=[s.name for s in (streams["stderr"], streams["stdout"]) if not isinstance(s, int)],
+            logs=[s.name for s in (streams["stderr"], streams["stdout"]) if hasattr(s, "name")],
         )
         worker.watch()
         return worker
@@ -167,8 +166,9 @@ class WorkerGroups:
         """A rank of the fork server, or None where it has to be started cold: that is told once."""
         if self._fork_server is None:
             return None
-        stdout, stderr = (s if isinstance(s, int) else s.fileno() for s in (streams["stdout"], streams["stderr"]))
-        found = self._fork_server.start(command, env, (stdout, stderr))
+        numbers = {1: streams["stdout"], 2: streams["stderr"]}
+        descriptors = {n: s.fileno() if hasattr(s, "fileno") else s for n, s in numbers.items() if s is not None}
+        found = self._fork_server.start(command, env, descriptors)
         if isinstance(found, int):
             return ForkedRank(found, command, self._fork_server, self._gate.holds, self._ended)
         self._fork_server = None
@@ -204,8 +204,8 @@ class _Handler(SubprocessHandler):  # type: ignore[misc]
             args,
             env,
             self._slot,
-            stdout=self._stdout or self._groups.stdout,
-            stderr=self._stderr or self._groups.stderr,
+            stdout=self._stdout or self._groups.streams["stdout"],
+            stderr=self._stderr or self._groups.streams["stderr"],
         )
 
     def close(self, death_sig: Any = None) -> None:

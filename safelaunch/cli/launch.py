@@ -67,7 +67,7 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
     from safelaunch.launch.tree import Tree
 
     path, missing = _black_box(settings, plan)
-    tree = Tree(plan)
+    tree = Tree(plan, signals)
     tree.start(path)
     # While torch is imported there.
     from safelaunch.cli.stages import Run

@@ -10,10 +10,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
-from safelaunch import files, injection, procfs
+from safelaunch import files, injection, procfs, streams
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
+from safelaunch.launch.signals import Signals
 from safelaunch.model import Exit, LaunchPlan, WarmStart, WorkerGroup
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -34,8 +36,9 @@ class Tree:
     The supervisor is a subreaper: orphans of the run become its children, so that none can hide.
     """
 
-    def __init__(self, plan: LaunchPlan) -> None:
+    def __init__(self, plan: LaunchPlan, signals: Signals) -> None:
         self._plan = plan
+        self._signals = signals
         self._sessions: set[int] = set()
         self._before = {process.pid for process in procfs.descendants(os.getpid(), procfs.scan())}
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
@@ -62,6 +65,8 @@ class Tree:
             marks["SAFELAUNCH_LOADER_TIMEOUT"] = str(self._plan.loader_timeout)
         if self._plan.bind_device:
             marks["SAFELAUNCH_BIND_DEVICE"] = "1"
+        if self._signals.ignored_children:
+            marks["SAFELAUNCH_IGNORE_SIGCHLD"] = "1"
         return marks
 
     def start(self, black_box: str | None) -> None:
@@ -71,7 +76,7 @@ class Tree:
         self._marks = self.marks(black_box)
         agent_log = os.path.join(self._plan.run_dir, "agent.log")
         document = {"plan": to_json(self._plan), "marks": self._marks, "agent_log": agent_log}
-        files.write_json(self._plan_file, document)
+        files.write_json(self._plan_file, {**document, "closed": streams.closed()})
         self.events, self._to_us = os.pipe()
         os.set_blocking(self.events, False)
         self._from_us, self._commands = os.pipe()
@@ -82,11 +87,13 @@ class Tree:
 
     def start_agent(self) -> None:
         """Start the agent by itself."""
-        process = subprocess.Popen(
-            self._agent_command(), env=self._agent_environ(), pass_fds=self._for_agent(), start_new_session=True
-        )
+        self.agent_is(self._popen(self._agent_command(), self._agent_environ(), self._for_agent()))
+
+    def _popen(self, command: Sequence[str], environ: dict[str, str], descriptors: tuple[int, ...]) -> int:
+        with self._signals.as_inherited():
+            process = subprocess.Popen(command, env=environ, pass_fds=descriptors, start_new_session=True)
         process.returncode = 0  # `reap` waits for it, not this object
-        self.agent_is(process.pid)
+        return process.pid
 
     def agent_is(self, pid: int) -> None:
         """The agent runs, and alone has the other ends of its pipes. One that comes when the run is over, or has
@@ -116,6 +123,7 @@ class Tree:
             "command": self._agent_command(),
             "environ": of_agent,
             "plan_file": self._plan_file,
+            "closed": streams.closed(),
             "events": self._to_us,
             "commands": self._from_us,
             "agent_channel": theirs.fileno(),
@@ -124,17 +132,11 @@ class Tree:
         files.write_json(path, document)
         environ = {**of_agent, **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
         environ["PYTHONPATH"] = pythonpath
-        process = subprocess.Popen(
-            warm.command,
-            env=environ,
-            pass_fds=(*self._for_agent(), theirs.fileno(), ours.fileno()),
-            start_new_session=True,
-        )
+        pid = self._popen(warm.command, environ, (*self._for_agent(), theirs.fileno(), ours.fileno()))
         theirs.close()
         ours.close()
-        process.returncode = 0
-        self.fork_server = procfs.read(process.pid)
-        self.watch_session(process.pid)
+        self.fork_server = procfs.read(pid)
+        self.watch_session(pid)
 
     def _for_agent(self) -> tuple[int, int]:
         return self._to_us, self._from_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Callable
+from typing import Callable, List
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _PREPARED = []  # type: ignore[var-annotated]  # the box of a fork server, which has no slot yet
@@ -14,6 +14,26 @@ PR_SET_PTRACER = 0x59616D61  # prctl(2), yama: who may attach without being our 
 
 def arm() -> None:
     """Arm everything that the environment of this worker asks for."""
+    held = _hold_closed()
+    try:
+        _arm()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def _hold_closed() -> List[int]:
+    """Take the numbers of standard streams that are closed: none of our files may come to stand there. Returns them."""
+    held: List[int] = []
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        if descriptor > 2:
+            os.close(descriptor)
+            return held
+        held.append(descriptor)
+
+
+def _arm() -> None:
     environ = os.environ
     rank_dir = environ["SAFELAUNCH_RANK_DIR"]
     agent = int(environ.get("SAFELAUNCH_AGENT", "0"))
@@ -25,6 +45,8 @@ def arm() -> None:
     box = _step(_open_black_box) if is_rank else None  # a box without a slot must not be used
     if is_rank:
         _step(_arm_stack_signal, rank_dir)
+        if "SAFELAUNCH_IGNORE_SIGCHLD" in environ:  # the launcher was started so, and needs it itself
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
     from safelaunch.worker import errors, rank
 
