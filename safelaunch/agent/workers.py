@@ -10,7 +10,6 @@ import math
 import os
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -212,4 +211,4 @@ class _Handler(SubprocessHandler):  # type: ignore[misc]
         try:
             super().close(death_sig)
         except ProcessLookupError:
-            print(f"process group of {self.proc.pid} had ended before {death_sig}", file=sys.stderr)
+            os.write(2, b"process group of %d had ended\n" % self.proc.pid)  # agent.log

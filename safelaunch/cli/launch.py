@@ -70,6 +70,7 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
     tree = Tree(plan, signals)
     tree.start(path)
     # While torch is imported there.
+    from safelaunch.cli import output
     from safelaunch.cli.stages import Run
     from safelaunch.launch.supervisor import Supervisor
 
@@ -109,9 +110,11 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
         _print_verdict(outcome.verdicts[-1], folder, outcome.exit_code, job)
     elif outcome.interrupted is not None and (told := job.hangs.last_word()) is not None:
         _print_verdict(told, job.hangs.folder, outcome.exit_code, job)  # why somebody had enough of it
-    _write_result(result, settings, plan, job)
+    stall_s = output.STALL_S if outcome.interrupted is None else output.INTERRUPTED_STALL_S
+    _write_result(result, settings, plan, job, stall_s)
     job.remember(_last_code(outcome))
     job.reports.write()
+    job.finish_speaking(stall_s)
     return outcome.exit_code
 
 
@@ -160,8 +163,9 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> None:
     files.write_text(os.path.join(plan.run_dir, "env.txt"), redact.environment_text(settings, os.environ))
 
 
-def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any) -> None:
+def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any, stall_s: float) -> None:
     from safelaunch import files, redaction
+    from safelaunch.cli.output import Output
 
     # Verdicts hold messages and tracebacks of the program.
     text = json.dumps(redaction.document(json.loads(json.dumps(result, default=str))), indent=1) + "\n"
@@ -173,8 +177,9 @@ def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, 
     except OSError as error:
         job.say(f"warning[SL902]: the result cannot be written: {error.filename}: {error.strerror}")
     if wanted == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        stdout = Output(sys.stdout)
+        stdout.write(text)
+        stdout.finish(stall_s)
 
 
 def _clear(plan: LaunchPlan) -> None:
