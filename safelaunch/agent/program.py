@@ -54,10 +54,15 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         kind = type(error).__name__
         text = traceback.format_exc()
         os.write(2, text.encode("utf-8", "replace"))
-        channel.post("failed", phase=phase, type=kind, message=str(error)[:2000])
+        channel.post("failed", phase=phase, type=kind, message=str(error)[:2000], signal=signal_behind(error))
         return 1
     channel.post("succeeded")
     return 0
+
+
+def signal_behind(error: BaseException) -> int:
+    """The signal that a handler has made this error of: Python's for SIGINT, torch's for `--signals-to-handle`."""
+    return int(signal.SIGINT if isinstance(error, KeyboardInterrupt) else getattr(error, "sigval", 0))
 
 
 def _own_streams(path: str, closed: list[int]) -> tuple[int, int]:

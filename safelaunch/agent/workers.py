@@ -112,7 +112,7 @@ class WorkerGroups:
         self._unset = unset
         self._fork_server = fork_server
         self.streams = streams
-        self._gate = Gate()
+        self._gate, self._stopping = Gate(), False
         # A pipe, as torch's signal handlers raise: in the wait for a lock that might leave it taken for ever.
         self._changed, self._change = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         channel.on_command("release", self._release)
@@ -134,7 +134,7 @@ class WorkerGroups:
         """Start one worker. Local rank 0 is started first and opens a new group."""
         attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if slot == 0:
-            self._gate = Gate()
+            self._gate, self._stopping = Gate(), False
             world_size, local_world_size = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])
             self._channel.post("group", attempt=attempt, world_size=world_size, local_world_size=local_world_size)
         rank = int(env["RANK"])
@@ -178,6 +178,13 @@ class WorkerGroups:
         self._channel.post(event, **fields)
         self._wake()
 
+    def tell_stopping(self) -> None:
+        """Tell that torch elastic ends the workers of this group, before the first of them gets a signal: from then on
+        their exits say nothing of them."""
+        if not self._stopping:
+            self._stopping = True
+            self._channel.post("stopping")
+
     def _release(self) -> None:
         self._gate.open()
         self._wake()
@@ -208,6 +215,7 @@ class _Handler(SubprocessHandler):  # type: ignore[misc]
         )
 
     def close(self, death_sig: Any = None) -> None:
+        self._groups.tell_stopping()
         try:
             super().close(death_sig)
         except ProcessLookupError:

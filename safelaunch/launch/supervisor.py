@@ -22,6 +22,7 @@ from safelaunch import procfs
 from safelaunch.launch.journal import Journal
 from safelaunch.launch.signals import FORWARDED, Signals
 from safelaunch.launch.stages import Outcome, Stages
+from safelaunch.launch.stopped import Stopped
 from safelaunch.launch.tree import Tree
 from safelaunch.model import FORK_SERVER, AgentEnd, Exit, Incident, LaunchPlan, Verdict, WorkerGroup, WorkerProcess
 
@@ -32,6 +33,7 @@ HANG_TERM_S = 5.0  # what hung ranks get to end: a handler in Python cannot run 
 NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
 TERM_S = 0.5  # what processes left behind by a failed run get between SIGTERM and SIGKILL
 MISHAPS = 100  # faults of our own in one run before we give up
+STOPPED_S = 1.0  # a process of ours that is stopped for less is not spoken of
 AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
 
 
@@ -53,6 +55,8 @@ class Supervisor:
         self._timers: dict[str, float] = {}
         self._received = b""
         self._killed = False
+        self._stopping = False  # torch elastic ends the ranks, and no rank is the reason
+        self._stopped = Stopped(tree.around_ranks, stages.say)
         self._final = False  # the verdict ends the run: no restart
         self._mishaps = 0
         self._stage: threading.Thread | None = None
@@ -115,6 +119,7 @@ class Supervisor:
         report = self._outcome.report
         assert report is not None
         self._journal.write("preflight", refused=report.refused, elapsed_s=report.elapsed_s)
+        self._on_children()  # what had to wait
         if self._outcome.interrupted is not None:
             return
         if report.refused:
@@ -147,8 +152,9 @@ class Supervisor:
             self._outcome.groups.append(self._group)
             self._tell_restart(attempt)
         self._group = WorkerGroup(attempt, world_size, local_world_size)
-        self._incident, self._concluded = None, False
+        self._incident, self._concluded, self._stopping = None, False, False
         self._timers.clear()
+        self._look_for_stopped()
 
     def on_worker(self, logs: list[str], **fields: Any) -> None:
         """A worker was started."""
@@ -177,9 +183,16 @@ class Supervisor:
         if self._outcome.interrupted is not None or self._final:
             if not self._group.left:
                 self._end_agent()
-        elif code != 0 and self._incident is None:
+        elif code != 0 and self._incident is None and not self._stopping:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
             self._open(Incident("exit", self._group.attempt, (rank,), t))
+
+    def on_stopping(self) -> None:
+        """Torch elastic is about to end the workers. Where none of them has failed, it is for a reason of its own: the
+        agent got a signal or has failed, or nodes came or went."""
+        if self._incident is None:
+            self._stopping = True
+            self._after(self._plan.shutdown_timeout, "kill_group")
 
     def on_failed(self, **event: Any) -> None:
         """The agent gave up; its process ends by itself."""
@@ -243,6 +256,7 @@ class Supervisor:
                 self._after(grace, "kill_all")
                 return
         self._tree.tell("release")
+        self._tree.wake()
         self._after(NOTICE_S, "notice")
         self._after(grace, "kill_group")
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:
@@ -261,9 +275,11 @@ class Supervisor:
             self._stages.started(self._group)
 
     def _at_watch(self) -> None:
-        if self._group is None or self._incident is not None or not self._group.alive:
+        if self._group is None or self._incident is not None or self._stopping or not self._group.alive:
             return
         self._after(WATCH_S, "watch")  # first: a fault of ours in one look must not end the watch
+        if self._stopped.hides_ends:
+            return  # what looks like a hang may be none, and who waits for the agent's store waits in vain
         incident = self._stages.watch(self._group)
         if incident is not None:
             self._open(incident)
@@ -285,18 +301,30 @@ class Supervisor:
     def _on_signals(self) -> None:
         for signum in self._signals.pending():
             if signum == signal.SIGCHLD:
-                # While a stage runs, its own children are its own to wait for.
-                if self._stage is None:
-                    self._tree.reap()
-                    self._keep_an_agent()
-                elif self._tree.agent is None:
-                    self._keep_an_agent()
-                elif procfs.is_gone(self._tree.agent):
-                    self._tree.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
+                self._on_children()
             elif signum in self._signals.terminating:
                 self._interrupt(signum)
             elif signum in FORWARDED:
                 self._forward(signum)
+
+    def _on_children(self) -> None:
+        """Processes below us have ended, have been stopped, or go on."""
+        # While a stage runs, its own children are its own to wait for.
+        if self._stage is None:
+            self._tree.reap()
+            self._keep_an_agent()
+        elif self._tree.agent is None:
+            self._keep_an_agent()
+        elif procfs.is_gone(self._tree.agent):
+            self._tree.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
+        self._look_for_stopped()
+
+    def _look_for_stopped(self) -> None:
+        if self._stopped.look():
+            self._after(STOPPED_S, "stopped")
+
+    def _at_stopped(self) -> None:
+        self._stopped.tell()
 
     def _keep_an_agent(self) -> None:
         server = self._tree.fork_server
@@ -324,6 +352,7 @@ class Supervisor:
         )
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
+        self._tree.wake()
         self._signal_workers(group.alive, signum)
         self._after(grace, "kill_all")
 

@@ -16,7 +16,7 @@ from safelaunch import files, injection, procfs, streams
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
 from safelaunch.launch.signals import Signals
-from safelaunch.model import Exit, LaunchPlan, WarmStart, WorkerGroup
+from safelaunch.model import FORK_SERVER, Exit, LaunchPlan, WarmStart, WorkerGroup
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -180,11 +180,21 @@ class Tree:
 
     def signal_agent(self, signum: int) -> None:
         if self.agent is not None and self.agent_exit is None:
-            procfs.send(self.agent, signum)
+            procfs.end([self.agent], signum)
         elif self.agent is None and self.fork_server is not None:
             self.agent_exit = Exit(-signum, time.monotonic())  # there will be none
             self._close_ends_of_agent()
             procfs.send(self.fork_server, signal.SIGKILL)
+
+    def around_ranks(self) -> dict[str, procfs.Process | None]:
+        """The processes of ours below this one, by name."""
+        return {"agent": self.agent, FORK_SERVER: self.fork_server, "guard": procfs.read(self.guard.pid)}
+
+    def wake(self) -> None:
+        """Let agent and fork server go on where somebody has stopped them: what is to be done now needs them."""
+        for process in (self.agent, self.fork_server):
+            if process is not None:
+                procfs.send(process, signal.SIGCONT)
 
     def reap(self) -> None:
         """Collect every child that has ended: the agent, a guard that was killed, adopted orphans."""

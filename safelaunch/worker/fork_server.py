@@ -56,6 +56,10 @@ def serve(path: str) -> Optional[Callable[[], None]]:
         if request is None:
             return server.agent()
         _become_rank(request)
+    except KeyboardInterrupt:  # its status is to say so
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        os._exit(70)
     except BaseException as error:  # nothing but a rank may go on to run the script
         os.write(2, b"safelaunch: the fork server failed: %s\n" % repr(error).encode())
         os._exit(70)
