@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -10,13 +11,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from safelaunch import files, injection, procfs, streams
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
 from safelaunch.launch.signals import Signals
-from safelaunch.model import FORK_SERVER, Exit, LaunchPlan, WarmStart, WorkerGroup
+from safelaunch.model import FORK_SERVER, Exit, LaunchPlan, WarmStart, WorkerGroup, WorkerProcess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -186,6 +187,16 @@ class Tree:
             self._close_ends_of_agent()
             procfs.send(self.fork_server, signal.SIGKILL)
 
+    def signal_workers(self, workers: tuple[WorkerProcess, ...], signum: int) -> None:
+        """Signal the process group of each worker, as torch elastic does, and wake those that are stopped."""
+        for worker in workers:
+            process = procfs.read(worker.pid)
+            if process is None or process.start != worker.start:
+                continue
+            for number in (signum, signal.SIGCONT):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(worker.pid, number)
+
     def around_ranks(self) -> dict[str, procfs.Process | None]:
         """The processes of ours below this one, by name."""
         return {"agent": self.agent, FORK_SERVER: self.fork_server, "guard": procfs.read(self.guard.pid)}
@@ -241,10 +252,24 @@ class Tree:
         entry = b"SAFELAUNCH_RUN_TOKEN=" + self._plan.token.encode()
         return [p for p in found if p.sid in self._sessions or procfs.in_environ(p.pid, entry)]
 
-    def kill_members(self) -> list[procfs.Process]:
-        """SIGKILL until nobody is left; returns those that the kernel holds (they are abandoned)."""
+    def attached(self) -> list[procfs.Process]:
+        """The members that the ranks have not detached: those in a session that we know, which are the ranks' own.
+
+        As PID 1 of a container that is all of them: they could not outlive us.
+        """
+        return [process for process in self.members() if self._is_attached(process)]
+
+    def detached(self) -> list[procfs.Process]:
+        """The members that the ranks have detached, into sessions of their own."""
+        return [process for process in self.members() if not self._is_attached(process)]
+
+    def _is_attached(self, process: procfs.Process) -> bool:
+        return process.sid in self._sessions or process.sid == os.getsid(0) or os.getpid() == 1
+
+    def kill(self, look: Callable[[], list[procfs.Process]]) -> list[procfs.Process]:
+        """SIGKILL until `look` finds nobody; returns those that the kernel holds (they are abandoned)."""
         deadline = time.monotonic() + KILL_WAIT_S
-        while left := self.members():
+        while left := look():
             if time.monotonic() > deadline:
                 return left
             procfs.end(left, signal.SIGKILL)

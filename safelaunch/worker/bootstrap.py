@@ -38,7 +38,9 @@ def _arm() -> None:
     rank_dir = environ["SAFELAUNCH_RANK_DIR"]
     agent = int(environ.get("SAFELAUNCH_AGENT", "0"))
     is_rank = os.getppid() == agent
-    if not is_rank and agent and not os.path.exists("/proc/%d" % agent):
+    if is_rank:
+        environ["SAFELAUNCH_RANK_PID"] = str(os.getpid())
+    elif _may_be_rank() and agent and not os.path.exists("/proc/%d" % agent):
         os.kill(os.getpid(), signal.SIGKILL)  # it died before we came this far, and the run with it
     _step(_bind_life, agent, is_rank)
     _step(_arm_faulthandler, rank_dir)
@@ -55,6 +57,12 @@ def _arm() -> None:
         _hook(box, is_rank)  # type: ignore[no-untyped-call]
     elif box is not None:
         _step(rank.born)
+
+
+def _may_be_rank() -> bool:
+    """Whether this may be a rank that has lost its parent before it came here. What a rank has started lives on after
+    the run, where it is detached, and may start others then."""
+    return "SAFELAUNCH_RANK_PID" not in os.environ and os.getsid(0) == os.getpid()
 
 
 def prepare() -> None:

@@ -406,6 +406,32 @@ def test_children_that_a_successful_rank_leaves_may_finish(tmp_path: Path) -> No
     assert (tmp_path / "uploaded").exists()
 
 
+@pytest.mark.parametrize("way", ["--warm-start", "--no-warm-start"])
+def test_what_a_successful_rank_has_detached_lives_on_and_is_named(way: str, tmp_path: Path) -> None:
+    options = ("--nproc-per-node", 2, "--shutdown-timeout", 600)  # which nobody is to wait for
+    ended = launch(way, *options, FAULTS / "detaches.py", cwd=tmp_path)
+
+    pid = ended.out.split()[1]
+    assert ended.code == 0
+    assert f"safelaunch: leaving alone what the ranks have detached: {pid} (sh -c while" in ended.err
+    assert Path("/proc", pid).exists()
+
+    again = launch("--preflight", "full", FAULTS / "hello.py", cwd=tmp_path)
+    assert "SL110" not in again.err  # it was left on purpose
+    (tmp_path / "enough").touch()
+    wait_for_file(tmp_path / "uploaded")
+
+
+@pytest.mark.parametrize("way", ["--warm-start", "--no-warm-start"])
+def test_what_a_failed_rank_has_detached_is_ended_and_named(way: str, tmp_path: Path) -> None:
+    ended = launch(way, FAULTS / "detaches.py", "fail", "forever", cwd=tmp_path)
+
+    pid = ended.out.split()[1]
+    assert ended.code == 1
+    assert f"safelaunch: ending what the ranks have detached: {pid} (sleep 600)" in ended.err
+    assert nothing_is_left(tmp_path)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="a new pid namespace needs root")
 def test_as_pid_1_of_a_container_signals_work_and_zombies_are_reaped(tmp_path: Path) -> None:
     command = ["unshare", "--pid", "--fork", "--mount-proc", *SAFELAUNCH, "--nproc-per-node", "1", "--shutdown-timeout"]

@@ -49,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "settings": {"model", "codec", "codes", "durations", "thresholds", "files", "redaction", "within", "user_files"},
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
-    "launch": {"model", "codec", "codes", "procfs", "files", "injection", "streams"},
+    "launch": {"model", "codec", "codes", "procfs", "files", "injection", "streams", "redaction"},
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files"},
     "diagnosis": {"model", "codes", "sizes"},
