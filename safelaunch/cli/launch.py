@@ -72,8 +72,10 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
     # While torch is imported there.
     from safelaunch.cli import output
     from safelaunch.cli.stages import Run
+    from safelaunch.launch import scratch
     from safelaunch.launch.supervisor import Supervisor
 
+    scratch.sweep_aside()
     _write_run(settings, plan, argv)
     job = Run(settings, plan, path)
     for note in settings.notes:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from safelaunch.codes import EXIT_REFUSED, EXIT_USAGE
+from safelaunch.launch import scratch
 from safelaunch.model import SafelaunchError
 
 NEEDED_BYTES = 1 << 20  # run.json, agent.jsonl and one incident of eight ranks take about 300 KB
@@ -106,11 +107,12 @@ def _refusal(path: str, error: OSError) -> SafelaunchError:
 
 def create_scratch(token: str) -> str:
     """A private folder for slots and sockets, in memory where possible; the guard removes it if we cannot."""
-    for parent in ("/dev/shm", tempfile.gettempdir()):
-        path = os.path.join(parent, f"safelaunch-{token}")
+    for parent in scratch.parents():
+        path = os.path.join(parent, f"{scratch.PREFIX}{token}")
         try:
             os.mkdir(path, mode=0o700)
-            return path
         except OSError:
             continue
-    return tempfile.mkdtemp(prefix="safelaunch-")
+        scratch.sign(path, token)
+        return path
+    return tempfile.mkdtemp(prefix=scratch.PREFIX)

@@ -78,6 +78,7 @@ class Supervisor:
             self._timers.clear()
             self._remains.settle(self._outcome.succeeded, self._plan.shutdown_timeout)
         self._outcome.abandoned = self._remains.abandoned
+        self._tree.reap()  # where PID 1 reaps nobody, each would stay as a zombie
         self._tree.guard.dismiss()
         return self._outcome
 

@@ -450,3 +450,35 @@ def test_as_pid_1_of_a_container_signals_work_and_zombies_are_reaped(tmp_path: P
     os.kill(inside, signal.SIGTERM)
 
     assert process.wait(30) == 143
+
+
+WITHOUT_REAPING = """
+import os, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+texts = [open(f"/proc/{name}/stat").read() for name in os.listdir("/proc") if name.isdigit()]
+print("code", code, "zombies", sum(text.rpartition(")")[2].split()[0] == "Z" for text in texts))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a new pid namespace needs root")
+@pytest.mark.parametrize("way", ["--warm-start", "--no-warm-start"])
+@pytest.mark.parametrize(
+    ("words", "code"), [(("hello.py",), 0), (("victim.py", "exit", "1"), 1)], ids=["well", "badly"]
+)
+def test_nobody_is_left_as_a_zombie_where_pid_1_does_not_reap(
+    words: tuple[str, ...], code: int, way: str, tmp_path: Path
+) -> None:
+    (tmp_path / "init.py").write_text(WITHOUT_REAPING)
+    script, *arguments = words
+    ended = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "init.py"]
+        + [*SAFELAUNCH, way, "--nproc-per-node", "2", str(FAULTS / script), *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+    assert ended.stdout.splitlines()[-1] == f"code {code} zombies 0"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,5 +149,5 @@ def test_scratch_is_private_and_never_shared() -> None:
         assert first != second
         assert {path.stat().st_mode & 0o777 for path in (first, second)} == {0o700}
     finally:
-        first.rmdir()
-        second.rmdir()
+        shutil.rmtree(first)
+        shutil.rmtree(second)
