@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from safelaunch import streams
+
 
 def main() -> None:
     """Entry of the console script."""
+    streams.take_closed()
     from safelaunch.cli.main import main as run
 
     sys.exit(run())

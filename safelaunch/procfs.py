@@ -79,6 +79,15 @@ def in_environ(pid: int, entry: bytes) -> bool:
         return False
 
 
+def command(pid: int) -> list[str]:
+    """The command line of a process, word by word; empty where it cannot be read."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
 def catches(pid: int, signum: int) -> bool:
     """Whether the process has a handler of its own for a signal (SigCgt in /proc/PID/status)."""
     try:

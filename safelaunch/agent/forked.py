@@ -36,21 +36,21 @@ class ForkServer:
         self._gone = False
         threading.Thread(target=self._listen, name="safelaunch-fork-server", daemon=True).start()
 
-    def start(self, command: tuple[str, ...], environ: dict[str, str], streams: tuple[int, int]) -> int | str:
+    def start(self, command: tuple[str, ...], environ: dict[str, str], streams: dict[int, int]) -> int | str:
         """Fork a rank: its pid, or why it has to be started cold.
 
         Args:
             command: its command line.
             environ: all of its environment.
-            streams: descriptors of its stdout and stderr.
+            streams: what is to be its stdout (1) and its stderr (2); one that is closed is not among them.
         """
-        data = json.dumps({"command": command, "environ": environ}).encode()
+        data = json.dumps({"command": command, "environ": environ, "streams": list(streams)}).encode()
         with self._answers:
             if self._gone:
                 return "the fork server is gone"
             self._answer = None
             try:
-                socket.send_fds(self._socket, [LENGTH.pack(len(data))], list(streams))
+                socket.send_fds(self._socket, [LENGTH.pack(len(data))], list(streams.values()))
                 self._socket.sendall(data)
             except OSError:
                 return "the fork server is gone"

@@ -24,12 +24,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
     with open(plan_file, encoding="utf-8") as file:
         document = json.load(file)
 
-    # torch's own words (its warnings, its failure table) go to a log; the user's streams are for the workers.
-    stdout, stderr = os.dup(1), os.dup(2)
-    log = _log(document["agent_log"])
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    stdout, stderr = _own_streams(document["agent_log"], document["closed"])
     phase = "import"
     try:
         import torch
@@ -50,13 +45,17 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         sys.stdout, sys.stderr = os.fdopen(stdout, "w", 1), os.fdopen(stderr, "w", 1)
         server = None if fork_server is None else ForkServer(fork_server, channel.post)
         folders = plan.run_dir, plan.scratch_dir
-        groups = WorkerGroups(channel, document["marks"], *folders, stdout, stderr, plan.unset, server)
+        streams = {
+            name: None if number in document["closed"] else descriptor
+            for number, name, descriptor in ((1, "stdout", stdout), (2, "stderr", stderr))
+        }
+        groups = WorkerGroups(channel, document["marks"], *folders, streams, plan.unset, server)
         elastic.launch(config, entrypoint, arguments, channel, groups)
     except BaseException as error:
         kind = type(error).__name__
         text = traceback.format_exc()
         os.write(2, text.encode("utf-8", "replace"))
-        channel.post("failed", phase=phase, type=kind, message=str(error)[:2000])
+        channel.post("failed", phase=phase, type=kind, message=str(error)[:2000], signal=signal_behind(error))
         return 1
     channel.post("succeeded")
     return 0
@@ -68,6 +67,29 @@ def _log(path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
+
+
+def signal_behind(error: BaseException) -> int:
+    """The signal that a handler has made this error of: Python's for SIGINT, torch's for `--signals-to-handle`."""
+    return int(signal.SIGINT if isinstance(error, KeyboardInterrupt) else getattr(error, "sigval", 0))
+
+
+def _own_streams(path: str, closed: list[int]) -> tuple[int, int]:
+    """Point stdout and stderr to a log, for torch's own words (its warnings, its failure table). Returns descriptors of
+    the user's, which are for the workers.
+
+    Args:
+        path: of the log.
+        closed: the standard streams that the user has closed. No process that is executed gets them.
+    """
+    stdout, stderr = os.dup(1), os.dup(2)
+    log = _log(path)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.close(log)
+    for descriptor in closed:
+        os.set_inheritable(descriptor, False)
+    return stdout, stderr
 
 
 def run(plan_file: str, events: int, commands: int, fork_server: int | None = None) -> None:

@@ -10,7 +10,6 @@ import math
 import os
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -93,7 +92,8 @@ class WorkerGroups:
         marks: variables that mark every process of the run and tell a worker where to write.
         run_dir: the run directory of this node.
         scratch_dir: of the run, in memory where possible.
-        stdout, stderr: descriptors of the user's own streams; the agent's point to its log.
+        streams: descriptors of the user's own `stdout` and `stderr`, None for one that is closed; the agent's point to
+            its log.
         unset: variables that no worker is to have, not even those that torch elastic sets (OMP_NUM_THREADS).
         fork_server: which forks them, None for a cold start.
     """
@@ -104,8 +104,7 @@ class WorkerGroups:
         marks: Mapping[str, str],
         run_dir: str,
         scratch_dir: str,
-        stdout: int,
-        stderr: int,
+        streams: Mapping[str, int | None],
         unset: Collection[str] = (),
         fork_server: ForkServer | None = None,
     ) -> None:
@@ -115,9 +114,8 @@ class WorkerGroups:
         self._scratch_dir = scratch_dir
         self._unset = unset
         self._fork_server = fork_server
-        self.stdout = stdout
-        self.stderr = stderr
-        self._gate = Gate()
+        self.streams = streams
+        self._gate, self._stopping = Gate(), False
         # A pipe, as torch's signal handlers raise: in the wait for a lock that might leave it taken for ever.
         self._changed, self._change = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         channel.on_command("release", self._release)
@@ -139,7 +137,7 @@ class WorkerGroups:
         """Start one worker. Local rank 0 is started first and opens a new group."""
         attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if slot == 0:
-            self._gate = Gate()
+            self._gate, self._stopping = Gate(), False
             world_size, local_world_size = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])
             self._channel.post("group", attempt=attempt, world_size=world_size, local_world_size=local_world_size)
         rank = int(env["RANK"])
@@ -160,7 +158,7 @@ class WorkerGroups:
             start=process.start if process else 0,
             rank_dir=rank_dir,
             black_box=self._marks.get("SAFELAUNCH_BLACK_BOX", ""),
-            logs=[s.name for s in (streams["stderr"], streams["stdout"]) if not isinstance(s, int)],
+            logs=[s.name for s in (streams["stderr"], streams["stdout"]) if hasattr(s, "name")],
         )
         worker.watch()
         return worker
@@ -179,8 +177,9 @@ class WorkerGroups:
         """A rank of the fork server, or None where it has to be started cold: that is told once."""
         if self._fork_server is None:
             return None
-        stdout, stderr = (s if isinstance(s, int) else s.fileno() for s in (streams["stdout"], streams["stderr"]))
-        found = self._fork_server.start(command, env, (stdout, stderr))
+        numbers = {1: streams["stdout"], 2: streams["stderr"]}
+        descriptors = {n: s.fileno() if hasattr(s, "fileno") else s for n, s in numbers.items() if s is not None}
+        found = self._fork_server.start(command, env, descriptors)
         if isinstance(found, int):
             return ForkedRank(found, command, self._fork_server, self._gate.holds, self._ended)
         self._fork_server = None
@@ -190,6 +189,13 @@ class WorkerGroups:
     def _ended(self, event: str, **fields: Any) -> None:
         self._channel.post(event, **fields)
         self._wake()
+
+    def tell_stopping(self) -> None:
+        """Tell that torch elastic ends the workers of this group, before the first of them gets a signal: from then on
+        their exits say nothing of them."""
+        if not self._stopping:
+            self._stopping = True
+            self._channel.post("stopping")
 
     def _release(self) -> None:
         self._gate.open()
@@ -216,12 +222,13 @@ class _Handler(SubprocessHandler):  # type: ignore[misc]
             args,
             env,
             self._slot,
-            stdout=self._stdout or self._groups.stdout,
-            stderr=self._stderr or self._groups.stderr,
+            stdout=self._stdout or self._groups.streams["stdout"],
+            stderr=self._stderr or self._groups.streams["stderr"],
         )
 
     def close(self, death_sig: Any = None) -> None:
+        self._groups.tell_stopping()
         try:
             super().close(death_sig)
         except ProcessLookupError:
-            print(f"process group of {self.proc.pid} had ended before {death_sig}", file=sys.stderr)
+            os.write(2, b"process group of %d had ended\n" % self.proc.pid)  # agent.log

@@ -87,12 +87,15 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
     from safelaunch.launch.tree import Tree
 
     path, missing = _black_box(settings, plan)
-    tree = Tree(plan)
+    tree = Tree(plan, signals)
     tree.start(path)
     # While torch is imported there.
+    from safelaunch.cli import output
     from safelaunch.cli.stages import Run
+    from safelaunch.launch import scratch
     from safelaunch.launch.supervisor import Supervisor
 
+    scratch.sweep_aside()
     job = Run(settings, plan, path)
     for line in (*plan.warnings, *_write_run(settings, plan, argv)):
         job.say(line)
@@ -130,9 +133,11 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
         _print_verdict(outcome.verdicts[-1], folder, outcome.exit_code, job)
     elif outcome.interrupted is not None and (told := job.hangs.last_word()) is not None:
         _print_verdict(told, job.hangs.folder, outcome.exit_code, job)  # why somebody had enough of it
-    _write_result(result, settings, plan, job)
+    stall_s = output.STALL_S if outcome.interrupted is None else output.INTERRUPTED_STALL_S
+    _write_result(result, settings, plan, job, stall_s)
     job.remember(_last_code(outcome))
     job.reports.write()
+    job.finish_speaking(stall_s)
     return outcome.exit_code
 
 
@@ -186,8 +191,9 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> list[st
     return []
 
 
-def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any) -> None:
+def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any, stall_s: float) -> None:
     from safelaunch import files, output, redaction
+    from safelaunch.cli.output import Output
 
     # Verdicts hold messages and tracebacks of the program.
     text = json.dumps(redaction.document(json.loads(json.dumps(result, default=str))), indent=1) + "\n"
@@ -196,13 +202,15 @@ def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, 
         files.write_text(os.path.join(plan.run_dir, "result.json"), text)
     except OSError as error:
         job.say(f"warning[SL902]: the result cannot be written: {error.filename}: {error.strerror}")
-    if wanted is None:
-        return
-    try:
-        sys.stdout.flush()
-        output.write(wanted, text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        job.say(f"warning[SL902]: --json {wanted}: the result cannot be written there: {error.strerror}")
+    if wanted == "-":
+        stdout = Output(sys.stdout)
+        stdout.write(text)
+        stdout.finish(stall_s)
+    elif wanted is not None:
+        try:
+            output.write(wanted, text.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            job.say(f"warning[SL902]: --json {wanted}: the result cannot be written there: {error.strerror}")
 
 
 def _clear(plan: LaunchPlan) -> None:

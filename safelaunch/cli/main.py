@@ -50,9 +50,12 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _print(finding: Finding) -> None:
+    from safelaunch.cli.output import Output
     from safelaunch.report import palette, text
 
-    sys.stderr.write("\n".join(text.diagnostic(finding, palette=palette.for_stream(sys.stderr))) + "\n")
+    stderr = Output(sys.stderr)
+    stderr.write("\n".join(text.diagnostic(finding, palette=palette.for_stream(sys.stderr))) + "\n")
+    stderr.finish()
 
 
 def internal_error(error: Exception) -> Finding:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.gpus import Hardware, read
 from safelaunch.cli.hang import Hangs
+from safelaunch.cli.output import Output
 from safelaunch.cli.ranks import listener, unsaid
 from safelaunch.cli.report import Reports
 from safelaunch.cli.slow import Slow
@@ -64,6 +65,7 @@ class Run:
         self.report: PreflightReport | None = None
         self.node: NodeCheck | None = None
         self.bundles: dict[int, str] = {}
+        self._stderr = Output(sys.stderr)
         self._host = socket.gethostname()
         self.reports = Reports(plan.run_dir, self._findings, self.say)
         self.hangs = Hangs(
@@ -136,12 +138,12 @@ class Run:
             self.print([f"safelaunch: {line}"])
 
     def print(self, lines: list[str]) -> None:
-        """Lines on stderr. A terminal that is gone is no reason to fail."""
-        try:
-            sys.stderr.write("\n".join(lines) + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            pass
+        """Lines on stderr, whole and in order. Returns at once, whoever reads them."""
+        self._stderr.write("\n".join(lines) + "\n")
+
+    def finish_speaking(self, stall_s: float) -> None:
+        """Wait until all is written, or until nothing of it has been read for `stall_s` seconds."""
+        self._stderr.finish(stall_s)
 
     def _show_slow(self, verdict: Verdict, folder: str) -> None:
         """A verdict while the run goes on."""

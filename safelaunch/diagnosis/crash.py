@@ -82,7 +82,7 @@ def out_of_memory(case: Case) -> Verdict | None:
     return crash_verdict(
         case,
         "SL404",
-        f"{who} ran out of memory: the kernel's OOM killer ended it with SIGKILL",
+        f"{who} ran out of memory: the kernel's OOM killer ended {'it' if len(culprits) == 1 else 'them'} with SIGKILL",
         culprits,
         because=(f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run", *last_call(culprits)),
         remedy="use less host memory (batch, loader workers, prefetch, pinned memory) or ask for more",
@@ -105,14 +105,15 @@ def killed(case: Case) -> Verdict | None:
         return None
     number = _signal(culprits[0])
     who = names(failure.rank for failure in culprits)
+    was, it, its = ("was", "it", "its") if len(culprits) == 1 else ("were", "they", "their")
     memory = {None: "the OOM counter of the memory cgroup cannot be read", 0: "no OOM kill was counted during this run"}
     because = (memory[case.oom_kills],) if number == SIGKILL and case.oom_kills in memory else ()
     return crash_verdict(
         case,
         "SL403",
-        f"{who} was ended by {signal_name(number)}: it passed a limit of its own (ulimit -a)"
+        f"{who} {was} ended by {signal_name(number)}: {it} passed a limit of {its} own (ulimit -a)"
         if number in LIMIT_SIGNALS
-        else f"{who} was killed by {signal_name(number)}",
+        else f"{who} {was} killed by {signal_name(number)}",
         culprits,
         because=(*because, *last_call(culprits)),
         remedy="see the logs of the kernel and the scheduler for who sent it; the program may have sent it to itself",

@@ -11,6 +11,8 @@ from safelaunch.model import FORK_SERVER, AgentEnd, Verdict
 
 def judge(end: AgentEnd) -> Verdict:
     """The verdict on an agent that ended without success and without a failed rank."""
+    if end.signal:
+        return agent_lost(end)
     if end.phase == "config":
         return _verdict("SL001", f"torchrun's options: {one_line(end.message)}", "see safelaunch --help", EXIT_USAGE)
     if end.phase == "launch" and not end.workers_started:
@@ -21,11 +23,17 @@ def judge(end: AgentEnd) -> Verdict:
 def agent_lost(end: AgentEnd) -> Verdict:
     """The agent, torch elastic's process on this node, ended although no rank of this node had failed.
 
+    With a signal: somebody has sent it to the agent, and not to safelaunch, which passes such a signal on to the ranks.
     With a message: torch could not be imported, or the agent failed while the workers ran (a node of the job was
     lost, the store's host went away). Without one: something killed the process; its status names the signal.
     Workers never outlive their agent, nor, in a warm start, the fork server that they come from. The full text is in
     `agent.log` of the run directory.
     """
+    if end.signal:
+        remedy = "look for who sent it: the scheduler, a person; a job is ended by a signal to safelaunch itself"
+        what = "and ended its ranks" if end.workers_started else "before it had started a rank"
+        summary = f"the agent got {signal.Signals(end.signal).name} {what}"
+        return _verdict("SL601", summary, remedy, EXIT_INFRASTRUCTURE)
     if end.phase == "import":
         remedy = "check the installation of torch: python -c 'import torch'"
         return _verdict("SL601", f"torch cannot be imported: {one_line(end.message)}", remedy, EXIT_OUR_FAULT)

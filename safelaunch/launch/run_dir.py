@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from safelaunch import files, user_files
 from safelaunch.codes import EXIT_REFUSED, EXIT_USAGE
+from safelaunch.launch import scratch
 from safelaunch.model import SafelaunchError
 from safelaunch.sizes import size
 
@@ -265,10 +266,11 @@ def create_scratch(token: str, run_dir: str) -> str:
     """
     for room in (SCRATCH_BYTES, 0):
         for parent in (MEMORY, *_temporary(), run_dir):
-            path = os.path.join(parent, f"safelaunch-{token}")
+            path = os.path.join(parent, f"{scratch.PREFIX}{token}")
             try:
                 if not room or _free(parent) >= room:
                     os.mkdir(path, mode=0o700)
+                    scratch.sign(path, token)
                     return path
             except OSError as error:
                 last = error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 TERMINATING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -13,10 +14,13 @@ FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 class Signals:
     """Catches signals from the first moment on, also as PID 1, for whom the kernel has no default actions.
 
-    SIGHUP stays ignored where it was ignored at our start: that is what `nohup` asks for.
+    SIGHUP stays ignored where it was ignored at our start: that is what `nohup` asks for. SIGCHLD is needed here: where
+    it was ignored or blocked at our start (`ignored_children`), that is for the ranks alone.
     """
 
     def __init__(self) -> None:
+        self.ignored_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        self._inherited = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         self.terminating: frozenset[int] = frozenset(TERMINATING)
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -25,6 +29,15 @@ class Signals:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for signum in (*TERMINATING, *FORWARDED, signal.SIGCHLD):
             self._catch(signum)
+
+    @contextlib.contextmanager
+    def as_inherited(self) -> Iterator[None]:
+        """What is started in here blocks the signals that we were started to block."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._inherited)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
     def treat_as_terminating(self, names: Iterable[str]) -> None:
         """Apply torchrun's `--signals-to-handle`: these end the run, whatever they are."""

@@ -6,7 +6,6 @@ What to check, what evidence to take and what it means is wired in by the comman
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -20,8 +19,10 @@ from typing import Any
 
 from safelaunch import procfs
 from safelaunch.launch.journal import Journal
+from safelaunch.launch.remains import Remains
 from safelaunch.launch.signals import FORWARDED, Signals
 from safelaunch.launch.stages import Outcome, Stages
+from safelaunch.launch.stopped import Stopped
 from safelaunch.launch.tree import Tree
 from safelaunch.model import FORK_SERVER, AgentEnd, Exit, Incident, LaunchPlan, Verdict, WorkerGroup, WorkerProcess
 
@@ -30,8 +31,8 @@ SETTLE_LIMIT_S = 0.9  # ... and waits until then for the exit code of a rank tha
 WATCH_S = 0.25  # how often the ranks' pulses are read
 HANG_TERM_S = 5.0  # what hung ranks get to end: a handler in Python cannot run in a rank that is stuck below Python
 NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
-TERM_S = 0.5  # what processes left behind by a failed run get between SIGTERM and SIGKILL
 MISHAPS = 100  # faults of our own in one run before we give up
+STOPPED_S = 1.0  # a process of ours that is stopped for less is not spoken of
 AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
 
 
@@ -52,7 +53,9 @@ class Supervisor:
         self._agent_said: AgentEnd | None = None
         self._timers: dict[str, float] = {}
         self._received = b""
-        self._killed = False
+        self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
+        self._stopping = False  # torch elastic ends the ranks, and no rank is the reason
+        self._stopped = Stopped(tree.around_ranks, stages.say)
         self._final = False  # the verdict ends the run: no restart
         self._mishaps = 0
         self._stage: threading.Thread | None = None
@@ -69,10 +72,13 @@ class Supervisor:
             selector.register(self._signals.fd, selectors.EVENT_READ, self._on_signals)
             selector.register(self._tree.events, selectors.EVENT_READ, self._on_agent_events)
             selector.register(self._stage_done, selectors.EVENT_READ, self._on_preflight)
-            while self._tree.agent_exit is None and not self._killed:
+            while self._tree.agent_exit is None and not self._remains.killed:
                 self._step()
             self._on_agent_exit()
-            self._end_members()
+            self._timers.clear()
+            self._remains.settle(self._outcome.succeeded, self._plan.shutdown_timeout)
+        self._outcome.abandoned = self._remains.abandoned
+        self._tree.reap()  # where PID 1 reaps nobody, each would stay as a zombie
         self._tree.guard.dismiss()
         return self._outcome
 
@@ -115,6 +121,7 @@ class Supervisor:
         report = self._outcome.report
         assert report is not None
         self._journal.write("preflight", refused=report.refused, elapsed_s=report.elapsed_s)
+        self._on_children()  # what had to wait
         if self._outcome.interrupted is not None:
             return
         if report.refused:
@@ -147,8 +154,9 @@ class Supervisor:
             self._outcome.groups.append(self._group)
             self._tell_restart(attempt)
         self._group = WorkerGroup(attempt, world_size, local_world_size)
-        self._incident, self._concluded = None, False
+        self._incident, self._concluded, self._stopping = None, False, False
         self._timers.clear()
+        self._look_for_stopped()
 
     def on_worker(self, logs: list[str], **fields: Any) -> None:
         """A worker was started."""
@@ -160,7 +168,7 @@ class Supervisor:
             self._after(WATCH_S, "watch")
             self._after(0.0, "started")
         if self._outcome.interrupted is not None:
-            self._signal_workers((worker,), self._outcome.interrupted)
+            self._tree.signal_workers((worker,), self._outcome.interrupted)
 
     def _tell_restart(self, attempt: int) -> None:
         what = f"restarting: attempt {attempt} of {self._plan.torchrun['max_restarts']}"
@@ -177,9 +185,16 @@ class Supervisor:
         if self._outcome.interrupted is not None or self._final:
             if not self._group.left:
                 self._end_agent()
-        elif code != 0 and self._incident is None:
+        elif code != 0 and self._incident is None and not self._stopping:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
             self._open(Incident("exit", self._group.attempt, (rank,), t))
+
+    def on_stopping(self) -> None:
+        """Torch elastic is about to end the workers. Where none of them has failed, it is for a reason of its own: the
+        agent got a signal or has failed, or nodes came or went."""
+        if self._incident is None:
+            self._stopping = True
+            self._after(self._plan.shutdown_timeout, "kill_group")
 
     def on_failed(self, **event: Any) -> None:
         """The agent gave up; its process ends by itself."""
@@ -236,13 +251,14 @@ class Supervisor:
         if self._incident.kind == "hang":
             # Nobody has failed, so torch elastic sees no reason to act: give it one.
             grace = min(grace, HANG_TERM_S)
-            self._signal_workers(self._group.alive, signal.SIGTERM)
+            self._tree.signal_workers(self._group.alive, signal.SIGTERM)
             if not self._plan.restart_hangs:
                 self._final = True
                 self._tree.tell("hold")
                 self._after(grace, "kill_all")
                 return
         self._tree.tell("release")
+        self._tree.wake()
         self._after(NOTICE_S, "notice")
         self._after(grace, "kill_group")
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:
@@ -261,9 +277,11 @@ class Supervisor:
             self._stages.started(self._group)
 
     def _at_watch(self) -> None:
-        if self._group is None or self._incident is not None or not self._group.alive:
+        if self._group is None or self._incident is not None or self._stopping or not self._group.alive:
             return
         self._after(WATCH_S, "watch")  # first: a fault of ours in one look must not end the watch
+        if self._stopped.hides_ends:
+            return  # what looks like a hang may be none, and who waits for the agent's store waits in vain
         incident = self._stages.watch(self._group)
         if incident is not None:
             self._open(incident)
@@ -275,7 +293,7 @@ class Supervisor:
     def _at_kill_group(self) -> None:
         # torch elastic waits 30 s after a failure whatever --shutdown-timeout says (pytorch PR 192815).
         if self._group is not None:
-            self._signal_workers(self._group.alive, signal.SIGKILL)
+            self._tree.signal_workers(self._group.alive, signal.SIGKILL)
 
     def _at_abandon_agent(self) -> None:
         self._tree.signal_agent(signal.SIGKILL)
@@ -285,18 +303,30 @@ class Supervisor:
     def _on_signals(self) -> None:
         for signum in self._signals.pending():
             if signum == signal.SIGCHLD:
-                # While a stage runs, its own children are its own to wait for.
-                if self._stage is None:
-                    self._tree.reap()
-                    self._keep_an_agent()
-                elif self._tree.agent is None:
-                    self._keep_an_agent()
-                elif procfs.is_gone(self._tree.agent):
-                    self._tree.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
+                self._on_children()
             elif signum in self._signals.terminating:
                 self._interrupt(signum)
             elif signum in FORWARDED:
                 self._forward(signum)
+
+    def _on_children(self) -> None:
+        """Processes below us have ended, have been stopped, or go on."""
+        # While a stage runs, its own children are its own to wait for.
+        if self._stage is None:
+            self._tree.reap()
+            self._keep_an_agent()
+        elif self._tree.agent is None:
+            self._keep_an_agent()
+        elif procfs.is_gone(self._tree.agent):
+            self._tree.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
+        self._look_for_stopped()
+
+    def _look_for_stopped(self) -> None:
+        if self._stopped.look():
+            self._after(STOPPED_S, "stopped")
+
+    def _at_stopped(self) -> None:
+        self._stopped.tell()
 
     def _keep_an_agent(self) -> None:
         server = self._tree.fork_server
@@ -308,7 +338,7 @@ class Supervisor:
         self._journal.write("signal", signal=signal.Signals(signum).name)
         if self._outcome.interrupted is not None:
             if signum in (signal.SIGINT, signal.SIGQUIT):
-                self._kill_all()
+                self._at_kill_all()
             return  # schedulers repeat themselves; only a person at a keyboard means "now"
         self._drain()  # before there is a rank the agent has told of its group: none is to be forgotten
         self._outcome.interrupted = signum
@@ -324,7 +354,8 @@ class Supervisor:
         )
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
-        self._signal_workers(group.alive, signum)
+        self._tree.wake()
+        self._tree.signal_workers(group.alive, signum)
         self._after(grace, "kill_all")
 
     def _end_agent(self) -> None:
@@ -339,29 +370,15 @@ class Supervisor:
             if process is not None and process.start == worker.start and procfs.catches(worker.pid, signum):
                 procfs.send(process, signum)
 
-    def _signal_workers(self, workers: tuple[WorkerProcess, ...], signum: int) -> None:
-        """Signal the process group of each worker, as torch elastic does, and wake those that are stopped."""
-        for worker in workers:
-            process = procfs.read(worker.pid)
-            if process is None or process.start != worker.start:
-                continue
-            for number in (signum, signal.SIGCONT):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(worker.pid, number)
-
-    def _kill_all(self) -> None:
-        left = self._tree.kill_members()
-        self._outcome.abandoned = tuple(process.pid for process in left)
-        self._killed = True
-
-    _at_kill_all = _kill_all
+    def _at_kill_all(self) -> None:
+        self._remains.kill()
 
     # ------------------------------------------------------------------------------------------------ end
 
     def _drain(self) -> None:
         """Read what the agent, or the fork server, has written so far; others may have that pipe open, too."""
         events = self._tree.events
-        while not self._killed and events in self._selector.get_map() and select.select([events], [], [], 0)[0]:
+        while not self._remains.killed and events in self._selector.get_map() and select.select([events], [], [], 0)[0]:
             self._safely(self._on_agent_events)
 
     def _on_agent_exit(self) -> None:
@@ -375,26 +392,3 @@ class Supervisor:
         if not decided and not (outcome.verdicts and self._concluded):
             end = self._agent_said or AgentEnd(exit=self._tree.agent_exit, workers_started=self._group is not None)
             outcome.verdicts.append(self._stages.infra(end))
-
-    def _end_members(self) -> None:
-        """End what is left: after the shutdown timeout where the ranks succeeded (they may have left an upload to
-        finish), at once otherwise."""
-        self._timers.clear()
-        if self._outcome.succeeded and self._have_left(self._plan.shutdown_timeout):
-            return
-        procfs.end(self._tree.members(), signal.SIGTERM)
-        if not self._have_left(TERM_S):
-            self._kill_all()
-
-    def _have_left(self, seconds: float) -> bool:
-        """Wait for all processes of the run; returns whether they have gone."""
-        deadline = time.monotonic() + seconds
-        tell_at = time.monotonic() + NOTICE_S
-        while (left := self._tree.members()) and not self._killed and (now := time.monotonic()) < deadline:
-            if now > tell_at:
-                tell_at = deadline
-                pids = ", ".join(str(process.pid) for process in left[:5])
-                self._stages.say(f"waiting up to {seconds:g} s for processes that the ranks left behind: {pids}")
-            self._step(0.02)
-            self._tree.reap()
-        return not left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -10,11 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 
-from safelaunch import files, injection, procfs
+from safelaunch import files, injection, procfs, streams
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
-from safelaunch.model import Exit, LaunchPlan, WarmStart, WorkerGroup
+from safelaunch.launch.signals import Signals
+from safelaunch.model import FORK_SERVER, Exit, LaunchPlan, WarmStart, WorkerGroup, WorkerProcess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -34,8 +37,9 @@ class Tree:
     The supervisor is a subreaper: orphans of the run become its children, so that none can hide.
     """
 
-    def __init__(self, plan: LaunchPlan) -> None:
+    def __init__(self, plan: LaunchPlan, signals: Signals) -> None:
         self._plan = plan
+        self._signals = signals
         self._sessions: set[int] = set()
         self._before = {process.pid for process in procfs.descendants(os.getpid(), procfs.scan())}
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
@@ -62,6 +66,8 @@ class Tree:
             marks["SAFELAUNCH_LOADER_TIMEOUT"] = str(self._plan.loader_timeout)
         if self._plan.bind_device:
             marks["SAFELAUNCH_BIND_DEVICE"] = "1"
+        if self._signals.ignored_children:
+            marks["SAFELAUNCH_IGNORE_SIGCHLD"] = "1"
         return marks
 
     def start(self, black_box: str | None) -> None:
@@ -71,7 +77,7 @@ class Tree:
         self._marks = self.marks(black_box)
         agent_log = os.path.join(self._plan.run_dir, "agent.log")
         document = {"plan": to_json(self._plan), "marks": self._marks, "agent_log": agent_log}
-        files.write_json(self._plan_file, document)
+        files.write_json(self._plan_file, {**document, "closed": streams.closed()})
         self.events, self._to_us = os.pipe()
         os.set_blocking(self.events, False)
         self._from_us, self._commands = os.pipe()
@@ -82,11 +88,13 @@ class Tree:
 
     def start_agent(self) -> None:
         """Start the agent by itself."""
-        process = subprocess.Popen(
-            self._agent_command(), env=self._agent_environ(), pass_fds=self._for_agent(), start_new_session=True
-        )
+        self.agent_is(self._popen(self._agent_command(), self._agent_environ(), self._for_agent()))
+
+    def _popen(self, command: Sequence[str], environ: dict[str, str], descriptors: tuple[int, ...]) -> int:
+        with self._signals.as_inherited():
+            process = subprocess.Popen(command, env=environ, pass_fds=descriptors, start_new_session=True)
         process.returncode = 0  # `reap` waits for it, not this object
-        self.agent_is(process.pid)
+        return process.pid
 
     def agent_is(self, pid: int) -> None:
         """The agent runs, and alone has the other ends of its pipes. One that comes when the run is over, or has
@@ -116,6 +124,7 @@ class Tree:
             "command": self._agent_command(),
             "environ": of_agent,
             "plan_file": self._plan_file,
+            "closed": streams.closed(),
             "events": self._to_us,
             "commands": self._from_us,
             "agent_channel": theirs.fileno(),
@@ -124,17 +133,11 @@ class Tree:
         files.write_json(path, document)
         environ = {**of_agent, **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
         environ["PYTHONPATH"] = pythonpath
-        process = subprocess.Popen(
-            warm.command,
-            env=environ,
-            pass_fds=(*self._for_agent(), theirs.fileno(), ours.fileno()),
-            start_new_session=True,
-        )
+        pid = self._popen(warm.command, environ, (*self._for_agent(), theirs.fileno(), ours.fileno()))
         theirs.close()
         ours.close()
-        process.returncode = 0
-        self.fork_server = procfs.read(process.pid)
-        self.watch_session(process.pid)
+        self.fork_server = procfs.read(pid)
+        self.watch_session(pid)
 
     def _for_agent(self) -> tuple[int, int]:
         return self._to_us, self._from_us
@@ -178,11 +181,31 @@ class Tree:
 
     def signal_agent(self, signum: int) -> None:
         if self.agent is not None and self.agent_exit is None:
-            procfs.send(self.agent, signum)
+            procfs.end([self.agent], signum)
         elif self.agent is None and self.fork_server is not None:
             self.agent_exit = Exit(-signum, time.monotonic())  # there will be none
             self._close_ends_of_agent()
             procfs.send(self.fork_server, signal.SIGKILL)
+
+    def signal_workers(self, workers: tuple[WorkerProcess, ...], signum: int) -> None:
+        """Signal the process group of each worker, as torch elastic does, and wake those that are stopped."""
+        for worker in workers:
+            process = procfs.read(worker.pid)
+            if process is None or process.start != worker.start:
+                continue
+            for number in (signum, signal.SIGCONT):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(worker.pid, number)
+
+    def around_ranks(self) -> dict[str, procfs.Process | None]:
+        """The processes of ours below this one, by name."""
+        return {"agent": self.agent, FORK_SERVER: self.fork_server, "guard": procfs.read(self.guard.pid)}
+
+    def wake(self) -> None:
+        """Let agent and fork server go on where somebody has stopped them: what is to be done now needs them."""
+        for process in (self.agent, self.fork_server):
+            if process is not None:
+                procfs.send(process, signal.SIGCONT)
 
     def reap(self) -> None:
         """Collect every child that has ended: the agent, a guard that was killed, adopted orphans."""
@@ -229,10 +252,24 @@ class Tree:
         entry = b"SAFELAUNCH_RUN_TOKEN=" + self._plan.token.encode()
         return [p for p in found if p.sid in self._sessions or procfs.in_environ(p.pid, entry)]
 
-    def kill_members(self) -> list[procfs.Process]:
-        """SIGKILL until nobody is left; returns those that the kernel holds (they are abandoned)."""
+    def attached(self) -> list[procfs.Process]:
+        """The members that the ranks have not detached: those in a session that we know, which are the ranks' own.
+
+        As PID 1 of a container that is all of them: they could not outlive us.
+        """
+        return [process for process in self.members() if self._is_attached(process)]
+
+    def detached(self) -> list[procfs.Process]:
+        """The members that the ranks have detached, into sessions of their own."""
+        return [process for process in self.members() if not self._is_attached(process)]
+
+    def _is_attached(self, process: procfs.Process) -> bool:
+        return process.sid in self._sessions or process.sid == os.getsid(0) or os.getpid() == 1
+
+    def kill(self, look: Callable[[], list[procfs.Process]]) -> list[procfs.Process]:
+        """SIGKILL until `look` finds nobody; returns those that the kernel holds (they are abandoned)."""
         deadline = time.monotonic() + KILL_WAIT_S
-        while left := self.members():
+        while left := look():
             if time.monotonic() > deadline:
                 return left
             procfs.end(left, signal.SIGKILL)

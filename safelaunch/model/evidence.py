@@ -306,14 +306,15 @@ FORK_SERVER = "fork server"  # as the `phase` of an `AgentEnd`: that process end
 
 @dataclass(frozen=True)
 class AgentEnd:
-    """How the agent ended without success: what it said (`phase`, `type`, `message`), or the status of a process
-    that said nothing."""
+    """How the agent ended without success: what it said (`phase`, `type`, `message`, and the `signal` that made it end,
+    0 for none), or the status of a process that said nothing."""
 
     phase: str = ""
     type: str = ""
     message: str = ""
     exit: Exit | None = None
     workers_started: bool = False
+    signal: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 import safelaunch
 
@@ -16,17 +16,41 @@ PR_SET_PTRACER = 0x59616D61  # prctl(2), yama: who may attach without being our 
 
 def arm() -> None:
     """Arm everything that the environment of this worker asks for."""
+    held = _hold_closed()
+    try:
+        _arm()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def _hold_closed() -> List[int]:
+    """Take the numbers of standard streams that are closed: none of our files may come to stand there. Returns them."""
+    held: List[int] = []
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        if descriptor > 2:
+            os.close(descriptor)
+            return held
+        held.append(descriptor)
+
+
+def _arm() -> None:
     environ = os.environ
     rank_dir = environ["SAFELAUNCH_RANK_DIR"]
     agent = int(environ.get("SAFELAUNCH_AGENT", "0"))
     is_rank = os.getppid() == agent
-    if not is_rank and agent and not os.path.exists("/proc/%d" % agent):
+    if is_rank:
+        environ["SAFELAUNCH_RANK_PID"] = str(os.getpid())
+    elif _may_be_rank() and agent and not os.path.exists("/proc/%d" % agent):
         os.kill(os.getpid(), signal.SIGKILL)  # it died before we came this far, and the run with it
     _step(_bind_life, agent, is_rank)
     _step(_arm_faulthandler, rank_dir)
     box = _step(_open_black_box) if is_rank else None  # a box without a slot must not be used
     if is_rank:
         _step(_arm_stack_signal, rank_dir)
+        if "SAFELAUNCH_IGNORE_SIGCHLD" in environ:  # the launcher was started so, and needs it itself
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
     from safelaunch.worker import errors, rank
 
@@ -35,6 +59,12 @@ def arm() -> None:
         _hook(box, is_rank)  # type: ignore[no-untyped-call]
     elif box is not None:
         _step(rank.born)
+
+
+def _may_be_rank() -> bool:
+    """Whether this may be a rank that has lost its parent before it came here. What a rank has started lives on after
+    the run, where it is detached, and may start others then."""
+    return "SAFELAUNCH_RANK_PID" not in os.environ and os.getsid(0) == os.getpid()
 
 
 def prepare() -> None:

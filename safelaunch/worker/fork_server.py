@@ -5,7 +5,8 @@ stays in `sitecustomize`: it imports torch, forks the agent, and then a rank whe
 returns from here, so that Python itself goes on to run the script: `__main__`, `sys.argv`, the frames below the script
 and the end of the interpreter are those of a cold start, because the same code makes them.
 
-Messages are JSON behind their length (u32); those that ask for a rank bring its stdout and stderr (SCM_RIGHTS).
+Messages are JSON behind their length (u32); those that ask for a rank name the standard streams that it is to have,
+and bring them (SCM_RIGHTS).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 TITLE = ["safelaunch: fork server"]
 LENGTH = struct.Struct("<I")
 HELD_MS = 100  # as long as torch elastic takes between two looks
+STREAMS = ("stdin", "stdout", "stderr")
 ADOPTION_S = 5.0  # in which the supervisor becomes the parent of a process whose own has ended: microseconds
 
 # What torch elastic sets for each rank, and what only CUDA's driver reads. Another difference between the environment
@@ -58,6 +60,10 @@ def serve(path: str, imports: List[Import]) -> Tuple[Optional[Callable[[], None]
         if request is None:
             return server.agent(), None
         environ = _become_rank(request)
+    except KeyboardInterrupt:  # its status is to say so
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        os._exit(70)
     except BaseException as error:  # nothing but a rank may go on to run the script
         os.write(2, b"safelaunch: the fork server failed: %s\n" % repr(error).encode())
         os._exit(70)
@@ -140,7 +146,8 @@ class _Server:
             _, _, usage = os.wait4(request["reap"], 0)
             self._answer(reaped=request["reap"], cpu_s=usage.ru_utime + usage.ru_stime, max_rss=usage.ru_maxrss << 10)
             return None
-        streams, self._descriptors = self._descriptors[:2], self._descriptors[2:]
+        count = len(request["streams"])
+        streams, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         reason = self._differs(request)
         if reason:
             self._answer(cold=reason)
@@ -154,7 +161,9 @@ class _Server:
                     self._channel.close()
                     for other in self._ranks:
                         os.close(other)
-                    return dict(request, streams=streams, arguments=self._arguments, mask=mask)
+                    return dict(
+                        request, brought=streams, closed=self._closed(request), arguments=self._arguments, mask=mask
+                    )
                 self._ranks[descriptor] = pid
                 self._poll.register(descriptor, select.POLLIN)
                 self._answer(started=pid)
@@ -203,6 +212,10 @@ class _Server:
             if not own and wanted.get(name) != self._environ.get(name):
                 return "torch was imported with another value of %s" % name
         return ""
+
+    def _closed(self, request: Message) -> List[int]:
+        """The standard streams that the rank is not to have."""
+        return [number for number in self._plan["closed"] if number not in request["streams"]]
 
     def _forget(self, descriptor: int) -> int:
         """Wait no longer for a rank that has ended; returns its pid."""
@@ -272,11 +285,16 @@ def _become_rank(request: Message) -> Dict[str, str]:
     executed with."""
     server = os.getppid()
     _die_with(server)
-    for target, descriptor in enumerate(request["streams"], 1):
-        os.dup2(descriptor, target)
-    for descriptor in request["streams"]:
+    for number, descriptor in enumerate(request["brought"]):
+        os.dup2(descriptor, request["streams"][number])
+    for descriptor in request["brought"]:
         if descriptor > 2:
             os.close(descriptor)
+    for number in request["closed"]:
+        os.close(number)
+        name = STREAMS[number]
+        setattr(sys, name, None)
+        setattr(sys, "__%s__" % name, None)
     environ = dict(request["environ"], SAFELAUNCH_AGENT=str(server))
     _set_environ(environ)
     _take_signals_back()

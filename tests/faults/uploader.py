@@ -3,7 +3,4 @@
 import subprocess
 import sys
 
-subprocess.Popen(
-    [sys.executable, "-c", "import time, pathlib; time.sleep(1.5); pathlib.Path('uploaded').touch()"],
-    start_new_session=True,
-)
+subprocess.Popen([sys.executable, "-c", "import time, pathlib; time.sleep(1.5); pathlib.Path('uploaded').touch()"])

@@ -24,13 +24,13 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files", "import_variables", "output", "regular",
+    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
 LAYERS: dict[str, set[str]] = {
     "__init__": {"durations"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "streams"},
     "model": set(),
     "codes": set(),
     "procfs": set(),
@@ -39,6 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "thresholds": set(),
     "redaction": set(),
     "sizes": set(),
+    "streams": set(),
     "within": set(),
     "user_files": set(),
     "import_variables": set(),
@@ -63,7 +64,18 @@ LAYERS: dict[str, set[str]] = {
     },
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
-    "launch": {"model", "codec", "codes", "procfs", "files", "injection", "user_files", "sizes"},
+    "launch": {
+        "model",
+        "codec",
+        "codes",
+        "procfs",
+        "files",
+        "injection",
+        "user_files",
+        "sizes",
+        "streams",
+        "redaction",
+    },
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files", "regular"},
     "diagnosis": {"model", "codes", "sizes"},

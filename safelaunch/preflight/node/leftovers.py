@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
@@ -25,8 +27,9 @@ def earlier_runs(host: Host) -> Iterator[Finding]:
 
     How it is concluded: every process of a run has SAFELAUNCH_RUN_TOKEN in its environment, and in
     SAFELAUNCH_SUPERVISOR the pid and start time of its supervisor. No process with both is alive. Only your own
-    processes are looked at, and only those of this container. It is a warning, with what they hold: a GPU may have
-    memory left for this job, and of a port that it asked for SL102 says whether it can be used.
+    processes are looked at, and only those of this container. What the ranks of a run that succeeded have detached (an
+    upload in a session of its own) is meant to live, and is left out. It is a warning, with what they hold: a GPU may
+    have memory left for this job, and of a port that it asked for SL102 says whether it can be used.
 
     What to do: the message has a `kill` line to paste. Processes that ignore it and are in state D (`ps -o stat`) are
     held by the kernel, usually by a driver or a network file system, and only a reboot ends them.
@@ -56,8 +59,17 @@ def _orphans(host: Host) -> Iterator[Process]:
         if host.pid_namespace(pid) != namespace or _alive(host, environ[SUPERVISOR]):
             continue
         process = host.process(pid)
-        if process and process.uid == host.uid:
+        if process and process.uid == host.uid and not _was_left(host, environ.get("SAFELAUNCH_RANK_DIR", "")):
             yield process
+
+
+def _was_left(host: Host, rank_dir: str) -> bool:
+    """Whether the run of this rank has come to a good end: it was its supervisor that left the process alone."""
+    run_dir = os.path.dirname(os.path.dirname(rank_dir))
+    try:
+        return bool(run_dir and json.loads(host.root.text(f"{run_dir}/result.json")).get("exit_code") == 0)
+    except (ValueError, AttributeError):
+        return False
 
 
 def _alive(host: Host, supervisor: str) -> bool:

@@ -50,7 +50,6 @@ print(json.dumps({"guard": guard.pid, "other": other, "all": [by_session, by_tok
 sys.stdin.readline()
 if mode == "goodbye":
     guard.dismiss()
-    os.waitpid(guard.pid, 0)
     print("dismissed", flush=True)
 signal.pause()
 """
@@ -145,7 +144,8 @@ def test_what_a_killed_supervisor_leaves_is_ended(holder: Holder, scratch: Path)
 def test_after_a_goodbye_it_touches_nothing(holder: Holder, scratch: Path) -> None:
     holder.process.stdin.write("\n")  # type: ignore[union-attr]
     holder.process.stdin.flush()  # type: ignore[union-attr]
-    assert holder.line() == "dismissed\n"  # and the guard has been waited for
+    assert holder.line() == "dismissed\n"
+    assert procfs.read(holder.said["guard"]) is None  # not even as a zombie
     holder.kill()
 
     assert [holder.lives(number) for number in range(3)] == [True, True, True]

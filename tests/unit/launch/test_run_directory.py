@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -311,8 +312,8 @@ def test_scratch_is_private_and_never_shared() -> None:
         assert first != second
         assert {path.stat().st_mode & 0o777 for path in (first, second)} == {0o700}
     finally:
-        first.rmdir()
-        second.rmdir()
+        shutil.rmtree(first)
+        shutil.rmtree(second)
 
 
 @pytest.mark.rig

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from fake_host import only
 from victims import LISTEN, WAIT, python
 
@@ -55,3 +58,11 @@ def test_a_leftover_that_holds_the_wanted_port_is_named_with_it() -> None:
     assert finding is not None
     assert finding.severity == "warning"  # whether the port can be used says its own check
     assert f"port {taken} is held by one of them" in finding.because
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_a_run_has_left_alone_after_its_success_is_meant_to_live(code: int, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"exit_code": code}))
+    rank_dir = str(tmp_path / "attempt_0" / "rank_000")
+    with python(WAIT, {**marked(dead_supervisor()), "SAFELAUNCH_RANK_DIR": rank_dir}) as (child, _):
+        assert (about(child.pid, Job(nproc=1)) is None) == (code == 0)
