@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from launching import Outcome
 
 SHOWN = 6  # lines of a difference
 WIDTH = 160  # characters of a line
+BEFORE = 20  # of them, before the first that differs
 CHECKED = ("own: ", "same: ")
 
 
@@ -104,11 +106,13 @@ def _file(program: Program, name: str, theirs: Outcome, ours: Outcome) -> tuple[
 
 def _diff(theirs: str, ours: str) -> tuple[str, ...]:
     lines = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), lineterm="", n=0)
-    changes = [line[:WIDTH] for line in lines if not line.startswith(("---", "+++", "@@"))]
+    changes = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
     if not changes:
         return ("line endings",)
+    # Long lines are shown from a little before the place where they differ.
+    alike = max(0, len(os.path.commonprefix([line[1:] for line in changes])) - BEFORE)
     more = [f"... {len(changes) - SHOWN} lines more"] if len(changes) > SHOWN else []
-    return (*changes[:SHOWN], *more)
+    return (*(f"{line[0]}{line[1 + alike :][:WIDTH]}" for line in changes[:SHOWN]), *more)
 
 
 def _drawn(outcome: Outcome, launcher: str, drawn: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:

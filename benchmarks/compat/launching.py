@@ -27,7 +27,8 @@ COMMANDS = {"torchrun": "torch.distributed.run", "safelaunch": "safelaunch.__mai
 COMMAND = """#!{python}
 import sys
 from {module} import main
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
 """
 COLD = re.compile(r"cold start: (.*)")  # why safelaunch has started cold what was to be warm
 WRITTEN = 1_000_000_000  # seconds since the epoch: when the files of a program were written
@@ -92,9 +93,9 @@ def launch(program: Program, launcher: str, sandbox: Path) -> Outcome:
     _write(program, base / "cwd")
     if program.prepare:
         _python(program.prepare, base / "cwd", environ)
-    options = ["--nproc-per-node", str(program.ranks)]
+    options = ["--nproc-per-node", str(program.ranks), "--log-dir", str(base / "logs")]
     if program.redirected:
-        options += ["-r", "3", "--log-dir", str(base / "logs")]
+        options += ["-r", "3"]
     if launcher != "torchrun":
         options += ["--run-dir", str(base / "runs")]
     name, *own = LAUNCHERS[launcher]
