@@ -82,6 +82,8 @@ class Output:
 
     def _pass_on(self) -> None:
         with self._changed:
+            if not self._waiting:
+                return  # another thread has passed it on
             data, self._busy = self._next(), True
         try:
             self._send(data)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from safelaunch import procfs
 from safelaunch.model import FORK_SERVER
 
-# What comes of it.
+# What nobody does meanwhile.
 MISSED = {
     "agent": "nobody notices that a rank ends",
     FORK_SERVER: "nobody notices that a rank ends",

@@ -9,10 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from harness import FAULTS, REPOSITORY, SAFELAUNCH, environment, launch, newest_run, start, survivors, wait_for_lines
+from harness import FAULTS, REPOSITORY, SAFELAUNCH, environment, newest_run, start, survivors, wait_for_lines
 
 FAMILY = FAULTS / "family.py"
 
@@ -201,82 +200,6 @@ def test_death_of_the_agent_is_an_infrastructure_error(tmp_path: Path) -> None:
     assert nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("signum", "restarts", "way"),
-    [(signal.SIGTERM, 0, "--warm-start"), (signal.SIGTERM, 1, "--no-warm-start"), (signal.SIGINT, 1, "--warm-start")],
-    ids=str,
-)
-def test_a_signal_to_the_agent_alone_says_nothing_of_the_ranks(
-    signum: int, restarts: int, way: str, tmp_path: Path
-) -> None:
-    process = start("--nproc-per-node", 2, "--max-restarts", restarts, way, FAULTS / "until.py", cwd=tmp_path)
-    wait_for_lines(process, "ready", 2)
-
-    os.kill(agent_of(process.pid), signum)
-
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert f"error[SL601]: the agent got {signal.Signals(signum).name} and ended its ranks" in err
-    assert [verdict["culprit_ranks"] for verdict in verdicts(tmp_path)] == [[]]
-    assert nothing_is_left(tmp_path)
-
-
-def test_an_interrupt_to_the_fork_server_alone_is_told_as_that(tmp_path: Path) -> None:
-    process = start("--nproc-per-node", 2, "--warm-start", FAULTS / "until.py", cwd=tmp_path)
-    wait_for_lines(process, "ready", 2)
-    server = fork_server_of(process.pid)
-    assert server is not None
-
-    os.kill(server, signal.SIGINT)
-
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert "error[SL601]: the fork server was killed by SIGINT; its ranks ended with it" in err
-    assert nothing_is_left(tmp_path)
-
-
-STOPPED = {"agent": "nobody notices that a rank ends", "guard": "nobody ends what is left if safelaunch is killed"}
-STOPPED["fork server"] = STOPPED["agent"]
-
-
-@pytest.mark.parametrize("part", STOPPED)
-def test_a_process_around_the_ranks_that_is_stopped_is_told_as_that(part: str, tmp_path: Path) -> None:
-    process = start("--nproc-per-node", 2, "--warm-start", FAULTS / "until.py", cwd=tmp_path)
-    wait_for_lines(process, "ready", 2)
-    pid = {"agent": agent_of, "guard": guard_of, "fork server": fork_server_of}[part](process.pid)
-    assert pid is not None
-
-    os.kill(pid, signal.SIGSTOP)
-    wait_until_said(process, f"the {part} (pid {pid}) is stopped: until `kill -CONT {pid}` {STOPPED[part]}")
-    (tmp_path / "enough").touch()
-    wait_for_lines(process, "done", 2)
-    os.kill(pid, signal.SIGCONT)
-
-    assert process.wait(60) == 0
-    assert verdicts(tmp_path) == []
-
-
-def test_a_fork_server_that_is_stopped_delays_no_end(tmp_path: Path) -> None:
-    options = ("--nproc-per-node", 1, "--shutdown-timeout", 600, "--warm-start")
-    process = start(*options, FAULTS / "farewell.py", cwd=tmp_path)
-    wait_for_lines(process, "ready", 1)
-    server = fork_server_of(process.pid)
-    assert server is not None
-    os.kill(server, signal.SIGSTOP)
-
-    process.send_signal(signal.SIGTERM)
-
-    assert process.wait(60) == 143
-    assert (tmp_path / "saved").exists()
-
-
-def verdicts(folder: Path) -> list[dict[str, Any]]:
-    run_dir = newest_run(folder)
-    assert run_dir is not None
-    found: list[dict[str, Any]] = json.loads((run_dir / "result.json").read_text())["verdicts"]
-    return found
-
-
 def test_an_agent_that_is_blocked_is_not_waited_for(tmp_path: Path) -> None:
     process = running_family(tmp_path)
     os.kill(agent_of(process.pid), signal.SIGSTOP)
@@ -399,39 +322,6 @@ def test_a_signal_before_the_workers_start_ends_the_run(tmp_path: Path) -> None:
     assert process.wait(30) == 130
 
 
-def test_children_that_a_successful_rank_leaves_may_finish(tmp_path: Path) -> None:
-    ended = launch("--nproc-per-node", 1, "--shutdown-timeout", 60, FAULTS / "uploader.py", cwd=tmp_path)
-
-    assert ended.code == 0
-    assert (tmp_path / "uploaded").exists()
-
-
-@pytest.mark.parametrize("way", ["--warm-start", "--no-warm-start"])
-def test_what_a_successful_rank_has_detached_lives_on_and_is_named(way: str, tmp_path: Path) -> None:
-    options = ("--nproc-per-node", 2, "--shutdown-timeout", 600)  # which nobody is to wait for
-    ended = launch(way, *options, FAULTS / "detaches.py", cwd=tmp_path)
-
-    pid = ended.out.split()[1]
-    assert ended.code == 0
-    assert f"safelaunch: leaving alone what the ranks have detached: {pid} (sh -c while" in ended.err
-    assert Path("/proc", pid).exists()
-
-    again = launch("--preflight", "full", FAULTS / "hello.py", cwd=tmp_path)
-    assert "SL110" not in again.err  # it was left on purpose
-    (tmp_path / "enough").touch()
-    wait_for_file(tmp_path / "uploaded")
-
-
-@pytest.mark.parametrize("way", ["--warm-start", "--no-warm-start"])
-def test_what_a_failed_rank_has_detached_is_ended_and_named(way: str, tmp_path: Path) -> None:
-    ended = launch(way, FAULTS / "detaches.py", "fail", "forever", cwd=tmp_path)
-
-    pid = ended.out.split()[1]
-    assert ended.code == 1
-    assert f"safelaunch: ending what the ranks have detached: {pid} (sleep 600)" in ended.err
-    assert nothing_is_left(tmp_path)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="a new pid namespace needs root")
 def test_as_pid_1_of_a_container_signals_work_and_zombies_are_reaped(tmp_path: Path) -> None:
     command = ["unshare", "--pid", "--fork", "--mount-proc", *SAFELAUNCH, "--nproc-per-node", "1", "--shutdown-timeout"]
@@ -450,35 +340,3 @@ def test_as_pid_1_of_a_container_signals_work_and_zombies_are_reaped(tmp_path: P
     os.kill(inside, signal.SIGTERM)
 
     assert process.wait(30) == 143
-
-
-WITHOUT_REAPING = """
-import os, subprocess, sys
-code = subprocess.run(sys.argv[1:]).returncode
-texts = [open(f"/proc/{name}/stat").read() for name in os.listdir("/proc") if name.isdigit()]
-print("code", code, "zombies", sum(text.rpartition(")")[2].split()[0] == "Z" for text in texts))
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="a new pid namespace needs root")
-@pytest.mark.parametrize("way", ["--warm-start", "--no-warm-start"])
-@pytest.mark.parametrize(
-    ("words", "code"), [(("hello.py",), 0), (("victim.py", "exit", "1"), 1)], ids=["well", "badly"]
-)
-def test_nobody_is_left_as_a_zombie_where_pid_1_does_not_reap(
-    words: tuple[str, ...], code: int, way: str, tmp_path: Path
-) -> None:
-    (tmp_path / "init.py").write_text(WITHOUT_REAPING)
-    script, *arguments = words
-    ended = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "init.py"]
-        + [*SAFELAUNCH, way, "--nproc-per-node", "2", str(FAULTS / script), *arguments],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-
-    assert ended.stdout.splitlines()[-1] == f"code {code} zombies 0"
