@@ -41,7 +41,7 @@ def _arm() -> None:
     agent = int(environ.get("SAFELAUNCH_AGENT", "0"))
     is_rank = os.getppid() == agent
     if is_rank:
-        environ["SAFELAUNCH_RANK_PID"] = str(os.getpid())
+        environ["SAFELAUNCH_ARMED"] = "1"
     elif _may_be_rank() and agent and not os.path.exists("/proc/%d" % agent):
         os.kill(os.getpid(), signal.SIGKILL)  # it died before we came this far, and the run with it
     _step(_bind_life, agent, is_rank)
@@ -64,7 +64,7 @@ def _arm() -> None:
 def _may_be_rank() -> bool:
     """Whether this may be a rank that has lost its parent before it came here. What a rank has started lives on after
     the run, where it is detached, and may start others then."""
-    return "SAFELAUNCH_RANK_PID" not in os.environ and os.getsid(0) == os.getpid()
+    return "SAFELAUNCH_ARMED" not in os.environ and os.getsid(0) == os.getpid()
 
 
 def prepare() -> None:
