@@ -72,6 +72,8 @@ class Start:
 
                 fields = banner.fields(self._settings, self._run_dir, self._environ, group, host, uses_gpu)
                 self._show(Banner(group.attempt, tuple(fields), places))
+        except OSError as error:
+            self._say(f"warning[SL902]: the mapping of ranks and GPUs is not in {error.filename}: {error.strerror}")
         except Exception as error:  # what is shown of a run must not harm it
             self._say(f"warning[SL902]: the mapping of ranks and GPUs is not in run.json: {error!r}")
 

@@ -200,3 +200,32 @@ def test_the_result_names_the_folder_in_which_the_run_is_kept(project: Path) -> 
     run_dir = Path(json.loads(ended.stdout)["run_dir"])
     assert run_dir.parent.parent == project
     assert (run_dir / "result.json").read_text() == ended.stdout
+
+
+RESTARTS = """\
+import os, sys
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+for number in range(1000 if attempt == "0" else 0):
+    try:
+        open(f"file-{number}", "x").close()
+    except OSError:
+        break
+print("attempt", attempt, flush=True)
+sys.exit(attempt == "0")
+"""
+
+
+def test_a_disk_without_room_for_a_file_stops_no_restart(project: Path) -> None:
+    (project / "restarts.py").write_text(RESTARTS)
+    ended = surrounded(
+        "mount -t tmpfs -o size=4m,nr_inodes=60 none . && cd $PWD",
+        *(*SAFELAUNCH, "--preflight", "off", "--max-restarts", 1, "--nproc-per-node", 1, project / "restarts.py"),
+        project=project,
+        TMPDIR=str(project),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["attempt", "0", "attempt", "1"]
+    assert f"the logs of the ranks go to {project}/torchelastic_" in ended.stderr
+    told = re.search(r"; it is in (/dev/shm/\S+)", ended.stderr)
+    assert told, ended.stderr
+    shutil.rmtree(told[1])
