@@ -348,9 +348,10 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch", "safelaunch.worker", "safelaunch.worker.after_import", "safelaunch.worker.beat",
         "safelaunch.worker.binding", "safelaunch.worker.bootstrap", "safelaunch.worker.collectives",
         "safelaunch.worker.coroutines",
-        "safelaunch.worker.devices", "safelaunch.worker.errors",
+        "safelaunch.worker.devices", "safelaunch.worker.errors", "safelaunch.worker.exits",
         "safelaunch.worker.groups", "safelaunch.worker.progress", "safelaunch.worker.rank",
         "safelaunch.worker.reducers", "safelaunch.worker.remarks",
-        "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.word",
+        "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.user_code",
+        "safelaunch.worker.word",
         "safelaunch.black_box", "safelaunch.pulse",
     }  # fmt: skip
