@@ -102,4 +102,5 @@ def _totals(case: Case, leavers: list[RankFacts]) -> tuple[str, ...]:
     if len(inside) != 1 or len(others) != 1 or inside == others:
         return ()
     who = names(facts.rank for facts in leavers)
-    return (f"{who} had {inside.pop()} batches of its loaders, the others {others.pop()}",)
+    whose = "its" if len(leavers) == 1 else "their"
+    return (f"{who} had {inside.pop()} batches of {whose} loaders, the others {others.pop()}",)

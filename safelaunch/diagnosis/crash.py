@@ -26,7 +26,7 @@ from safelaunch.diagnosis.failures import (
 from safelaunch.diagnosis.waits import stands_inside
 from safelaunch.diagnosis.wording import after_effects, at, last_collective, names, one_line, waiting
 from safelaunch.model import Case, Confidence, Location, Verdict
-from safelaunch.sizes import size
+from safelaunch.sizes import plural, size
 
 LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
 
@@ -84,7 +84,10 @@ def out_of_memory(case: Case) -> Verdict | None:
         "SL404",
         f"{who} ran out of memory: the kernel's OOM killer ended {'it' if len(culprits) == 1 else 'them'} with SIGKILL",
         culprits,
-        because=(f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run", *last_call(culprits)),
+        because=(
+            f"the memory cgroup counts {plural(case.oom_kills, 'OOM kill')} during this run",
+            *last_call(culprits),
+        ),
         remedy="use less host memory (batch, loader workers, prefetch, pinned memory) or ask for more",
         confidence="high" if case.oom_kills >= len(culprits) else "medium",
     )
@@ -104,14 +107,13 @@ def killed(case: Case) -> Verdict | None:
     if not culprits:
         return None
     number = _signal(culprits[0])
-    who = names(failure.rank for failure in culprits)
-    was, it, its = ("was", "it", "its") if len(culprits) == 1 else ("were", "they", "their")
+    who, was = names(failure.rank for failure in culprits), "was" if len(culprits) == 1 else "were"
     memory = {None: "the OOM counter of the memory cgroup cannot be read", 0: "no OOM kill was counted during this run"}
     because = (memory[case.oom_kills],) if number == SIGKILL and case.oom_kills in memory else ()
     return crash_verdict(
         case,
         "SL403",
-        f"{who} {was} ended by {signal_name(number)}: {it} passed a limit of {its} own (ulimit -a)"
+        f"{who} {was} ended by {signal_name(number)}, for passing a limit of its own (ulimit -a)"
         if number in LIMIT_SIGNALS
         else f"{who} {was} killed by {signal_name(number)}",
         culprits,
@@ -307,7 +309,7 @@ def _lines_of(case: Case) -> tuple[str, ...]:
 
 
 def last_call(culprits: list[Failure]) -> tuple[str, ...]:
-    text = last_collective(culprits[0].facts)
+    text = last_collective(culprits[0].facts, alone=len(culprits) == 1)
     return (text,) if text else ()
 
 

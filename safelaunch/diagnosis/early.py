@@ -59,7 +59,7 @@ def early_exit(case: Case) -> Verdict | None:
     if only is not None:
         return _only_one(case, only, [facts.rank for facts in left])
     ranks = tuple(facts.rank for facts in left)
-    last = last_collective(first)
+    last = last_collective(first, alone=len(left) == 1)
     latest = first.last_collective
     word = latest if latest is not None and latest.op == LEAVING else None
     how = "destroyed its process group" if all(left_group(facts) for facts in left) else "exited with 0"

@@ -10,6 +10,7 @@ from safelaunch.diagnosis.failures import (
     Failure,
     departure,
     exit_call,
+    exit_number,
     primary,
     roots,
     unaccounted,
@@ -105,8 +106,8 @@ def told(who: str, facts: RankFacts) -> str:
     assert facts.exit is not None
     called = exit_call(facts)
     code = called.code if called else str(facts.exit.code)
-    if not code.lstrip("-").isdecimal():
-        return f"{who} left by {'SystemExit' if called and called.raised else 'sys.exit'}: {one_line(code)}"
+    if called and exit_number(called) is None:
+        return f"{who} left by {'SystemExit' if called.raised else 'sys.exit'}: {one_line(code)}"
     said = f": {one_line(called.said)}" if called and called.said else ""
     return f"{who} left with exit code {code}{said or (' and no exception' if facts.watched else '')}"
 

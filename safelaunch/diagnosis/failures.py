@@ -120,10 +120,15 @@ def exit_call(facts: RankFacts) -> ExitCall | None:
     called, ended = facts.exit_call, facts.exit
     if called is None or facts.shut_down is None:
         return None
-    told = called.code.lstrip("-").isdecimal()
-    if told and ended is not None and ended.code > 1 and ended.code != int(called.code) & 255:
+    number = exit_number(called)
+    if number is not None and ended is not None and ended.code > 1 and ended.code != number & 255:
         return None  # of a text, which may be one of digits, `sys.exit` makes a 1
     return called
+
+
+def exit_number(called: ExitCall) -> int | None:
+    """The code of a call of exit, where it is not a text."""
+    return int(called.code) if re.fullmatch(r"-?\d{1,9}", called.code, re.ASCII) else None
 
 
 def unexplained(failure: Failure) -> bool:

@@ -139,7 +139,7 @@ def _late(case: Case, others: list[RankFacts], held: list[Held], lines: tuple[st
     return hang_verdict(
         case,
         "SL309" if init else first.code,
-        f"{names(reasons)} {'has' if len(reasons) == 1 else 'have'} not come to {op}; {_peers(held)}",
+        f"{names(reasons)} {'has' if len(reasons) == 1 else 'have'} not come to {op}; {_peers(held, len(reasons))}",
         tuple(sorted(reasons)),
         location=first.location,
         because=(f"rank {others[0].rank} {first.what}", *first.because, *lines, _unmoved(others)),
@@ -158,7 +158,7 @@ def _halted(case: Case, halted: list[RankFacts], held: list[Held], lines: tuple[
     return hang_verdict(
         case,
         "SL304",
-        f"{what} stopped (SIGSTOP or SIGTSTP)" + (f"; {_peers(held)}" if held else ""),
+        f"{what} stopped (SIGSTOP or SIGTSTP)" + (f"; {_peers(held, len(halted))}" if held else ""),
         () if everybody else tuple(sorted(facts.rank for facts in halted)),
         location=None if everybody else first.location,
         because=lines,
@@ -172,11 +172,11 @@ def _ended(case: Case, gone: list[RankFacts], held: list[Held], lines: tuple[str
     """All who are left wait in one call, and a rank of this node has no process any more."""
     ranks = tuple(sorted(facts.rank for facts in gone))
     fewer = len(ranks) < len(held) or (len(ranks), len(held)) == (1, 1)
-    summary = f"{names(ranks)} {'has' if len(ranks) == 1 else 'have'} ended, and {_peers(held)} in {held[0].op}"
+    waits = "a peer still waits" if len(held) == 1 else f"{len(held)} peers still wait"
     return hang_verdict(
         case,
         "SL408",
-        summary.replace(" waits for it in", " still waits in").replace(" wait for it in", " still wait in"),
+        f"{names(ranks)} {'has' if len(ranks) == 1 else 'have'} ended, and {waits} in {held[0].op}",
         ranks if fewer else (),
         because=("the launcher has started it, and it has no process any more: its exit code is not known", *lines),
         remedy="see the end of that rank's log; all ranks must make the same collectives",
@@ -252,8 +252,9 @@ def _span(ranks: list[RankFacts]) -> float:
     return min(spans, default=0.0)
 
 
-def _peers(held: list[Held]) -> str:
-    return "a peer waits for it" if len(held) == 1 else f"{len(held)} peers wait for it"
+def _peers(held: list[Held], late: int) -> str:
+    whom = "it" if late == 1 else "them"
+    return f"a peer waits for {whom}" if len(held) == 1 else f"{len(held)} peers wait for {whom}"
 
 
 def _is(ranks: list[RankFacts]) -> str:

@@ -68,7 +68,7 @@ def never_entered(case: Case) -> Verdict | None:
     code = "SL303" if left else code
     what = ("left the loop, and " if left else "") + _what(culprits, wait)
     others = tuple(f"rank {rank} {reasons[rank].what}{at(reasons[rank].location)}" for rank in culprits[1:])
-    summary = f"{names(culprits)} {what}; {_peers(blocked)}"
+    summary = f"{names(culprits)} {what}; {_peers(blocked, len(culprits))}"
     between = {rank: thread for rank, thread in found.sinks if rank not in culprits}
     others += tuple(f"rank {rank} {stuck.why(ranks[rank], between[rank], now).what}" for rank in sorted(between))
     return hang_verdict(
@@ -321,17 +321,18 @@ def label(call: Collective) -> str:
 
 
 def _what(culprits: tuple[int, ...], wait: Wait) -> str:
+    one = len(culprits) == 1
     if is_message(wait.call):
-        done = "has not sent" if "recv" in wait.call.op else "has not received"
-        return f"{done} what rank {wait.rank} waits for in {wait.call.op}"
+        done = "not sent" if "recv" in wait.call.op else "not received"
+        return f"{'has' if one else 'have'} {done} what rank {wait.rank} waits for in {wait.call.op}"
     if wait.call.group == "init":
         return "never called init_process_group"
     if set(culprits) & set(wait.stopped):
-        return f"is stopped, and {label(wait.call)} cannot end without it"
+        return f"{'is' if one else 'are'} stopped, and {label(wait.call)} cannot end without {'it' if one else 'them'}"
     return f"never entered {label(wait.call)}"
 
 
-def _peers(blocked: tuple[Wait, ...], culprits: int = 1) -> str:
+def _peers(blocked: tuple[Wait, ...], culprits: int) -> str:
     count = len({wait.rank for wait in blocked})
     whom = "it" if culprits == 1 else "them"
     return f"a peer waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"

@@ -47,14 +47,14 @@ def one_line(text: str, limit: int = 200) -> str:
     return first if len(first) <= limit else first[: limit - 3] + "..."
 
 
-def last_collective(facts: RankFacts) -> str:
-    """`it had finished all_reduce #12 at train.py:88, the last collective that its program called`, or nothing. What
-    DDP reduces is called by nobody's program."""
+def last_collective(facts: RankFacts, *, alone: bool) -> str:
+    """`it had finished all_reduce #12 at train.py:88, the last collective that its program called`, or nothing; the
+    rank's name where it is not `alone`. What DDP reduces is called by nobody's program."""
     last = facts.last_collective
     if last is None:
         return ""
-    verb = "it had finished" if last.done else "it was inside"
-    return f"{verb} {last.op} #{last.seq}{at(last.location)}, the last collective that its program called"
+    who, verb = "it" if alone else f"rank {facts.rank}", "had finished" if last.done else "was inside"
+    return f"{who} {verb} {last.op} #{last.seq}{at(last.location)}, the last collective that its program called"
 
 
 def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:

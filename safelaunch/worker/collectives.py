@@ -19,8 +19,8 @@ from typing import Any, Callable
 from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
-from safelaunch.worker.errors import is_user_code
 from safelaunch.worker.groups import Memberships
+from safelaunch.worker.user_code import is_user_code
 
 # Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
 # are made of these. Leaving a group is no collective, but it is the last word.

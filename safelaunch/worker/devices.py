@@ -15,7 +15,7 @@ from typing import Any, Dict, Optional
 from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import attempt, call_after_import, off
-from safelaunch.worker.errors import is_user_code
+from safelaunch.worker.user_code import is_user_code
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MOST_CHOICES = 16  # a script that goes from GPU to GPU all the time must not pay for it

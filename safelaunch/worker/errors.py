@@ -1,4 +1,4 @@
-"""Runs in: workers. Records how the program ends: an uncaught exception, or a call of `sys.exit`/`os._exit`.
+"""Runs in: workers. Records how the program ends: an uncaught exception; what ends it without one is noted by `exits`.
 
 The exception is on disk before the interpreter shuts down, and so before peers can see a closed connection: its
 time orders cause and consequence, where exit times do not.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import functools
 import importlib
 import json
 import os
@@ -18,6 +17,9 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from safelaunch import black_box
+from safelaunch.worker import tracebacks
+from safelaunch.worker.exits import Exits, uncaught
+from safelaunch.worker.user_code import is_user_code
 
 MAX_TRACEBACK = 16 * 1024  # characters that are kept of its end
 HEAD = 2000  # ... and of its begin
@@ -35,18 +37,18 @@ def install(rank_dir: str, box: Any) -> None:
     places = [path] if box is None else [path, black_box.beside(box.path, box.index, "error-%d.json" % owner)]
     previous = sys.excepthook
     handled: list[tuple[BaseException, float]] = []
-    exits = _Exits(box, owner, handled) if box is not None else None
+    exits = Exits(box, owner, handled) if box is not None else None
 
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
         written = _try_record(places, error) if os.getpid() == owner else None
         try:
-            previous(kind, error, hide_our_frames(error) or trace)
+            previous(kind, error, tracebacks.hide_our_frames(error) or trace)
         finally:
             _look_around(written, error)
 
     def at_exit() -> None:
         # A script may replace sys.excepthook without calling the former one. CPython keeps the exception here.
-        error = _uncaught()
+        error = uncaught()
         if os.getpid() != owner:
             return
         if not any(map(os.path.exists, places)):
@@ -85,10 +87,6 @@ def _when_program_ends(told: Callable[[], Any]) -> None:
         register(told)
 
 
-def _uncaught() -> Any:
-    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-
-
 def _note_lost_threads(owner: int) -> None:
     """Keep what ends a thread, as words: an exception kept as such would keep all that its frames hold, such as an open
     connection."""
@@ -108,80 +106,6 @@ def _note_lost_threads(owner: int) -> None:
 def lost_thread() -> Optional[Dict[str, Any]]:
     """The latest exception that has ended a thread, in the shape of `model.PyError` without its traceback."""
     return _LOST_THREADS[-1] if _LOST_THREADS else None
-
-
-class _Exits:
-    """Has the black box learn who calls what ends a program, and with what.
-
-    Args:
-        box: the `black_box.Writer`.
-        owner: the pid of the rank; those below it inherit its functions.
-        handled: takes an exception that is being handled at that moment (`except ...: sys.exit(1)`), or that an
-            excepthook was called with, and when that was: it is the reason, and the program hides it from everyone but
-            us.
-    """
-
-    def __init__(self, box: Any, owner: int, handled: List[Tuple[BaseException, float]]) -> None:
-        self._box, self._owner, self._handled = box, owner, handled
-        self._called = False
-
-    def note(self, where: Any, name: str, last: Callable[[], None] = lambda: None, position: int = 0) -> None:
-        """Wrap `where.name`, whose argument at `position` is the exit code. `last` is called before it is."""
-        original = getattr(where, name)
-
-        @functools.wraps(original)
-        def noted(*args, **kwargs):  # type: ignore[no-untyped-def]
-            try:
-                if os.getpid() == self._owner:
-                    self._record(sys._getframe(1), args[position] if len(args) > position else None)
-                    last()
-            except Exception:
-                pass
-            return original(*args, **kwargs)
-
-        setattr(where, name, noted)
-
-    def _record(self, caller: Any, status: object) -> None:
-        frame, said = _program_frame(caller)
-        self._box.exit_call(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, status, said)
-        self._called = True
-        reason = sys.exc_info()[1] or _uncaught()
-        if isinstance(reason, Exception) and status not in (0, None) and not said:
-            self._handled.append((reason, time.monotonic()))
-
-    def program_ended(self) -> None:
-        """The program has come to its end. Where nothing was called, it may still have raised SystemExit itself, which
-        leaves no trace: its file is noted, so that it can be looked through where the exit code tells of it."""
-        try:
-            file = getattr(sys.modules.get("__main__"), "__file__", None)
-            if not self._called and file:
-                self._box.exit_call(os.path.abspath(file), 0, "", "")
-        except Exception:
-            pass  # its directory may be gone
-
-
-def _program_frame(frame: Any) -> Tuple[Any, str]:
-    """The program's own frame in a call that a library made for it, and what argparse or click have told the person who
-    has typed the arguments: there is no more to it than that, whatever exception it came with."""
-    first, said = frame, _refusal(frame, sys.exc_info()[1])
-    while not is_user_code(frame.f_code.co_filename):
-        if frame.f_back is None:
-            return first, said
-        if frame.f_globals.get("__name__") == "argparse":
-            first = frame.f_back
-            if frame.f_code.co_name == "exit":
-                said = str(frame.f_locals.get("message") or "").strip()
-        frame = frame.f_back
-    return frame, said
-
-
-def _refusal(frame: Any, error: Any) -> str:
-    """What a UsageError of click says; it may lie in a variable of the function that leaves."""
-    if str(frame.f_globals.get("__name__")).endswith("click.core"):
-        error = error or getattr(frame.f_locals.get("report"), "__self__", None)
-    bases = ((kind.__module__, kind.__name__) for kind in type(error).__mro__)
-    usage = any(name == "UsageError" and module.endswith("click.exceptions") for module, name in bases)
-    return str(error.format_message()) if usage else ""
 
 
 def _try_record(places: List[str], error: BaseException, t: Optional[float] = None) -> Optional[Written]:
@@ -228,8 +152,7 @@ def record(places: List[str], error: BaseException, t: Optional[float] = None) -
         t: CLOCK_MONOTONIC at which it became known, now by default.
     """
     now = time.monotonic() if t is None else t
-    traceback = _standard("traceback")
-    text = _cut("".join(_without_our_frames(traceback.TracebackException.from_exception(error)).format()))
+    text = _cut(tracebacks.formatted(error))
     data = described(error, text, now)
     place = _write_to_one(places, data)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -305,82 +228,6 @@ def _found(module: str, function: str, error: BaseException) -> Any:
         return None
 
 
-def _standard(name: str) -> Any:
-    """A module of Python's own, whatever the script has of that name."""
-    theirs, path = sys.modules.get(name), sys.path[:]
-    if theirs is not None and (getattr(theirs, "__file__", None) or "").startswith(_STDLIB):
-        return theirs
-    sys.modules.pop(name, None)
-    sys.path[:] = [entry for entry in path if (entry + os.sep).startswith(_STDLIB)]
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path[:] = path
-        if theirs is not None:
-            sys.modules[name] = theirs
-
-
-def hide_our_frames(error: Optional[BaseException]) -> Any:
-    """Take our wrappers out of the tracebacks of an exception that ends the rank, and of what it was raised from: what
-    the user sees is what torchrun shows. Returns the traceback of the first."""
-    first, seen = error, set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        _hide_in(error.__traceback__)
-        error = error.__cause__ or error.__context__
-    return first.__traceback__ if first is not None else None
-
-
-def _hide_in(trace: Any) -> None:
-    while trace is not None:
-        while _is_ours(trace.tb_next):
-            trace.tb_next = trace.tb_next.tb_next
-        trace = trace.tb_next
-
-
-def hide_our_frames_in_reports(module: Any) -> None:
-    """Have `traceback` leave our wrappers out of what it formats, as in `except Exception: print(format_exc())`.
-
-    Args:
-        module: `traceback`, or what the script has of that name.
-    """
-    if not hasattr(module, "TracebackException"):
-        return
-    init = module.TracebackException.__init__
-
-    @functools.wraps(init)
-    def __init__(self, exc_type, exc_value, exc_traceback, **options):  # type: ignore[no-untyped-def]
-        if options.get("_seen") is None:  # else it is the cause of one that was seen to
-            hide_our_frames(exc_value)
-        init(self, exc_type, exc_value, exc_traceback, **options)
-
-    module.TracebackException.__init__ = __init__
-    for name in ("walk_tb", "_walk_tb_with_full_positions"):  # Python 3.11
-        if hasattr(module, name):
-            setattr(module, name, _walking(getattr(module, name)))
-
-
-def _walking(walk: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(walk)
-    def walk_tb(tb: Any) -> Any:
-        _hide_in(tb)
-        return walk(tb)
-
-    return walk_tb
-
-
-def _is_ours(trace: Any) -> bool:
-    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS)
-
-
-def _without_our_frames(report: Any) -> Any:
-    following = report
-    while following is not None:
-        following.stack[:] = [frame for frame in following.stack if not frame.filename.startswith(_OURS)]
-        following = following.__cause__ or following.__context__
-    return report
-
-
 def _write(path: str, text: str) -> None:
     # Whole or not at all: the supervisor may look at any moment.
     partial = "%s.%d" % (path, os.getpid())
@@ -437,14 +284,3 @@ def _location(error: BaseException):  # type: ignore[no-untyped-def]
         if is_user_code(frame[0]):
             return frame
     return frames[-1] if frames else None
-
-
-def is_user_code(file: str) -> bool:
-    """Whether a file is the user's own: not the standard library, not installed, not generated, not ours."""
-    if file.startswith("<") or "/site-packages/" in file or "/dist-packages/" in file:
-        return False
-    return not file.startswith((_STDLIB, _OURS))
-
-
-_STDLIB = os.path.dirname(os.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

@@ -9,7 +9,7 @@ from typing import Any, Set, Tuple
 
 from safelaunch import black_box
 from safelaunch.worker import rank
-from safelaunch.worker.errors import is_user_code
+from safelaunch.worker.user_code import is_user_code
 
 
 class Remarks:

@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any, Optional
 
-from safelaunch.worker import beat, errors, progress, rank, reducers, timeouts
+from safelaunch.worker import beat, progress, rank, reducers, timeouts, tracebacks
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.collectives import record_collectives
 from safelaunch.worker.remarks import Remarks
@@ -31,7 +31,7 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
             attempt(timeouts.set_group_default, module, float(timeout))
         if box is not None:
             attempt(record_collectives, module, box)
-            attempt(errors.hide_our_frames_in_reports, sys.modules.get("traceback"))
+            attempt(tracebacks.hide_in_reports, sys.modules.get("traceback"))
             attempt(timeouts.remark_on_groups, module, remarks)
             attempt(start_beat_with_first_group if rank.is_expected() else start_beat, module, box)
 

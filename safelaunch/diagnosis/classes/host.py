@@ -10,7 +10,7 @@ from safelaunch.diagnosis.classes.told import Told
 from safelaunch.diagnosis.failures import is_user_code, user_frame
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Case, Location, Port, PyError, RankFacts, Share, Space
-from safelaunch.sizes import size
+from safelaunch.sizes import plural, size
 
 SHM = "/dev/shm"
 NEARLY = 0.9  # of a limit: of descriptors, of memory, of the size of a file
@@ -26,7 +26,9 @@ SIGNALS = {(signal.strsignal(number) or "").lower(): number for number in range(
 
 def no_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:  # noqa: ARG001
     """The host refused memory, or a limit of the process's own did."""
-    because = (f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run",) if case.oom_kills else ()
+    because = (
+        (f"the memory cgroup counts {plural(case.oom_kills, 'OOM kill')} during this run",) if case.oom_kills else ()
+    )
     found = error.around.memory if error.around is not None else None
     if found is None:
         return Told("SL404", f"got no memory from the host: {_said(error)}", because, _remedy(error))
@@ -47,20 +49,20 @@ def open_files(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told: 
     if "open files in system" in error.message:
         return Told("SL422", "could open no file: the whole host has too many open", (), "raise fs.file-max (sysctl)")
     if worker:
-        what = f"has too many files open in its DataLoader worker {worker[1]}"
+        what = f"had too many files open in its DataLoader worker {worker[1]}"
         lines = (f"the rank itself had {found.count} open; a process may have {found.limit}",) if found else ()
         return Told("SL422", what, lines, remedy)
     if found is None:
-        return Told("SL422", "has too many files open", (), remedy)
+        return Told("SL422", "had too many files open", (), remedy)
     if any(share.name == "shared memory" for share in found.kinds[:1]):
         remedy = "torch.multiprocessing.set_sharing_strategy('file_system'), or raise the limit (ulimit -n)"
     # What its innermost functions had opened is closed by the time at which it is counted.
     all_there = found.count >= NEARLY * found.limit
-    what = f"has too many files open: {found.count} of {found.limit}"
+    what = f"had too many files open: {found.count} of {found.limit}"
     left = "most of them" if all_there else f"{found.count} are still open, after the failing functions were left"
     return Told(
         "SL422",
-        what if all_there else f"has too many files open: a process may have {found.limit}",
+        what if all_there else f"had too many files open: a process may have {found.limit}",
         (f"{left}: {_kinds(found.kinds)}",) if found.kinds else (),
         remedy,
     )
@@ -154,7 +156,7 @@ def loader_worker(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Tol
         what += f": it was ended by {signal.Signals(number).name}"
     if number == signal.SIGKILL and case.oom_kills:
         what = f"lost a DataLoader worker{f' (pid {pid})' if pid else ''} to the kernel's OOM killer"
-        lines.append(f"the memory cgroup counts {case.oom_kills} OOM kill(s) during this run")
+        lines.append(f"the memory cgroup counts {plural(case.oom_kills, 'OOM kill')} during this run")
         remedy = "use fewer loader workers, less prefetch (prefetch_factor) and smaller samples, or ask for more memory"
     elif number == signal.SIGKILL:
         counted = (

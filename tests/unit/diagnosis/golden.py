@@ -154,6 +154,10 @@ def _signals() -> dict[str, tuple[Case, Expected]]:
             case(lost_peer(rank(0)), killed, lost_peer(rank(2)), rank(3)),
             Expected("SL403", (1,), secondary=(0, 2)),
         ),
+        "killed-two": (
+            case(lost_peer(rank(0)), killed, exited(rank(2), -9, T + 0.1), rank(3)),
+            Expected("SL403", (1, 2), secondary=(0,), mentions=("ranks 1 and 2 were killed by SIGKILL",)),
+        ),
         "killed-no-oom-counter": (
             case(lost_peer(rank(0)), killed, oom_kills=None),
             Expected("SL403", (1,), secondary=(0,), confidence="medium"),

@@ -46,6 +46,10 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             case(*(left(n, code="no shards in /data") for n in range(4))),
             Expected("SL415", location=place(CHECK), mentions=(*every, "sys.exit: no shards in /data")),
         ),
+        "exit-everywhere-with-a-message-like-an-option": (
+            case(*(left(n, code="--5") for n in range(3))),
+            Expected("SL415", location=place(CHECK), mentions=("sys.exit: --5",)),
+        ),
         "exit-everywhere-by-argparse": (
             case(*(refused(n) for n in range(4))),
             Expected("SL415", location=place(PARSE), mentions=(*every, USAGE, "arguments")),

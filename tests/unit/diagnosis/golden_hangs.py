@@ -157,6 +157,13 @@ def _held() -> Golden:
             among(elsewhere(2, STOPPED, STEP, beat_age_s=8.0)),
             Expected("SL304", (2,), place(STEP), conclusive=False, mentions=("kill -CONT 4102", "stopped")),
         ),
+        "hang-stopped-two": (
+            hang(
+                *(waiting(n, call()) for n in (0, 3)),
+                *(elsewhere(n, STOPPED, STEP, beat_age_s=8.0) for n in (1, 2)),
+            ),
+            Expected("SL304", (1, 2), place(STEP), conclusive=False, mentions=("2 peers wait for them",)),
+        ),
         # Its threads would have to carry the data: those who came later wait for it all the same.
         "hang-stopped-inside": (
             among(stuck_in_call),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,21 @@ def test_every_code_of_a_hang_or_a_crash_has_a_golden_case() -> None:
 def test_the_folders_hold_what_is_written_in_golden() -> None:
     assert {folder.name for folder in FOLDERS} == set(golden())
     assert {name: load(CASES / name) for name in golden()} == {name: case for name, (case, _) in golden().items()}
+
+
+# `ranks 0 and 1 was`, `rank 2 were`, `1 peers`.
+DISAGREES = re.compile(
+    r"\branks \d[\d, and-]* (?:was|is|has|waits|does|sleeps|never enters)\b"
+    r"|(?<!of )\brank \d+ (?:were|are|have|wait|do)\b"
+    r"|\b1 (?:ranks|peers|processes)\b|\bpeers (?:is|waits|was)\b|\ba peer (?:wait|are)\b|\w\(s\)"
+)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_verbs_agree_with_the_number_of_ranks(folder: Path) -> None:
+    verdict = diagnose(load(folder))
+
+    assert [text for text in (verdict.summary, *verdict.because, verdict.remedy) if DISAGREES.search(text)] == []
+    if len(verdict.culprit_ranks) > 1:
+        assert not verdict.summary.endswith(("waits for it", "wait for it", "cannot end without it"))
+        assert " it with " not in verdict.summary
