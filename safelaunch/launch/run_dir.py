@@ -23,7 +23,6 @@ from safelaunch.sizes import size
 DEFAULT = "safelaunch_runs"  # below the working directory; `runs` is TensorBoard's, and ours is closed to others
 NEEDED_BYTES = 1 << 20  # run.json, agent.jsonl and one incident of eight ranks take about 300 KB
 SCRATCH_BYTES = 16 << 20  # the slots of 256 ranks take 13 MB
-MEMORY = "/dev/shm"
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -128,7 +127,7 @@ def _elsewhere(environ: Mapping[str, str]) -> Iterator[str]:
     if state := user_files.state(environ):
         yield os.path.join(state, "safelaunch")
     with contextlib.suppress(OSError):
-        yield tempfile.mkdtemp(prefix=f"{DEFAULT}-", dir=MEMORY)
+        yield tempfile.mkdtemp(prefix=f"{DEFAULT}-", dir=scratch.MEMORY)
 
 
 def _made(
@@ -265,7 +264,7 @@ def create_scratch(token: str, run_dir: str) -> str:
         SafelaunchError: SL003, where nothing can be written, not even to the run directory.
     """
     for room in (SCRATCH_BYTES, 0):
-        for parent in (MEMORY, *_temporary(), run_dir):
+        for parent in (*scratch.parents(), run_dir):
             path = os.path.join(parent, f"{scratch.PREFIX}{token}")
             try:
                 if not room or _free(parent) >= room:
@@ -275,13 +274,6 @@ def create_scratch(token: str, run_dir: str) -> str:
             except OSError as error:
                 last = error
     raise _refusal(run_dir, last)
-
-
-def _temporary() -> list[str]:
-    try:
-        return [tempfile.gettempdir()]
-    except OSError:  # none can be written
-        return []
 
 
 def _free(folder: str) -> float:

@@ -18,13 +18,17 @@ from typing import Any
 from safelaunch import procfs
 
 PREFIX = "safelaunch-"
+MEMORY = "/dev/shm"
 MAKER = "maker.json"
 LONGEST = 1 << 12  # bytes that are read of a file that may be anybody's
 
 
 def parents() -> tuple[str, ...]:
     """Where scratch folders go, the best place first."""
-    return "/dev/shm", tempfile.gettempdir()
+    try:
+        return MEMORY, tempfile.gettempdir()
+    except OSError:  # no folder for temporary files can be written
+        return (MEMORY,)
 
 
 def sign(folder: str, token: str) -> None:

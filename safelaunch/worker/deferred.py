@@ -17,7 +17,7 @@ import time
 from importlib.machinery import ModuleSpec
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
 
-from safelaunch.worker import import_hooks, import_log
+from safelaunch.worker import import_hooks, import_log, progress
 from safelaunch.worker.import_conditions import Conditions, Forked
 from safelaunch.worker.import_log import WHOLE
 
@@ -69,6 +69,7 @@ class _Deferred:
             if comes_later and is_standard(name) and getattr(above, last, None) is module:
                 delattr(above, last)
         import_hooks.add(self.find_spec)
+        progress.count_modules()
 
     def _find_aliases(self) -> Dict[str, List[str]]:
         """Names that no import asks for: a module gives them to others, or to what is no module."""

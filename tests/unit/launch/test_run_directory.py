@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch import files
-from safelaunch.launch import run_dir
+from safelaunch.launch import run_dir, scratch
 from safelaunch.model import SafelaunchError
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="folders of other users take root")
@@ -118,13 +118,13 @@ def test_without_temporary_files_the_users_state_folder_is_taken(
     assert made("/proc/runs", XDG_STATE_HOME=str(tmp_path)).path == str(tmp_path / "safelaunch" / "8f2c")
     home = {"HOME": str(tmp_path / "home")}
     assert made("/proc/runs", **home).path == str(tmp_path / "home/.local/state/safelaunch/8f2c")
-    monkeypatch.setattr(run_dir, "MEMORY", str(tmp_path))
+    monkeypatch.setattr(scratch, "MEMORY", str(tmp_path))
     assert Path(made("/proc/runs").path).parent.parent == tmp_path
 
 
 def test_where_nothing_can_be_written_the_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/no-such-folder")
-    monkeypatch.setattr(run_dir, "MEMORY", "/proc")
+    monkeypatch.setattr(scratch, "MEMORY", "/proc")
     with pytest.raises(SafelaunchError, match="/proc/runs"):
         made("/proc/runs", HOME="/proc")
 
@@ -320,7 +320,7 @@ def test_scratch_is_private_and_never_shared() -> None:
 def test_scratch_goes_where_there_is_room_for_it(
     tiny_disk: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_dir, "MEMORY", str(tiny_disk))
+    monkeypatch.setattr(scratch, "MEMORY", str(tiny_disk))
     assert Path(run_dir.create_scratch("a", "/proc")).parent == temporary
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
     assert Path(run_dir.create_scratch("b", "/proc")).parent == tiny_disk

@@ -18,7 +18,7 @@ MAKES = f"""
 import sys
 from safelaunch.launch import run_dir, scratch
 scratch.parents = lambda: (sys.argv[1],)
-print(run_dir.create_scratch({TOKEN!r}))
+print(run_dir.create_scratch({TOKEN!r}, "/proc"))
 """
 
 
@@ -46,7 +46,7 @@ def test_what_a_dead_launcher_has_left_is_removed(abandoned: Path) -> None:
 
 @pytest.mark.usefixtures("parent")
 def test_a_launcher_that_lives_keeps_its_folder() -> None:
-    folder = Path(run_dir.create_scratch(TOKEN))
+    folder = Path(run_dir.create_scratch(TOKEN, "/proc"))
     scratch.sweep()
     assert folder.exists()
 
