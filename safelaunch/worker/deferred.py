@@ -50,31 +50,31 @@ class _Deferred:
         names = names - {"__main__", "sitecustomize", MAIN_OF_CHILDREN}
         self._needs = needs
         self._forked = forked
-        self._all = {name: module for name, module in sys.modules.items() if name in names}
+        self._modules = {name: module for name, module in sys.modules.items() if name in names}
         # Never to be deleted: what the script does not import is not its own to take apart at its end.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._all))
-        self._modules = dict(self._all)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
         self._aliases = self._find_aliases()
-        self._conditions = None if forked is None else Conditions(forked, self._all)
+        self._conditions = None if forked is None else Conditions(forked, self._modules)
 
     def hide(self) -> None:
         """Take them out of `sys.modules`, and out of packages that they have been imported into by others."""
         sys.modules.pop(MAIN_OF_CHILDREN, None)
-        for name, module in self._all.items():
-            del sys.modules[name]
+        for name, module in self._modules.items():
             package, _, last = name.rpartition(".")
             # A package may itself use those that come with it, and functions of it are in use already.
             comes_later = name not in self._needs.get(package, ()) and name not in self._aliases.get(package, ())
-            above = self._all.get(package) or sys.modules.get(package)
+            above = self._modules.get(package) or sys.modules.get(package)
             if comes_later and is_standard(name) and getattr(above, last, None) is module:
                 delattr(above, last)
+        for name in self._modules:
+            del sys.modules[name]
         import_hooks.add(self.find_spec)
         progress.count_modules()
 
     def _find_aliases(self) -> Dict[str, List[str]]:
         """Names that no import asks for: a module gives them to others, or to what is no module."""
         found: Dict[str, List[str]] = {}
-        for name, module in self._all.items():
+        for name, module in self._modules.items():
             spec = getattr(module, "__spec__", None)
             if spec is None or spec.name != name:
                 found.setdefault(name.rpartition(".")[0], []).append(name)
@@ -97,7 +97,7 @@ class _Deferred:
         execute = spec.loader.exec_module if spec.loader is not None else None
         loader: Any = _Loader() if spec.loader is None or isinstance(spec.loader, type) else _copy(spec.loader)
         loader.create_module = lambda _: module
-        loader.exec_module = lambda made: self._execute(name, made, kept, execute)
+        loader.exec_module = lambda made: self._execute(name, module, made, kept, execute)
         found: ModuleSpec = _copy(spec)
         found.loader = loader
         return found
@@ -116,8 +116,9 @@ class _Deferred:
         needs = not name.startswith(WHOLE) and not gone.isdisjoint(self._needs.get(name, ()))
         return needs or name.rpartition(".")[0] in gone
 
-    def _execute(self, name: str, made: Any, kept: ModuleSpec, execute: Optional[Callable[[Any], None]]) -> None:
-        module = self._all[name]
+    def _execute(
+        self, name: str, module: Any, made: Any, kept: ModuleSpec, execute: Optional[Callable[[Any], None]]
+    ) -> None:
         if made is not module:  # somebody loads a copy by hand
             if execute is not None:
                 execute(made)
@@ -157,12 +158,12 @@ class _Deferred:
 
     def _give(self, names: List[str]) -> None:
         for name in names:
-            module = self._modules.pop(name)
-            sys.modules.setdefault(name, module)
+            sys.modules.setdefault(name, self._modules.pop(name))
+        for name in filter(is_standard, names):
             package, _, last = name.rpartition(".")
-            above = self._all.get(package) or sys.modules.get(package)
-            if is_standard(name) and above is not None and not hasattr(above, last):
-                setattr(above, last, module)
+            above = sys.modules.get(package)
+            if above is not None and not hasattr(above, last):
+                setattr(above, last, sys.modules[name])
         given = frozenset(names)
         if "multiprocessing" in given:
             sys.modules[MAIN_OF_CHILDREN] = sys.modules["__main__"]
@@ -173,8 +174,8 @@ class _Deferred:
                 self._forked.beginning.is_over()
                 self._conditions = None  # what is left is Python's own
         for name, renew in _RENEWED.items():
-            if name in given:
-                renew(self._all[name])
+            if name in given and sys.modules[name] is not None:  # the script may have had it not be found
+                renew(sys.modules[name])
         if not self._modules:
             import_hooks.remove(self.find_spec)
 
