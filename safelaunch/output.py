@@ -24,26 +24,31 @@ _STREAMS = {STANDARD_OUTPUT: 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NOT_HERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
 
 
-def write(path: str, data: bytes) -> None:
+def write(path: str, data: bytes, patience_s: float | None = None) -> None:
     """Write `data` as a shell's redirection to `path` would; `-` is the standard output.
 
     Links are followed. A file of ours is replaced whole, by one with the same mode; one that cannot be, or is
     another's, is written into, and so is what is no regular file: a device stays one, and who reads a pipe gets it all.
 
+    Args:
+        path: what the user has named.
+        data: all of it.
+        patience_s: seconds for a reader to come, and to take more; None for `PATIENCE_S`.
+
     Raises:
         OSError: it has `path` as its name. Nobody reads a pipe, or the disk is full.
     """
     try:
-        _write(path, data)
+        _write(path, data, PATIENCE_S if patience_s is None else patience_s)
     except OSError as error:
         error.filename = path
         raise
 
 
-def _write(path: str, data: bytes) -> None:
+def _write(path: str, data: bytes, patience_s: float) -> None:
     descriptor = _descriptor(path)
     if descriptor is not None:
-        _pass_on(descriptor, data)
+        _pass_on(descriptor, data, patience_s)
         return
     target = os.path.realpath(path)
     try:
@@ -54,7 +59,7 @@ def _write(path: str, data: bytes) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         files.write_whole(target, data, 0o666)
     elif not (_replaceable(found) and _replaced(target, data, found)):
-        _write_into(target, data, found)
+        _write_into(target, data, found, patience_s)
 
 
 def _descriptor(path: str) -> int | None:
@@ -89,9 +94,9 @@ def _replaced(target: str, data: bytes, found: os.stat_result) -> bool:
     return True
 
 
-def _write_into(target: str, data: bytes, found: os.stat_result) -> None:
+def _write_into(target: str, data: bytes, found: os.stat_result, patience_s: float) -> None:
     emptied = os.O_TRUNC if stat.S_ISREG(found.st_mode) else 0
-    until = time.monotonic() + (PATIENCE_S if stat.S_ISFIFO(found.st_mode) else 0.0)
+    until = time.monotonic() + patience_s
     while True:
         try:
             descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | emptied)
@@ -100,22 +105,22 @@ def _write_into(target: str, data: bytes, found: os.stat_result) -> None:
             if error.errno != errno.ENXIO or not stat.S_ISFIFO(found.st_mode):
                 raise
             if time.monotonic() > until:
-                raise OSError(errno.ENXIO, f"nobody reads this pipe, for {PATIENCE_S:g} s") from None
+                raise OSError(errno.ENXIO, f"nobody reads this pipe, for {patience_s:g} s") from None
         time.sleep(POLL_S)
     try:
-        _pass_on(descriptor, data)
+        _pass_on(descriptor, data, patience_s)
     finally:
         os.close(descriptor)
 
 
-def _pass_on(descriptor: int, data: bytes) -> None:
+def _pass_on(descriptor: int, data: bytes, patience_s: float) -> None:
     """Write all of it, and wait for the reader no longer than it may take, whether or not the descriptor blocks."""
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     left = memoryview(data)
     while left:
-        if not poll.poll(PATIENCE_S * 1000):
-            raise OSError(errno.ETIMEDOUT, f"its reader has taken nothing for {PATIENCE_S:g} s")
+        if not poll.poll(patience_s * 1000):
+            raise OSError(errno.ETIMEDOUT, f"its reader has taken nothing for {patience_s:g} s")
         try:
             # So much a pipe that can be written to takes without blocking (pipe(7)).
             left = left[os.write(descriptor, left[: select.PIPE_BUF]) :]

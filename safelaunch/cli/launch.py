@@ -193,7 +193,6 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> list[st
 
 def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any, stall_s: float) -> None:
     from safelaunch import files, output, redaction
-    from safelaunch.cli.output import Output
 
     # Verdicts hold messages and tracebacks of the program.
     text = json.dumps(redaction.document(json.loads(json.dumps(result, default=str))), indent=1) + "\n"
@@ -202,13 +201,9 @@ def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, 
         files.write_text(os.path.join(plan.run_dir, "result.json"), text)
     except OSError as error:
         job.say(f"warning[SL902]: the result cannot be written: {error.filename}: {error.strerror}")
-    if wanted == "-":
-        stdout = Output(sys.stdout)
-        stdout.write(text)
-        stdout.finish(stall_s)
-    elif wanted is not None:
+    if wanted is not None:
         try:
-            output.write(wanted, text.encode("utf-8", "backslashreplace"))
+            output.write(wanted, text.encode("utf-8", "backslashreplace"), stall_s)
         except OSError as error:
             job.say(f"warning[SL902]: --json {wanted}: the result cannot be written there: {error.strerror}")
 
