@@ -1,16 +1,16 @@
 """Which environment variables are read while torch is imported: a change of one of them before that counts, later not.
 
-Found by tracing `os.environ` and getenv(3) during `import torch` (2.13 for CPU, 2.15 for CUDA, with numpy 2): what is read is
-scattered over static initializers of a dozen libraries, and moves with each release. So whole families count as read,
-and what is known to be asked for later is taken out again. Python 3.8 syntax and the standard library only: workers
-ask this, too.
+Found by tracing `os.environ` and getenv(3) during `import torch` (2.13 for CPU, 2.15 for CUDA, with numpy 2). What is
+read is scattered over static initializers of a dozen libraries, and moves with each release. So whole families count as
+read, and what is known to be asked for later is taken out again. Python 3.8 syntax and the standard library only:
+workers ask this, too.
 """
 
 from __future__ import annotations
 
 import re
 
-# Threads and their places, the libraries of linear algebra and their dispatch, torch, numpy, CUDA's, the loader, Python.
+# Threads and their places, linear algebra and its dispatch, torch, numpy, CUDA's libraries, the loader, Python.
 _FAMILIES = re.compile(
     r"(?:OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|LD|ATEN|DNNL|ONEDNN|MKLDNN|KINETO|NPY|NUMPY|GFORTRAN|INTEL|I_MPI|ACC"
     r"|FX|COMPILE_STROBELIGHT|TORCH|TORCHDYNAMO|TORCHINDUCTOR|TORCHEXPORT|PYTORCH|OPENSSL|MALLOC|NVRTC|LIBNVVM|LLVM"
