@@ -1,7 +1,8 @@
-"""`loading.py SECONDS`: trains for so long, with a DataLoader worker in each rank."""
+"""`loading.py SECONDS`: prints `training`, and trains for so long, with a DataLoader worker in each rank."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -21,6 +22,7 @@ class Endless(Dataset):
 
 def main() -> None:
     dist.init_process_group("gloo")
+    os.write(1, b"training\n")
     end = time.monotonic() + float(sys.argv[1])
     for batch in DataLoader(Endless(), batch_size=2, num_workers=1):
         over = torch.tensor([float(time.monotonic() > end), batch.sum()])

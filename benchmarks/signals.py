@@ -25,7 +25,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "e2e")]
 
-from harness import newest_run, start, survivors  # noqa: E402
+from harness import newest_run, start, survivors, wait_for_lines  # noqa: E402
 from test_chaos import victims  # noqa: E402
 
 JOB = REPOSITORY / "benchmarks" / "loading.py"
@@ -34,7 +34,8 @@ SIGNALS = (
 )  # fmt: skip
 PARTS = ("supervisor", "guard", "fork server", "agent", "worker", "loader")
 TRAINS_S = 4.0
-MOMENTS_S = (0.2, 7.0, 4.0)  # from the start, and the likeliest; on two busy cores the ranks train from the third on
+EARLY = 0.3  # of the signals come before the ranks train
+MOMENTS_S = (0.1, 3.0)  # from the start of the launcher, or of the training
 STOPPED_S = (1.5, 8.0)
 BOUND_S = 90.0  # for a run that takes ten seconds
 
@@ -62,7 +63,9 @@ def one(seed: int) -> Told:
         options = (f"--{'no-' if way == 'cold' else ''}warm-start", "--shutdown-timeout", "2")
         restarts = chance.choice([0, 1])
         process = start(*("--nproc-per-node", 2, "--max-restarts", restarts, *options, JOB, TRAINS_S), cwd=Path(folder))
-        time.sleep(chance.triangular(*MOMENTS_S))
+        if chance.random() > EARLY:
+            wait_for_lines(process, "training", 2)
+        time.sleep(chance.uniform(*MOMENTS_S))
         part, pid, parent = _choose(process.pid, chance)
         number = getattr(signal, f"SIG{name}")
         _send(pid, number)
