@@ -19,6 +19,7 @@ from safelaunch.watch.slowness import of_bins, of_late
 
 SLOWER = 2.0  # times the usual step time
 SLOWER_BIN = 1.5  # ... of each bin, in most of them
+EVER_SINCE = 0.95  # of all bins since then, where the first steps are the measure: those of a run may just vary
 SPREAD = 1.2  # ... and above nearly all that was seen before, whatever the steps' lengths
 LEARNED = 20  # steps that must have been seen before; an estimate
 BELOW = 1.5  # times what the profile expects; an estimate: who writes a number down rounds it
@@ -367,8 +368,25 @@ class SlowWatch:
 
 
 def _jumped(bins: Sequence[Bin], start: int, recent: float) -> tuple[int, float] | None:
-    """Where steps became longer, which take `recent` seconds since `start`, and what was usual before."""
-    place = start
+    """Where steps became longer, which take `recent` seconds since `start`, and what was usual before.
+
+    That is what came before `start`. Where most of that is as slow by now, it is the first steps, if there were none
+    like them since: a run may have been quick for a few seconds alone, and had something else to tell just then.
+    """
+    found = _jumped_from(bins, start, start, recent)
+    least = next((place for place in range(start) if _enough(bins[:place])), None)
+    if found is not None or least is None:
+        return found
+    found = _jumped_from(bins, least, start, recent)
+    if found is None:
+        return None
+    place, usual = found
+    slow = sum(one.each > SLOWER_BIN * usual for one in bins[place:])
+    return found if slow >= EVER_SINCE * (len(bins) - place) else None
+
+
+def _jumped_from(bins: Sequence[Bin], place: int, start: int, recent: float) -> tuple[int, float] | None:
+    """The same, looked for from one place on."""
     for _ in range(3):  # what is usual depends on where it begins, and the other way round
         if not _enough(bins[:place]):
             return None
