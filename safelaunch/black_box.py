@@ -32,6 +32,7 @@ from safelaunch import pulse
 
 MAGIC = 0x5AFE1A03
 TEXT = 1000
+SEALED = "safelaunch"  # what the kernel shows as the name of the file
 RAISED = 16 + TEXT
 PULSE = 1024
 RING = 2048
@@ -88,7 +89,7 @@ def _sealed(size: int) -> int:
     """A descriptor of a file in memory that can neither grow nor shrink any more."""
     import fcntl
 
-    descriptor = os.memfd_create("safelaunch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor = os.memfd_create(SEALED, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.fchmod(descriptor, 0o600)
         os.posix_fallocate(descriptor, 0, size)
@@ -273,10 +274,21 @@ def read(path: str, index: int, owner: Optional[int] = None) -> Slot | None:
     """
     from safelaunch import regular  # which workers, who only write, do not load
 
-    with open(regular.descriptor(path, owner), "rb") as file:
+    sealed = _sealed_of(path, owner) if owner is not None else ""
+    with open(regular.descriptor(sealed or path, owner, linked=bool(sealed)), "rb") as file:
         file.seek(index * SLOT)
         data = file.read(SLOT)
     return Slot(data) if len(data) == SLOT and _HEAD.unpack_from(data, 0)[0] == MAGIC else None
+
+
+def _sealed_of(path: str, owner: int) -> str:
+    """The sealed file that this user's link leads to, where it is one that `create` has made; else nothing."""
+    try:
+        target = os.readlink(path) if os.lstat(path).st_uid == owner else ""
+        made = target.startswith("/proc/") and os.readlink(target).startswith("/memfd:" + SEALED)
+    except OSError:
+        return ""
+    return target if made else ""
 
 
 def beside(path: str, index: int, what: str) -> str:

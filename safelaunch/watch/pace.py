@@ -18,6 +18,11 @@ PARTS = 8  # of a run, in which steps that grow are told from steps that have ju
 GROWS = 1.05  # by this factor from one to the next
 LEAST_BINS = 8  # of each part; an estimate
 GROWTH_S = 30.0  # of all; an estimate
+SLOWER = 2.0  # times the usual step time
+SLOWER_BIN = 1.5  # ... of each bin, in most of them
+EVER_SINCE = 0.95  # of all bins since then, where the first steps are the measure: those of a run may just vary
+SPREAD = 1.2  # ... and above nearly all that was seen before, whatever the steps' lengths
+LEARNED = 20  # steps that must have been seen before; an estimate
 WARM_UP = 10  # steps that count for nothing: compilation, autotuning, the first filling of caches
 
 
@@ -159,3 +164,43 @@ def onset(bad: Sequence[bool], start: int) -> int | None:
         if total > highest:
             best, highest = place, total
     return next(place for place in range(best, len(bad)) if bad[place])
+
+
+def jumped(bins: Sequence[Bin], start: int, recent: float) -> tuple[int, float] | None:
+    """Where steps became longer, which take `recent` seconds since `start`, and what was usual before.
+
+    That is what came before `start`. Where most of that is as slow by now, it is the first steps, if there were none
+    like them since: a run may have been quick for a few seconds alone, and had something else to tell just then.
+    """
+    found = _jumped_from(bins, start, start, recent)
+    least = next((place for place in range(start) if enough(bins[:place])), None)
+    if found is not None or least is None:
+        return found
+    found = _jumped_from(bins, least, start, recent)
+    if found is None:
+        return None
+    place, usual = found
+    slow = sum(one.each > SLOWER_BIN * usual for one in bins[place:])
+    return found if slow >= EVER_SINCE * (len(bins) - place) else None
+
+
+def _jumped_from(bins: Sequence[Bin], place: int, start: int, recent: float) -> tuple[int, float] | None:
+    """The same, looked for from one place on."""
+    for _ in range(3):  # what is usual depends on where it begins, and the other way round
+        if not enough(bins[:place]):
+            return None
+        before = sorted(one.each for one in bins[:place])
+        usual = statistics.median(before)
+        begun = onset([one.each > SLOWER_BIN * usual for one in bins], start)
+        if begun is None:
+            return None
+        if begun == place:
+            break
+        place = begun
+    nearly_all = before[min(len(before) - 1, int(0.9 * len(before)))]
+    return (place, usual) if recent > SLOWER * usual and recent > SPREAD * nearly_all else None
+
+
+def enough(bins: Sequence[Bin]) -> bool:
+    """Whether so much is known of these bins that others can be measured by them."""
+    return len(bins) >= 3 and sum(one.count for one in bins) >= LEARNED

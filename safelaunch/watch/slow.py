@@ -14,13 +14,9 @@ from safelaunch.model.slow import Slow, Slowness
 from safelaunch.pulse import Pulse
 from safelaunch.watch.lateness import SECONDS, STEPS, Late, Lateness
 from safelaunch.watch.meetings import Arrival, Meetings
-from safelaunch.watch.pace import WARM_UP, Bin, Pace, growth, onset, window
+from safelaunch.watch.pace import SLOWER, WARM_UP, Bin, Pace, enough, growth, jumped, onset, window
 from safelaunch.watch.slowness import of_bins, of_late
 
-SLOWER = 2.0  # times the usual step time
-SLOWER_BIN = 1.5  # ... of each bin, in most of them
-SPREAD = 1.2  # ... and above nearly all that was seen before, whatever the steps' lengths
-LEARNED = 20  # steps that must have been seen before; an estimate
 BELOW = 1.5  # times what the profile expects; an estimate: who writes a number down rounds it
 LOADING = 0.5  # of the time of a step: most of it
 LOADING_S = 0.01  # ... and so many seconds of each: a toy is no run
@@ -322,7 +318,7 @@ class SlowWatch:
 
     def _usual(self, end: int) -> float | None:
         before = [one for one in self.pace.bins[: max(end, 0)] if one.since >= self._learn_from]
-        return statistics.median(one.each for one in before) if _enough(before) else None
+        return statistics.median(one.each for one in before) if enough(before) else None
 
     def _slower(self, bins: Sequence[Bin]) -> tuple[int, float, bool] | None:
         """Where everybody became slower, what was usual before, and whether it came bit by bit."""
@@ -332,9 +328,9 @@ class SlowWatch:
         recent = statistics.median(one.each for one in bins[start:])
         if recent <= SLOWER * min(one.each for one in bins[: start : max(start // 50, 1)] or bins):
             return None  # a cheap look at some of them, for the many runs in which all is well
-        jumped = _jumped(bins, start, recent)
-        if jumped is not None:
-            return (*jumped, False)
+        found = jumped(bins, start, recent)
+        if found is not None:
+            return (*found, False)
         usual = growth(bins)
         return (start, usual, True) if usual is not None and recent > SLOWER * usual else None
 
@@ -364,28 +360,6 @@ class SlowWatch:
         if window(bins, LONG, CERTAIN_S if known else 2 * ASK_S + ANSWER_S, BINS) is None:
             return False  # who is late would be the better answer
         return statistics.median(one.each for one in bins) > BELOW * self.expect
-
-
-def _jumped(bins: Sequence[Bin], start: int, recent: float) -> tuple[int, float] | None:
-    """Where steps became longer, which take `recent` seconds since `start`, and what was usual before."""
-    place = start
-    for _ in range(3):  # what is usual depends on where it begins, and the other way round
-        if not _enough(bins[:place]):
-            return None
-        before = sorted(one.each for one in bins[:place])
-        usual = statistics.median(before)
-        begun = onset([one.each > SLOWER_BIN * usual for one in bins], start)
-        if begun is None:
-            return None
-        if begun == place:
-            break
-        place = begun
-    nearly_all = before[min(len(before) - 1, int(0.9 * len(before)))]
-    return (place, usual) if recent > SLOWER * usual and recent > SPREAD * nearly_all else None
-
-
-def _enough(bins: Sequence[Bin]) -> bool:
-    return len(bins) >= 3 and sum(one.count for one in bins) >= LEARNED
 
 
 def _starves(one: Bin, rank: int) -> bool:

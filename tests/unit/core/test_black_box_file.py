@@ -235,6 +235,25 @@ def test_nobody_can_shorten_it_below_those_who_have_it_mapped(path: str, shorten
     assert last.seq == 7
 
 
+def test_it_is_read_for_its_owner_and_through_no_other_link(path: str, tmp_path: Path) -> None:
+    enter(black_box.Writer(path, 0), 7)
+    found = black_box.read(path, 0, os.getuid())
+    assert found is not None
+    assert found.entries[-1].seq == 7
+
+    with pytest.raises(OSError, match="regular"):
+        black_box.read(path, 0, os.getuid() + 1)
+    other = tmp_path / "other"
+    other.write_bytes(Path(path).read_bytes())
+    with open(other, "rb") as opened:
+        for target in (str(other), f"/proc/{os.getpid()}/fd/{opened.fileno()}"):
+            link = tmp_path / "link"
+            link.symlink_to(target)
+            with pytest.raises(OSError, match="regular"):
+                black_box.read(str(link), 0, os.getuid())
+            link.unlink()
+
+
 @pytest.mark.parametrize("missing", ["os.memfd_create", "safelaunch.black_box._leads_to"])
 def test_a_plain_file_does_where_there_are_no_sealed_ones(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ class Program:
     calls: Callable[[int, int], tuple[str, ...]] = lambda _rank, _step: ()
     site: Callable[[int], str] = lambda _rank: "train.py:88"
     answers: bool = True
+    answer_s: float = 0.0  # for which the Flight Recorders are waited for
     last_step: dict[int, int] = field(default_factory=dict)  # of ranks that then only answer the others' collectives
     told: list[tuple[float, Slowness]] = field(default_factory=list)
     over: list[float] = field(default_factory=list)
@@ -73,6 +74,7 @@ class Program:
     _last: dict[int, tuple[int, float]] = field(default_factory=dict)
     _made: dict[int, list[Arrival]] = field(default_factory=dict)
     _behind: dict[int, list[Arrival]] = field(default_factory=dict)
+    _answer_at: float | None = None
     _loading: dict[int, float] = field(default_factory=dict)
     _waited: dict[int, float] = field(default_factory=dict)
 
@@ -143,6 +145,9 @@ class Program:
         if self.watch.wants_recorders(now):
             self.asked.append(now - START)
             self.watch.asked(now)
+            self._answer_at = now + self.answer_s
+        if self._answer_at is not None and now >= self._answer_at:
+            self._answer_at = None
             if self.answers:
                 dumps = {rank: [call for call in made[-2000:] if call.t <= now] for rank, made in self._made.items()}
                 self.watch.recorded(dumps, now)

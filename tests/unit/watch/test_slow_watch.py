@@ -195,6 +195,17 @@ def test_everybody_slower_than_before(hidden: bool) -> None:
     assert told.now_s == pytest.approx(0.155, rel=0.1)
 
 
+@pytest.mark.parametrize("answer_s", [1.0, 9.0])
+def test_steps_that_were_short_for_three_seconds_alone_are_remembered(answer_s: float) -> None:
+    """Until the recorders have answered nothing is said; meanwhile most of what was seen has become slow."""
+    run = Program(SlowWatch(), lambda _, step: 0.03 if step < 80 else 0.09, hidden=True, answer_s=answer_s)
+    told = run.run(60)
+
+    assert [one.kind for one in told] == ["slower"]
+    assert told[0].since == pytest.approx(80, abs=8)
+    assert told[0].usual_s == pytest.approx(0.031, rel=0.1)
+
+
 def test_what_becomes_slower_bit_by_bit() -> None:
     told = program(lambda _, step: 0.05 * 1.004**step).run(2 * MINUTE)
 
