@@ -15,7 +15,8 @@ from safelaunch.worker import import_log
 from safelaunch.worker.cold_rank import Beginning
 from safelaunch.worker.import_log import WHOLE
 
-AT_HAND = ("builtins", "os", "sys", "io", "abc", "codecs")  # what every script has
+AT_HAND = ("os", "io", "abc", "codecs")  # what every script has, and libraries take functions from
+HOOKS = ("excepthook", "showwarning", "formatwarning")  # made to be replaced, and looked up whenever they are called
 
 
 class Forked(NamedTuple):
@@ -59,7 +60,8 @@ class Conditions:
         _show_loggers(self._loggers, names, self._logging)
         for name in names:
             variables = vars(sys.modules[name])
-            self._functions[name] = {key: value for key, value in variables.items() if callable(value)}
+            functions = {key: value for key, value in variables.items() if callable(value) and key not in HOOKS}
+            self._functions[name] = functions
 
     def changed(self, names: Sequence[str]) -> str:
         """What the script has changed that matters to the import of these modules; empty where nothing was.
