@@ -88,7 +88,7 @@ def test_a_hang_is_ended_in_its_time(stalled: FullPipe, tmp_path: Path) -> None:
 
 def test_who_reads_at_last_gets_the_verdict_whole_and_last(stalled: FullPipe, tmp_path: Path) -> None:
     process = start(stalled, tmp_path, "--nproc-per-node", 2, FAULTS / "victim.py", "exit", 1)
-    while not list(tmp_path.glob("runs/*/incident-0/verdict.json")):
+    while not list(tmp_path.glob("safelaunch_runs/*/incident-0/verdict.json")):
         time.sleep(0.01)
     err = stalled.read()
 
