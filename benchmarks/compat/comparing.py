@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import os
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -100,8 +100,11 @@ def _file(program: Program, name: str, theirs: Outcome, ours: Outcome) -> tuple[
         return (f"{one[0]} {one[1]} -> {other[0]} {other[1]}",)
     if one[2] == other[2] or any(fnmatch.fnmatch(name, pattern) for pattern in program.unlike):
         return ()
-    texts = [content.decode("utf-8", "backslashreplace") for content in (one[2], other[2])]
-    return (f"{len(one[2])} -> {len(other[2])} bytes", *_diff(*texts))
+    sizes = f"{len(one[2])} -> {len(other[2])} bytes"
+    try:
+        return sizes, *_diff(one[2].decode(), other[2].decode())
+    except UnicodeDecodeError:
+        return (sizes,)
 
 
 def _diff(theirs: str, ours: str) -> tuple[str, ...]:
@@ -110,7 +113,8 @@ def _diff(theirs: str, ours: str) -> tuple[str, ...]:
     if not changes:
         return ("line endings",)
     # Long lines are shown from a little before the place where they differ.
-    alike = max(0, len(os.path.commonprefix([line[1:] for line in changes])) - BEFORE)
+    columns = zip(*(line[1:] for line in changes), strict=False)
+    alike = max(0, sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns)) - BEFORE)
     more = [f"... {len(changes) - SHOWN} lines more"] if len(changes) > SHOWN else []
     return (*(f"{line[0]}{line[1 + alike :][:WIDTH]}" for line in changes[:SHOWN]), *more)
 
