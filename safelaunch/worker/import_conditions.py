@@ -8,7 +8,7 @@ import builtins
 import ctypes
 import os
 import sys
-from typing import Any, Dict, FrozenSet, Iterator, NamedTuple, Sequence
+from typing import Any, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from safelaunch import import_variables
 from safelaunch.worker import import_log
@@ -51,6 +51,7 @@ class Conditions:
         self._flags = sys.getdlopenflags()
         self._import = builtins.__import__
         self._functions: Dict[str, Dict[str, Any]] = {}
+        self._methods: Dict[str, Tuple[Any, Dict[str, Any]]] = {}  # of classes
         self._logging = modules["logging"].root.manager
         self._loggers = _hide_loggers(self._logging.loggerDict)
         self.given(AT_HAND)
@@ -58,10 +59,11 @@ class Conditions:
     def given(self, names: Sequence[str]) -> None:
         """These modules are the script's from now on."""
         _show_loggers(self._loggers, names, self._logging)
-        for name in names:
-            variables = vars(sys.modules[name])
-            functions = {key: value for key, value in variables.items() if callable(value) and key not in HOOKS}
-            self._functions[name] = functions
+        for name in names if WHOLE not in names else ():  # nothing is compared after torch
+            self._functions[name] = _functions(vars(sys.modules[name]))
+            for key, value in self._functions[name].items():
+                if isinstance(value, type) and value.__module__ == name:
+                    self._methods[name + "." + key] = value, _functions(vars(value))
 
     def changed(self, names: Sequence[str]) -> str:
         """What the script has changed that matters to the import of these modules; empty where nothing was.
@@ -121,9 +123,17 @@ class Conditions:
             for key, value in functions.items():
                 if variables.get(key) is not value:
                     yield "replaces %s.%s" % (name, key)
+        for name, (kind, methods) in self._methods.items():
+            for key, value in methods.items():
+                if vars(kind).get(key) is not value:
+                    yield "replaces %s.%s" % (name, key)
         made = sorted(name for name in self._logging.loggerDict if not _is_placeholder(self._loggers.get(name)))
         if made and WHOLE in names:
             yield "makes the logger %s" % made[0]
+
+
+def _functions(variables: Mapping[str, Any]) -> Dict[str, Any]:
+    return {key: value for key, value in variables.items() if callable(value) and key not in HOOKS}
 
 
 def _environ() -> Dict[str, str]:

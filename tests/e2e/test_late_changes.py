@@ -106,6 +106,7 @@ OTHERS = {
     "in front": ("sys.path.insert(0, 'vendor')", "has a module typing_extensions of its own in vendor"),
     "a stub": ("sys.modules['opt_einsum'] = os", "puts a module opt_einsum into sys.modules"),
     "replaced": ("import functools as f; f.lru_cache = f.lru_cache.__call__", "replaces functools.lru_cache"),
+    "a method": ("import logging; logging.Logger.setLevel = print", "replaces logging.Logger.setLevel"),
     "a tracer": ("sys.setprofile(lambda *_: None)", "starts a tracer or a profiler"),
     "a logger": ("import logging; logging.getLogger('torch.distributed').setLevel(10)", "makes the logger torch"),
 }  # fmt: skip
