@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
 
 from safelaunch.worker import import_hooks, import_log, progress
-from safelaunch.worker.import_conditions import Conditions, Forked
+from safelaunch.worker.import_conditions import STANDARD, Conditions, Forked
 from safelaunch.worker.import_log import WHOLE
 
 OURS = "safelaunch"
@@ -33,6 +33,8 @@ def hide(before: FrozenSet[str], imports: List[import_log.Import], forked: Optio
         imports: the log of the imports since then.
         forked: of a rank that was forked; None in one that has started by itself.
     """
+    if getattr(sys.modules.get("tempfile"), "tempdir", None) is not None:
+        _ASKED_FOR_TEMPORARY.append(True)
     needs = forked.needs.of if forked is not None else import_log.needs(imports).of
     _Deferred({name for name in sys.modules if name not in before}, needs, forked).hide()
 
@@ -193,13 +195,10 @@ def _copy(thing: Any) -> Any:
     return made
 
 
-_STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))
-
-
 def is_standard(name: str) -> bool:
     """Whether a module is one of Python's own, or of ours: its import looks at nothing that the script may change."""
     top = name.partition(".")[0]
-    return top in _STANDARD or top == OURS
+    return top in STANDARD or top == OURS
 
 
 # ------------------------------------------------------------------- what a process draws for itself at an import
@@ -216,6 +215,7 @@ def _tempfile(module: Any) -> None:
 
 def _process(module: Any) -> None:
     module.current_process().authkey = os.urandom(32)
+    module.ORIGINAL_DIR = os.path.abspath(os.getcwd())
 
 
 def _numpy(module: Any) -> None:
@@ -224,8 +224,12 @@ def _numpy(module: Any) -> None:
 
 def _torch(module: Any) -> None:
     module.default_generator.seed()
+    # Whether its import asks, and so has the answer kept, depends on what else is installed.
+    if _ASKED_FOR_TEMPORARY:
+        sys.modules["tempfile"].gettempdir()
 
 
+_ASKED_FOR_TEMPORARY: List[bool] = []
 _RENEWED: Dict[str, Callable[[Any], None]] = {
     "logging": _logging,
     "tempfile": _tempfile,

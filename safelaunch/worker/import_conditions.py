@@ -19,6 +19,9 @@ AT_HAND = ("os", "io", "abc", "codecs")  # what every script has, and libraries 
 HOOKS = ("excepthook", "showwarning", "formatwarning")  # made to be replaced, and looked up whenever they are called
 
 
+STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))
+
+
 class Forked(NamedTuple):
     """What a rank has from its fork server.
 
@@ -49,6 +52,11 @@ class Conditions:
         self._finders = [*sys.meta_path, *sys.path_hooks]
         self._path = list(sys.path)
         self._flags = sys.getdlopenflags()
+        self._streams = sys.stdin, sys.stdout, sys.stderr
+        # Packages read variables that begin with their own names.
+        own = (WHOLE, "safelaunch")
+        packages = [name for name in modules if "." not in name and name not in STANDARD and not name.startswith(own)]
+        self._packages = tuple(name.upper() + "_" for name in packages)
         self._import = builtins.__import__
         self._functions: Dict[str, Dict[str, Any]] = {}
         self._methods: Dict[str, Tuple[Any, Dict[str, Any]]] = {}  # of classes
@@ -79,12 +87,15 @@ class Conditions:
     def _variables(self) -> Iterator[str]:
         now = _environ()
         for name in sorted({*now, *self._environ}):
-            if now.get(name) != self._environ.get(name) and import_variables.is_read(name, self.forked.more):
+            read = name.startswith(self._packages) or import_variables.is_read(name, self.forked.more)
+            if read and now.get(name) != self._environ.get(name):
                 yield "sets %s" % name if name in now else "deletes %s" % name
 
     def _process(self) -> Iterator[str]:
         if os.sched_getaffinity(0) != self._cpus:
             yield "sets the CPUs of its process"
+        if any(a is not b for a, b in zip(self._streams, (sys.stdin, sys.stdout, sys.stderr))):  # noqa: B905
+            yield "replaces sys.stdin, sys.stdout or sys.stderr"
         if sys.getdlopenflags() != self._flags:
             yield "calls sys.setdlopenflags"
         if sys.gettrace() is not None or sys.getprofile() is not None:

@@ -133,12 +133,13 @@ class Recorder:
         """Do what the import of these modules has done. With torch comes all that is left."""
         everything = WHOLE in names
         exits, self._exits = self._exits, []
+        finalize: Any = weakref.finalize
         for each in exits:
             if not everything and each.owner not in names:
                 self._exits.append(each)
             elif each.owner == THREAD_POOLS:
                 threading._threading_atexits.append(each.function)  # type: ignore[attr-defined]
-            else:
+            elif each.function != finalize._exitfunc or not finalize._registered_with_atexit:
                 atexit.register(each.function, *each.args, **each.kwargs)
         fresh = [item for owner, item in self._filters if everything or owner in names]
         self._filters = [(owner, item) for owner, item in self._filters if item not in fresh]
@@ -146,9 +147,9 @@ class Recorder:
             warnings.filters[:0] = reversed(fresh)  # type: ignore[index]
             _filters_changed()
         if everything:
-            for each in self._finalizers:
-                each.atexit = True
-            weakref.finalize._registered_with_atexit = True  # type: ignore[attr-defined]
+            for finalizer in self._finalizers:
+                finalizer.atexit = True
+            finalize._registered_with_atexit = True
 
 
 def _filters_changed() -> None:

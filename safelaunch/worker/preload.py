@@ -8,14 +8,14 @@ import importlib.machinery
 import os
 import re
 import sys
-from typing import FrozenSet, Iterator, Sequence
+from typing import Any, FrozenSet, Iterator, Sequence
 
 DEVICE = re.compile(r"/dev/(?:nvidia|kfd|dri/|accel)")
 OF_DISTRIBUTION = re.compile(r"/usr/lib(?:64)?/python|/etc/python")  # Debian's reports crashes of its own packages
 QUOTED = 300  # bytes of what an import prints
 
 
-class Cold(Exception):
+class Cold(BaseException):
     """Why ranks cannot be forked from here without anybody noticing. No text: somebody else will tell."""
 
 
@@ -52,6 +52,8 @@ def load(names: Sequence[str]) -> FrozenSet[str]:
     streams = os.dup(1), os.dup(2)
     said = os.memfd_create("safelaunch")
     name = ""
+    metadata = importlib.import_module("importlib.metadata")  # which torch imports, too
+    load, metadata.EntryPoint.load = metadata.EntryPoint.load, _is_foreign
     try:
         for descriptor in (1, 2):
             os.dup2(said, descriptor)
@@ -61,10 +63,13 @@ def load(names: Sequence[str]) -> FrozenSet[str]:
             if name == names[0]:
                 gc.freeze()  # else the next object that is made has the collector look at all of these
                 gc.enable()
+    except Cold:
+        raise
     except BaseException as error:
         # That torch is not there is for the agent to say.
         raise Cold("" if name == names[0] else "%s cannot be imported: %r" % (name, error)) from error
     finally:
+        metadata.EntryPoint.load = load
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
@@ -79,6 +84,11 @@ def load(names: Sequence[str]) -> FrozenSet[str]:
     if changed:
         raise Cold("importing %s sets %s" % (" and ".join(names), ", ".join(changed)))
     return frozenset(module.partition(".")[0] for module in set(sys.modules) - before)
+
+
+def _is_foreign(entry: Any) -> Any:
+    """Stands for the way in which torch loads backends that others have installed."""
+    raise Cold("torch is to import %s of another package" % entry.value)
 
 
 def check(beside: str, names: FrozenSet[str]) -> None:

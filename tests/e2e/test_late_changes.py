@@ -106,6 +106,8 @@ OTHERS = {
     "in front": ("sys.path.insert(0, 'vendor')", "has a module typing_extensions of its own in vendor"),
     "a stub": ("sys.modules['opt_einsum'] = os", "puts a module opt_einsum into sys.modules"),
     "replaced": ("import functools as f; f.lru_cache = f.lru_cache.__call__", "replaces functools.lru_cache"),
+    "a stream": ("import io; sys.stderr = io.TextIOWrapper(sys.stderr.buffer)", "replaces sys.stdin, sys.stdout or"),
+    "of a package": ("os.environ |= {'TYPING_EXTENSIONS_NEW': '1'}", "sets TYPING_EXTENSIONS_NEW"),
     "a method": ("import logging; logging.Logger.setLevel = print", "replaces logging.Logger.setLevel"),
     "a tracer": ("sys.setprofile(lambda *_: None)", "starts a tracer or a profiler"),
     "a logger": ("import logging; logging.getLogger('torch.distributed').setLevel(10)", "makes the logger torch"),
@@ -137,6 +139,36 @@ def test_a_folder_for_temporary_files_that_is_set_late_is_used(tmp_path: Path) -
     text = "E = os.environ; E['TMPDIR'] = os.getcwd()\nimport torch, tempfile\nprint(tempfile.gettempdir())\n"
 
     assert train(tmp_path, text).out == f"{tmp_path}\n"
+
+
+def test_what_was_registered_before_an_import_is_called_after_what_the_import_registers(tmp_path: Path) -> None:
+    text = """
+import atexit, tempfile
+folder = tempfile.TemporaryDirectory()
+atexit.register(lambda: print(os.path.isdir(folder.name)))
+import torch
+"""
+    assert train(tmp_path, text).out == train(tmp_path, text, "--no-warm-start").out == "True\n"
+
+
+def test_processes_begin_where_multiprocessing_was_imported(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    text = "os.chdir('below')\nimport multiprocessing.process as p\nprint(os.path.basename(p.ORIGINAL_DIR))\n"
+
+    assert train(tmp_path, text).out == "below\n"
+
+
+def test_backends_of_other_packages_are_imported_by_each_rank(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    (library / "other-1.0.dist-info").mkdir(parents=True)
+    (library / "other-1.0.dist-info" / "METADATA").write_text("Name: other\nVersion: 1.0\n")
+    (library / "other-1.0.dist-info" / "entry_points.txt").write_text("[torch.backends]\nother = other:load\n")
+    (library / "other.py").write_text("import os\nRANK = os.environ.get('RANK')\ndef load(): pass\n")
+
+    ended = train(tmp_path, "import torch, other\nprint(other.RANK)\n", PYTHONPATH=f"{REPOSITORY}:{library}")
+
+    assert (ended.code, ended.out) == (0, "0\n"), ended.err
+    assert "cold start: torch is to import other:load of another package" in ended.err
 
 
 NAMES = ["traceback", "json", "select", "safelaunch", "sitecustomize"]

@@ -51,7 +51,7 @@ def codes(heard: RankTimeouts, group: WorkerGroup) -> list[str]:
 
 def test_ranks_that_say_nothing_and_a_run_without_a_black_box(box: str) -> None:
     assert codes(listening(box, settings(60.0)), ranks(7, 8)) == []
-    assert wiring.listener(None, settings(60.0), {}, lambda: None, pytest.fail).poll(ranks(7, 8)) == []
+    assert wiring.listener(None, settings(60.0), {}, lambda: None, pytest.fail, "train.py").poll(ranks(7, 8)) == []
 
 
 @pytest.mark.parametrize("first", ["group", "loader"])
