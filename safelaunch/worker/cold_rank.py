@@ -39,9 +39,11 @@ class _Acts:
 
     def __init__(self) -> None:
         self.first = ""
+        self.audited = False
         self.by_imports = 0  # bytes of compiled modules
         self._looking = True
         sys.addaudithook(self._see)
+        self.audited = False  # that was ours
 
     def stop(self) -> None:
         """Look no more. A hook cannot be taken away (PEP 578)."""
@@ -60,6 +62,9 @@ class _Acts:
         if event == "open":
             path, _, flags = args
             return not flags & WRITING or (isinstance(path, str) and COMPILED + "." in path)
+        if event == "sys.addaudithook":
+            self.audited = True
+            return True
         if event == "os.rename" and str(args[1]).endswith(COMPILED):
             self.by_imports += os.stat(args[0]).st_size
             return True
@@ -87,6 +92,10 @@ class Beginning:
         self._streams = _streams()
         self._written = _written()
         self._acts = _Acts()
+
+    def is_audited(self) -> bool:
+        """Whether the script has an audit hook of its own, which sees each import."""
+        return self._acts.audited
 
     def is_over(self) -> None:
         """The script has imported what counts."""

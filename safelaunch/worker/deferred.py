@@ -93,10 +93,11 @@ class _Deferred:
         spec = import_hooks.ordinary(name, path, target)
         if spec is None and name.partition(".")[0] == OURS:
             spec = kept  # not installed where this Python looks
-        if spec is None or kept is None or spec.origin != kept.origin:
-            self._forget(name)
-            return spec
+        if spec is None:
+            return None  # the script has it not be found, for now: nothing in C may be loaded twice
         execute = spec.loader.exec_module if spec.loader is not None else None
+        if kept is None or spec.origin != kept.origin:
+            return self._another(name, spec, execute)
         loader: Any = _Loader() if spec.loader is None or isinstance(spec.loader, type) else _copy(spec.loader)
         loader.create_module = lambda _: module
         loader.exec_module = lambda made: self._execute(name, module, made, kept, execute)
@@ -104,8 +105,27 @@ class _Deferred:
         found.loader = loader
         return found
 
+    def _another(self, name: str, spec: ModuleSpec, execute: Optional[Callable[[Any], None]]) -> ModuleSpec:
+        """The spec of a module of the script's own, which comes in the place of one that waits."""
+        if is_standard(name) or self._forked is None:
+            self._forget(name)
+            return spec
+        beginning = self._forked.beginning
+
+        def exec_module(made: Any) -> None:
+            beginning.start_over("puts a module %s of its own in front" % name, name)
+            self._forget(name)
+            if execute is not None:
+                execute(made)
+
+        found: ModuleSpec = _copy(spec)
+        loader: Any = _Loader() if spec.loader is None else _copy(spec.loader)
+        loader.exec_module = exec_module
+        found.loader = loader
+        return found
+
     def _forget(self, name: str) -> None:
-        """The script has a module of that name, or has it not be found: what needs it is to be imported anew."""
+        """The script has a module of that name: what needs it is to be imported anew."""
         gone, latest = {name}, {name}
         while latest:
             latest = {each for each in self._modules if each not in gone and self._rests_on(each, gone)}
@@ -185,8 +205,10 @@ class _Deferred:
 class _Loader:
     """Stands where Python has a class, or nothing: in built-in and frozen modules, and in namespaces."""
 
-    create_module: Any
     exec_module: Any
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        """None: Python makes it."""
 
 
 def _copy(thing: Any) -> Any:

@@ -23,7 +23,7 @@ from safelaunch.worker.user_code import is_user_code
 
 MAX_TRACEBACK = 16 * 1024  # characters that are kept of its end
 HEAD = 2000  # ... and of its begin
-LOOK_S = 1.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
+LOOK_S = 2.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
 RESERVE_FROM = 60  # above the numbers that scripts may count on, below the limits that people set
 _RESERVE: List[int] = []
 _LOST_THREADS: List[Dict[str, Any]] = []  # the latest alone

@@ -8,7 +8,8 @@ import builtins
 import ctypes
 import os
 import sys
-from typing import Any, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from importlib.machinery import all_suffixes
+from typing import Any, Container, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from safelaunch import import_variables
 from safelaunch.worker import import_log
@@ -16,6 +17,7 @@ from safelaunch.worker.cold_rank import Beginning
 from safelaunch.worker.import_log import WHOLE
 
 AT_HAND = ("os", "io", "abc", "codecs")  # what every script has, and libraries take functions from
+SUFFIXES = tuple(all_suffixes())
 HOOKS = ("excepthook", "showwarning", "formatwarning")  # made to be replaced, and looked up whenever they are called
 
 
@@ -52,6 +54,7 @@ class Conditions:
         self._finders = [*sys.meta_path, *sys.path_hooks]
         self._path = list(sys.path)
         self._flags = sys.getdlopenflags()
+        self._depth = sys.getrecursionlimit()
         self._streams = sys.stdin, sys.stdout, sys.stderr
         # Packages read variables that begin with their own names.
         own = (WHOLE, "safelaunch")
@@ -96,6 +99,10 @@ class Conditions:
             yield "sets the CPUs of its process"
         if any(a is not b for a, b in zip(self._streams, (sys.stdin, sys.stdout, sys.stderr))):  # noqa: B905
             yield "replaces sys.stdin, sys.stdout or sys.stderr"
+        if self.forked.beginning.is_audited():
+            yield "adds an audit hook"
+        if sys.getrecursionlimit() < self._depth:
+            yield "lowers the recursion limit"
         if sys.getdlopenflags() != self._flags:
             yield "calls sys.setdlopenflags"
         if sys.gettrace() is not None or sys.getprofile() is not None:
@@ -118,7 +125,8 @@ class Conditions:
         for place, entry in enumerate(sys.path):
             if entry not in self._path:
                 # What nobody could import, torch finds in any place.
-                own = _holds(entry or os.getcwd(), wanted if place < first else self.forked.needs.missing)
+                missing = self.forked.needs.missing
+                own = own_module(entry or os.getcwd(), wanted if place < first else missing, missing)
                 if own:
                     yield "has a module %s of its own in %s" % (own, entry or os.getcwd())
 
@@ -163,12 +171,28 @@ def _is_placeholder(logger: Any) -> bool:
     return logger is None or not hasattr(logger, "level")
 
 
-def _holds(folder: str, names: Any) -> str:
-    """The first of these modules that lies in a folder; "" for none."""
+def own_module(folder: str, names: Container[str], namespaces: Container[str] = ()) -> str:
+    """The first of these modules that an import finds in a folder; "" for none.
+
+    Args:
+        folder: an entry of `sys.path`.
+        names: of top-level modules.
+        namespaces: names for which a folder without `__init__.py` will do, since no other place has them.
+    """
     try:
-        return min(names.intersection(entry.partition(".")[0] for entry in os.listdir(folder)), default="")
+        entries = sorted(os.listdir(folder))
     except OSError:
         return ""  # no folder
+    for entry in entries:
+        name = entry.partition(".")[0]
+        if name not in names:
+            continue
+        path = os.path.join(folder, entry)
+        if entry.endswith(SUFFIXES) or (entry == name and os.path.isfile(os.path.join(path, "__init__.py"))):
+            return name
+        if entry == name and name in namespaces and os.path.isdir(path):
+            return name
+    return ""
 
 
 def _hide_loggers(table: Dict[str, Any]) -> Dict[str, Any]:

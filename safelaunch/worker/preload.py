@@ -10,6 +10,8 @@ import re
 import sys
 from typing import Any, FrozenSet, Iterator, Sequence
 
+from safelaunch.worker.import_conditions import own_module
+
 DEVICE = re.compile(r"/dev/(?:nvidia|kfd|dri/|accel)")
 OF_DISTRIBUTION = re.compile(r"/usr/lib(?:64)?/python|/etc/python")  # Debian's reports crashes of its own packages
 QUOTED = 300  # bytes of what an import prints
@@ -142,15 +144,9 @@ def _open_files() -> Iterator[str]:
 
 def shadow(beside: str, names: FrozenSet[str]) -> str:
     """A module of the user's that a cold start would import in place of one that has been imported; "" for none."""
-    try:
-        found = sorted(names.intersection(entry.partition(".")[0] for entry in os.listdir(beside)))
-    except OSError:
-        return ""
-    for name in found:
-        file = getattr(sys.modules.get(name), "__file__", None) or ""
-        if os.path.dirname(file) not in (beside, os.path.join(beside, name)):
-            return name
-    return ""
+    files = {name: getattr(sys.modules.get(name), "__file__", None) or "" for name in names}
+    others = {name for name in names if os.path.dirname(files[name]) not in (beside, os.path.join(beside, name))}
+    return own_module(beside, others)
 
 
 def threads() -> int:

@@ -108,6 +108,7 @@ OTHERS = {
     "replaced": ("import functools as f; f.lru_cache = f.lru_cache.__call__", "replaces functools.lru_cache"),
     "a stream": ("import io; sys.stderr = io.TextIOWrapper(sys.stderr.buffer)", "replaces sys.stdin, sys.stdout or"),
     "of a package": ("os.environ |= {'TYPING_EXTENSIONS_NEW': '1'}", "sets TYPING_EXTENSIONS_NEW"),
+    "an audit hook": ("sys.addaudithook(lambda *_: None)", "adds an audit hook"),
     "a method": ("import logging; logging.Logger.setLevel = print", "replaces logging.Logger.setLevel"),
     "a tracer": ("sys.setprofile(lambda *_: None)", "starts a tracer or a profiler"),
     "a logger": ("import logging; logging.getLogger('torch.distributed').setLevel(10)", "makes the logger torch"),
@@ -139,6 +140,31 @@ def test_a_folder_for_temporary_files_that_is_set_late_is_used(tmp_path: Path) -
     text = "E = os.environ; E['TMPDIR'] = os.getcwd()\nimport torch, tempfile\nprint(tempfile.gettempdir())\n"
 
     assert train(tmp_path, text).out == f"{tmp_path}\n"
+
+
+def test_an_import_that_fails_may_be_tried_again(tmp_path: Path) -> None:
+    text = """
+path, sys.path[:] = sys.path[:], [entry for entry in sys.path if "site-packages" not in entry]
+try:
+    import torch
+except ImportError:
+    print("not found")
+sys.path[:] = path
+import torch
+print(torch.ones(1).item())
+"""
+    assert train(tmp_path, text).out == "not found\n1.0\n"
+
+
+def test_a_file_that_is_no_module_shadows_nothing(tmp_path: Path) -> None:
+    for name in ("torch.log", "numpy.md"):
+        (tmp_path / name).touch()
+    (tmp_path / "typing_extensions").mkdir()
+
+    ended = train(tmp_path, "import torch\nprint(torch.ones(1).item())\n")
+
+    assert ended.out == "1.0\n"
+    assert "cold start" not in ended.err
 
 
 def test_what_was_registered_before_an_import_is_called_after_what_the_import_registers(tmp_path: Path) -> None:

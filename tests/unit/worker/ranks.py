@@ -60,13 +60,21 @@ def rank_environment(tmp_path: Path, pythonpath: str | None = None, **changes: s
     return environment(**{**marks, **changes})
 
 
-def run(tmp_path: Path, source: str, *, pythonpath: str | None = None, **changes: str | None) -> Rank:
-    """Run `source` as the script of a rank to its end."""
+def run(
+    tmp_path: Path, source: str, *, pythonpath: str | None = None, session: bool = False, **changes: str | None
+) -> Rank:
+    """Run `source` as the script of a rank to its end; `session` gives it one of its own, as the agent does."""
     script = tmp_path / "script.py"
     script.write_text(source)
     env = rank_environment(tmp_path, pythonpath, **changes)
     process = subprocess.Popen(
-        [sys.executable, str(script)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        [sys.executable, str(script)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=session,
     )
     out, err = process.communicate(timeout=60)
     box = tmp_path / "black_box"

@@ -202,7 +202,7 @@ def test_a_rank_whose_agent_died_during_its_start_ends(tmp_path: Path) -> None:
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
 
-    assert run(tmp_path, "print('ran')", SAFELAUNCH_AGENT=str(gone.pid)).code == -signal.SIGKILL
+    assert run(tmp_path, "print('ran')", session=True, SAFELAUNCH_AGENT=str(gone.pid)).code == -signal.SIGKILL
 
 
 KEPT = """
