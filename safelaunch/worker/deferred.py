@@ -18,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
 
 from safelaunch.worker import import_hooks, import_log, progress
+from safelaunch.worker.after_import import attempt
 from safelaunch.worker.import_conditions import STANDARD, Conditions, Forked
 from safelaunch.worker.import_log import WHOLE
 
@@ -150,7 +151,7 @@ class _Deferred:
             return
         names = self._with_needs(name)
         if self._conditions is not None and not all(map(is_standard, names)):
-            changed = self._conditions.changed(names)
+            changed = attempt(self._conditions.changed, names)
             if changed:
                 self._forked.beginning.start_over(changed, name)  # type: ignore[union-attr]
         self._give(names)
@@ -180,7 +181,9 @@ class _Deferred:
 
     def _give(self, names: List[str]) -> None:
         for name in names:
-            sys.modules.setdefault(name, self._modules.pop(name))
+            module = self._modules.pop(name, None)
+            if module is not None:  # else another thread was faster
+                sys.modules.setdefault(name, module)
         for name in filter(is_standard, names):
             package, _, last = name.rpartition(".")
             above = sys.modules.get(package)
@@ -190,14 +193,14 @@ class _Deferred:
         if "multiprocessing" in given:
             sys.modules[MAIN_OF_CHILDREN] = sys.modules["__main__"]
         if self._conditions is not None and self._forked is not None:
-            self._forked.recorder.bring_back(given)
-            self._conditions.given(names)
+            attempt(self._forked.recorder.bring_back, given)
+            attempt(self._conditions.given, names)
             if WHOLE in given:
                 self._forked.beginning.is_over()
                 self._conditions = None  # what is left is Python's own
         for name, renew in _RENEWED.items():
             if name in given and sys.modules[name] is not None:  # the script may have had it not be found
-                renew(sys.modules[name])
+                attempt(renew, sys.modules[name])
         if not self._modules:
             import_hooks.remove(self.find_spec)
 

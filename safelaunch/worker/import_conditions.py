@@ -71,7 +71,7 @@ class Conditions:
         """These modules are the script's from now on."""
         _show_loggers(self._loggers, names, self._logging)
         for name in names if WHOLE not in names else ():  # nothing is compared after torch
-            self._functions[name] = _functions(vars(sys.modules[name]))
+            self._functions[name] = _functions(getattr(sys.modules[name], "__dict__", {}))
             for key, value in self._functions[name].items():
                 if isinstance(value, type) and value.__module__ == name:
                     self._methods[name + "." + key] = value, _functions(vars(value))
@@ -138,7 +138,7 @@ class Conditions:
             if name in sys.modules:
                 yield "puts a module %s into sys.modules" % name
         for name, functions in self._functions.items():
-            variables = vars(sys.modules[name]) if name in sys.modules else {}
+            variables = getattr(sys.modules.get(name), "__dict__", {})
             for key, value in functions.items():
                 if variables.get(key) is not value:
                     yield "replaces %s.%s" % (name, key)
