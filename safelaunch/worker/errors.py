@@ -10,6 +10,7 @@ import atexit
 import builtins
 import importlib
 import json
+import mmap
 import os
 import sys
 import threading
@@ -26,6 +27,8 @@ HEAD = 2000  # ... and of its begin
 LOOK_S = 2.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
 RESERVE_FROM = 60  # above the numbers that scripts may count on, below the limits that people set
 _RESERVE: List[int] = []
+ROOM = 4 << 20  # bytes of address space, not of memory: for modules that are loaded, and what is written (an estimate)
+_ROOM: List[mmap.mmap] = []
 _LOST_THREADS: List[Dict[str, Any]] = []  # the latest alone
 Written = Tuple[str, Dict[str, Any]]  # where to, and what
 
@@ -117,8 +120,9 @@ def _try_record(places: List[str], error: BaseException, t: Optional[float] = No
 
 
 def _reserve() -> None:
-    """Keep a descriptor for `_release`."""
+    """Keep a descriptor, and room under a limit of address space, for `_release`."""
     try:
+        _ROOM.append(mmap.mmap(-1, ROOM))
         import fcntl
 
         low = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -131,7 +135,10 @@ def _reserve() -> None:
 
 
 def _release() -> None:
-    """Close the descriptor that was kept for this moment: where too many files are open, no other can be had."""
+    """Give back what was kept for this moment: where too many files are open, or memory was refused, no other can be
+    had."""
+    while _ROOM:
+        _ROOM.pop().close()
     while _RESERVE:
         descriptor = _RESERVE.pop()
         try:
