@@ -20,6 +20,7 @@ def sandbox() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.timeout(300)  # each starts up to nine Pythons that import torch
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_program_does_what_it_does_under_torchrun(program: catalogue.Program, sandbox: Path) -> None:
     result = run.run(program, ["torchrun", "warm"], catalogue.known_differences(), sandbox)
