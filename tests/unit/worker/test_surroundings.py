@@ -91,7 +91,7 @@ with open("/proc/self/statm") as file:
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 kept = []
 while True:
-    kept.append(bytearray(16 << 20))
+    kept.append(bytearray(1 << 20))  # what is left is less than a thread's stack
 """
     found = around(tmp_path, source).memory
 
