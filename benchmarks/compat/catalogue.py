@@ -22,6 +22,7 @@ else:
     import tomli as tomllib
 
 HERE = Path(__file__).resolve().parent
+KNOWN = HERE / "known.toml"
 SCRIPT = "train.py"
 
 
@@ -109,7 +110,7 @@ class Known:
 KEYS = {field.name for field in fields(Program)}  # of a table; other ones are words of its script
 
 
-def known_differences(path: Path = HERE / "known.toml") -> list[Known]:
+def known_differences(path: Path = KNOWN) -> list[Known]:
     """The table of known differences."""
     return [Known(**row) for row in tomllib.loads(path.read_text())["known"]]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import table
-from catalogue import Known, Program, known_differences, programs
+from catalogue import KNOWN, Known, Program, known_differences, programs
 from comparing import Difference, compare
 from launching import LAUNCHERS, launch
 
@@ -97,7 +97,7 @@ def main() -> int:
             results.append(future.result())
             show(results[-1], verbose=arguments.verbose)
     seconds = time.monotonic() - begun
-    _summary(results, seconds)
+    _summary(results, explanations, seconds)
     if arguments.json:
         arguments.json.write_text(json.dumps([table.document(result) for result in results], indent=1))
     if arguments.markdown:
@@ -122,13 +122,16 @@ def _is_chosen(name: str, patterns: Sequence[str] | None) -> bool:
     return not patterns or any(pattern in name or fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def _summary(results: Sequence[Result], seconds: float) -> None:
+def _summary(results: Sequence[Result], explanations: Sequence[Known], seconds: float) -> None:
     ran = [result for result in results if not result.skipped]
     differ = Counter(result.program.partition("/")[0] for result in ran if result.unexplained)
     for result in results:
         if result.skipped:
             print(f"skipped: {result.program}: {result.skipped}")
-    used = {reason for result in ran for _, reason in result.explained}
+    used = {known for result in ran for _, known in result.explained}
+    for known in explanations:
+        if known not in used and any(fnmatch.fnmatchcase(result.program, known.programs) for result in ran):
+            print(f"no longer seen: {known.what} of {known.programs}, which {KNOWN.name} explains")
     print(f"{len(ran)} programs in {seconds:.0f} s; {sum(differ.values())} differ, {len(used)} known differences seen")
     for family, count in sorted(differ.items()):
         print(f"  {family}: {count}")
