@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import os
 import signal
 import sys
 from typing import Any, Callable, List
 
 import safelaunch
+from safelaunch import black_box
+from safelaunch.worker import errors, rank
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _PREPARED = []  # type: ignore[var-annotated]  # the box of a fork server, which has no slot yet
@@ -52,8 +56,6 @@ def _arm() -> None:
         if "SAFELAUNCH_IGNORE_SIGCHLD" in environ:  # the launcher was started so, and needs it itself
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
-    from safelaunch.worker import errors, rank
-
     _step(errors.install, rank_dir, box)
     if not rank.is_expected():
         _hook(box, is_rank)  # type: ignore[no-untyped-call]
@@ -70,11 +72,6 @@ def _may_be_rank() -> bool:
 def prepare() -> None:
     """Arrange for the hooks in the fork server: before torch is imported, as a cold start does, so that every module of
     torch sees the same functions."""
-    import faulthandler  # noqa: F401  for the ranks
-
-    from safelaunch import black_box
-    from safelaunch.worker import rank
-
     rank.expect()
     if "SAFELAUNCH_BLACK_BOX" in os.environ:
         _PREPARED.append(black_box.Writer())
@@ -102,8 +99,6 @@ def _step(function: Callable, *args):  # type: ignore[no-untyped-def,type-arg]
 
 def _bind_life(agent: int, is_rank: bool) -> None:
     """Die with the agent, and let the supervisor's tools read our stack."""
-    import ctypes
-
     prctl = ctypes.CDLL(None).prctl
     supervisor = int(os.environ.get("SAFELAUNCH_SUPERVISOR", "0:0").split(":")[0])
     prctl(PR_SET_PTRACER, ctypes.c_ulong(supervisor), 0, 0, 0)
@@ -117,8 +112,6 @@ def _bind_life(agent: int, is_rank: bool) -> None:
 
 def _arm_faulthandler(rank_dir: str) -> None:
     """Have the stack of a fatal signal written to `fault-PID.txt` (SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL)."""
-    import faulthandler
-
     if faulthandler.is_enabled():
         return  # by PYTHONFAULTHANDLER or -X faulthandler: to where the user looks for it
 
@@ -129,13 +122,9 @@ def _arm_faulthandler(rank_dir: str) -> None:
 
 def _arm_stack_signal(rank_dir: str) -> None:
     """Have all threads' stacks written to `stacks-PID.txt` when asked: where nobody may read our memory."""
-    import faulthandler
-
-    from safelaunch.black_box import STACK_SIGNAL
-
-    if signal.getsignal(STACK_SIGNAL) == signal.SIG_DFL:
+    if signal.getsignal(black_box.STACK_SIGNAL) == signal.SIG_DFL:
         _arm_stack_signal.file = _new(rank_dir, "stacks")  # type: ignore[attr-defined]
-        faulthandler.register(STACK_SIGNAL, _arm_stack_signal.file, all_threads=True)  # type: ignore[attr-defined]
+        faulthandler.register(black_box.STACK_SIGNAL, _arm_stack_signal.file, all_threads=True)  # type: ignore[attr-defined]
 
 
 def _new(rank_dir: str, what: str) -> Any:
@@ -155,8 +144,6 @@ def _open_black_box():  # type: ignore[no-untyped-def]
     path = os.environ.get("SAFELAUNCH_BLACK_BOX")
     if not path:
         return None
-    from safelaunch import black_box
-
     box = _PREPARED[0] if _PREPARED else black_box.Writer()
     box.bind(path, int(os.environ["SAFELAUNCH_SLOT"]))
     safelaunch._pulse = box.pulse

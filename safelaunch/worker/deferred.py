@@ -15,9 +15,9 @@ import os
 import sys
 import time
 from importlib.machinery import ModuleSpec
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
-from safelaunch.worker import import_hooks, import_log, progress
+from safelaunch.worker import import_hooks, import_log, loggers, progress
 from safelaunch.worker.after_import import attempt
 from safelaunch.worker.import_conditions import STANDARD, Conditions, Forked
 from safelaunch.worker.import_log import WHOLE
@@ -26,52 +26,84 @@ OURS = "safelaunch"
 MAIN_OF_CHILDREN = "__mp_main__"  # another name of `__main__`, which multiprocessing gives to it
 
 
-def hide(before: FrozenSet[str], imports: List[import_log.Import], forked: Optional[Forked]) -> None:
-    """Take the modules out of `sys.modules` that came after `before`.
+def hide(before: FrozenSet[str], imports: List[import_log.Import]) -> None:
+    """Take the modules out of `sys.modules` that came after `before`, in a rank that has started by itself.
 
     Args:
         before: the names of the modules that Python had loaded by itself.
         imports: the log of the imports since then.
-        forked: of a rank that was forked; None in one that has started by itself.
     """
-    if getattr(sys.modules.get("tempfile"), "tempdir", None) is not None:
-        _ASKED_FOR_TEMPORARY.append(True)
-    needs = forked.needs.of if forked is not None else import_log.needs(imports).of
-    _Deferred({name for name in sys.modules if name not in before}, needs, forked).hide()
+    Deferred(before, import_log.needs(imports)).hide()
 
 
-class _Deferred:
+class Deferred:
     """Modules that wait for their import.
 
+    What is looked at, and taken out, before the ranks are forked is memory that they go on to share.
+
     Args:
-        names: of them.
-        needs: which module needs which.
-        forked: what the fork server has found when it imported them; None where they were not imported there.
+        before: the names of the modules that Python had loaded by itself, which stay.
+        needs: what the imports since then have done.
+        ours: in a fork server, the modules that it had imported for itself before all others; all the others come with
+            torch.
     """
 
-    def __init__(self, names: Any, needs: Dict[str, List[str]], forked: Optional[Forked]) -> None:
-        names = names - {"__main__", "sitecustomize", MAIN_OF_CHILDREN}
-        self._needs = needs
-        self._forked = forked
-        self._modules = {name: module for name, module in sys.modules.items() if name in names}
+    def __init__(self, before: FrozenSet[str], needs: import_log.Needs, ours: Optional[FrozenSet[str]] = None) -> None:
+        if getattr(sys.modules.get("tempfile"), "tempdir", None) is not None:
+            _ASKED_FOR_TEMPORARY.append(True)
+        stay = {*before, "__main__", "sitecustomize", MAIN_OF_CHILDREN}
+        self._needs = needs.of
+        self._forked: Optional[Forked] = None
+        self._conditions: Optional[Conditions] = None
+        # The names are made anew, side by side: a rank that takes the modules writes into fewer pages.
+        names = [name.encode().decode() for name in sys.modules if name not in stay]
+        self._modules = {name: sys.modules[name] for name in names}
         # Never to be deleted: what the script does not import is not its own to take apart at its end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
+        self._packages = [name for name in names if "." not in name and not is_standard(name)]
         self._aliases = self._find_aliases()
-        self._conditions = None if forked is None else Conditions(forked, self._modules)
+        self._attributes = list(self._find_attributes())
+        self._loggers: Dict[str, Any] = {}
+        self._early = False  # whether a module was imported before the script began, by us
+        self._whole: Optional[List[str]] = None
+        if ours is not None:
+            needed = set(self._with_needs(WHOLE))
+            self._whole = [name for name in names if name in needed or name not in ours]
 
     def hide(self) -> None:
-        """Take them out of `sys.modules`, and out of packages that they have been imported into by others."""
-        sys.modules.pop(MAIN_OF_CHILDREN, None)
-        for name, module in self._modules.items():
-            package, _, last = name.rpartition(".")
-            # A package may itself use those that come with it, and functions of it are in use already.
-            comes_later = name not in self._needs.get(package, ()) and name not in self._aliases.get(package, ())
-            above = self._modules.get(package) or sys.modules.get(package)
-            if comes_later and is_standard(name) and getattr(above, last, None) is module:
-                delattr(above, last)
-        for name in self._modules:
-            del sys.modules[name]
+        """Take them out of `sys.modules`, and out of packages that they have been imported into by others; from here on
+        each is given where it is imported."""
+        self._take_out()
         import_hooks.add(self.find_spec)
+        if self._whole is not None:
+            self._loggers = loggers.hide()
+
+    def bring_back(self) -> None:
+        """Undo `hide`, in a process of the fork server's that is to be no rank."""
+        import_hooks.remove(self.find_spec)
+        loggers.show(self._loggers)
+        sys.modules.update(self._modules)
+        for package, name, module in self._attributes:
+            setattr(package, name, module)
+
+    def begin(self, forked: Forked) -> None:
+        """Let the script of a rank begin that was forked.
+
+        Args:
+            forked: what the fork server has found when it imported the modules.
+        """
+        if self._early:
+            self._take_out()
+        self._forked = forked
+        self._conditions = Conditions(forked, self._modules, self._packages, self._loggers)
+
+    def _take_out(self) -> None:
+        sys.modules.pop(MAIN_OF_CHILDREN, None)
+        for package, name, _ in self._attributes:
+            vars(package).pop(name, None)
+        for name in self._modules:
+            if name in sys.modules:
+                del sys.modules[name]
         progress.count_modules()
 
     def _find_aliases(self) -> Dict[str, List[str]]:
@@ -82,6 +114,16 @@ class _Deferred:
             if spec is None or spec.name != name:
                 found.setdefault(name.rpartition(".")[0], []).append(name)
         return found
+
+    def _find_attributes(self) -> Iterator[Tuple[Any, str, Any]]:
+        """What stands for modules in their packages, which the import of the package alone has not put there."""
+        for name in filter(is_standard, self._modules):
+            package, _, last = name.rpartition(".")
+            # A package may itself use those that come with it, and functions of it are in use already.
+            comes_later = name not in self._needs.get(package, ()) and name not in self._aliases.get(package, ())
+            above = sys.modules.get(package)
+            if comes_later and getattr(above, last, None) is self._modules[name]:
+                yield above, last, self._modules[name]
 
     # ------------------------------------------------------------------------------------------- finding
 
@@ -160,6 +202,8 @@ class _Deferred:
 
     def _with_needs(self, name: str) -> List[str]:
         """The modules that come with this one, in the order in which Python has done with them."""
+        if name == WHOLE and self._whole is not None:
+            return [each for each in self._whole if each in self._modules]
         order: List[str] = []
         seen = set()
 
@@ -175,11 +219,15 @@ class _Deferred:
             order.append(name)
 
         visit(name)
-        if WHOLE in order and self._forked is not None:
-            return [each for each in self._modules if each in seen or each not in self._forked.own]
+        if WHOLE in order and self._whole is not None:
+            return [each for each in self._modules if each in seen or each in self._whole]
         return order
 
     def _give(self, names: List[str]) -> None:
+        if self._whole is not None and self._forked is None:  # not to the script, and only until it begins
+            sys.modules.update((name, self._modules[name]) for name in names)
+            self._early = True
+            return
         for name in names:
             module = self._modules.pop(name, None)
             if module is not None:  # else another thread was faster

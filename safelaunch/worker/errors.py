@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import fcntl
 import importlib
 import json
 import mmap
@@ -123,8 +124,6 @@ def _reserve() -> None:
     """Keep a descriptor, and room under a limit of address space, for `_release`."""
     try:
         _ROOM.append(mmap.mmap(-1, ROOM))
-        import fcntl
-
         low = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _RESERVE.append(fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, RESERVE_FROM))

@@ -11,6 +11,8 @@ and bring them (SCM_RIGHTS).
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib
 import json
 import os
@@ -21,9 +23,9 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 
-from safelaunch.worker import bootstrap, deferred, ending, import_log, preload, process_image  # noqa: F401
+from safelaunch.worker import bootstrap, deferred, ending, import_log, preload, process_image
 from safelaunch.worker.cold_rank import Beginning
 from safelaunch.worker.import_conditions import Forked
 from safelaunch.worker.import_log import Import
@@ -46,16 +48,19 @@ PREFIXES = ("TORCHELASTIC_", "SAFELAUNCH_")
 Message = Dict[str, Any]
 
 
-def serve(path: str, imports: List[Import]) -> Tuple[Optional[Callable[[], None]], Optional[Callable[[], Forked]]]:
-    """Be the fork server. Returns in each rank, with its environment and its streams in place: what gives, as the last
-    thing before the script, what it has from here. And in the agent: what to call when Python has finished its start.
+def serve(
+    path: str, before: FrozenSet[str], imports: List[Import]
+) -> Tuple[Optional[Callable[[], None]], Optional[Callable[[], None]]]:
+    """Be the fork server. Returns in each rank, with its environment and its streams in place: what arms it, as the
+    last thing before the script. And in the agent: what to call when Python has finished its start.
 
     Args:
         path: of the JSON file that `launch.tree` has written.
+        before: the names of the modules that Python had loaded by itself.
         imports: the log of this process.
     """
     try:
-        server = _Server(path, imports)
+        server = _Server(path, before, imports)
         request = server.run()
         if request is None:
             return server.agent(), None
@@ -68,13 +73,14 @@ def serve(path: str, imports: List[Import]) -> Tuple[Optional[Callable[[], None]
         os.write(2, b"safelaunch: the fork server failed: %s\n" % repr(error).encode())
         os._exit(70)
     signal.pthread_sigmask(signal.SIG_SETMASK, request["mask"])
-    return None, lambda: server.forked(Beginning(environ, request["mask"]))
+    return None, lambda: server.begin(environ, request["mask"])
 
 
 class _Server:
-    def __init__(self, path: str, imports: List[Import]) -> None:
+    def __init__(self, path: str, before: FrozenSet[str], imports: List[Import]) -> None:
         with open(path) as file:
             self._plan = json.load(file)
+        self._before = before
         self._imports = imports
         self._recorder = import_log.Recorder()
         self._channel = socket.socket(fileno=self._plan["channel"])
@@ -93,7 +99,7 @@ class _Server:
         bootstrap.prepare()
         try:
             preload.possible()
-            self._own = frozenset(sys.modules)
+            ours = frozenset(sys.modules)
             with self._recorder:
                 names = preload.load(["torch", *self._plan["preload"]])
             preload.check(self._plan["beside"], names)
@@ -105,7 +111,11 @@ class _Server:
         del self._imports[:]
         self._recorder.take_back()
         ending.prepare(self._plan["preload"])
+        self._deferred = deferred.Deferred(self._before, self._needs, ours)
+        self._deferred.hide()
+        gc.freeze()
         if self._fork_agent():
+            self._deferred.bring_back()
             return None
         self._poll.register(self._channel, select.POLLIN)
         while True:
@@ -119,9 +129,12 @@ class _Server:
                         return rank
             self._held.difference_update([pid for pid in self._held if self._tell_end(pid)])
 
-    def forked(self, beginning: Beginning) -> Forked:
-        """What a rank has from this process."""
-        return Forked(self._needs, self._recorder, self._own, bool(self._plan["preload"]), beginning)
+    def begin(self, environ: Dict[str, str], mask: Set[Any]) -> None:
+        """Arm a rank, and have it find what was imported here only where its script imports it."""
+        bootstrap.arm()
+        ending.begin()
+        beginning = Beginning(environ, mask)
+        self._deferred.begin(Forked(self._needs, self._recorder, bool(self._plan["preload"]), beginning))
 
     # ------------------------------------------------------------------------------------------- requests
 
@@ -316,8 +329,6 @@ def _take_signals_back() -> None:
 
 
 def _die_with(parent: int) -> None:
-    import ctypes
-
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

@@ -9,10 +9,10 @@ import ctypes
 import os
 import sys
 from importlib.machinery import all_suffixes
-from typing import Any, Container, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Container, Dict, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from safelaunch import import_variables
-from safelaunch.worker import import_log
+from safelaunch.worker import import_log, loggers
 from safelaunch.worker.cold_rank import Beginning
 from safelaunch.worker.import_log import WHOLE
 
@@ -27,13 +27,12 @@ STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))
 class Forked(NamedTuple):
     """What a rank has from its fork server.
 
-    `needs` and `recorder` are what the imports there have done, `own` are the modules that were there before for
-    safelaunch itself, `more` is whether more than torch was asked for. `beginning` is for a rank that starts again.
+    `needs` and `recorder` are what the imports there have done, `more` is whether more than torch was asked for.
+    `beginning` is for a rank that starts again.
     """
 
     needs: import_log.Needs
     recorder: import_log.Recorder
-    own: FrozenSet[str]
     more: bool
     beginning: Beginning
 
@@ -44,9 +43,13 @@ class Conditions:
     Args:
         forked: from the fork server.
         modules: what it had imported.
+        packages: those among their names that are of packages of others.
+        hidden: the loggers that they have made.
     """
 
-    def __init__(self, forked: Forked, modules: Dict[str, Any]) -> None:
+    def __init__(
+        self, forked: Forked, modules: Dict[str, Any], packages: Sequence[str], hidden: Dict[str, Any]
+    ) -> None:
         self.forked = forked
         self._modules = modules
         self._environ = _environ()
@@ -57,19 +60,17 @@ class Conditions:
         self._depth = sys.getrecursionlimit()
         self._streams = sys.stdin, sys.stdout, sys.stderr
         # Packages read variables that begin with their own names.
-        own = (WHOLE, "safelaunch")
-        packages = [name for name in modules if "." not in name and name not in STANDARD and not name.startswith(own)]
-        self._packages = tuple(name.upper() + "_" for name in packages)
+        self._packages = tuple(name.upper() + "_" for name in packages if not name.startswith(WHOLE))
         self._import = builtins.__import__
         self._functions: Dict[str, Dict[str, Any]] = {}
         self._methods: Dict[str, Tuple[Any, Dict[str, Any]]] = {}  # of classes
-        self._logging = modules["logging"].root.manager
-        self._loggers = _hide_loggers(self._logging.loggerDict)
+        self._loggers = hidden
         self.given(AT_HAND)
 
     def given(self, names: Sequence[str]) -> None:
         """These modules are the script's from now on."""
-        _show_loggers(self._loggers, names, self._logging)
+        packages = {name.partition(".")[0] for name in names}
+        loggers.show(self._loggers, None if WHOLE in packages else packages)
         for name in names if WHOLE not in names else ():  # nothing is compared after torch
             self._functions[name] = _functions(getattr(sys.modules[name], "__dict__", {}))
             for key, value in self._functions[name].items():
@@ -146,9 +147,9 @@ class Conditions:
             for key, value in methods.items():
                 if vars(kind).get(key) is not value:
                     yield "replaces %s.%s" % (name, key)
-        made = sorted(name for name in self._logging.loggerDict if not _is_placeholder(self._loggers.get(name)))
+        made = loggers.made(self._loggers)
         if made and WHOLE in names:
-            yield "makes the logger %s" % made[0]
+            yield "makes the logger %s" % made
 
 
 def _functions(variables: Mapping[str, Any]) -> Dict[str, Any]:
@@ -165,10 +166,6 @@ def _environ() -> Dict[str, str]:
         found.setdefault(name, value)
         number += 1
     return {**found, **os.environ}
-
-
-def _is_placeholder(logger: Any) -> bool:
-    return logger is None or not hasattr(logger, "level")
 
 
 def own_module(folder: str, names: Container[str], namespaces: Container[str] = ()) -> str:
@@ -193,22 +190,3 @@ def own_module(folder: str, names: Container[str], namespaces: Container[str] = 
         if entry == name and name in namespaces and os.path.isdir(path):
             return name
     return ""
-
-
-def _hide_loggers(table: Dict[str, Any]) -> Dict[str, Any]:
-    """Take the loggers out of Python's table that imports have made: who configures logging is to find his own."""
-    hidden = dict(table)
-    table.clear()
-    return hidden
-
-
-def _show_loggers(hidden: Dict[str, Any], names: Sequence[str], manager: Any) -> None:
-    """Put those back that came with modules; those of torch with all others. A logger that the script has made under
-    the same name, and that of the module, are one."""
-    packages = {name.partition(".")[0] for name in names}
-    for name in [name for name in hidden if WHOLE in packages or name.partition(".")[0] in packages]:
-        kept = hidden.pop(name)
-        made = manager.loggerDict.setdefault(name, kept)
-        if made is not kept:
-            kept.__dict__ = made.__dict__
-    manager._clear_cache()  # the level of the root may be another by now

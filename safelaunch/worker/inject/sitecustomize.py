@@ -41,20 +41,19 @@ def _arm():  # type: ignore[no-untyped-def]
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     _leave_path(here)
-    forked = "SAFELAUNCH_FORK_SERVER" in os.environ
-    program = None
-    forked_from = None
-    if forked:
+    program = begin = None
+    if "SAFELAUNCH_FORK_SERVER" in os.environ:
         server = _from(root, "fork_server")
-        program, forked_from = server.serve(os.environ.pop("SAFELAUNCH_FORK_SERVER"), _IMPORTS)
+        program, begin = server.serve(os.environ.pop("SAFELAUNCH_FORK_SERVER"), _BEFORE, _IMPORTS)
         _leave_path(here)
-    if "SAFELAUNCH_RANK_DIR" in os.environ:
+    if begin is not None:
+        builtins.__import__ = _import
+        begin()
+    elif "SAFELAUNCH_RANK_DIR" in os.environ:
         _from(root, "bootstrap").arm()
-        if forked:
-            _from(root, "ending").begin()
         deferred = _from(root, "deferred")
         builtins.__import__ = _import
-        deferred.hide(_BEFORE, _IMPORTS, forked_from and forked_from())
+        deferred.hide(_BEFORE, _IMPORTS)
     for entry in {here, root}.difference(sys.path):
         sys.path_importer_cache.pop(entry, None)
     return program
