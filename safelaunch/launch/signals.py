@@ -27,7 +27,9 @@ class Signals:
         os.set_blocking(writer, False)
         self.fd = reader
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for signum in (*TERMINATING, *FORWARDED, signal.SIGCHLD):
+        # What is ignored is ignored in the ranks, too: they inherit it.
+        forwarded = [signum for signum in FORWARDED if signal.getsignal(signum) is not signal.SIG_IGN]
+        for signum in (*TERMINATING, *forwarded, signal.SIGCHLD):
             self._catch(signum)
 
     @contextlib.contextmanager

@@ -22,8 +22,9 @@ TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 # Events that leave nothing behind, or what a start from the beginning puts back.
 HARMLESS = {
-    "import", "compile", "exec", "marshal.loads", "marshal.load", "sys._getframe", "sys._getframemodulename",
-    "object.__getattr__", "object.__setattr__", "object.__delattr__", "code.__new__", "function.__new__", "builtins.id",
+    "import", "compile", "exec", "marshal.loads", "marshal.load", "marshal.dumps", "sys._getframe",
+    "sys._getframemodulename", "object.__getattr__", "object.__setattr__", "object.__delattr__", "code.__new__",
+    "function.__new__", "builtins.id",
     "os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.putenv", "os.unsetenv", "os.chdir", "os.getxattr",
     "os.listxattr", "glob.glob", "glob.glob/2", "pathlib.Path.glob", "pathlib.Path.rglob", "time.sleep",
     "gc.get_objects", "gc.get_referrers", "gc.get_referents", "array.__new__", "pickle.find_class", "sys.excepthook",
@@ -61,10 +62,13 @@ class _Acts:
     def _is_harmless(self, event: str, args: Tuple[Any, ...]) -> bool:
         if event == "open":
             path, _, flags = args
-            return not flags & WRITING or (isinstance(path, str) and COMPILED + "." in path)
+            # A descriptor is open already, and what is written through it is counted.
+            return not flags & WRITING or isinstance(path, int) or COMPILED + "." in os.fsdecode(path)
         if event == "sys.addaudithook":
             self.audited = True
             return True
+        if event == "os.mkdir":
+            return os.path.basename(str(args[0])) == "__pycache__"
         if event == "os.rename" and str(args[1]).endswith(COMPILED):
             self.by_imports += os.stat(args[0]).st_size
             return True

@@ -63,6 +63,13 @@ class Deferred:
         self._packages = [name for name in names if "." not in name and not is_standard(name)]
         self._aliases = self._find_aliases()
         self._attributes = list(self._find_attributes())
+        main = sys.modules["__main__"]
+        self._holding_main = [
+            (name, variable)
+            for name, module in self._modules.items()
+            for variable, value in getattr(module, "__dict__", {}).items()
+            if value is main
+        ]
         self._loggers: Dict[str, Any] = {}
         self._early = False  # whether a module was imported before the script began, by us
         self._whole: Optional[List[str]] = None
@@ -96,6 +103,13 @@ class Deferred:
             self._take_out()
         self._forked = forked
         self._conditions = Conditions(forked, self._modules, self._packages, self._loggers)
+
+    def let_go(self) -> None:
+        """Let the script's own module be deleted at its end, where what it has not imported refers to it (dill does):
+        else Python empties the modules first that its objects need to finish their files."""
+        for name, variable in self._holding_main:
+            if name in self._modules:
+                vars(self._modules[name]).pop(variable, None)
 
     def _take_out(self) -> None:
         sys.modules.pop(MAIN_OF_CHILDREN, None)

@@ -17,12 +17,13 @@ import gc
 import os
 import sys
 import weakref
-from typing import Any, FrozenSet, List, NamedTuple
+from typing import Any, Callable, FrozenSet, List, NamedTuple
 
 from safelaunch.worker import kept_modules
 
 PRELOADED = "/etc/ld.so.preload"  # ld.so(8)
 
+_LETTING_GO: List[Callable[[], None]] = []
 _CANARY: List[Any] = []  # its object is not listed any more where the script has called `gc.freeze`
 
 
@@ -50,8 +51,13 @@ def prepare(preload: List[str]) -> None:
     gc.freeze()  # what the collector does not touch stays shared
 
 
-def begin() -> None:
-    """Let the script begin, in the rank: what there is now is not its own."""
+def begin(let_go: Callable[[], None]) -> None:
+    """Let the script begin, in the rank: what there is now is not its own.
+
+    Args:
+        let_go: to be called when its program is over.
+    """
+    _LETTING_GO.append(let_go)
     gc.freeze()
     _CANARY.append([])
 
@@ -64,6 +70,8 @@ def _end(loaded: Loaded, server: int) -> None:
         server: its pid.
     """
     plain = False
+    for let_go in _LETTING_GO:
+        let_go()
     try:
         made = gc.get_objects()
         # A library that has come since may have objects that the collector does not know.

@@ -132,7 +132,7 @@ class _Server:
     def begin(self, environ: Dict[str, str], mask: Set[Any]) -> None:
         """Arm a rank, and have it find what was imported here only where its script imports it."""
         bootstrap.arm()
-        ending.begin()
+        ending.begin(self._deferred.let_go)
         beginning = Beginning(environ, mask)
         self._deferred.begin(Forked(self._needs, self._recorder, bool(self._plan["preload"]), beginning))
 

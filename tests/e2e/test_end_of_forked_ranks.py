@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
 import pytest
-from harness import FAULTS, launch
+from harness import FAULTS, REPOSITORY, launch
 
 AT_THE_END = """
 import atexit, ctypes, os, sys, threading, time, weakref
@@ -173,3 +174,16 @@ def test_preloaded_modules_end_and_keep_their_collector(tmp_path: Path) -> None:
 
     assert (ended.code, ended.out) == (0, "False 1\n"), ended.err
     assert (tmp_path / "written").read_text() == "data"
+
+
+def test_what_a_library_of_torchs_refers_to_does_not_keep_the_script_from_its_end(tmp_path: Path) -> None:
+    # dill is imported by torch where it is installed, and refers to `__main__`.
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "dill.py").write_text("import __main__ as main\ndef extend(use_dill=True): pass\n")
+    (tmp_path / "train.py").write_text("import gzip\nfile = gzip.GzipFile('left-open.gz', 'w')\nfile.write(b'data')\n")
+
+    ended = launch("--preflight", "off", "train.py", cwd=tmp_path, PYTHONPATH=f"{REPOSITORY}:{library}")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert gzip.decompress((tmp_path / "left-open.gz").read_bytes()) == b"data"

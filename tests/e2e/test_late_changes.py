@@ -26,6 +26,7 @@ def train(tmp_path: Path, text: str, *options: object, **changes: str) -> Ended:
     if not script.exists():
         script.write_text("import os, sys\n" + text)
     changes.setdefault("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    changes.setdefault("PYTHONDONTWRITEBYTECODE", "")  # as users have it: an import of theirs writes a file
     return launch("--nproc-per-node", 1, "--preflight", "off", *options, "train.py", cwd=tmp_path, **changes)
 
 

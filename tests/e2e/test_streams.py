@@ -101,3 +101,19 @@ def test_sigchld_may_be_blocked_or_ignored(how: str, words: tuple[str, ...], way
 
     assert ended.returncode == (1 if words else 0), ended.stderr
     assert [json.loads(line) for line in ended.stdout.splitlines()] == [[how == "blocked", how == "ignored"]] * 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_signal_of_the_script_that_the_launcher_was_started_to_ignore_is_ignored_in_the_ranks(
+    way: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("import signal\nprint(signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN)\n")
+    ignore = "import os, signal, sys; signal.signal(signal.SIGUSR1, signal.SIG_IGN)"
+    starter = f"{ignore}; os.execv(sys.executable, sys.argv[1:])"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", starter, *SAFELAUNCH, *WAYS[way], "train.py"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
