@@ -17,6 +17,8 @@ Layout, from the start of the pulse:
     160  f64 seconds that the main thread has spent in loaders, f64 in collectives that Python called and in waits for
          them; u32 workers of the latest loader, plus one (0: there was none)
     184  f64 when there were more modules than ever
+    192  of groups whose calls end on a device (NCCL): u64 groups with a call under way, u64 sum of completed numbers,
+         f64 when one was last completed, or enqueued where none was under way
     256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds (or `AGAIN`), u32 thread, text; the
          first one is that of the main thread's loader
     768  `LOADERS` passes over loaders, the latest of each place in the program, of `LOADER` bytes: u32 place (0: free),
@@ -40,6 +42,7 @@ _LOADERS_AT = 768
 SIZE = _LOADERS_AT + LOADERS * LOADER
 _FIRST_PHASE, _FIRST_LOADER, _WORDS = _PHASES_AT // 8, _LOADERS_AT // 8, PHASE // 8  # in items of eight bytes
 _CALLS = struct.Struct("<QQd")
+_DEVICE_AT = 192
 _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
 _LOADER = struct.Struct("<IIQqd")
@@ -76,7 +79,7 @@ class Writer:
 
     def __init__(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
         self._marks = self._answered = self._turns = 0
-        self._counters = (0, 0)
+        self._counters = self._device = (0, 0)
         self._loading = self._waited = 0.0
         self._turn = None  # type: Turn | None  # the latest that has given a batch
         self._steps, self._batches = itertools.count(1), itertools.count(1)  # whole whichever thread comes
@@ -202,6 +205,21 @@ class Writer:
             self._counters = (enqueued, completed)
             _CALLS.pack_into(self._memory, self._base + 104, enqueued, completed, monotonic())
 
+    def on_device(self, under_way: int, completed: int) -> None:
+        """The same of groups whose calls return at once, and end on a device later.
+
+        Args:
+            under_way: groups of which the latest call is not completed.
+            completed: the sum of the completed numbers of all groups.
+        """
+        if (under_way, completed) != self._device:
+            moved = completed != self._device[1] or not self._device[0]
+            self._device = (under_way, completed)
+            if moved:
+                _CALLS.pack_into(self._memory, self._base + _DEVICE_AT, under_way, completed, monotonic())
+            else:
+                self._u64[_DEVICE_AT // 8] = under_way
+
     def begin(self, name: str, expect: float = 0.0) -> int:
         """Open a phase; returns what `end` takes (-1 where the table is full: the phase is then not shown)."""
         try:
@@ -296,14 +314,15 @@ def ask(memory, base: int) -> None:  # type: ignore[no-untyped-def]
 class Pulse:
     """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened.
 
-    `stepped`, `fed` and `marked` are the times of the latest step, batch and mark; `loading` and `waited` the seconds
-    spent so far in loaders and in collectives; `loader_workers` is -1 where there was no loader.
+    `on_device` counts groups with a call under way on a device. `stepped`, `fed` and `marked` are the times of the
+    latest step, batch and mark; `loading` and `waited` the seconds spent so far in loaders and in collectives;
+    `loader_workers` is -1 where there was no loader.
     """
 
     __slots__ = (
         "answered", "asked", "batches", "beat", "begun", "completed", "ended", "enqueued", "exhausted", "fed",
-        "loader_workers", "loaders", "loading", "marked", "marks", "phases", "progress", "state", "stepped", "steps",
-        "waited",
+        "loader_workers", "loaders", "loading", "marked", "marks", "on_device", "phases", "progress", "state",
+        "stepped", "steps", "waited",
     )  # fmt: skip
 
     def __init__(self, data, base: int) -> None:  # type: ignore[no-untyped-def]
@@ -315,9 +334,12 @@ class Pulse:
         self.loading, self.waited, workers, imported = _SPENT.unpack_from(data, base + 160)
         self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned, imported)
         self.loader_workers = workers - 1
+        self.on_device, _, moved = _CALLS.unpack_from(data, base + _DEVICE_AT)
         self.phases = []  # type: list[tuple[str, float, float, int]]
         if any(_SINCES.unpack_from(data, base + _PHASES_AT)):
             self._read_phases(data, base + _PHASES_AT)
+        # What a host does while its device waits is no progress: it runs ahead, as far as it can.
+        self.progress = moved if self.on_device else max(self.progress, moved)
         passes = _PASSES.unpack_from(data, base + _LOADERS_AT)
         self.loaders = [passes[at : at + 5] for at in range(0, len(passes), 5) if passes[at]]
 
@@ -339,4 +361,4 @@ class Pulse:
     @property
     def waiting(self) -> bool:
         """Whether the rank may be waiting for others: inside a collective, or with some of them under way."""
-        return bool(self.begun > self.ended or self.enqueued > self.completed)
+        return bool(self.begun > self.ended or self.enqueued > self.completed or self.on_device)

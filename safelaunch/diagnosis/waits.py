@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from safelaunch.diagnosis.failures import LEAVING, TORCH_DISTRIBUTED, WORLD, current_calls, left_cleanly
 from safelaunch.model import Collective, Location, RankFacts, Stack
@@ -23,6 +24,8 @@ BACKWARD = "_engine_run_backward"
 # second, which took 1 % of a core at most; an estimate with room above that.
 IDLE_CPU = 0.05
 STOPPED = ("T", "t")
+UNDER_WAY = ("enqueued", "started")
+OF_DEVICE = -1  # instead of a thread: the host does something else, and does not wait for what it has enqueued
 RING = 128  # calls that a rank's record holds
 MAKING = "new_group"  # how the groups are called in which ranks meet to make one
 MEETINGS = ("init",)  # groups of ours, for meetings that are no collectives of a group
@@ -38,12 +41,35 @@ def stopped(facts: RankFacts) -> bool:
 
 
 def blocked_in(facts: RankFacts) -> list[Collective]:
-    """The calls that threads of a rank are blocked in: at most one for each thread, where threads are known."""
-    found: dict[int, Collective] = {}
+    """The calls that a rank waits in: at most one for each thread, where threads are known; and on a device, where what
+    was enqueued waits for itself, one for each group and for each rank that messages go to or come from."""
+    found: dict[object, Collective] = {}
     for call in facts.collectives:
-        if not (call.done or call.raised) and call.op != LEAVING:
+        if call.done or call.raised or call.op == LEAVING:
+            continue
+        if call.state in UNDER_WAY:
+            found[call.group, call.op, call.peer if is_message(call) else None] = _on_device(facts, call)
+        else:
             found[call.thread] = call
+    known_groups = {call.group for call in found.values()}
+    found.update((call.group, call) for call in _of_cpp(facts) if call.group not in known_groups)
     return list(found.values()) or _pending(facts)
+
+
+def _of_cpp(facts: RankFacts) -> Iterator[Collective]:
+    """The first call of each group under way on the device that C++ has made (DDP's backward): it is in no record of
+    Python's, and comes before what is there."""
+    first: dict[str, Collective] = {}
+    for call in facts.recorded or () if facts.watched else ():
+        if call.state in UNDER_WAY and call.peer is None:
+            first.setdefault(call.group, call)
+    return (_on_device(facts, call) for call in first.values())
+
+
+def _on_device(facts: RankFacts, call: Collective) -> Collective:
+    """A call under way on the device, as that of the thread that may wait for it; of none where the host does something
+    else: then it may still come to what others wait in."""
+    return dataclasses.replace(call, thread=OF_DEVICE) if is_elsewhere(facts, call) else call
 
 
 def _pending(facts: RankFacts) -> list[Collective]:
@@ -52,7 +78,9 @@ def _pending(facts: RankFacts) -> list[Collective]:
     at once."""
     issued = {(call.group, call.seq) for call in facts.collectives if call.issued and not _waits_in_backward(facts)}
     open_ = [
-        call for call in facts.recorded or () if not (call.done or call.issued) and (call.group, call.seq) not in issued
+        call
+        for call in facts.recorded or ()
+        if not (call.done or call.issued or (call.state and facts.watched)) and (call.group, call.seq) not in issued
     ]
     if not open_ or is_elsewhere(facts, open_[0]):
         return []

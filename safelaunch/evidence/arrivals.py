@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 
-from safelaunch import black_box, regular
+from safelaunch.evidence import flight_recorder
 from safelaunch.evidence.flight_recorder import NAMES
 from safelaunch.model import WorkerProcess
 
@@ -18,8 +17,7 @@ def recorded(worker: WorkerProcess) -> list[Arrived]:
     Raises:
         OSError, ValueError: when there is no dump, or none that can be read.
     """
-    dump = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, "recorder")))
-    entries = dump.get("entries") or []
+    entries = [entry for dump in flight_recorder.read(worker).values() for entry in dump.get("entries") or []]
     epoch_ns = time.time_ns() - time.monotonic_ns()
     found = []
     for entry in entries:
@@ -34,4 +32,4 @@ def recorded(worker: WorkerProcess) -> list[Arrived]:
                 int(entry["collective_seq_id"]),
             )
         )
-    return sorted(found)
+    return sorted(found, key=lambda call: (call[1], call[0]))  # each recorder numbers for itself

@@ -7,6 +7,7 @@ from typing import Any
 
 from safelaunch.codec import from_json
 from safelaunch.evidence import frames
+from safelaunch.evidence.device_calls import with_states
 from safelaunch.evidence.stack_text import stack_text
 from safelaunch.model import (
     Case,
@@ -14,6 +15,7 @@ from safelaunch.model import (
     Collective,
     Evidence,
     ExitCall,
+    GroupProgress,
     Incident,
     Kernel,
     LoaderPass,
@@ -68,11 +70,15 @@ def facts(
     before = before or {}
     names = ("error", "fault", "collectives", "kernel", "word")
     error, fault, box, kernel, word = (_all(sources, name) for name in names)
-    collectives = tuple(from_json(Collective, item) for item in box.get("collectives", []))
+    recorder = sources.get("recorder")
+    recorded = None
+    if recorder is not None and recorder.data is not None:
+        recorded = tuple(from_json(Collective, item) for item in recorder.data.get("collectives", []))
+    own = tuple(from_json(Collective, item) for item in box.get("collectives", []))
+    collectives = with_states(own, recorded or ())
     thread = collectives[-1].thread if collectives else 0
     stacks = _stacks(worker, sources)
     stack = frames.chosen(stacks, thread, worker.pid)
-    recorder = sources.get("recorder")
     # The pulse stands still from when it was read, not from when somebody thinks about it.
     seen = None if now is None else min(now, box.get("t", now))
     return RankFacts(
@@ -95,9 +101,8 @@ def facts(
         missing=_missing(worker, sources),
         stacks=stacks + frames.from_py_spy(_data(sources, "native", "threads"), native=True),
         earlier=frames.chosen(_stacks(worker, before), stack.thread if stack else thread, worker.pid),
-        recorded=None
-        if recorder is None or recorder.data is None
-        else tuple(from_json(Collective, item) for item in recorder.data.get("collectives", [])),
+        recorded=recorded,
+        progress=tuple(from_json(GroupProgress, item) for item in _data(sources, "recorder", "progress")),
         kernel=_kernel(kernel, _all(before, "kernel")) if kernel else None,
         threads=tuple(ThreadCall(int(one["tid"]), _kernel(one)) for one in kernel.get("threads", [])),
         children=tuple(_child(child, _all(sources, "stack")) for child in kernel.get("children", [])),

@@ -55,7 +55,9 @@ def _names(keys: Sequence[int], dump: Mapping[str, Any]) -> dict[int, str]:
     those of the job. Entries have both. Between two that they tell, names stand in the order of the keys, and where
     there are as many of them, one belongs to each.
     """
-    told = {int(entry["pg_id"]): str(entry["process_group"][0]) for entry in dump.get("entries") or ()}
+    told = {
+        int(entry["pg_id"]): str(entry["process_group"][0]) for entry in dump.get("entries") or () if "pg_id" in entry
+    }
     names = [str(name) for name in dump.get("pg_config") or {}]
     left = [name for name in names if name not in told.values()]
     open_ = [key for key in keys if key not in told]

@@ -1,24 +1,29 @@
-"""The entries of torch's Flight Recorder, asked of the rank's own beat thread while its main thread is stuck.
+"""What torch's Flight Recorders hold, asked of the rank's own beat thread while its main thread is stuck.
 
-Gloo's entries keep the state `scheduled` for ever: what says that they are done is `retired`.
+Gloo's entries keep the state `scheduled` for ever: what says that they are done is `retired`. Of the calls of other
+backends, which return at once, the state is that on their device; `nccl2` (torch 2.15) never says that one has started.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from typing import Any
 
 from safelaunch import black_box, regular
 from safelaunch.codec import to_json
-from safelaunch.model import Collective, Evidence, Incident, WorkerProcess
+from safelaunch.evidence import counters
+from safelaunch.model import CallState, Collective, Evidence, Incident, WorkerProcess
 
 SOURCE = "recorder"
 WAIT_S = 0.6  # a full ring of 2000 entries takes 14 ms to write; the beat thread looks five times a second
 POLL_S = 0.01
 STALE_S = 1.0
 LAST, DEEP = 20, 200
+GLOO = "gloo"
+MESSAGE = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")  # with the other's rank within the group
 
 # As ProcessGroupNCCL names them, and as the user calls them.
 NAMES = {"_all_gather_base": "all_gather_into_tensor", "_reduce_scatter_base": "reduce_scatter_tensor"}
@@ -32,8 +37,8 @@ DTYPES = {
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`collectives` of each process group, oldest first: the latest, and those that are not done; and whether older
-    ones have been `overwritten`."""
+    """`collectives` of each process group, oldest first: the latest, and those that are not done; `progress`, how far
+    the rank has come in each group; and whether older calls have been `overwritten`."""
     begun = time.monotonic()
 
     def nothing(reason: str) -> Evidence:
@@ -60,28 +65,46 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         if pulse is None:
             return nothing("the rank has ended")
     try:
-        dump = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, "recorder")))
+        dumps = read(worker)
     except FileNotFoundError:
         return nothing("the rank has no Flight Recorder")
-    entries = dump.get("entries") or []
+    epoch_ns = time.time_ns() - time.monotonic_ns()
     data = {
-        "collectives": to_json(chosen(entries, time.time_ns() - time.monotonic_ns())),
-        "overwritten": overwritten(entries),
+        "collectives": to_json([call for name, dump in dumps.items() for call in chosen(dump, epoch_ns, name)]),
+        "progress": to_json([one for name, dump in dumps.items() for one in counters.progress(dump, name)]),
+        "overwritten": any(overwritten(dump.get("entries") or []) for dump in dumps.values()),
     }
     return Evidence(SOURCE, worker.rank, data, elapsed_s=time.monotonic() - begun)
 
 
-def chosen(entries: list[dict[str, Any]], epoch_ns: int) -> list[Collective]:
-    """The last `LAST` collectives of each group and those of the last `DEEP` that are not done. `epoch_ns` is the
-    wall clock at CLOCK_MONOTONIC 0."""
-    seen: dict[str, int] = {}
+def read(worker: WorkerProcess) -> dict[str, dict[str, Any]]:
+    """The latest dumps of a rank, by backend.
+
+    Raises:
+        OSError, ValueError: when there are none, or none that can be read.
+    """
+    found = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, "recorder")))
+    return {str(name): dump for name, dump in found.items()}
+
+
+def chosen(dump: dict[str, Any], epoch_ns: int, backend: str) -> list[Collective]:
+    """The last `LAST` calls of each group and those of the last `DEEP` that are not done; of gloo no messages.
+
+    Args:
+        dump: of one recorder.
+        epoch_ns: the wall clock at CLOCK_MONOTONIC 0.
+        backend: whose recorder it is.
+    """
+    seen: dict[tuple[str, bool], int] = {}
     kept = []
-    for entry in reversed(entries):
-        if entry.get("is_p2p"):
+    members = _members(dump)
+    for entry in reversed(dump.get("entries") or []):
+        if entry.get("is_p2p") and backend == GLOO:
             continue
-        collective = _collective(entry, epoch_ns)
-        place = seen.setdefault(collective.group, 0)
-        seen[collective.group] += 1
+        collective = _collective(entry, epoch_ns, backend, members)
+        kind = (collective.group, collective.peer is not None)
+        place = seen.setdefault(kind, 0)
+        seen[kind] += 1
         if place < LAST or (place < DEEP and not collective.done):
             kept.append(collective)
     return kept[::-1]
@@ -92,15 +115,36 @@ def overwritten(entries: list[dict[str, Any]]) -> bool:
     return bool(entries) and int(entries[0].get("record_id") or 0) > 0
 
 
-def _collective(entry: dict[str, Any], epoch_ns: int) -> Collective:
+def _members(dump: dict[str, Any]) -> dict[str, list[int]]:
+    """The global ranks of the groups of a recorder, by name; its messages are between ranks within a group."""
+    found = {}
+    for config in (dump.get("pg_config") or {}).values():
+        ranks = json.loads(config.get("ranks") or "[]")
+        if isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks):
+            found[str(config.get("name"))] = ranks
+    return found
+
+
+def _collective(entry: dict[str, Any], epoch_ns: int, backend: str, members: dict[str, list[int]]) -> Collective:
     op = entry["profiling_name"].partition(":")[2] or entry["profiling_name"]
+    done = bool(entry.get("retired")) or entry.get("state") == "completed"
+    state: CallState = ""
+    if backend != GLOO:
+        state = "completed" if done else "started" if entry.get("state") == "started" else "enqueued"
+    message = MESSAGE.fullmatch(op) if entry.get("is_p2p") else None
+    group = str(entry["process_group"][0])
+    other = int(message[2]) if message else None
+    if other is not None and other < len(members.get(group, ())):
+        other = members[group][other]
     sizes, dtypes = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
     return Collective(
-        op=NAMES.get(op, op),
-        group=str(entry["process_group"][0]),
-        seq=int(entry["collective_seq_id"]),
+        op=message[1] if message else NAMES.get(op, op),
+        group=group,
+        seq=int(entry["p2p_seq_id" if message else "collective_seq_id"]),
         numel=math.prod(sizes[0]) if sizes else -1,
         dtype=DTYPES.get(dtypes[0], dtypes[0]) if dtypes else "",
-        done=bool(entry.get("retired")) or entry.get("state") == "completed",
+        done=done,
         t=(int(entry["time_created_ns"]) - epoch_ns) / 1e9,
+        peer=other,
+        state=state,
     )

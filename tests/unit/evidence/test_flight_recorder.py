@@ -49,7 +49,7 @@ def box(tmp_path: Path) -> str:
 
 
 @contextmanager
-def rank(box: str, entries: list[Entry] | str) -> Iterator[WorkerProcess]:
+def rank(box: str, entries: list[Entry] | str, backend: str = "gloo") -> Iterator[WorkerProcess]:
     """This process as a rank whose beat thread answers with `entries`."""
     writer = black_box.Writer(box, 0)
     writer.pulse.beat()
@@ -58,7 +58,7 @@ def rank(box: str, entries: list[Entry] | str) -> Iterator[WorkerProcess]:
     def beats() -> None:
         while not over.wait(0.005):
             if writer.pulse.asked():
-                text = entries if isinstance(entries, str) else json.dumps({"version": "2.10", "entries": entries})
+                text = entries if isinstance(entries, str) else json.dumps({backend: _dump(entries)})
                 Path(black_box.beside(box, 0, "recorder")).write_text(text)
                 writer.pulse.answer()
 
@@ -71,8 +71,13 @@ def rank(box: str, entries: list[Entry] | str) -> Iterator[WorkerProcess]:
         thread.join()
 
 
-def recorded(box: str, entries: list[Entry]) -> list[Entry]:
-    with rank(box, entries) as worker:
+def _dump(entries: list[Entry]) -> dict[str, Any]:
+    config = {"0": {"name": "0", "ranks": "[0, 1]"}, "1": {"name": "1", "ranks": "[4, 7]"}}
+    return {"version": "2.10", "pg_config": config, "entries": entries}
+
+
+def recorded(box: str, entries: list[Entry], backend: str = "gloo") -> list[Entry]:
+    with rank(box, entries, backend) as worker:
         found = flight_recorder.collect(HANG, worker, soon())
     assert found.data is not None, found.unavailable
     collectives: list[Entry] = found.data["collectives"]
@@ -100,8 +105,35 @@ def test_names_are_those_that_the_script_calls(box: str) -> None:
     assert all(item["done"] for item in found)
 
 
-def test_messages_between_two_ranks_are_left_out(box: str) -> None:
-    assert [item["seq"] for item in recorded(box, [entry(1), entry(2, "nccl:send 0->1", is_p2p=True)])] == [1]
+def test_messages_of_gloo_are_left_out(box: str) -> None:
+    assert [item["seq"] for item in recorded(box, [entry(1), entry(2, "gloo:send 0->1", is_p2p=True)])] == [1]
+
+
+def test_a_message_of_another_backend_has_the_global_rank_of_its_other_end(box: str) -> None:
+    message = entry(9, "nccl:recv 0<-1", "1", is_p2p=True, p2p_seq_id=3, retired=False)
+    (found,) = recorded(box, [message], "nccl")
+
+    assert (found["op"], found["peer"], found["seq"], found["state"]) == ("recv", 7, 3, "enqueued")
+
+
+@pytest.mark.parametrize("backend", ["nccl", "nccl2"])
+@pytest.mark.parametrize(
+    ("entry_", "state"),
+    [
+        ({"retired": True}, "completed"),
+        ({"retired": False, "state": "completed"}, "completed"),
+        ({"retired": False, "state": "started"}, "started"),
+        ({"retired": False}, "enqueued"),
+    ],
+)
+def test_a_call_of_a_device_has_its_state_there(backend: str, entry_: Entry, state: str, box: str) -> None:
+    (found,) = recorded(box, [entry(1, f"{backend}:all_reduce", **entry_)], backend)
+
+    assert found["state"] == state
+
+
+def test_a_call_of_gloo_has_none(box: str) -> None:
+    assert recorded(box, [entry(1, retired=False)])[0]["state"] == ""
 
 
 def test_the_latest_of_each_group_and_what_is_not_done(box: str) -> None:

@@ -51,7 +51,7 @@ def test_it_beats_counts_and_answers(tmp_path: Path) -> None:
     assert rank.said["counted"] == [5, 4, True]
     assert rank.said["whole"] in (2, 3)
     assert rank.said["threads"] == ["MainThread", "safelaunch-beat"]
-    assert Path(black_box.beside(str(tmp_path / "black_box"), 0, "recorder")).read_bytes().endswith(b'"entries": [1]}')
+    assert Path(black_box.beside(str(tmp_path / "black_box"), 0, "recorder")).read_bytes().endswith(b'"entries": [1]}}')
     assert not list(tmp_path.glob("*.partial"))
 
 

@@ -1,0 +1,49 @@
+"""A rank's own record of its calls, with what the Flight Recorder knows of them on the device."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from safelaunch.evidence.device_calls import with_states
+from safelaunch.model import Collective
+
+
+def call(op: str, seq: int, state: str = "", peer: int | None = None, group: str = "0") -> Collective:
+    return Collective(op, group, seq, 4, "float32", True, float(seq), peer=peer, state=state)  # type: ignore[arg-type]
+
+
+def test_collectives_are_known_by_their_numbers() -> None:
+    own = [call("all_reduce", 7), call("all_reduce", 8), call("barrier", 9)]
+    recorded = [call("all_reduce", 7, "completed"), call("all_reduce", 8, "enqueued"), call("barrier", 9, "enqueued")]
+
+    found = with_states(own, recorded)
+
+    assert [one.state for one in found] == ["completed", "enqueued", "enqueued"]
+    assert [one.done for one in found] == [True, False, True]  # it waits in the first one
+    assert [one.issued for one in found] == [False, False, True]
+
+
+def test_what_the_host_waits_in_is_behind_what_its_device_waits_in() -> None:
+    inside = dataclasses.replace(call("barrier", 9), done=False)
+    recorded = [call("all_reduce", 8, "enqueued"), call("barrier", 9, "enqueued")]  # the first one by C++
+
+    (found,) = with_states([inside], recorded)
+
+    assert (found.done, found.issued) == (True, True)
+
+
+def test_a_number_of_another_group_is_another_call() -> None:
+    assert with_states([call("all_reduce", 7)], [call("all_reduce", 7, "enqueued", group="1")])[0].state == ""
+
+
+def test_the_latest_messages_to_a_rank_are_those_under_way() -> None:
+    own = [call("send", 1, peer=1), call("send", 1, peer=2), call("isend", 2, peer=1), call("irecv", 3, peer=1)]
+    recorded = [call("send", 4, "completed", 1), call("send", 5, "completed", 2), call("send", 6, "enqueued", 1)]
+
+    assert [one.state for one in with_states(own, recorded)] == ["", "", "enqueued", ""]
+
+
+def test_a_record_without_states_stays_as_it_is() -> None:
+    own = (call("all_reduce", 7),)
+
+    assert with_states(own, [call("all_reduce", 7)]) == own
