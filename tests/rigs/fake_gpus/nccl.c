@@ -24,7 +24,7 @@
 #include <sys/random.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#include "streams.h"
+#include "enqueue.h"
 
 enum { MOST = 64 };
 enum what { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND, RECV };
