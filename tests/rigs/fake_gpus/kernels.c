@@ -13,7 +13,7 @@ enum { SMALL = 1 << 16, DIMS = 25 /* of an OffsetCalculator */ };
 
 /* ------------------------------------------------------------------------------------------------------- registration */
 
-enum function { UNKNOWN, NOTHING, SPIN, FILL, ADD, ADD_SCALAR, MULTIPLY, COMPARE, EQUAL, REDUCE, CONCATENATE, COUNT };
+enum function { UNKNOWN, NOTHING, SPIN, FILL, ADD, ADD_SCALAR, ADD_TO_SCALAR, MULTIPLY, COMPARE, EQUAL, REDUCE, CONCATENATE, COUNT };
 enum { SUM, MEAN, MAX, MIN, AND, OR };
 
 struct known {
@@ -67,6 +67,7 @@ static void read_reduction(struct known *k) {
 static void read_name(struct known *k) {
   static const struct { const char *name; enum function function; } functors[] = {
       {"11FillFunctorI", FILL}, {"15CUDAFunctor_addI", ADD}, {"21CUDAFunctorOnSelf_addI", ADD_SCALAR},
+      {"22CUDAFunctorOnOther_addI", ADD_TO_SCALAR},
       {"14CompareFunctorI", COMPARE}, {"21compare_scalar_kernelI", COMPARE}, {"16CompareEqFunctorI", EQUAL},
       {"10MulFunctorI", MULTIPLY}};
   const char *found;
@@ -137,15 +138,15 @@ static number one(const struct elementwise *e, number a, number b) {
     case FILL: return e->first;
     case ADD: return a + e->first * b;
     case ADD_SCALAR: return a + e->second * e->first;
+    case ADD_TO_SCALAR: return e->first + e->second * a;
     case MULTIPLY: return a * b;
     case COMPARE: return e->op == 0 ? a >= b : e->op == 1 ? a > b : e->op == 2 ? a <= b : a < b;
     default: return e->op == 0 ? a == b : a != b;
   }
 }
 
-static int inputs(const struct known *k) {
-  return k->function == FILL ? 0 : k->function == ADD_SCALAR || k->scalar ? 1 : 2;
-}
+static bool adds_scalar(const struct known *k) { return k->function == ADD_SCALAR || k->function == ADD_TO_SCALAR; }
+static int inputs(const struct known *k) { return k->function == FILL ? 0 : adds_scalar(k) || k->scalar ? 1 : 2; }
 
 static void run_elementwise(void *arg) {
   struct elementwise *e = arg;
@@ -159,12 +160,12 @@ static void run_elementwise(void *arg) {
 
 static struct kernel elementwise(struct known k, void **args) {
   struct elementwise *e = calloc(1, sizeof *e);
-  bool counted = k.function == FILL || k.function == ADD || k.function == ADD_SCALAR; /* the functor is numbers only */
+  bool numbers = k.function == FILL || k.function == ADD || adds_scalar(&k); /* the functor is nothing else */
   e->k = k, e->n = *(int *)args[0];
   if (e->n > SMALL) e->n = 0;
-  if (counted) e->first = get(k.type, args[1]);
+  if (numbers) e->first = get(k.type, args[1]);
   if (k.function == COMPARE || k.function == EQUAL) e->op = *(int *)args[1];
-  if (k.function == ADD_SCALAR || k.scalar) e->second = get(k.type, (char *)args[1] + width(k.type));
+  if (adds_scalar(&k) || k.scalar) e->second = get(k.type, (char *)args[1] + width(k.type));
   memcpy(e->data, args[2], (size_t)(1 + inputs(&k)) * sizeof *e->data);
   return (struct kernel){.compute = run_elementwise, .arg = e};
 }
