@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from safelaunch.model.evidence import (
         FORK_SERVER,
         AgentEnd,
+        CallState,
         Case,
         Child,
         Collective,
         Evidence,
         ExitCall,
+        GroupProgress,
         Incident,
         Kernel,
         LoaderPass,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentEnd",
+    "CallState",
     "Case",
     "Changed",
     "Child",
@@ -76,6 +79,7 @@ __all__ = [
     "FORK_SERVER",
     "Finding",
     "GpuState",
+    "GroupProgress",
     "Incident",
     "Job",
     "Kernel",

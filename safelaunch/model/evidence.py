@@ -33,6 +33,9 @@ class PyError:
     around: Surroundings | None = None
 
 
+CallState = Literal["", "enqueued", "started", "completed"]
+
+
 @dataclass(frozen=True)
 class Collective:
     """One collective call of a rank, or one message between two ranks.
@@ -44,6 +47,9 @@ class Collective:
     returned, and that nobody has waited for its result yet; `raised` that it ended with an exception (and then `done`
     is false: the collective never was). `numel` counts elements of the input tensor (-1: unknown). `t` is
     CLOCK_MONOTONIC at entry. `thread` is the native id of the thread that made the call, `tag` that of a message.
+    `state` is what torch's Flight Recorder says of the call on its device, "" where it says nothing: on a GPU a call
+    returns as soon as it is enqueued, so that `done` says nothing of it. One that is `enqueued` may have started all
+    the same, unless the rank's `GroupProgress.started` is known.
     """
 
     op: str
@@ -60,6 +66,7 @@ class Collective:
     peer: int | None = None
     thread: int = 0
     tag: int = 0
+    state: CallState = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,31 @@ class ProcessGroup:
 
     name: str
     ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """How far a rank has come in a process group, as a backend of torch counts for its Flight Recorder.
+
+    `enqueued` is the number of the latest call that the host has handed to the device, `started` of the latest whose
+    kernel has begun (None: not recorded), `completed` of the latest that has ended; all count from 1, 0 is none.
+    `group` is the group's name in torch, "" where the recorder does not say which one it is.
+
+    What has a number depends on `backend`, so numbers of two backends never compare. `nccl2` numbers all calls of the
+    group, messages included. Others number collectives and messages each for themselves and tell the latest of either:
+    in a group with messages, the numbers of two ranks do not compare.
+    """
+
+    group: str
+    backend: str
+    enqueued: int
+    completed: int
+    started: int | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether something that was enqueued has not completed."""
+        return self.enqueued != self.completed
 
 
 @dataclass(frozen=True)
@@ -219,7 +251,9 @@ class RankFacts:
     looks at again and again, None where it has not said.
     `tasks` are those of asyncio that wait. `program` is the file of one that has ended without a call of exit.
     `new_groups` are the members of each group that it has called `new_group` for, its own or not, in order. `ended`
-    says that its main thread has left the program; what is left is the interpreter's to end.
+    says that its main thread has left the program; what is left is the interpreter's to end. `progress` is how far it
+    has come in each group, by the counters of every backend that records; of a group that was destroyed and made anew
+    it has both.
     """
 
     rank: int
@@ -264,6 +298,7 @@ class RankFacts:
     tasks: tuple[Stack, ...] = ()
     new_groups: tuple[tuple[int, ...], ...] = ()
     ended: bool = False
+    progress: tuple[GroupProgress, ...] = ()
 
     @property
     def last_collective(self) -> Collective | None:

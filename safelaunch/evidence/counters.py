@@ -1,0 +1,72 @@
+"""The counters of torch's Flight Recorder (`pg_status`): how far a rank has come in each of its process groups.
+
+They are in every dump, with entries or without, and cost a rank microseconds (`_dump_fr_trace_json` without
+collectives), so both a live run and `diagnose` read them, here. Measured with torch 2.9 to 2.15.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from safelaunch.model import GroupProgress
+
+FROM_ZERO = ("nccl2",)  # backends that number from 0, so that the first call is 0; all say -1 where there was none
+
+
+def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]:
+    """What `pg_status` of a dump says, in the order in which the rank made its groups.
+
+    A group that was destroyed and made anew under its name counts as the latest of them.
+
+    Args:
+        dump: the document, of a pickle or of JSON, with entries or without.
+        backend: the backend whose recorder wrote it: `nccl`, `nccl2`, `gloo` or another.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: for counters that are none.
+    """
+    status = {int(key): counts for key, counts in (dump.get("pg_status") or {}).items()}
+    names = _names(sorted(status), dump)
+    base = 1 if backend in FROM_ZERO else 0
+    found: dict[str | int, GroupProgress] = {}
+    for key in sorted(status):
+        enqueued, started, completed = (
+            int(status[key][f"last_{what}_collective"]) for what in ("enqueued", "started", "completed")
+        )
+        group = names.get(key, "")
+        found.pop(group, None)
+        found[group or key] = GroupProgress(
+            group,
+            backend,
+            max(0, enqueued + base),
+            max(0, completed + base),
+            started + base if started >= 0 else None,
+        )
+    return tuple(found.values())
+
+
+def _names(keys: Sequence[int], dump: Mapping[str, Any]) -> dict[int, str]:
+    """The name of each group, by its key in `pg_status`.
+
+    The keys of `pg_status` count the groups that the rank itself has made, `pg_config` has their names, which count
+    those of the job. Entries have both. Between two that they tell, names stand in the order of the keys, and where
+    there are as many of them, one belongs to each.
+    """
+    told = {int(entry["pg_id"]): str(entry["process_group"][0]) for entry in dump.get("entries") or ()}
+    names = [str(name) for name in dump.get("pg_config") or {}]
+    left = [name for name in names if name not in told.values()]
+    open_ = [key for key in keys if key not in told]
+    if len(open_) == len(left) == 1:
+        return {**told, open_[0]: left[0]}
+    if not all(name.isdecimal() for name in names):
+        return told  # groups that only their members have made are named by a hash
+    anchors = [(key, int(name)) for key, name in sorted(told.items()) if name.isdecimal()]
+    for low, high in pairwise([(-math.inf, -math.inf), *anchors, (math.inf, math.inf)]):
+        between = [key for key in open_ if low[0] < key < high[0]]
+        theirs = sorted(int(name) for name in left if low[1] < int(name) < high[1])
+        if len(between) == len(theirs):
+            told.update(zip(between, map(str, theirs), strict=True))
+    return told
