@@ -31,6 +31,8 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
     status = {int(key): counts for key, counts in (dump.get("pg_status") or {}).items()}
     names = _names(sorted(status), dump)
     base = 1 if backend in FROM_ZERO else 0
+    entries = dump.get("entries") or ()
+    messages = {int(entry["pg_id"]) for entry in entries if entry.get("is_p2p") or entry.get("p2p_seq_id")}
     found: dict[str | int, GroupProgress] = {}
     for key in sorted(status):
         enqueued, started, completed = (
@@ -44,6 +46,7 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
             max(0, enqueued + base),
             max(0, completed + base),
             started + base if started >= 0 else None,
+            key in messages,
         )
     return tuple(found.values())
 
