@@ -206,7 +206,12 @@ CATALOGUE: dict[str, Code] = {
         Code("SL232", "other-device", "set_device does not follow LOCAL_RANK", "watch.devices:other_device"),
         Code("SL290", "signatures", "a file of signatures cannot be used", "evidence.logs.signatures:load"),
         # SL3xx: hangs
-        Code("SL301", "never-entered", "a rank does not come to a collective", "diagnosis.hang:never_entered"),
+        Code(
+            "SL301",
+            "never-entered",
+            "a rank does not come to a collective",
+            "diagnosis.hang:never_entered diagnosis.undumped:did_not_dump",
+        ),
         Code(
             "SL302",
             "different-collective",
@@ -254,6 +259,12 @@ CATALOGUE: dict[str, Code] = {
             "all-idle",
             "every rank stands still, and they wait for one another outside of torch.distributed",
             "diagnosis.idle:all_idle",
+        ),
+        Code(
+            "SL318",
+            "device-late",
+            "a rank's GPU does not complete what its peers have completed",
+            "diagnosis.device_late:device_late",
         ),
         Code(
             "SL399",

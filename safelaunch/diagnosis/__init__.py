@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from safelaunch.diagnosis import (
     crash,
+    device_late,
     disagree,
     early,
     exits,
@@ -32,6 +33,7 @@ from safelaunch.diagnosis import (
     store_waits,
     tags,
     timeouts,
+    undumped,
     unused,
 )
 from safelaunch.model import Case, Verdict
@@ -66,6 +68,7 @@ HANG_RULES: tuple[Rule, ...] = (
     mismatch.size_mismatch,
     tags.tags_differ,
     hang.may_be_running,
+    device_late.device_late,
     disagree.left_between_groups,
     disagree.deadlock,
     hubs.nobody_sends,
@@ -75,6 +78,7 @@ HANG_RULES: tuple[Rule, ...] = (
     other_end.held_by_peer,
     polling.polled_for,
     hang.never_entered,
+    undumped.did_not_dump,
     hang.all_inside,
     raised.exception,
     lingering.does_not_end,

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import WORLD
 from safelaunch.diagnosis.graph import Graph, Wait
+from safelaunch.diagnosis.progress import idle
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts
 
 OF_GLOO = "gloo records no messages and no monitored_barrier"
 SINCE = "{since}"
+OTHER_MOMENT = "dump was taken"  # evidence.offline.dump_case
 FEW = 3.0  # usual pauses
 
 
@@ -45,6 +47,19 @@ def of_gloo(case: Case) -> bool:
     return all(group.name != WORLD for group in case.groups)
 
 
+def of_nccl2(case: Case) -> bool:
+    """Whether all dumps are of torch's nccl2: its watchdog writes those of ranks whose calls have timed out, and asks
+    no other rank for one."""
+    known = [one.backend for facts in case.ranks for one in facts.progress]
+    return bool(known) and set(known) == {"nccl2"}
+
+
+def of_several_moments(case: Case) -> bool:
+    """Whether dumps contradict one another, so that some were taken later than others: what one rank has completed and
+    another has not proves nothing then."""
+    return any(OTHER_MOMENT in gap for facts in case.ranks for gap in facts.missing)
+
+
 def young(case: Case, waits: Iterable[Wait]) -> float | None:
     """How long the oldest of these waits had lasted when the dumps were written, in seconds, where that is so short
     that the job may simply have been running; else None.
@@ -63,7 +78,8 @@ def young(case: Case, waits: Iterable[Wait]) -> float | None:
 def ground(case: Case, waits: Iterable[Wait]) -> tuple[str, ...]:
     """What says that these waits did not end, where a job may still have been running: one line, or nothing."""
     if case.gave_up:
-        return ("a watchdog had given up a call when the dumps were written",)
+        by = ", by the times of the files" if of_nccl2(case) else ""
+        return (f"a watchdog had given up a call when the dumps were written{by}",)
     age = (case.now or 0.0) - min((wait.call.t for wait in waits), default=0.0)
     if case.now is None or age < 0.0:
         return (
@@ -111,6 +127,8 @@ def _last(facts: RankFacts) -> str:
         call = f"{_name(behind)}{of_group(behind)}{at(behind.location)}"
         return f"had enqueued {call}, and its GPU has not begun it: look at the kernels before it"
     done = [call for call in facts.calls if call.done]
+    if not done and any(one.enqueued for one in facts.progress) and idle(facts):
+        return "had completed all that was enqueued: the GPU waits for its host, and what that does is not in a dump"
     if not done:
         return "had made no call at all"
     last = done[-1]
@@ -165,7 +183,11 @@ def confidence(case: Case, culprits: Iterable[int], found: Graph, blocked: Itera
     waiting = len({wait.rank for wait in blocked})
     # In gloo's messages and monitored_barrier a rank may wait for one that waits for it.
     alone = waiting < len(late) or (of_gloo(case) and waiting < 2)
-    return "low" if doubtful or alone or any(wait.away for wait in found.waits) else "medium"
+    unseen = {rank for wait in found.waits for rank in wait.away}
+    if all(idle(facts) for facts in case.ranks if facts.rank in late):
+        # They wait for nobody, whatever their peers have enqueued: only a rank without a dump may be late as well.
+        unseen = {facts.rank for facts in case.ranks if facts.recorded is None}
+    return "low" if doubtful or alone or unseen else "medium"
 
 
 def _name(call: Collective) -> str:

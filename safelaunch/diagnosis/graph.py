@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.failures import WORLD
+from safelaunch.diagnosis.progress import Table, comparable, has_completed, idle
 from safelaunch.diagnosis.waits import (
     alive,
     answer,
@@ -109,12 +110,13 @@ def _build(case: Case) -> Graph:
     members = {group.name: group.ranks for group in case.groups}
     meetings: dict[object, tuple[_Meeting, list[Wait]]] = {}
     others: dict[tuple[object, object], tuple[int, ...]] = {}
+    progress = comparable(case)
     waits: list[Wait] = []
     for facts in case.ranks:
         for call in blocked_in(facts) if alive(facts) else ():
             key = _key(facts, call)
             if key not in meetings:
-                meetings[key] = (_meeting(facts, call, ranks, members, case), [])
+                meetings[key] = (_meeting(facts, call, ranks, members, case, progress), [])
             meeting, there = meetings[key]
             wait = _wait(facts, call, meeting, (key, word(facts, call)), others, ranks)
             waits.append(wait)
@@ -152,7 +154,12 @@ def _key(facts: RankFacts, call: Collective) -> object:
 
 
 def _meeting(
-    facts: RankFacts, call: Collective, ranks: dict[int, RankFacts], members: dict[str, tuple[int, ...]], case: Case
+    facts: RankFacts,
+    call: Collective,
+    ranks: dict[int, RankFacts],
+    members: dict[str, tuple[int, ...]],
+    case: Case,
+    progress: Table,
 ) -> _Meeting:
     on: list[int] = []
     gone: list[int] = []
@@ -161,6 +168,7 @@ def _meeting(
     there: list[int] = []
     sides: dict[object, list[int]] = {}
     partners = _partners(call, members, case)
+    counted = progress.get(call.group, {})
     for rank in partners:
         other = ranks.get(rank)
         if is_message(call) and rank == facts.rank:
@@ -173,8 +181,11 @@ def _meeting(
             gone.append(rank)
         elif other.exit is None and stopped(other):
             held.append(rank)
+        elif came is None and not is_message(call) and has_completed(other, call, counted.get(rank)):
+            continue  # its entry is not there any more, or never was in this dump
         elif came is None:
-            (on if known(other, call) else away).append(rank)
+            told = idle(other) if is_message(call) else rank in counted
+            (on if told or known(other, call) else away).append(rank)
         elif not is_message(call):
             there.append(rank)
             sides.setdefault(word(other, call), []).append(rank)

@@ -10,10 +10,12 @@ from safelaunch.diagnosis.alone import Alone, alone
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
+from safelaunch.diagnosis.progress import idle, of_nccl
 from safelaunch.diagnosis.waits import MAKING, alive, is_message, stack_of, unrecorded
 from safelaunch.diagnosis.wording import at, below, is_waiting, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
+UNSTARTED = "all have enqueued it, and the recorder does not say whose GPU has begun it: one may not have come so far"
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 
 
@@ -129,14 +131,19 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
     # Those who wait for fewest wait for the culprit itself; others may wait for them as well.
     wait = min(blocked, key=lambda one: (len(one.blockers), one.call.t))
     apart = dumps.missed(blocked, culprits)
+    late = [facts for facts in case.ranks if facts.rank in culprits]
+    who, called = names(culprits), f"{label(wait.call)}{dumps.of_group(wait.call)}"
     what = "did not come to what peers wait in" if apart else _what(culprits, wait) + dumps.of_group(wait.call)
-    if all(dumps.unbegun(facts, wait) for facts in case.ranks if facts.rank in culprits):
-        what = f"enqueued {label(wait.call)}{dumps.of_group(wait.call)}, and the GPU has not begun it"
+    if all(dumps.unbegun(facts, wait) for facts in late):
+        what = f"enqueued {called}, and the GPU has not begun it"
+    elif all(idle(facts) for facts in late) and (apart or not is_message(wait.call)):
+        who = f"the host of {who}" if len(late) == 1 else f"the hosts of {who}"
+        what = f"{'has' if len(late) == 1 else 'have'} not enqueued {'what peers wait in' if apart else called}"
     away = {rank for other in found.waits for rank in other.away}
     return hang_verdict(
         case,
         "SL301",
-        f"{names(culprits)} {what}; {_peers(blocked, len(culprits))}",
+        f"{who} {what}; {_peers(blocked, len(culprits))}",
         culprits,
         call=wait.call,
         because=(
@@ -192,7 +199,8 @@ def all_inside(case: Case) -> Verdict | None:
     if any(wait.differing or not wait.partners for wait in found.waits):
         return None
     away = sorted({rank for wait in found.waits for rank in wait.away})
-    wait = found.waits[0]
+    # The others wait for these ranks, behind what these are in.
+    wait = next((wait for wait in found.waits if not wait.blockers), found.waits[0])
     who = names(w.rank for w in found.waits)
     inside = "is inside" if len(found.waits) == 1 else "are inside the same"
     summary = f"{who} {inside} {label(wait.call)}, and it does not end"
@@ -201,6 +209,7 @@ def all_inside(case: Case) -> Verdict | None:
     here = {facts.rank for facts in case.ranks}
     unknown = [rank for rank in away if rank in here]
     because: tuple[str, ...] = (f"nothing is known of {names(unknown)}",) if unknown else ()
+    unstarted = False
     if from_dumps(case):
         because = dumps.gaps(case, away)
         meetings = {(other.call.group, other.call.seq) for other in found.waits}
@@ -212,6 +221,8 @@ def all_inside(case: Case) -> Verdict | None:
             return None  # there may be ranks that left no dump, and of which nobody speaks
         elif len(meetings) > 1:
             summary = f"{who} wait in {len(meetings)} collectives or messages, and no rank is missing in any"
+        unstarted = not away and any(of_nccl(facts) for facts in case.ranks) and not _all_started(case, wait)
+        because += (UNSTARTED,) if unstarted else ()
     if len(away) > len(unknown):
         because += (f"{names(set(away) - set(unknown))} are on other nodes: read their verdicts",)
     return hang_verdict(
@@ -224,9 +235,20 @@ def all_inside(case: Case) -> Verdict | None:
         because=(*because, *waiters(case, found), *(dumps.ground(case, found.waits) if from_dumps(case) else ())),
         remedy=f"look at {names(unknown)} first: the log, the stack, a dump; of all others, none is late"
         if unknown
+        else "no rank's host is late: look at the GPUs (Xid messages, a kernel without an end), then at the network"
+        if unstarted
         else "no rank is late: look at the network, the links and the GPUs",
-        confidence="low" if unknown else "medium",
+        confidence="low" if unknown or unstarted else "medium",
         waiting={wait.rank for wait in found.waits},
+    )
+
+
+def _all_started(case: Case, wait: Wait) -> bool:
+    """Whether the GPUs of all members are known to have begun a call."""
+    return all(
+        any((own.group, own.seq, own.state) == (wait.call.group, wait.call.seq, "started") for own in facts.calls)
+        for facts in case.ranks
+        if facts.rank in wait.partners
     )
 
 

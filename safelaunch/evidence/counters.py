@@ -31,6 +31,8 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
     status = {int(key): counts for key, counts in (dump.get("pg_status") or {}).items()}
     names = _names(sorted(status), dump)
     base = 1 if backend in FROM_ZERO else 0
+    entries = dump.get("entries") or ()
+    messages = {int(entry["pg_id"]) for entry in entries if entry.get("is_p2p") or entry.get("p2p_seq_id")}
     found: dict[str | int, GroupProgress] = {}
     for key in sorted(status):
         enqueued, started, completed = (
@@ -44,6 +46,7 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
             max(0, enqueued + base),
             max(0, completed + base),
             started + base if started >= 0 else None,
+            key in messages,
         )
     return tuple(found.values())
 
@@ -55,9 +58,8 @@ def _names(keys: Sequence[int], dump: Mapping[str, Any]) -> dict[int, str]:
     those of the job. Entries have both. Between two that they tell, names stand in the order of the keys, and where
     there are as many of them, one belongs to each.
     """
-    told = {
-        int(entry["pg_id"]): str(entry["process_group"][0]) for entry in dump.get("entries") or () if "pg_id" in entry
-    }
+    entries = [entry for entry in dump.get("entries") or () if "pg_id" in entry]
+    told = {int(entry["pg_id"]): str(entry["process_group"][0]) for entry in entries}
     names = [str(name) for name in dump.get("pg_config") or {}]
     left = [name for name in names if name not in told.values()]
     open_ = [key for key in keys if key not in told]

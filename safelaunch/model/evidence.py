@@ -86,8 +86,8 @@ class GroupProgress:
     `group` is the group's name in torch, "" where the recorder does not say which one it is.
 
     What has a number depends on `backend`, so numbers of two backends never compare. `nccl2` numbers all calls of the
-    group, messages included. Others number collectives and messages each for themselves and tell the latest of either:
-    in a group with messages, the numbers of two ranks do not compare.
+    group, messages included. Others number collectives and messages each for themselves and tell the latest of either.
+    So where there were `messages`, the numbers of two ranks do not compare; False says that none are known of.
     """
 
     group: str
@@ -95,6 +95,7 @@ class GroupProgress:
     enqueued: int
     completed: int
     started: int | None = None
+    messages: bool = False
 
     @property
     def pending(self) -> bool:

@@ -1,10 +1,12 @@
 """One rank's Flight Recorder dump, from its document to the few calls that a diagnosis needs.
 
-The format is torch's own (c10d/FlightRecorder.hpp, versions 2.1 of torch 2.4 to 2.10 of torch 2.13); a newer minor
-version only adds keys. What the entries mean:
+The format is torch's own (c10d/FlightRecorder.hpp, versions 2.1 of torch 2.4 to 2.10 of torch 2.15); a newer minor
+version only adds keys. A dump may hold all entries, those of active calls only, or none beside its counters. What the
+entries mean:
 
 - `state` follows CUDA events. A start event exists only with TORCH_NCCL_ENABLE_TIMING, so without it NCCL's entries go
-  from `scheduled` straight to `completed`, and `scheduled` says nothing about the GPU.
+  from `scheduled` straight to `completed`, and `scheduled` says nothing about the GPU. nccl2 (torch 2.15) has no start
+  events at all: it writes the time of the end into both.
 - Gloo's entries stay `scheduled` for ever; `retired` is what says that they are done, or have failed (measured with
   torch 2.13). NCCL's are `retired` as well when they have timed out, which is not done: a dump with such an entry is
   of a job that hung.
@@ -22,9 +24,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from safelaunch.evidence import counters
 from safelaunch.evidence.flight_recorder import DTYPES, LAST
 from safelaunch.evidence.flight_recorder import NAMES as LIVE_NAMES
-from safelaunch.model import Collective, Location, ProcessGroup
+from safelaunch.model import CallState, Collective, GroupProgress, Location, ProcessGroup
 
 KNOWN_MAJOR = "2"
 BEHIND = 5  # calls kept that are enqueued behind the one that a rank waits in
@@ -48,8 +51,10 @@ class UnreadableError(Exception):
 class Dump:
     """What one rank's dump says. `calls` are the latest of each group, oldest first, as `RankFacts.recorded` wants
     them; `high` is the highest number of each group that the rank came to, `met` the highest one that it finished in a
-    collective which nobody finishes before all have come. `since` and `t` are the wall clock of its first and latest
+    collective which nobody finishes before all have come, `ahead` how many of each group it has enqueued beyond `high`,
+    where nobody knows whether they have begun. `since` and `t` are the wall clock of its first and latest
     entry, `written` that of its file (0: not known), in seconds; `left_out` counts entries of a second backend.
+    `progress` is how far it has come in each group.
     `gave_up` says that a call is marked as given up by its watchdog, `limit` at which time of the wall clock the first
     of the calls that are not done times out (0: not known).
     """
@@ -60,8 +65,10 @@ class Dump:
     version: str = ""
     calls: tuple[Collective, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
+    progress: tuple[GroupProgress, ...] = ()
     high: dict[str, int] = field(default_factory=dict)
     met: dict[str, int] = field(default_factory=dict)
+    ahead: dict[str, int] = field(default_factory=dict)
     entries: int = 0
     overwritten: bool = False
     frames: bool = False
@@ -114,15 +121,15 @@ def read(document: Any, rank: int, path: str) -> Dump:
     version = str(document.get("version", ""))
     if version.partition(".")[0] != KNOWN_MAJOR:
         raise UnreadableError(f"version {version[:20] or 'unknown'} of the format is not known")
-    entries = document.get("entries")
-    status = document.get("pg_status")
-    if not entries:
-        _must_be_idle(document, status)
-    entries = entries or []
+    entries = document.get("entries") or []
+    if not entries and not document.get("pg_config"):
+        raise UnreadableError("the recorder was off, or torch.distributed was not initialised")
     try:
         groups = _groups(document.get("pg_config"))
         backend, kept = _of_one_backend(entries)
+        backend = backend or _backend_of(document)
         course = _course(kept, backend)
+        progress = counters.progress({**document, "entries": kept}, backend) or _counted(course, backend)
         first, last = (int(entries[at].get("record_id", 0)) if entries else 0 for at in (0, -1))
         return Dump(
             rank,
@@ -131,11 +138,13 @@ def read(document: Any, rank: int, path: str) -> Dump:
             version,
             tuple(_calls(course, {group.name: group.ranks for group in groups})),
             groups,
+            progress,
             course.high if backend == "gloo" else _begun(course),
             course.met,
+            {} if course.timed else _ahead(course),
             len(entries),
-            # A recorder that was asked for active calls only leaves gaps.
-            first > 0 or (bool(entries) and last - first + 1 != len(entries)),
+            # A recorder that was asked for active calls only leaves gaps, or nothing.
+            first > 0 or last - first + 1 != len(entries) if entries else any(one.enqueued for one in progress),
             any(entry.get("frames") for entry in kept[-1:]),
             backend == "gloo" and course.messages,
             max((int(entry.get("time_created_ns") or 0) for entry in kept[-1:]), default=0) / 1e9,
@@ -145,7 +154,8 @@ def read(document: Any, rank: int, path: str) -> Dump:
             limit=min(filter(None, map(_limit, _open(course))), default=0.0),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise UnreadableError(f"its entries are not those of a Flight Recorder ({type(error).__name__})") from error
+        what = "its entries" if entries else "it holds no entries, and its counters"
+        raise UnreadableError(f"{what} are not those of a Flight Recorder ({type(error).__name__})") from error
 
 
 def _begun(course: _Course) -> dict[str, int]:
@@ -159,6 +169,24 @@ def _begun(course: _Course) -> dict[str, int]:
     return begun
 
 
+def _ahead(course: _Course) -> dict[str, int]:
+    begun = _begun(course)
+    return {group: number - begun[group] for group, number in course.high.items()}
+
+
+def _counted(course: _Course, backend: str) -> tuple[GroupProgress, ...]:
+    """Progress by the entries, of a recorder that has no counters (torch 2.4)."""
+    done = dict(course.high)
+    for launch in course.launches:  # latest first
+        if not (launch.done or launch.message):
+            done[launch.group] = int(launch.entries[-1]["collective_seq_id"]) - 1
+    messages = {group for group, _ in course.messages_seen}
+    return tuple(
+        GroupProgress(group, backend, high, done[group], messages=group in messages)
+        for group, high in course.high.items()
+    )
+
+
 def _open(course: _Course) -> Iterator[Entry]:
     """The entries of calls that are not done."""
     return (launch.entries[0] for launch in course.launches if not launch.done)
@@ -170,13 +198,12 @@ def _limit(entry: Entry) -> float:
     return created / 1e9 + timeout / 1e3 if created > 0 and timeout > 0 else 0.0
 
 
-def _must_be_idle(document: dict[Any, Any], status: Any) -> None:
-    """Without entries: the rank may have made no call, or they were not recorded, and the difference matters."""
-    numbers = [of for group in (status or {}).values() for of in group.values()] if isinstance(status, dict) else []
-    if any(str(number) not in ("-1", "0") for number in numbers):
-        raise UnreadableError("it holds no entries (only what was active, or only counters, were asked for)")
-    if not document.get("pg_config"):
-        raise UnreadableError("the recorder was off, or torch.distributed was not initialised")
+def _backend_of(document: dict[Any, Any]) -> str:
+    """The backend of a dump without entries: only the old one of NCCL tells its library's version, and gloo keeps one
+    nameless group."""
+    if document.get("comm_lib_version") or document.get("nccl_version"):
+        return "nccl"
+    return "gloo" if "" in document["pg_config"] else "nccl2"
 
 
 def _groups(config: Any) -> tuple[ProcessGroup, ...]:
@@ -242,13 +269,18 @@ def _course(entries: list[Entry], backend: str) -> _Course:
             later[group] = (message, number, None)
             continue
         launch = _Launch(group, [entry], bool(message), done, state == "started", [count_later if message else 0])
-        course.timed = course.timed or bool(entry.get("time_discovered_started_ns"))
+        course.timed = course.timed or _has_start(entry)
         course.launches.append(launch)
         later[group] = (message, number, launch)
         if done:
             kept[group] = count + 1
             kinds.add((group, name))
     return course
+
+
+def _has_start(entry: Entry) -> bool:
+    started = entry.get("time_discovered_started_ns")
+    return bool(started) and started != entry.get("time_discovered_completed_ns")
 
 
 def _calls(course: _Course, members: dict[str, tuple[int, ...]]) -> list[Collective]:
@@ -279,7 +311,7 @@ def _collectives(
             if found is None or int(found[3]) >= len(ranks):
                 continue  # the end of a coalesced launch, or a group whose members are not known
             number = seen[launch.group, name] - later
-            call = _collective(entry, launch.group, found[1], number, launch.done, len(ranks))
+            call = _collective(entry, launch, found[1], number, len(ranks))
             yield replace(call, peer=ranks[int(found[3])], issued=issued)
         return
     first = launch.entries[-1]
@@ -288,22 +320,29 @@ def _collectives(
         op = f"{op}_{COALESCED}"
     seq = int(first["collective_seq_id"])
     size = len(members.get(launch.group, ()))
-    yield replace(_collective(first, launch.group, op, seq, launch.done, size), issued=issued)
+    yield replace(_collective(first, launch, op, seq, size), issued=issued)
 
 
-def _collective(entry: Entry, group: str, op: str, seq: int, done: bool, size: int) -> Collective:
+def _collective(entry: Entry, launch: _Launch, op: str, seq: int, size: int) -> Collective:
     sizes, dtypes = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
     return Collective(
         op=op,
-        group=group,
+        group=launch.group,
         seq=seq,
         numel=math.prod(sizes[0]) if sizes else -1,
         dtype=DTYPES.get(dtypes[0], str(dtypes[0])) if dtypes else "",
-        done=done,
+        done=launch.done,
         t=int(entry.get("time_created_ns") or 0) / 1e9,
         group_size=size,
         location=_location(entry.get("frames") or ()),
+        state=_state(entry, launch),
     )
+
+
+def _state(entry: Entry, launch: _Launch) -> CallState:
+    if entry["profiling_name"].startswith("gloo:"):
+        return ""  # no device, and one that has failed looks as if it were done
+    return "completed" if launch.done else "started" if launch.started else "enqueued"
 
 
 def _op(entry: Entry) -> str:

@@ -40,8 +40,13 @@ def build(dumps: Sequence[Dump]) -> Case:
     latest = max((call.t for one in known for call in one.recorded or () if call.done), default=0.0)
     written = max((dump.written for dump in chosen), default=0.0)
     incident = Incident("hang", 0, (), latest)
-    gave_up = any(dump.gave_up for dump in chosen)
+    gave_up = any(dump.gave_up or _timed_out(dump) for dump in chosen)
     return Case(incident, "", world, facts, groups=groups, origin="dumps", now=written or None, gave_up=gave_up)
+
+
+def _timed_out(dump: Dump) -> bool:
+    """Whether a call of nccl2 had timed out when its rank dumped: its entries do not say so, the times do."""
+    return dump.backend == "nccl2" and 0.0 < dump.limit <= dump.written
 
 
 def _one_of_each(dumps: Sequence[Dump]) -> tuple[list[Dump], dict[int, str]]:
@@ -84,6 +89,8 @@ def _renamed(dump: Dump, shared: set[str], own_name: Callable[[str, tuple[int, .
         calls=tuple(replace(call, group=names.get(call.group, call.group)) for call in dump.calls),
         high={names.get(name, name): number for name, number in dump.high.items()},
         met={names.get(name, name): number for name, number in dump.met.items()},
+        ahead={names.get(name, name): number for name, number in dump.ahead.items()},
+        progress=tuple(replace(one, group=names.get(one.group, one.group)) for one in dump.progress),
     )
 
 
@@ -112,12 +119,12 @@ def _of_another_time(dumps: Sequence[Dump], members: dict[str, tuple[int, ...]])
 
 def _compare(name: str, dumps: list[Dump], odd: dict[int, str]) -> None:
     known = [dump for dump in dumps if name in dump.high or not dump.overwritten]
-    highs = sorted(dump.high.get(name, 0) for dump in known)
+    highs = sorted(_came(dump, name) for dump in known)
     for claim in sorted({dump.met.get(name, 0) for dump in known}, reverse=True):
         behind = bisect_left(highs, claim)
         if behind * 2 > len(known):
             ahead = [dump for dump in known if dump.met.get(name, 0) == claim]
-            rest = [dump for dump in known if dump.high.get(name, 0) < claim]
+            rest = [dump for dump in known if _came(dump, name) < claim]
             if _went_on(ahead, rest):
                 for dump in rest:
                     odd[dump.rank] = f"recorder: a later dump, of rank {ahead[0].rank}, shows that the job went on"
@@ -127,9 +134,14 @@ def _compare(name: str, dumps: list[Dump], odd: dict[int, str]) -> None:
                     odd[dump.rank] = "recorder: its dump was taken after its peers', or is of another run"
             continue
         for dump in known:
-            if dump.high.get(name, 0) < claim:
+            if _came(dump, name) < claim:
                 odd[dump.rank] = "recorder: its dump was taken before its peers', or is of another run"
         return
+
+
+def _came(dump: Dump, name: str) -> int:
+    """The highest number of a group that the rank may have let its peers finish."""
+    return dump.high.get(name, 0) + dump.ahead.get(name, 0)
 
 
 def _went_on(ahead: list[Dump], rest: list[Dump]) -> bool:
@@ -215,6 +227,7 @@ def _facts(rank: int, dump: Dump | None, gap: str) -> RankFacts:
         recording=False,
         recorded=dump.calls,
         overwritten=dump.overwritten,
+        progress=dump.progress,
         missing=(OF_MESSAGES,) if dump.messages_lost else (),
     )
 

@@ -81,6 +81,13 @@ def test_a_group_made_anew_is_the_latest() -> None:
     assert progress(document, "nccl") == (GroupProgress("0", "nccl", 2, 2),)
 
 
+def test_one_entry_tells_that_a_group_has_had_messages() -> None:
+    document = dump({0: (4, -1, 4), 1: (4, -1, 4)}, ["0", "1"], (0, "0"), (1, "1"))
+    document["entries"][1]["p2p_seq_id"] = 2
+
+    assert [one.messages for one in progress(document, "nccl2")] == [False, True]
+
+
 def test_a_recorder_that_is_off_tells_nothing() -> None:
     assert progress({"version": "2.10"}, "nccl2") == ()
     assert progress({"pg_status": {}, "pg_config": {}}, "nccl2") == ()

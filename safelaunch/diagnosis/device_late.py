@@ -1,0 +1,110 @@
+"""Ranks whose host has done its part, and whose GPU has not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.dumps import from_dumps, gaps, ground, of_group, of_several_moments
+from safelaunch.diagnosis.graph import Graph, graph
+from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.progress import UNTOLD, Table, comparable, has_completed, has_root, of_nccl
+from safelaunch.diagnosis.waits import is_message
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Case, Collective, Confidence, RankFacts, Verdict
+
+
+@dataclass(frozen=True)
+class Held:
+    """A rank whose GPU does not end `call`, which `peers` have completed. `sure` says that this proves something of the
+    rank alone: nobody completes such a call before all have started it."""
+
+    rank: int
+    call: Collective
+    peers: tuple[int, ...]
+    sure: bool
+
+
+def device_late(case: Case) -> Verdict | None:
+    """A rank's GPU has not completed a collective that its peers have completed; the rank's host had enqueued it.
+
+    How it was concluded: with NCCL a call has three moments: the host enqueues it, its kernel starts, it completes. The
+    recorders of all ranks are compared at the first call of each group that a rank has not completed. Where a peer has
+    completed it, all members had come, and the data was there: what does not go on is this rank's own GPU, whatever its
+    host has enqueued since. In a broadcast, a reduce, a gather or a scatter one may be through before others have come,
+    so there only one that is behind all others is named. Where only counters are left, the operation is not known;
+    then a rank is named that waits for nobody in any other group. Ranks that wait for such a rank are its victims.
+
+    What to do: look at that GPU: Xid messages in the kernel log, `nvidia-smi -q`, ECC errors, a kernel without an end
+    (its stack by cuda-gdb, or `py-spy dump --native`), an exception that nobody has read yet
+    (`CUDA_LAUNCH_BLOCKING=1` shows it where it happens).
+    """
+    found = graph(case)
+    table = comparable(case)
+    held = [one for facts in case.ranks if (one := _held(facts, case, found, table)) is not None]
+    if not held or of_several_moments(case):
+        return None
+    culprits = tuple(one.rank for one in held)
+    first = min(held, key=lambda one: (one.call.t, one.rank))
+    call = f"{label(first.call)}{of_group(first.call)}"
+    idlers = {rank for rank, _ in found.sinks} - {*culprits}
+    summary = f"the GPU of {names(culprits)} has not completed {call}, and its peers have; its host had enqueued it"
+    if len(held) > 1:
+        summary = f"the GPUs of {names(culprits)} have not completed what their hosts had enqueued, and peers have"
+    return hang_verdict(
+        case,
+        "SL318",
+        summary,
+        culprits,
+        call=first.call,
+        location=first.call.location,
+        because=(
+            *(_line(one) for one in held),
+            *((f"{names(idlers)} wait for nobody, and have enqueued less than their peers",) if idlers else ()),
+            *gaps(case),
+            *waiters(case, found),
+            *(ground(case, found.waits) if from_dumps(case) else ()),
+        ),
+        remedy=f"look at {'that GPU' if len(held) == 1 else 'those GPUs'}: Xid messages in the kernel log, "
+        "`nvidia-smi -q`, a kernel that does not end",
+        confidence=_confidence(case, held, idlers),
+        waiting={wait.rank for wait in found.waits} - {*culprits},
+    )
+
+
+def _held(facts: RankFacts, case: Case, found: Graph, table: Table) -> Held | None:
+    """Which call the rank's GPU does not end, of the first one of each group: what proves it comes first."""
+    if not of_nccl(facts):
+        return None
+    ranks = {other.rank: other for other in case.ranks}
+    members = {group.name: group.ranks for group in case.groups}
+    blocked = any(wait.blockers for wait in found.waits if wait.rank == facts.rank)
+    candidates = []
+    for call in _first_uncompleted(facts):
+        counted = table.get(call.group, {})
+        others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
+        peers = [rank for rank in others if rank in ranks and has_completed(ranks[rank], call, counted.get(rank))]
+        sure = call.op != UNTOLD and not has_root(call.op)
+        alone = call.op == UNTOLD or peers == others
+        if peers and (sure or (alone and not blocked)):
+            candidates.append(Held(facts.rank, call, tuple(peers), sure))
+    return min(candidates, key=lambda one: (not one.sure, one.call.t, one.call.group), default=None)
+
+
+def _first_uncompleted(facts: RankFacts) -> list[Collective]:
+    first: dict[str, Collective] = {}
+    for call in facts.recorded or ():
+        if call.state in ("enqueued", "started") and not is_message(call):
+            first.setdefault(call.group, call)
+    return list(first.values())
+
+
+def _line(held: Held) -> str:
+    """What the rank's GPU does not end, and who has."""
+    whose = f"{names(held.peers)} {'has' if len(held.peers) == 1 else 'have'}"
+    return f"rank {held.rank} has not completed {label(held.call)} of group {held.call.group}, and {whose}"
+
+
+def _confidence(case: Case, held: list[Held], idlers: set[int]) -> Confidence:
+    """Low where the operations are not known, where a dump is missing, or where somebody's host is late as well."""
+    lost = any(facts.recorded is None for facts in case.ranks)
+    return "low" if lost or idlers or not all(one.sure for one in held) else "medium"

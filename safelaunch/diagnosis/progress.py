@@ -1,0 +1,73 @@
+"""How far ranks have come in each group by the counters of NCCL's recorders, where their numbers compare.
+
+A call has three moments: its host enqueues it, its kernel starts, it completes. Nobody completes a collective before
+all have started it, but for those with a root, who may go on when its data is sent. So a member that has completed what
+another has not enqueued says that the numbers do not compare: they count messages, or are of different moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from safelaunch.diagnosis.waits import canonical, is_message
+from safelaunch.model import Case, Collective, GroupProgress, RankFacts
+
+# Some come out of these before others have gone in.
+ROOTED = {"broadcast", "reduce", "gather", "scatter"}
+UNTOLD = "collective"  # the operation of a call that only counters tell of
+
+Table = Mapping[str, Mapping[int, GroupProgress]]  # by group and rank
+
+
+def of_nccl(facts: RankFacts) -> bool:
+    """Whether NCCL's recorder has told of the rank, by either backend."""
+    return any(one.backend.startswith("nccl") for one in facts.progress)
+
+
+def idle(facts: RankFacts) -> bool:
+    """Whether all that the rank has enqueued on its GPU is over: what keeps it is its host."""
+    return of_nccl(facts) and not any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
+
+
+def comparable(case: Case) -> Table:
+    """Progress of all ranks in the groups in which their numbers compare."""
+    table: dict[str, dict[int, GroupProgress]] = {}
+    unlike: set[str] = set()
+    ops: dict[tuple[str, int], str] = {}
+    for facts in case.ranks:
+        for one in facts.progress:
+            if one.group and one.backend.startswith("nccl"):
+                others = table.setdefault(one.group, {})
+                if one.messages or any(other.backend != one.backend for other in others.values()):
+                    unlike.add(one.group)
+                others[facts.rank] = one
+        for call in facts.recorded or ():
+            if is_message(call):
+                unlike.add(call.group)
+            elif call.op != UNTOLD:
+                ops[call.group, call.seq] = call.op
+    unlike |= {group for group, ranks in table.items() if group not in unlike and _contradict(group, ranks, ops)}
+    return {group: ranks for group, ranks in table.items() if group not in unlike}
+
+
+def _contradict(group: str, ranks: Mapping[int, GroupProgress], ops: Mapping[tuple[str, int], str]) -> bool:
+    """Whether a member has completed what another has not enqueued, though all had to come to it."""
+    least = min(one.enqueued for one in ranks.values())
+    most = max(one.completed for one in ranks.values())
+    return any(not has_root(ops.get((group, number), "")) for number in range(least + 1, min(most, least + 100) + 1))
+
+
+def has_root(op: str) -> bool:
+    """Whether one rank has a part of its own in an operation."""
+    return canonical(op) in ROOTED
+
+
+def has_completed(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
+    """Whether a rank's GPU has completed a collective, by its counters or by its entries: a group's end in order."""
+    if own is not None:
+        return own.completed >= call.seq
+    return any(
+        one.state == "completed" and one.group == call.group and one.seq >= call.seq
+        for one in facts.recorded or ()
+        if not is_message(one)
+    )

@@ -1,0 +1,61 @@
+"""Ranks that have left no dump, where torch lets only those dump who wait."""
+
+from __future__ import annotations
+
+from safelaunch.diagnosis.dumps import from_dumps, ground, of_group, of_nccl2
+from safelaunch.diagnosis.failures import WORLD
+from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.wording import is_waiting, names
+from safelaunch.model import Case, RankFacts, Verdict
+
+
+def did_not_dump(case: Case) -> Verdict | None:
+    """Ranks wait for one that has left no dump of its Flight Recorder, and none of those that have is late.
+
+    How it was concluded: since torch 2.15 "nccl" is a backend (nccl2) whose watchdog dumps the ranks whose own calls
+    have timed out, and no other. All dumps are of such ranks, and what they wait for are ranks without one: these wait
+    for nothing that has timed out. Such a rank is late, or has ended, or its file was not copied; or it waits in a
+    group with a longer timeout. So the confidence is low, medium at most where it belongs to no group but the world;
+    of several nobody is named, since one of them may wait for another.
+
+    What to do: look at that rank's log and stack; with `safelaunch`, all ranks are dumped before torch aborts them.
+    """
+    found = graph(case)
+    if not from_dumps(case) or not (case.gave_up and of_nccl2(case)) or found.sinks or found.cycle:
+        return None
+    undumped = tuple(facts.rank for facts in case.ranks if facts.recorded is None)
+    blocked = tuple(wait for wait in found.waits if {*wait.away} & {*undumped})
+    if not blocked or not all(_has_no_file(facts) for facts in case.ranks if facts.rank in undumped):
+        return None
+    # Those who wait for fewest wait for that rank itself.
+    wait = min(blocked, key=lambda one: (len(one.away), one.call.t))
+    called = f"{label(wait.call)}{of_group(wait.call)}"
+    there = {other.rank for other in blocked}
+    shared = any(group.name != WORLD and {*group.ranks} & {*undumped} for group in case.groups)
+    if len(undumped) == 1:
+        count = "a peer waits for it" if len(there) == 1 else f"{len(there)} peers wait for it"
+        summary = f"{names(undumped)} left no dump, and {count} in {called}"
+    else:
+        summary = f"{is_waiting(there)} in {called}, and {names(undumped)} left no dump: one of them at least is late"
+    return hang_verdict(
+        case,
+        "SL301" if len(undumped) == 1 else "SL399",
+        summary,
+        undumped if len(undumped) == 1 else (),
+        call=wait.call,
+        because=(
+            "with torch's nccl2 only ranks whose calls have timed out write dumps: others are late, or have ended, or "
+            "their files were not copied",
+            *waiters(case, found),
+            *ground(case, found.waits),
+        ),
+        remedy=f"look at the log and the stack of {names(undumped)} first: of all others, none is late",
+        confidence="low" if shared or len(undumped) > 1 or len(there) == 1 else "medium",
+        waiting={other.rank for other in found.waits},
+    )
+
+
+def _has_no_file(facts: RankFacts) -> bool:
+    """Whether nothing was found of a rank, not even a file that cannot be read."""
+    return any("no dump" in gap for gap in facts.missing)
