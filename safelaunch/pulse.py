@@ -59,6 +59,7 @@ USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
 HAS_TORCH = 8  # torch was there before the script began
 PROGRAM_ENDED = 4  # the main thread has left the program: the interpreter ends what is left of it
+PROGRAM_RAISED = 16  # ... by an exception that nothing has caught: the rank has failed, whatever its process does
 
 
 class Turn:
@@ -301,6 +302,10 @@ class Writer:
     def program_ended(self) -> None:
         """The main thread has left the program."""
         self._set(PROGRAM_ENDED)
+
+    def program_raised(self) -> None:
+        """An exception that nothing has caught has ended the program."""
+        self._set(PROGRAM_RAISED)
 
     def _set(self, state: int) -> None:
         _U32.pack_into(self._memory, self._base + 152, _U32.unpack_from(self._memory, self._base + 152)[0] | state)

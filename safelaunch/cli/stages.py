@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.cli.endings import Endings
 from safelaunch.cli.gpus import Hardware, read
 from safelaunch.cli.hang import Hangs
 from safelaunch.cli.output import Output
@@ -40,6 +41,7 @@ from safelaunch.model import (
 from safelaunch.report import banner, bundle, palette, text
 from safelaunch.report import verdict as terminal
 from safelaunch.settings import severity
+from safelaunch.watch.endings import BUSY_LIMIT_S, EndWatch
 from safelaunch.watch.hang import HangWatch
 from safelaunch.watch.slow import SlowWatch
 
@@ -78,6 +80,7 @@ class Run:
             lambda group: self._hardware(group, waits=True),
             self._explained,
         )
+        self.endings = Endings(black_box, self._end_watch, self.say, self._host, self._explained)
         expect, watch = settings.slow.get("expect_step"), settings.slow.get("watch")
         self.slow = Slow(
             black_box if watch is None or watch.value else None,
@@ -238,9 +241,20 @@ class Run:
         """One round over the living ranks; an incident when it is time to end them."""
         self.reports.write()  # of an attempt before
         self.listen(group)
-        incident = self.hangs.poll(group)
-        self.slow.poll(group, stalled=incident is not None or self.hangs.watch.notice is not None)
+        incident = self.endings.poll(group)
+        if not self.endings.pending:
+            incident = self.hangs.poll(group)
+        stalled = incident is not None or self.endings.pending or self.hangs.watch.notice is not None
+        self.slow.poll(group, stalled=stalled)
         return incident
+
+    def _end_watch(self) -> EndWatch:
+        limit = self.settings["hang_abort_after"]
+        return EndWatch(
+            self.settings["on_hang"] != "report",
+            self.plan.shutdown_timeout,
+            BUSY_LIMIT_S if limit is None else limit,
+        )
 
     def _findings(self) -> list[Finding]:
         return [*(self.report.findings if self.report is not None else ()), *self.heard]
@@ -302,7 +316,8 @@ class Run:
             facts, verdict = judged()
         evidence = (*evidence, *(hardware.evidence() if hardware is not None else ()))
         after = round(time.monotonic() - incident.t, 3)
-        verdict = dataclasses.replace(verdict, detected_after_s=after, concluded_after_s=after)
+        first = after if self.endings.told is None else round(self.endings.told - incident.t, 3)
+        verdict = dataclasses.replace(verdict, detected_after_s=first, concluded_after_s=after)
         if not verdict.culprit_ranks or verdict.code == "SL414":
             # The ranks that waited have given up, which says less than what was seen while they waited.
             told = self.hangs.last_word(f"the wait ended when {verdict.summary}")
@@ -348,8 +363,12 @@ class Run:
 
 def _with_source(facts: Case) -> Case:
     """With the line that raised SystemExit, where a program has failed so, and with what stands around the lines at
-    which ranks failed, where others have left in good order: a condition there tells who is wrong."""
+    which ranks failed, where others have left in good order: a condition there tells who is wrong. Of ranks that have
+    failed and live on, with the lines at which they are."""
     facts = with_raised_exits(facts, SOURCE_S)
+    alive = [rank.stack for rank in facts.ranks if rank.exit is None and rank.rank in facts.incident.ranks]
+    if any(alive):
+        return dataclasses.replace(facts, source=describe([stack for stack in alive if stack], SOURCE_S))
     if not any(rank.exit is not None and rank.exit.code == 0 for rank in facts.ranks):
         return facts
     stacks = [Stack(tuple(told_frames(rank)), "traceback") for rank in facts.ranks]

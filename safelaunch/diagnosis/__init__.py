@@ -107,7 +107,7 @@ def diagnose(case: Case) -> Verdict:
         if verdict is not None and case.incident.kind == "slow":
             return _as_sure_as_it_can_be(verdict, case)
         if verdict is not None:
-            for told in (handling.told, unused.told, gpus.told, nccl_ras.told):
+            for told in (handling.told, unused.told, gpus.told, nccl_ras.told, lingering.told):
                 verdict = told(verdict, case)
             return _as_sure_as_it_can_be(verdict, case)
     raise AssertionError("the last rule concludes always")

@@ -25,7 +25,7 @@ def waits_for_gpu(case: Case, rank: int, gpus: Sequence[GpuState]) -> list[str]:
     facts = next((facts for facts in case.ranks if facts.rank == rank), None)
     if facts is None or not gpus:
         return []
-    proven, likely = _in_cuda(facts), _at_such_a_line(case, facts)
+    proven, likely = in_cuda(facts), _at_such_a_line(case, facts)
     gpu = gpus[0]
     busy = gpu.busy_percent
     if busy is None or not (proven or (likely and busy >= BUSY)):
@@ -37,7 +37,8 @@ def waits_for_gpu(case: Case, rank: int, gpus: Sequence[GpuState]) -> list[str]:
     return [f"it waits for GPU {gpu.index}, which is at {busy} %"]
 
 
-def _in_cuda(facts: RankFacts) -> bool:
+def in_cuda(facts: RankFacts) -> bool:
+    """Whether a rank's stack proves that it waits for a GPU."""
     stacks = [stack for stack in (facts.stack, *facts.stacks) if stack is not None]
     main = [stack for stack in stacks if stack.thread in (0, facts.pid) or stack is facts.stack]
     for stack in main:
@@ -50,6 +51,11 @@ def _in_cuda(facts: RankFacts) -> bool:
 def _depth(frames: Sequence[Location]) -> int:
     """How many frames are looked at: those above the user's own line."""
     return 12 if any(frame.file.endswith(".py") for frame in frames) else len(frames)
+
+
+def at_cuda_line(case: Case, facts: RankFacts) -> bool:
+    """Whether a rank that uses a GPU stands at a line that may wait for it."""
+    return facts.device is not None and _at_such_a_line(case, facts)
 
 
 def _at_such_a_line(case: Case, facts: RankFacts) -> bool:

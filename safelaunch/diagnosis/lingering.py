@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
+from safelaunch.diagnosis.cuda import at_cuda_line, in_cuda
 from safelaunch.diagnosis.failures import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict
 from safelaunch.diagnosis.standing import living
 from safelaunch.diagnosis.stuck import doing, still_running
-from safelaunch.diagnosis.threads import left_running, thread_name
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.threads import left_running, thread_name, waits_for_another
+from safelaunch.diagnosis.waits import is_inside_torch
+from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
+
+AT_THE_END = re.compile(r"/threading\.py:_shutdown$")  # where Python waits for threads that are no daemons
 
 
 def does_not_end(case: Case) -> Verdict | None:
@@ -67,3 +74,51 @@ def _held_by(facts: RankFacts) -> str:
 def _place(facts: RankFacts, threads: list[Stack]) -> Location | None:
     places = (user_frame(stack) for stack in (_main(facts), *threads))
     return next((place for place in places if place is not None), None)
+
+
+def told(verdict: Verdict, case: Case) -> Verdict:
+    """The verdict on ranks that have failed, with what keeps their processes, where these had to be ended."""
+    lines = (
+        ()
+        if case.incident.kind != "exit"
+        else tuple(
+            f"the process of rank {facts.rank} went on after its exception: {kept_by(case, facts)}"
+            for facts in living(case)
+            if facts.rank in case.incident.ranks
+        )
+    )
+    return dataclasses.replace(verdict, because=(*lines[:2], *verdict.because)) if lines else verdict
+
+
+def kept_by(case: Case, facts: RankFacts) -> str:
+    """What a rank still does whose program has ended, in words."""
+    if facts.shut_down is not None:
+        return "all that `atexit` calls has run; a destructor or a library does not return"
+    keepers = _keepers(facts)
+    if not keepers:
+        return "nothing of it could be looked at"
+    first = keepers[0]
+    if waits_for_others(case, facts):
+        return f"it waits for its peers or its GPU in {first.frames[0].function}{at(user_frame(first))}"
+    who = "it" if first.thread in (0, facts.pid) else f"its {thread_name(first)}"
+    more = f", and {len(keepers) - 1} more" if len(keepers) > 1 else ""
+    return f"{who} {doing(facts, first)}{at(user_frame(first))}{more}"
+
+
+def waits_for_others(case: Case, facts: RankFacts) -> bool:
+    """Whether all that keeps such a rank is a wait for its peers or its GPU, which may spin, or what comes after
+    Python's own end: nothing of the program is at work there."""
+    if facts.shut_down is not None or in_cuda(facts) or at_cuda_line(case, facts):
+        return True
+    keepers = _keepers(facts)
+    return bool(keepers) and all(any(map(is_inside_torch, stack.frames)) for stack in keepers)
+
+
+def _keepers(facts: RankFacts) -> list[Stack]:
+    """The threads that keep the process: the main one, where it is in what is called at the end; else those that it
+    waits for."""
+    main = _main(facts)
+    if main is None:
+        return left_running(facts)
+    waits = waits_for_another(main) or any(AT_THE_END.search(f"{frame.file}:{frame.function}") for frame in main.frames)
+    return (left_running(facts) if waits and user_frame(main) is None else []) or [main]

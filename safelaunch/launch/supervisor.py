@@ -259,6 +259,9 @@ class Supervisor:
                 return
         self._tree.tell("release")
         self._tree.wake()
+        # Those that have failed and live on do no work, and torch elastic would never learn of them.
+        failed = tuple(worker for worker in self._group.alive if worker.rank in self._incident.ranks)
+        self._tree.signal_workers(failed, signal.SIGKILL)
         self._after(NOTICE_S, "notice")
         self._after(grace, "kill_group")
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:

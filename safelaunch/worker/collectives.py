@@ -173,7 +173,8 @@ class _Recorder:
             if what is None:
                 return None
             group, size, seq, numel, dtype, *message = what
-            frame = sys._getframe(2)
+            frame = sys._getframe(1)
+            frame = frame.f_back or frame  # Python itself calls what `atexit` has
             while frame.f_back is not None and self._is_library(frame.f_code.co_filename):
                 frame = frame.f_back
             code = frame.f_code

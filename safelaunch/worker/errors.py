@@ -41,14 +41,29 @@ def install(rank_dir: str, box: Any) -> None:
     places = [path] if box is None else [path, black_box.beside(box.path, box.index, "error-%d.json" % owner)]
     previous = sys.excepthook
     handled: list[tuple[BaseException, float]] = []
+    survived: List[int] = []  # the latest exception that was shown and did not end the program, by its id
     exits = Exits(box, owner, handled) if box is not None else None
 
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
         written = _try_record(places, error) if os.getpid() == owner else None
+        if not _is_at_the_end():
+            survived[:] = [id(error)]
+        elif written is not None and box is not None:
+            box.pulse.program_raised()
         try:
             previous(kind, error, tracebacks.hide_our_frames(error) or trace)
         finally:
             _look_around(written, error)
+
+    def program_ended() -> None:
+        if os.getpid() != owner:
+            return
+        box.pulse.program_ended()
+        error = uncaught()  # as in `at_exit`, which comes after all that may keep the process
+        if error is not None and id(error) not in survived:
+            if not any(map(os.path.exists, places)):
+                _try_record(places, error)
+            box.pulse.program_raised()
 
     def at_exit() -> None:
         # A script may replace sys.excepthook without calling the former one. CPython keeps the exception here.
@@ -74,13 +89,24 @@ def install(rank_dir: str, box: Any) -> None:
     _note_lost_threads(owner)
     atexit.register(at_exit)
     if exits is not None:
-        _when_program_ends(lambda: box.pulse.program_ended() if os.getpid() == owner else None)
+        _when_program_ends(program_ended)
         exits.note(sys, "exit")
         exits.note(os, "_exit", before_os_exit)
         quitter = type(getattr(builtins, "exit", None))  # `exit` and `quit`, where there is a `site`
         if quitter.__name__ == "Quitter":
             exits.note(quitter, "__call__", position=1)
     _reserve()
+
+
+def _is_at_the_end() -> bool:
+    """Whether Python itself has called `sys.excepthook`, since the program is over: programs call it too, for an
+    exception that they survive, and so do consoles (`code.interact`) and C code that runs inside the program."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return False
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name not in ("<module>", "_run_module_as_main")
 
 
 def _when_program_ends(told: Callable[[], Any]) -> None:

@@ -5,10 +5,30 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import ASLEEP, INIT, call, done, elsewhere, hang, in_cpp, recv, waiting, world
-from scenes import STEP, T, called_exit, exited, shutting_down
+from hang_scenes import (
+    ASLEEP,
+    COMPUTING,
+    INIT,
+    LOCKED,
+    call,
+    done,
+    elsewhere,
+    hang,
+    in_cpp,
+    in_torch,
+    library,
+    recv,
+    stack,
+    waiting,
+    world,
+)
+from scenes import STEP, TRAIN, T, called_exit, case, exited, raised, shutting_down
 
-from safelaunch.model import Case, ProcessGroup, RankFacts
+from safelaunch.model import Case, Kernel, Location, ProcessGroup, RankFacts, Stack
+
+UPLOAD = Location("/home/ada/project/upload.py", 12, "push")
+CLEAN_UP = Location(TRAIN, 140, "clean_up")
+SHUTDOWN = library("threading.py", 1583, "_shutdown")
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -25,6 +45,12 @@ def ended(number: int, *calls: object, code: str | None = None) -> RankFacts:
     )
     facts = called_exit(facts, code) if code is not None else shutting_down(facts)
     return exited(facts, 0, T + 0.05)
+
+
+def lives_on(number: int, kernel: Kernel, *frames: Location, beside: tuple[Stack, ...] = ()) -> RankFacts:
+    """A rank whose program has ended by an exception, and whose process has not."""
+    facts = raised(elsewhere(number, kernel, *frames), "ValueError", "shard 17 is truncated", ended_after=None)
+    return dataclasses.replace(facts, ended=True, shut_down=None, raised=False, stacks=(*facts.stacks, *beside))
 
 
 def cases() -> Golden:
@@ -76,5 +102,22 @@ def cases() -> Golden:
         "hang-exited-beside-a-late-rank": (
             hang(waiting(0, call()), waiting(1, call()), late, ended(3, done(call(), 11))),
             Expected("SL408", (3,), conclusive=True),
+        ),
+        # The process of a rank that has failed is kept by what the program has left there.
+        "exception-and-a-thread-lives-on": (
+            case(
+                waiting(0, call()),
+                lives_on(1, LOCKED, SHUTDOWN, beside=(stack(4101, UPLOAD, thread=4199, name="uploader"),)),
+                blamed=(1,),
+            ),
+            Expected("SL401", (1,), place(STEP), mentions=("went on after its exception", "its thread uploader")),
+        ),
+        "exception-and-torch-does-not-end": (
+            case(
+                waiting(0, call()),
+                lives_on(1, COMPUTING, in_torch("destroy_process_group"), CLEAN_UP),
+                blamed=(1,),
+            ),
+            Expected("SL401", (1,), place(STEP), mentions=("its peers or its GPU in destroy_process_group",)),
         ),
     }

@@ -297,3 +297,11 @@ average("gradient")
     assert "in all_reduce" in rank.err
     assert "dist.all_reduce(value)" in rank.err
     assert 'average("gradient")' in rank.err
+
+
+def test_a_collective_that_python_itself_calls_at_the_end_is_recorded(tmp_path: Path) -> None:
+    source = "import atexit\natexit.register(lambda: say(entries=entries()))\natexit.register(dist.barrier)\n"
+    rank = run(tmp_path, GLOO + source, ranks=1)[0]
+
+    assert [op for op, *_ in rank.said["entries"]][-1] == "barrier"
+    assert "SL902" not in rank.err

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from ranks import run
+from ranks import Rank, run
 
 from safelaunch.codec import from_json
 from safelaunch.model import PyError
+from safelaunch.pulse import PROGRAM_RAISED
 
 
 def test_an_uncaught_exception(tmp_path: Path) -> None:
@@ -299,3 +300,40 @@ def test_a_place_of_elastic_that_is_full_costs_nothing_else(tmp_path: Path) -> N
     rank = run(tmp_path, source, TORCHELASTIC_ERROR_FILE=str(tmp_path / "gone" / "elastic.json"))
 
     assert rank.error["around"]["disk"]["file"] == str(tmp_path / "model.pt")
+
+
+def test_the_pulse_tells_of_an_exception_before_what_may_keep_the_process(tmp_path: Path) -> None:
+    ends = "import atexit, os, threading\natexit.register(os._exit, 5)\n"
+    assert failed(run(tmp_path, ends + "raise ValueError('no')\n"))
+
+
+@pytest.mark.parametrize("hook", ["lambda *_: None", "print", "sys.__excepthook__"])
+def test_a_hook_of_the_script_hides_nothing_from_the_pulse(tmp_path: Path, hook: str) -> None:
+    ends = "import atexit, os, sys, threading\natexit.register(os._exit, 5)\n"
+    source = f"{ends}sys.excepthook = {hook}\nraise ValueError('no')\n"
+    rank = run(tmp_path, source)
+
+    assert failed(rank)
+    assert rank.error["message"] == "no"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.excepthook(*sys.exc_info())\n",
+        "def thread():\n    sys.excepthook(ValueError, ValueError('no'), None)\n"
+        "t = threading.Thread(target=thread)\nt.start()\nt.join()\n",
+        "import code\ncode.InteractiveInterpreter().runsource('1 / 0')\n",
+        "sys.exit(3)\n",
+        "",
+    ],
+    ids=["printed", "in-a-thread", "console", "exit", "end"],
+)
+def test_the_pulse_tells_of_no_exception_that_the_program_survives(tmp_path: Path, source: str) -> None:
+    assert not failed(run(tmp_path, "import sys, threading\n" + source))
+
+
+def failed(rank: Rank) -> bool:
+    """Whether the pulse says that an exception has ended the program."""
+    assert rank.box is not None
+    return bool(rank.box.pulse.state & PROGRAM_RAISED)

@@ -1,0 +1,124 @@
+"""The wiring of the watch over ranks that have failed and live on: pulses, looks, a word, and the incident."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+
+from safelaunch import black_box
+from safelaunch.diagnosis import diagnose
+from safelaunch.diagnosis.lingering import kept_by, waits_for_others
+from safelaunch.evidence import LASTING, URGENT, case
+from safelaunch.evidence.gather import gather
+from safelaunch.evidence.source_lines import describe
+from safelaunch.model import Case, Evidence, Incident, WorkerGroup
+from safelaunch.pulse import PROGRAM_RAISED
+from safelaunch.report import verdict as terminal
+from safelaunch.watch.endings import EndWatch, Work
+from safelaunch.watch.pauses import paused
+
+LOOK_S = 1.0
+SOURCE_S = 0.3
+
+
+class Endings:
+    """What one run knows of its ranks that have failed, and whose processes go on.
+
+    Args:
+        path: the black box, None where there is none.
+        watch: makes the decisions of one attempt.
+        say: prints a line.
+        host: this host's name.
+        explain: adds what is known of the messages of exceptions.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        watch: Callable[[], EndWatch],
+        say: Callable[[str], None],
+        host: str,
+        explain: Callable[[Case], Case] = lambda facts: facts,
+    ) -> None:
+        self._new_watch = watch
+        self._say = say
+        self._host = host
+        self._explain = explain
+        self._reader: black_box.Reader | None = None
+        try:
+            self._reader = black_box.Reader(path) if path else None
+        except (OSError, ValueError):
+            pass  # the hang watch has said so
+        self._watch = watch()
+        self._attempt = -1
+        self._earlier: tuple[Evidence, ...] = ()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a rank has failed and lives on: that others wait is no hang then."""
+        return bool(self._watch.since)
+
+    @property
+    def told(self) -> float | None:
+        """CLOCK_MONOTONIC at which it was told of; None where it was not."""
+        return self._watch.told
+
+    def poll(self, group: WorkerGroup) -> Incident | None:
+        """One round: an incident when it is time to end the ranks. A fault of ours ends the watch, and nothing else."""
+        if self._reader is None:
+            return None
+        try:
+            return self._poll(group, self._reader)
+        except Exception as error:
+            self._reader = None
+            self._watch = self._new_watch()
+            self._say(f"warning[SL902]: safelaunch's own fault, ranks that failed are not watched any more: {error!r}")
+            return None
+
+    def _poll(self, group: WorkerGroup, reader: black_box.Reader) -> Incident | None:
+        if group.attempt != self._attempt:
+            self._attempt, self._watch, self._earlier = group.attempt, self._new_watch(), ()
+        pulses = {worker.rank: reader.pulse(worker.local_rank, worker.pid) for worker in group.alive}
+        failed = {rank for rank, pulse in pulses.items() if pulse is not None and pulse.state & PROGRAM_RAISED}
+        step = self._watch.poll(failed, time.monotonic())
+        if not step:
+            return None
+        facts = self._take(group, failed)
+        ranks = [rank for rank in facts.ranks if rank.rank in failed]
+        now = time.monotonic()
+        if paused(ranks):
+            self._watch.pause(now)
+            return None
+        waits = all(waits_for_others(facts, rank) for rank in ranks)
+        work = self._watch.looked([rank.kernel for rank in ranks], waits, now)
+        if step == "tell":
+            self._tell(facts, work, now)
+        if step == "end" and not work:
+            return Incident("exit", group.attempt, tuple(sorted(failed)), self._watch.first)
+        return None
+
+    def _take(self, group: WorkerGroup, failed: Iterable[int]) -> Case:
+        """Evidence of those that have failed, as a case."""
+        incident = Incident("exit", group.attempt, tuple(sorted(failed)), self._watch.first)
+        workers = [worker for worker in group.alive if worker.rank in incident.ranks]
+        evidence = gather(incident, workers, (*LASTING, *URGENT), LOOK_S)
+        facts = case.build(incident, group, evidence, self._host, None, earlier=self._earlier, now=time.monotonic())
+        self._earlier = evidence
+        stacks = [rank.stack for rank in facts.ranks if rank.stack is not None]
+        return dataclasses.replace(facts, source=describe(stacks, SOURCE_S))
+
+    def _tell(self, facts: Case, work: Work, now: float) -> None:
+        self._watch.told = now
+        verdict = diagnose(dataclasses.replace(self._explain(facts), now=None))
+        kept = next(kept_by(facts, rank) for rank in facts.ranks if rank.rank in facts.incident.ranks)
+        self._say(f"{terminal.headline(verdict)}; its process goes on: {kept}; {self._next_step(work)}")
+
+    def _next_step(self, work: Work) -> str:
+        if not self._watch.ends:
+            return "watching on"
+        if work == "moves":
+            return "it reads or writes, and is waited for as long as it does"
+        if work == "computes":
+            return f"it computes, and is waited for until {self._watch.computing_s:g} s after the exception"
+        return "it does no work: ending the ranks in a moment"
