@@ -209,7 +209,6 @@ def all_inside(case: Case) -> Verdict | None:
     here = {facts.rank for facts in case.ranks}
     unknown = [rank for rank in away if rank in here]
     because: tuple[str, ...] = (f"nothing is known of {names(unknown)}",) if unknown else ()
-    unstarted = False
     if from_dumps(case):
         because = dumps.gaps(case, away)
         meetings = {(other.call.group, other.call.seq) for other in found.waits}
@@ -221,8 +220,11 @@ def all_inside(case: Case) -> Verdict | None:
             return None  # there may be ranks that left no dump, and of which nobody speaks
         elif len(meetings) > 1:
             summary = f"{who} wait in {len(meetings)} collectives or messages, and no rank is missing in any"
-        unstarted = not away and any(of_nccl(facts) for facts in case.ranks) and not _all_started(case, wait)
-        because += (UNSTARTED,) if unstarted else ()
+    unstarted = not away and any(of_nccl(facts) for facts in case.ranks) and not _all_started(case, wait)
+    if unstarted:
+        because += (UNSTARTED,)
+        if len({(other.call.group, other.call.seq) for other in found.waits}) == 1:
+            summary = f"{who} have enqueued {label(wait.call)}, and no GPU completes it"
     if len(away) > len(unknown):
         because += (f"{names(set(away) - set(unknown))} are on other nodes: read their verdicts",)
     return hang_verdict(
