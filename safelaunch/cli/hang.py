@@ -31,6 +31,7 @@ TELL_UNUSED_S = 20.0  # ranks that have torch and make no process group for so l
 TELL_UNSEEN_S = 60.0  # ... and ranks that show nothing at all
 AT_WORK_LIMIT_S = 1800.0  # how long a checkpoint that is being written may put off the end: torch's longest timeout
 STARTING = 20  # collectives that making groups and models may take
+WATCHDOG_S = 75.0  # from a call's timeout to the abort: torch waits a minute for dumps (ProcessGroupNCCL.cpp)
 AT_WORK_CPU = 0.1  # cores
 AT_WORK_BYTES = 4 << 20  # a look itself makes a rank write up to 1 MB
 
@@ -141,6 +142,11 @@ class Hangs:
         detected, concluded = round(notice.t - notice.since, 3), round(now - notice.since, 3)
         return dataclasses.replace(verdict, detected_after_s=detected, concluded_after_s=concluded)
 
+    @property
+    def told(self) -> Verdict | None:
+        """What was told of ranks that wait, and has not ended."""
+        return self.watch.notice.verdict if self.watch.notice is not None else None
+
     def last_word(self, because: str = "") -> Verdict | None:
         """What was told and has not ended, as a verdict beside its evidence: for a run that is interrupted, or whose
         groups time out."""
@@ -210,9 +216,12 @@ class Hangs:
         return f"ending the ranks {when} unless progress returns"
 
     def _gave_up(self, group: WorkerGroup, reader: black_box.Reader, pulses: dict[int, Pulse]) -> bool:
-        """Whether calls that raised an exception, such as a timeout, are all that has come back: what the ranks make of
-        it is still to be seen."""
+        """Whether calls that raised an exception, such as a timeout, are all that has come back, or that torch's
+        watchdog has given up: what the ranks make of it is still to be seen."""
         moved = self.watch.moved(pulses)
+        if self._facts is not None and all(_is_given_up(self._facts, rank, t) for rank, t in moved.items()):
+            self.watch.gave_up(moved)
+            return True
         calls = [reader.latest(w.local_rank, w.pid) for w in group.alive if w.rank in moved]
         if not calls or any(call is None or call.status != black_box.RAISED_AN_ERROR for call in calls):
             return False
@@ -310,6 +319,13 @@ class Hangs:
         elif not unseen and not self._told_unseen and now - self._started_beating > TELL_UNUSED_S:
             self._told_unseen = True
             self._say("no rank has used torch.distributed so far: the ranks are watched for their end only")
+
+
+def _is_given_up(facts: Case, rank: int, t: float) -> bool:
+    """Whether what a rank waited for on its device was over, at `t`, only once its time was up: torch's watchdog ends
+    the call then, and soon the process."""
+    waits = [call for one in facts.ranks if one.rank == rank for call in one.recorded or () if call.state == "enqueued"]
+    return any(call.timeout_s and 0.0 <= t - (call.t + call.timeout_s) <= WATCHDOG_S for call in waits)
 
 
 def _at_work(verdict: Verdict, facts: Case) -> bool:

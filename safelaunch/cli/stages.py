@@ -21,6 +21,7 @@ from safelaunch.cli.start import Start
 from safelaunch.diagnosis import diagnose, infra
 from safelaunch.diagnosis.alone import told_frames
 from safelaunch.diagnosis.crash import cannot_tell
+from safelaunch.diagnosis.notice import gave_up
 from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
@@ -318,12 +319,9 @@ class Run:
         after = round(time.monotonic() - incident.t, 3)
         first = after if self.endings.told is None else round(self.endings.told - incident.t, 3)
         verdict = dataclasses.replace(verdict, detected_after_s=first, concluded_after_s=after)
-        if not verdict.culprit_ranks or verdict.code == "SL414":
-            # The ranks that waited have given up, which says less than what was seen while they waited.
-            told = self.hangs.last_word(f"the wait ended when {verdict.summary}")
-            if told is not None:
-                self.bundles[len(self.bundles)] = self.hangs.folder
-                return told
+        if self.hangs.told is not None and gave_up(verdict, self.hangs.told):
+            self.bundles[len(self.bundles)] = self.hangs.folder
+            return self.hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
         return self._keep(facts, verdict, evidence, "")
 
     def _explained(self, facts: Case) -> Case:

@@ -7,6 +7,14 @@ from dataclasses import replace
 from safelaunch.model import Verdict
 
 
+def gave_up(verdict: Verdict, notice: Verdict) -> bool:
+    """Whether the ranks that failed are such as had waited, and have given up: that says less than what was seen while
+    they waited. NCCL's watchdog aborts the process of whoever waits, and never that of who is waited for."""
+    victims = set(verdict.culprit_ranks)
+    aborted = verdict.code == "SL406" and victims <= {*notice.waiting} - {*notice.culprit_ranks}
+    return not victims or verdict.code == "SL414" or aborted
+
+
 def with_notice(verdict: Verdict, notice: Verdict | None) -> Verdict:
     """The verdict, or the notice where the last look says less than the one before it; with the place that an earlier
     look found."""

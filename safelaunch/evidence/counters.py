@@ -31,7 +31,7 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
     status = {int(key): counts for key, counts in (dump.get("pg_status") or {}).items()}
     names = _names(sorted(status), dump)
     base = 1 if backend in FROM_ZERO else 0
-    entries = dump.get("entries") or ()
+    entries = [entry for entry in dump.get("entries") or () if "pg_id" in entry]
     messages = {int(entry["pg_id"]) for entry in entries if entry.get("is_p2p") or entry.get("p2p_seq_id")}
     found: dict[str | int, GroupProgress] = {}
     for key in sorted(status):

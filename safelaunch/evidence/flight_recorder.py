@@ -147,4 +147,5 @@ def _collective(entry: dict[str, Any], epoch_ns: int, backend: str, members: dic
         t=(int(entry["time_created_ns"]) - epoch_ns) / 1e9,
         peer=other,
         state=state,
+        timeout_s=int(entry.get("timeout_ms") or 0) / 1000,
     )

@@ -49,7 +49,8 @@ class Collective:
     CLOCK_MONOTONIC at entry. `thread` is the native id of the thread that made the call, `tag` that of a message.
     `state` is what torch's Flight Recorder says of the call on its device, "" where it says nothing: on a GPU a call
     returns as soon as it is enqueued, so that `done` says nothing of it. One that is `enqueued` may have started all
-    the same, unless the rank's `GroupProgress.started` is known.
+    the same, unless the rank's `GroupProgress.started` is known. `timeout_s` is how long torch's watchdog lets it last,
+    0 where that is not known.
     """
 
     op: str
@@ -67,6 +68,7 @@ class Collective:
     thread: int = 0
     tag: int = 0
     state: CallState = ""
+    timeout_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,20 @@ def count_modules() -> None:
 
 
 def look_for_imports(pulse: Any) -> None:
-    """Note that there are more modules than ever: to try an import again that fails is no progress."""
+    """Note that there are more modules than ever, and the program imports: to try an import again that fails is no
+    progress, and torch's watchdog imports what it needs for a stack."""
     count = len(sys.modules)
     if count > _MODULES[0] and rank.here:
         _MODULES[0] = count
-        pulse.imported()
+        if _program_imports():
+            pulse.imported()
+
+
+def _program_imports() -> bool:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def count_steps(module: Any, pulse: Any) -> None:

@@ -11,11 +11,11 @@ from safelaunch.cli.stages import Run
 from safelaunch.model import Incident, Verdict, WorkerGroup
 
 
-def verdict(code: str, *culprits: int) -> Verdict:
-    return Verdict(code=code, slug="s", kind="crash", summary="it timed out", culprit_ranks=culprits)
+def verdict(code: str, *culprits: int, waiting: tuple[int, ...] = ()) -> Verdict:
+    return Verdict(code=code, slug="s", kind="crash", summary="it timed out", culprit_ranks=culprits, waiting=waiting)
 
 
-TOLD = verdict("SL307", 3)
+TOLD = verdict("SL307", 3, waiting=(0, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,8 @@ TOLD = verdict("SL307", 3)
         (verdict("SL414", 1), None, verdict("SL414", 1)),
         (verdict("SL412"), TOLD, TOLD),
         (verdict("SL401", 1), TOLD, verdict("SL401", 1)),
+        (verdict("SL406", 0, 2), TOLD, TOLD),  # NCCL's watchdog aborts those who wait
+        (verdict("SL406", 3), TOLD, verdict("SL406", 3)),
     ],
 )
 def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
@@ -43,10 +45,11 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
         _keep=lambda facts, verdict, *rest: verdict,  # noqa: ARG005
         _dying=None,
         _explained=lambda facts: facts,
-        hangs=SimpleNamespace(last_word=last_word, folder="incident-0"),
+        hangs=SimpleNamespace(last_word=last_word, told=told, folder="incident-0"),
+        endings=SimpleNamespace(told=None),
         bundles={},
     )
     ended = Run._conclude(cast("Any", run), Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), ())
 
     assert (ended.code, ended.culprit_ranks) == (stands.code, stands.culprit_ranks)
-    assert reasons == ([] if found.code == "SL401" else ["the wait ended when it timed out"])
+    assert reasons == (["the wait ended when it timed out"] if told is not None and stands == told else [])
