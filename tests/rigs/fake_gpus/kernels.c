@@ -13,7 +13,7 @@ enum { SMALL = 1 << 16, DIMS = 25 /* of an OffsetCalculator */ };
 
 /* ------------------------------------------------------------------------------------------------------- registration */
 
-enum function { UNKNOWN, NOTHING, SPIN, FILL, ADD, ADD_SCALAR, ADD_TO_SCALAR, MULTIPLY, COMPARE, EQUAL, REDUCE, CONCATENATE, COUNT };
+enum function { UNKNOWN, NOTHING, SPIN, FILL, ADD, ADD_SCALAR, ADD_TO_SCALAR, MULTIPLY, COMPARE, EQUAL, REDUCE, CONCATENATE, COUNT, SELECT };
 enum { SUM, MEAN, MAX, MIN, AND, OR };
 
 struct known {
@@ -80,6 +80,7 @@ static void read_name(struct known *k) {
       sscanf(found, "OpaqueTypeILj%dEEEjLi1ELi%d", &k->width, &k->batch) == 2) /* of one dimension, with small indices */
     k->function = CONCATENATE;
   if (strstr(k->name, "DeviceReduceSingleTileKernel")) k->function = COUNT;
+  if (strstr(k->name, "DeviceSelectSweepKernel")) k->function = SELECT;
   for (size_t i = 0; plain && i < sizeof functors / sizeof *functors; i++)
     if ((k->type = type_of(k->name, functors[i].name))) {
       k->function = functors[i].function;
@@ -250,13 +251,20 @@ static struct kernel concatenate(struct known k, void **args, unsigned n) {
   return (struct kernel){.compute = run_concatenate, .arg = c};
 }
 
-/* CUB's count of what nonzero() and a boolean index find: nothing, rather than a size out of old memory. */
-static void run_count(void *arg) { **(int **)arg = 0; }
+/* Where CUB writes how many elements nonzero(), a boolean index and unique() find: none, rather than a size out of old
+ * memory. DeviceReduceSingleTileKernel(in, out, ...) and DeviceSelectSweepKernel(in, flags, out, number, ...). */
+struct none { char *at; size_t bytes; };
 
-static struct kernel count(void **args) {
-  int **to = malloc(sizeof *to);
-  memcpy(to, args[1], sizeof *to);
-  return (struct kernel){.compute = run_count, .arg = to};
+static void run_none(void *arg) {
+  struct none *n = arg;
+  memset(n->at, 0, n->bytes);
+}
+
+static struct kernel none(struct known k, void **args) {
+  struct none *n = malloc(sizeof *n);
+  memcpy(&n->at, args[k.function == COUNT ? 1 : 3], sizeof n->at);
+  n->bytes = k.function == COUNT ? 4 : 8;
+  return (struct kernel){.compute = run_none, .arg = n};
 }
 
 /* ------------------------------------------------------------------------------------------------------------- launch */
@@ -309,7 +317,7 @@ cudaError_t cudaLaunchKernel(const void *fn, dim3 grid, dim3 block, void **args,
     case SPIN: return run(s, (struct kernel){.seconds = 1e-9 * (double)*(long long *)args[0]});
     case REDUCE: return run(s, reduce(k, args));
     case CONCATENATE: return run(s, concatenate(k, args, grid.y));
-    case COUNT: return run(s, count(args));
+    case COUNT: case SELECT: return run(s, none(k, args));
     default: return run(s, elementwise(k, args));
   }
 }
