@@ -42,7 +42,14 @@ struct place { /* of one rank */
 struct pair { u64 posted, taken; char *from; size_t bytes; };
 struct board { int joined, ranks; struct place at[MOST]; struct pair pair[MOST][MOST]; };
 
-struct ncclComm { struct board *board; char name[80]; int rank, ranks, refs; bool aborted; u64 calls, over, splits; ncclResult_t error; };
+struct ncclComm {
+  struct board *board;
+  char name[80];
+  int rank, ranks, refs;
+  bool aborted;
+  u64 calls, over, splits; /* collectives that were enqueued, and that are over */
+  ncclResult_t error;
+};
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), v, __ATOMIC_RELEASE)
@@ -53,7 +60,7 @@ static void drop(ncclComm_t c) {
   free(c);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- joining */
+/* ---------------------------------------------------------------------------------------------------------- joining */
 
 static bool gone(int pid) { return pid && kill(pid, 0) && errno == ESRCH; }
 
@@ -127,10 +134,15 @@ ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *to, ncc
   return join(to, name, ranks, rank);
 }
 
-/* -------------------------------------------------------------------------------------------------------- operations */
+/* ------------------------------------------------------------------------------------------------------- operations */
 
 struct item { struct call call; int peer, state; const char *from; char *to, *result; u64 nth; };
-struct work { ncclComm_t comm; cudaStream_t stream; int n; struct item items[]; }; /* what one group brings to a stream */
+struct work { /* what one group brings to a stream */
+  ncclComm_t comm;
+  cudaStream_t stream;
+  int n;
+  struct item items[];
+};
 
 static size_t width(ncclDataType_t type) {
   switch (type) {
@@ -154,8 +166,15 @@ static void fetch(ncclComm_t c, int rank, char *to, const char *from, size_t n) 
   }
 }
 
-#define FOLD(T) { T *x = (T *)sum, *y = (T *)more; for (size_t i = 0; i < n; i++) \
-  x[i] = (T)(op == ncclProd ? x[i] * y[i] : op == ncclMax ? (x[i] > y[i] ? x[i] : y[i]) : op == ncclMin ? (x[i] < y[i] ? x[i] : y[i]) : x[i] + y[i]); } break
+#define FOLD(T) { \
+  T *x = (T *)sum, *y = (T *)more; \
+  for (size_t i = 0; i < n; i++) { \
+    if (op == ncclProd) x[i] = (T)(x[i] * y[i]); \
+    else if (op == ncclMax) x[i] = x[i] > y[i] ? x[i] : y[i]; \
+    else if (op == ncclMin) x[i] = x[i] < y[i] ? x[i] : y[i]; \
+    else x[i] = (T)(x[i] + y[i]); \
+  } \
+} break
 #define SCALE(T) { T *x = (T *)sum; for (size_t i = 0; i < n; i++) x[i] = (T)(x[i] / (T)by); } break
 
 static void fold(char *sum, char *more, size_t n, ncclDataType_t type, ncclRedOp_t op) {
@@ -193,8 +212,10 @@ static size_t take(ncclComm_t c, struct item *it) {
     case ALL_GATHER: case ALL_TO_ALL:
       it->result = calloc((size_t)c->ranks, size = bytes);
       size *= (size_t)c->ranks;
-      for (int i = 0; i < c->ranks; i++)
-        fetch(c, i, it->result + (size_t)i * bytes, at[i].from + (it->call.what == ALL_TO_ALL ? (size_t)c->rank * bytes : 0), bytes);
+      for (int i = 0; i < c->ranks; i++) {
+        size_t skip = it->call.what == ALL_TO_ALL ? (size_t)c->rank * bytes : 0;
+        fetch(c, i, it->result + (size_t)i * bytes, at[i].from + skip, bytes);
+      }
       break;
     case REDUCE:
       if (c->rank != it->call.root) return 0; /* fall through */
@@ -283,7 +304,7 @@ static int advance(void *arg) {
   return 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ groups */
+/* ----------------------------------------------------------------------------------------------------------- groups */
 
 static __thread int depth, n_works;
 static __thread struct work *works[256];
@@ -313,16 +334,20 @@ static ncclResult_t add(ncclComm_t c, cudaStream_t s, struct item it) {
 ncclResult_t ncclGroupStart(void) { depth++; return ncclSuccess; }
 ncclResult_t ncclGroupEnd(void) { return --depth ? ncclSuccess : launch(); }
 
-static ncclResult_t collect(enum what what, const void *from, void *to, size_t n, ncclDataType_t t, ncclRedOp_t op, int root, ncclComm_t c, cudaStream_t s) {
+static ncclResult_t collect(enum what what, const void *from, void *to, size_t n, ncclDataType_t t, ncclRedOp_t op,
+                            int root, ncclComm_t c, cudaStream_t s) {
   return add(c, s, (struct item){.call = {what, t, op, root, n}, .from = from, .to = to});
 }
-ncclResult_t ncclAllReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclAllReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c,
+                           cudaStream_t s) {
   return collect(ALL_REDUCE, a, b, n, t, op, 0, c, s);
 }
-ncclResult_t ncclReduceScatter(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclReduceScatter(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c,
+                               cudaStream_t s) {
   return collect(REDUCE_SCATTER, a, b, n, t, op, 0, c, s);
 }
-ncclResult_t ncclReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, int root, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, int root, ncclComm_t c,
+                        cudaStream_t s) {
   return collect(REDUCE, a, b, n, t, op, root, c, s);
 }
 ncclResult_t ncclBroadcast(const void *a, void *b, size_t n, ncclDataType_t t, int root, ncclComm_t c, cudaStream_t s) {
@@ -344,9 +369,14 @@ ncclResult_t ncclRecv(void *b, size_t n, ncclDataType_t t, int peer, ncclComm_t 
   return add(c, s, (struct item){.call = {RECV, t, 0, 0, n}, .peer = peer, .to = b});
 }
 
-/* -------------------------------------------------------------------------------------------------- the communicator */
+/* ------------------------------------------------------------------------------------------------- the communicator */
 
-ncclResult_t ncclCommAbort(ncclComm_t c) { if (!c) return ncclSuccess; STORE(c->aborted, true); drop(c); return ncclSuccess; }
+ncclResult_t ncclCommAbort(ncclComm_t c) {
+  if (!c) return ncclSuccess;
+  STORE(c->aborted, true);
+  drop(c);
+  return ncclSuccess;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t c) { if (c) drop(c); return ncclSuccess; }
 ncclResult_t ncclCommFinalize(ncclComm_t c) { (void)c; return ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
@@ -357,9 +387,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
 }
 ncclResult_t ncclCommCount(const ncclComm_t c, int *n) { *n = c->ranks; return ncclSuccess; }
 ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank) { *rank = c->rank; return ncclSuccess; }
-ncclResult_t ncclCommRegister(const ncclComm_t c, void *p, size_t n, void **handle) { (void)c, (void)n; *handle = p; return ncclSuccess; }
+ncclResult_t ncclCommRegister(const ncclComm_t c, void *p, size_t n, void **handle) {
+  (void)c, (void)n;
+  *handle = p;
+  return ncclSuccess;
+}
 ncclResult_t ncclCommDeregister(const ncclComm_t c, void *handle) { (void)c, (void)handle; return ncclSuccess; }
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t t, ncclScalarResidence_t r, ncclComm_t c) {
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t t, ncclScalarResidence_t r,
+                                      ncclComm_t c) {
   (void)scalar, (void)t, (void)r, (void)c;
   *op = ncclSum;
   return ncclSuccess;
