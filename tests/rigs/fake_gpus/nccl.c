@@ -6,6 +6,7 @@
  * do not match, and peers that do not come, leave it unfinished for ever, until ncclCommAbort. ncclCommInitRank and
  * ncclCommSplit block until all have come.
  *
+ *   FAKE_NCCL_US=2:500          the link of GPU 2 adds 500 us to each collective
  *   FAKE_NCCL_DATA=0            no data are moved
  *   FAKE_NCCL_PEER_DEATH=error  ncclCommGetAsyncError tells of a peer that is gone, as over a network; otherwise a
  *                               rank notices nothing, as over NVLink
@@ -23,6 +24,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 #include "enqueue.h"
 
@@ -136,7 +138,14 @@ ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *to, ncc
 
 /* ------------------------------------------------------------------------------------------------------- operations */
 
-struct item { struct call call; int peer, state; const char *from; char *to, *result; u64 nth; };
+struct item {
+  struct call call;
+  int peer, state;
+  const char *from;
+  char *to, *result;
+  u64 nth;
+  double lasts, until; /* seconds; until when the data are under way */
+};
 struct work { /* what one group brings to a stream */
   ncclComm_t comm;
   cudaStream_t stream;
@@ -239,7 +248,13 @@ static bool same(struct call *a, struct call *b) {
   return a->what == b->what && a->type == b->type && a->op == b->op && a->root == b->root && a->count == b->count;
 }
 
-enum { BEGINS, WAITS, NEVER, READ, OVER };
+enum { BEGINS, WAITS, NEVER, MOVES, READ, OVER };
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static void collective(ncclComm_t c, struct item *it) {
   struct place *at = c->board->at, *mine = &at[c->rank];
@@ -255,6 +270,10 @@ static void collective(ncclComm_t c, struct item *it) {
       if (LOAD(at[i].arrived) < it->nth) return;
     for (int i = 0; i < c->ranks; i++)
       if (!same(&at[i].call, &it->call)) { it->state = NEVER; return; }
+    it->until = now() + it->lasts;
+    it->state = MOVES;
+  }
+  if (it->state == MOVES && now() >= it->until) {
     it->call.count = take(c, it); /* bytes from here on */
     STORE(mine->read, it->nth);
     it->state = READ;
@@ -319,6 +338,7 @@ static ncclResult_t add(ncclComm_t c, cudaStream_t s, struct item it) {
   int i = 0;
   if (!c) return ncclInvalidArgument;
   if (LOAD(c->aborted)) return ncclInvalidUsage;
+  it.lasts = 1e-6 * fake_setting("FAKE_NCCL_US", s, 0);
   if (it.call.what < SEND) it.nth = ++c->calls;
   while (i < n_works && (works[i]->comm != c || works[i]->stream != s)) i++;
   if (i == 256) return ncclInternalError;

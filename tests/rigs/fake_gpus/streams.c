@@ -371,6 +371,10 @@ void fake_enqueue(cudaStream_t s, int (*poll)(void *), void *arg) {
   pthread_mutex_unlock(&lock);
 }
 
+double fake_setting(const char *variable, cudaStream_t s, double otherwise) {
+  return begin() ? otherwise : setting(variable, physical[device_of(s)], otherwise);
+}
+
 int device_of(cudaStream_t s) { return (size_t)s > 2 ? s->device : current; }
 
 cudaError_t launch(cudaStream_t s, struct kernel kernel) {
