@@ -30,9 +30,11 @@ step() { # NAME SECONDS COMMAND...: its output goes to NAME.log
 
 verdict='import glob, json, os, sys
 found = sorted(glob.glob(sys.argv[1] + "/*/**/verdict.json", recursive=True), key=os.path.getmtime)
-one = json.load(open(found[-1])) if found else {}
-told = one.get("code", "no verdict"), "ranks", one.get("culprit_ranks", []), one.get("confidence", "")
-print(*told, "|", one.get("summary", ""))'
+one = json.load(open(found[-1])) if found else None
+if found:
+    print(one["code"], "ranks", one["culprit_ranks"], one["confidence"], "|", one["summary"])
+else:
+    print("no verdict")'
 
 run() { # BACKEND PROGRAM FAULT: one run of safelaunch, and what it said
     case $1 in nccl) both=0 ;; *) both=1 ;; esac

@@ -92,8 +92,8 @@ static ncclResult_t join(ncclComm_t *to, const char *name, int ranks, int rank) 
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* peers read this process */
   STORE(c->board->at[rank].pid, getpid());
   __atomic_add_fetch(&c->board->joined, 1, __ATOMIC_ACQ_REL);
-  while (LOAD(c->board->joined) < ranks) {
-    if (peer_gone(c)) return ncclRemoteError;
+  for (int looks = 1; LOAD(c->board->joined) < ranks; looks++) {
+    if (looks % 100 == 0 && peer_gone(c)) return ncclRemoteError;
     usleep(1000);
   }
   shm_unlink(name);
