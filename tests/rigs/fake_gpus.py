@@ -14,7 +14,7 @@ from harness import REPOSITORY, Ended, environment, newest_run
 FOLDER = Path(__file__).with_name("fake_gpus")
 VENV = Path(os.environ.get("FAKE_GPUS_VENV", REPOSITORY / ".venv-gpus"))
 NCCL = {"nccl2": "1", "nccl": "0"}  # torch's two backends, and TORCH_DIST_USE_NCCL2 for each
-# What the healthy default of the rig costs a test: torch's watchdog waits for dumps of peers for a minute.
+# From the dump to the abort torch waits for the dumps of peers: a minute, with the old backend.
 SOON = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "2000"}
 
 
@@ -55,8 +55,8 @@ class FakeGpus:
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
+            process.terminate()  # a launcher ends its ranks
+            out, err = process.communicate(timeout=60)
             raise AssertionError(f"not over after {timeout:g} s\n{out}\n{err}") from None
         return Ended(process.returncode, out, err, newest_run(cwd))
 

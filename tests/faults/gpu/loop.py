@@ -15,7 +15,6 @@ def main() -> None:
         dist.broadcast(rate, 1 if wrong(step, "root") else 0)
         for group in (second, first) if wrong(step, "order") else (first, second):
             dist.all_reduce(metrics, group=group)
-            torch.cuda.current_stream().synchronize()
         end_step(step, metrics[0])
         if step == 5 and not wrong(step, "newgroup"):
             evaluation = dist.new_group(list(range(SIZE)), timeout=TIMEOUT)

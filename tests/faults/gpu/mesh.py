@@ -1,4 +1,4 @@
-"""A mesh of two by two: activations are summed along `tp`, gradients along `dp`, metrics over all."""
+"""A mesh of two by two: activations are summed along `tp`, gradients along `dp`, those of biases over all, too."""
 
 import torch
 import torch.distributed as dist
@@ -21,11 +21,9 @@ def main() -> None:
                 dist.all_reduce(activations.detach(), group=tensor)
         loss = activations.square().mean()
         loss.backward()
-        groups = (tensor, data) if wrong(step, "order") else (data, tensor)
         for layer in layers:
-            for group in groups:  # replicated biases are averaged along both
+            for group in (dist.group.WORLD, data) if wrong(step, "order") else (data, dist.group.WORLD):
                 dist.all_reduce(layer.bias.grad, group=group)
-                torch.cuda.current_stream().synchronize()
             dist.all_reduce(layer.weight.grad, group=data)
             layer.zero_grad()
         reduce_metrics(step, torch.ones(4, device=DEVICE))

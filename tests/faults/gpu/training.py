@@ -50,8 +50,8 @@ def load(step: int, *shape: int) -> torch.Tensor:
     if wrong(step, "kernel"):
         torch.cuda._sleep(1 << 60)  # it will not end today
     if wrong(step, "gpu_error"):
-        os.environ["FAKE_GPU_FAULT"] = f"700@{DEVICE.index}:1"  # an illegal address, at the next kernel
-        batch += 1
+        os.environ["FAKE_GPU_FAULT"] = f"700@{DEVICE.index}:1"
+        batch.flatten()[torch.tensor([1 << 30], device=DEVICE)]  # an assertion, on a real one
     return batch
 
 

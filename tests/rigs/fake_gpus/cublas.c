@@ -1,5 +1,5 @@
-/* The functions of cuBLAS that torch calls, for LD_PRELOAD: products last as long as a kernel and leave their result as it
- * was. */
+/* The functions of cuBLAS that torch calls, for LD_PRELOAD: products last as long as a kernel, and leave their
+ * result as it was. */
 #include <stddef.h>
 #include <string.h>
 #include "enqueue.h"
@@ -18,7 +18,8 @@ int cublasLtMatrixLayoutCreate(void **l, int type, long rows, long cols, long ld
 int cublasLtMatmulPreferenceCreate(void **p) { return make(p); }
 
 struct result { unsigned long algo[8]; size_t workspace; int state; float waves; int reserved[4]; };
-int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int wanted, struct result *to, int *n) {
+int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference,
+                                   int wanted, struct result *to, int *n) {
   (void)handle, (void)desc, (void)a, (void)b, (void)c, (void)d, (void)preference, (void)wanted;
   memset(to, 0, sizeof *to);
   *n = 1;
@@ -28,8 +29,8 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, v
 static __thread cudaStream_t stream; /* torch sets it before each product */
 int cublasSetStream_v2(void *handle, cudaStream_t s) { (void)handle; stream = s; return 0; }
 static int product(cudaStream_t s) { return fake_kernel(s) ? 13 : 0; } /* CUBLAS_STATUS_EXECUTION_FAILED */
-int cublasLtMatmul(void *handle, void *d, void *alpha, void *a, void *la, void *b, void *lb, void *beta, void *c, void *lc,
-                   void *to, void *lto, void *algo, void *workspace, size_t size, cudaStream_t s) {
+int cublasLtMatmul(void *handle, void *d, void *alpha, void *a, void *la, void *b, void *lb, void *beta, void *c,
+                   void *lc, void *to, void *lto, void *algo, void *workspace, size_t size, cudaStream_t s) {
   (void)handle, (void)d, (void)alpha, (void)a, (void)la, (void)b, (void)lb, (void)beta, (void)c, (void)lc, (void)to;
   (void)lto, (void)algo, (void)workspace, (void)size;
   return product(s);

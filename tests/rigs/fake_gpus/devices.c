@@ -63,7 +63,10 @@ cudaError_t cudaDeviceGetPCIBusId(char *to, int n, int device) {
   snprintf(to, (size_t)n, "0000:%02X:00.0", 0x10 + physical[device]);
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 0, *greatest = -5; return cudaSuccess; }
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+  *least = 0, *greatest = -5;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceCanAccessPeer(int *can, int a, int b) { *can = a != b; return cudaSuccess; }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) { (void)peer, (void)flags; return cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int *v) { *v = 13000; return cudaSuccess; }
@@ -104,10 +107,11 @@ const char *cudaGetErrorString(cudaError_t e) {
   }
 }
 
-/* ---------------------------------------------------------------------- no graphs, no pools, no IPC, no driver calls */
+/* --------------------------------------------------------------------- no graphs, no pools, no IPC, no driver calls */
 
 static int no_driver_call(void) { return 801; }
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned v, unsigned long long flags, enum cudaDriverEntryPointQueryResult *found) {
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned v, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *found) {
   (void)name, (void)v, (void)flags;
   *fn = (void *)no_driver_call;
   if (found) *found = cudaDriverEntryPointSuccess;
@@ -118,7 +122,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges, size_t *n) {
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                     cudaGraph_t *graph, const cudaGraphNode_t **nodes,
+                                     const cudaGraphEdgeData **edges, size_t *n) {
   (void)s, (void)id, (void)graph, (void)nodes, (void)edges, (void)n;
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;

@@ -6,5 +6,8 @@
  * and again, by one thread at a time, and must not call CUDA. */
 void fake_enqueue(cudaStream_t stream, int (*poll)(void *), void *arg);
 
+/* The value of a variable for the GPU of a stream: `3`, or for some GPUs only `0:3,2:5`. */
+double fake_setting(const char *variable, cudaStream_t stream, double otherwise);
+
 /* A kernel that computes nothing, as long as FAKE_GPU_KERNEL_US says. */
 cudaError_t fake_kernel(cudaStream_t stream);

@@ -11,9 +11,12 @@
 
 enum { SMALL = 1 << 16, DIMS = 25 /* of an OffsetCalculator */ };
 
-/* ------------------------------------------------------------------------------------------------------- registration */
+/* ----------------------------------------------------------------------------------------------------- registration */
 
-enum function { UNKNOWN, NOTHING, SPIN, FILL, ADD, ADD_SCALAR, ADD_TO_SCALAR, MULTIPLY, COMPARE, EQUAL, REDUCE, CONCATENATE, COUNT };
+enum function {
+  UNKNOWN, NOTHING, SPIN, FILL, ADD, ADD_SCALAR, ADD_TO_SCALAR, MULTIPLY, COMPARE, EQUAL, REDUCE, CONCATENATE, COUNT,
+  SELECT
+};
 enum { SUM, MEAN, MAX, MIN, AND, OR };
 
 struct known {
@@ -76,10 +79,12 @@ static void read_name(struct known *k) {
   k->function = NOTHING;
   if (strstr(k->name, "spin_kernel")) k->function = SPIN;
   if (strstr(k->name, "13reduce_kernelI")) read_reduction(k);
+  /* of one dimension, with small indices */
   if (strstr(k->name, "CatArrayBatchedCopy") && (found = strstr(k->name, "OpaqueTypeILj")) &&
-      sscanf(found, "OpaqueTypeILj%dEEEjLi1ELi%d", &k->width, &k->batch) == 2) /* of one dimension, with small indices */
+      sscanf(found, "OpaqueTypeILj%dEEEjLi1ELi%d", &k->width, &k->batch) == 2)
     k->function = CONCATENATE;
   if (strstr(k->name, "DeviceReduceSingleTileKernel")) k->function = COUNT;
+  if (strstr(k->name, "DeviceSelectSweepKernel")) k->function = SELECT;
   for (size_t i = 0; plain && i < sizeof functors / sizeof *functors; i++)
     if ((k->type = type_of(k->name, functors[i].name))) {
       k->function = functors[i].function;
@@ -106,7 +111,7 @@ static struct known find(const void *host) {
   return key;
 }
 
-/* -------------------------------------------------------------------------------------------------------- computation */
+/* ------------------------------------------------------------------------------------------------------ computation */
 
 typedef long double number; /* it holds every int64 and every double */
 
@@ -208,8 +213,10 @@ static void run_reduce(void *arg) {
     const unsigned *strides = r->output.strides[0];
     const char *from = r->at.from + offset(r->output.dims, r->output.sizes, strides + 1, 2, o);
     number sum = get(r->type, from);
-    for (unsigned i = 1; i < (unsigned)r->config.inputs; i++)
-      sum = both(r->reduction, sum, get(r->type, from + offset(r->input.dims, r->input.sizes, r->input.strides[0], 1, i)));
+    for (unsigned i = 1; i < (unsigned)r->config.inputs; i++) {
+      size_t at = offset(r->input.dims, r->input.sizes, r->input.strides[0], 1, i);
+      sum = both(r->reduction, sum, get(r->type, from + at));
+    }
     if (r->reduction == MEAN) sum /= r->config.inputs;
     put(r->type, r->at.to[0] + offset(r->output.dims, r->output.sizes, strides, 2, o), sum);
   }
@@ -244,22 +251,29 @@ static struct kernel concatenate(struct known k, void **args, unsigned n) {
   char *to = *(char **)args[0];
   const char *const *from = args[1];
   const unsigned *offsets = (const unsigned *)(from + k.batch), *elements = offsets + 2 * k.batch;
+  size_t width = (size_t)k.width;
   c->n = n;
-  for (unsigned i = 0; i < n; i++)
-    c->pieces[i] = (struct piece){to + (size_t)offsets[i] * (size_t)k.width, from[i], (size_t)elements[i] * (size_t)k.width};
+  for (unsigned i = 0; i < n; i++) c->pieces[i] = (struct piece){to + offsets[i] * width, from[i], elements[i] * width};
   return (struct kernel){.compute = run_concatenate, .arg = c};
 }
 
-/* CUB's count of what nonzero() and a boolean index find: nothing, rather than a size out of old memory. */
-static void run_count(void *arg) { **(int **)arg = 0; }
+/* Where CUB writes how many elements nonzero(), a boolean index and unique() find: none, rather than a size out of old
+ * memory. DeviceReduceSingleTileKernel(in, out, ...) and DeviceSelectSweepKernel(in, flags, out, number, ...). */
+struct none { char *at; size_t bytes; };
 
-static struct kernel count(void **args) {
-  int **to = malloc(sizeof *to);
-  memcpy(to, args[1], sizeof *to);
-  return (struct kernel){.compute = run_count, .arg = to};
+static void run_none(void *arg) {
+  struct none *n = arg;
+  memset(n->at, 0, n->bytes);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- launch */
+static struct kernel none(struct known k, void **args) {
+  struct none *n = malloc(sizeof *n);
+  memcpy(&n->at, args[k.function == COUNT ? 1 : 3], sizeof n->at);
+  n->bytes = k.function == COUNT ? 4 : 8;
+  return (struct kernel){.compute = run_none, .arg = n};
+}
+
+/* ----------------------------------------------------------------------------------------------------------- launch */
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t s) {
   configured.grid = grid, configured.block = block, configured.shared = shared, configured.stream = s;
@@ -270,7 +284,10 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
   *(cudaStream_t *)s = configured.stream;
   return cudaSuccess;
 }
-cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host) { *kernel = (cudaKernel_t)host; return cudaSuccess; }
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host) {
+  *kernel = (cudaKernel_t)host;
+  return cudaSuccess;
+}
 
 /* FAKE_GPU_FAULT=E@D:N,...: the error of the device's next kernel, if that is the Nth or a later one. */
 static int planned(int device) {
@@ -309,29 +326,34 @@ cudaError_t cudaLaunchKernel(const void *fn, dim3 grid, dim3 block, void **args,
     case SPIN: return run(s, (struct kernel){.seconds = 1e-9 * (double)*(long long *)args[0]});
     case REDUCE: return run(s, reduce(k, args));
     case CONCATENATE: return run(s, concatenate(k, args, grid.y));
-    case COUNT: return run(s, count(args));
+    case COUNT: case SELECT: return run(s, none(k, args));
     default: return run(s, elementwise(k, args));
   }
 }
 cudaError_t __cudaLaunchKernel(cudaKernel_t fn, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t s) {
   return cudaLaunchKernel((const void *)fn, grid, block, args, shared, s);
 }
-cudaError_t cudaLaunchCooperativeKernel(const void *fn, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t s) {
+cudaError_t cudaLaunchCooperativeKernel(const void *fn, dim3 grid, dim3 block, void **args, size_t shared,
+                                        cudaStream_t s) {
   return cudaLaunchKernel(fn, grid, block, args, shared, s);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *fn, void **args) {
   return cudaLaunchKernel(fn, c->gridDim, c->blockDim, args, c->dynamicSmemBytes, c->stream);
 }
 
-/* --------------------------------------------------------------------------------------------- what is asked of kernels */
+/* ----------------------------------------------------------------------------------------- what is asked of kernels */
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *fn) {
   (void)fn;
   memset(a, 0, sizeof *a);
-  a->maxThreadsPerBlock = 1024, a->numRegs = 32, a->ptxVersion = a->binaryVersion = 90, a->maxDynamicSharedSizeBytes = 48 << 10;
+  a->maxThreadsPerBlock = 1024, a->numRegs = 32, a->ptxVersion = a->binaryVersion = 90;
+  a->maxDynamicSharedSizeBytes = 48 << 10;
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetAttribute(const void *fn, enum cudaFuncAttribute a, int v) { (void)fn, (void)a, (void)v; return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void *fn, enum cudaFuncAttribute a, int v) {
+  (void)fn, (void)a, (void)v;
+  return cudaSuccess;
+}
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t k, enum cudaFuncAttribute a, int v, int d) {
   (void)k, (void)a, (void)v, (void)d;
   return cudaSuccess;
@@ -341,11 +363,17 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *fn
   *n = block > 0 && block < 2048 ? 2048 / block : 1;
   return cudaSuccess;
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *fn, int block, size_t shared, unsigned flags) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *fn, int block, size_t shared,
+                                                                   unsigned flags) {
   (void)flags;
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(n, fn, block, shared);
 }
-cudaError_t cudaGetSymbolAddress(void **p, const void *symbol) { static char any[1 << 16]; (void)symbol; *p = any; return cudaSuccess; }
+cudaError_t cudaGetSymbolAddress(void **p, const void *symbol) {
+  static char any[1 << 16];
+  (void)symbol;
+  *p = any;
+  return cudaSuccess;
+}
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t n, size_t offset, enum cudaMemcpyKind k) {
   (void)symbol, (void)from, (void)n, (void)offset, (void)k;
   return cudaSuccess;

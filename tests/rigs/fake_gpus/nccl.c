@@ -6,15 +6,14 @@
  * do not match, and peers that do not come, leave it unfinished for ever, until ncclCommAbort. ncclCommInitRank and
  * ncclCommSplit block until all have come.
  *
+ *   FAKE_NCCL_US=2:500          the link of GPU 2 adds 500 us to each collective
  *   FAKE_NCCL_DATA=0            no data are moved
  *   FAKE_NCCL_PEER_DEATH=error  ncclCommGetAsyncError tells of a peer that is gone, as over a network; otherwise a
  *                               rank notices nothing, as over NVLink
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 #include "enqueue.h"
 
@@ -42,7 +42,14 @@ struct place { /* of one rank */
 struct pair { u64 posted, taken; char *from; size_t bytes; };
 struct board { int joined, ranks; struct place at[MOST]; struct pair pair[MOST][MOST]; };
 
-struct ncclComm { struct board *board; char name[80]; int rank, ranks, refs; bool aborted; u64 calls, over, splits; ncclResult_t error; };
+struct ncclComm {
+  struct board *board;
+  char name[80];
+  int rank, ranks, refs;
+  bool aborted;
+  u64 calls, over, splits; /* collectives that were enqueued, and that are over */
+  ncclResult_t error;
+};
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), v, __ATOMIC_RELEASE)
@@ -53,9 +60,18 @@ static void drop(ncclComm_t c) {
   free(c);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- joining */
+/* ---------------------------------------------------------------------------------------------------------- joining */
 
-static bool gone(int pid) { return pid && kill(pid, 0) && errno == ESRCH; }
+static bool gone(int pid) { /* nobody need have waited for it */
+  char path[32], stat[512] = "", *end;
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  int fd = pid ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (fd < 0) return pid;
+  if (read(fd, stat, sizeof stat - 1) < 0) stat[0] = 0;
+  close(fd);
+  end = strrchr(stat, ')');
+  return !end || end[2] == 'Z' || end[2] == 'X';
+}
 
 static bool peer_gone(ncclComm_t c) {
   for (int i = 0; i < c->ranks; i++)
@@ -76,8 +92,8 @@ static ncclResult_t join(ncclComm_t *to, const char *name, int ranks, int rank) 
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* peers read this process */
   STORE(c->board->at[rank].pid, getpid());
   __atomic_add_fetch(&c->board->joined, 1, __ATOMIC_ACQ_REL);
-  while (LOAD(c->board->joined) < ranks) {
-    if (peer_gone(c)) return ncclRemoteError;
+  for (int looks = 1; LOAD(c->board->joined) < ranks; looks++) {
+    if (looks % 100 == 0 && peer_gone(c)) return ncclRemoteError;
     usleep(1000);
   }
   shm_unlink(name);
@@ -127,10 +143,22 @@ ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *to, ncc
   return join(to, name, ranks, rank);
 }
 
-/* -------------------------------------------------------------------------------------------------------- operations */
+/* ------------------------------------------------------------------------------------------------------- operations */
 
-struct item { struct call call; int peer, state; const char *from; char *to, *result; u64 nth; };
-struct work { ncclComm_t comm; cudaStream_t stream; int n; struct item items[]; }; /* what one group brings to a stream */
+struct item {
+  struct call call;
+  int peer, state;
+  const char *from;
+  char *to, *result;
+  u64 nth;
+  double lasts, until; /* seconds; until when the data are under way */
+};
+struct work { /* what one group brings to a stream */
+  ncclComm_t comm;
+  cudaStream_t stream;
+  int n;
+  struct item items[];
+};
 
 static size_t width(ncclDataType_t type) {
   switch (type) {
@@ -154,8 +182,15 @@ static void fetch(ncclComm_t c, int rank, char *to, const char *from, size_t n) 
   }
 }
 
-#define FOLD(T) { T *x = (T *)sum, *y = (T *)more; for (size_t i = 0; i < n; i++) \
-  x[i] = (T)(op == ncclProd ? x[i] * y[i] : op == ncclMax ? (x[i] > y[i] ? x[i] : y[i]) : op == ncclMin ? (x[i] < y[i] ? x[i] : y[i]) : x[i] + y[i]); } break
+#define FOLD(T) { \
+  T *x = (T *)sum, *y = (T *)more; \
+  for (size_t i = 0; i < n; i++) { \
+    if (op == ncclProd) x[i] = (T)(x[i] * y[i]); \
+    else if (op == ncclMax) x[i] = x[i] > y[i] ? x[i] : y[i]; \
+    else if (op == ncclMin) x[i] = x[i] < y[i] ? x[i] : y[i]; \
+    else x[i] = (T)(x[i] + y[i]); \
+  } \
+} break
 #define SCALE(T) { T *x = (T *)sum; for (size_t i = 0; i < n; i++) x[i] = (T)(x[i] / (T)by); } break
 
 static void fold(char *sum, char *more, size_t n, ncclDataType_t type, ncclRedOp_t op) {
@@ -193,8 +228,10 @@ static size_t take(ncclComm_t c, struct item *it) {
     case ALL_GATHER: case ALL_TO_ALL:
       it->result = calloc((size_t)c->ranks, size = bytes);
       size *= (size_t)c->ranks;
-      for (int i = 0; i < c->ranks; i++)
-        fetch(c, i, it->result + (size_t)i * bytes, at[i].from + (it->call.what == ALL_TO_ALL ? (size_t)c->rank * bytes : 0), bytes);
+      for (int i = 0; i < c->ranks; i++) {
+        size_t skip = it->call.what == ALL_TO_ALL ? (size_t)c->rank * bytes : 0;
+        fetch(c, i, it->result + (size_t)i * bytes, at[i].from + skip, bytes);
+      }
       break;
     case REDUCE:
       if (c->rank != it->call.root) return 0; /* fall through */
@@ -218,7 +255,13 @@ static bool same(struct call *a, struct call *b) {
   return a->what == b->what && a->type == b->type && a->op == b->op && a->root == b->root && a->count == b->count;
 }
 
-enum { BEGINS, WAITS, NEVER, READ, OVER };
+enum { BEGINS, WAITS, NEVER, MOVES, READ, OVER };
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static void collective(ncclComm_t c, struct item *it) {
   struct place *at = c->board->at, *mine = &at[c->rank];
@@ -234,6 +277,10 @@ static void collective(ncclComm_t c, struct item *it) {
       if (LOAD(at[i].arrived) < it->nth) return;
     for (int i = 0; i < c->ranks; i++)
       if (!same(&at[i].call, &it->call)) { it->state = NEVER; return; }
+    it->until = now() + it->lasts;
+    it->state = MOVES;
+  }
+  if (it->state == MOVES && now() >= it->until) {
     it->call.count = take(c, it); /* bytes from here on */
     STORE(mine->read, it->nth);
     it->state = READ;
@@ -283,7 +330,7 @@ static int advance(void *arg) {
   return 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ groups */
+/* ----------------------------------------------------------------------------------------------------------- groups */
 
 static __thread int depth, n_works;
 static __thread struct work *works[256];
@@ -298,6 +345,7 @@ static ncclResult_t add(ncclComm_t c, cudaStream_t s, struct item it) {
   int i = 0;
   if (!c) return ncclInvalidArgument;
   if (LOAD(c->aborted)) return ncclInvalidUsage;
+  it.lasts = 1e-6 * fake_setting("FAKE_NCCL_US", s, 0);
   if (it.call.what < SEND) it.nth = ++c->calls;
   while (i < n_works && (works[i]->comm != c || works[i]->stream != s)) i++;
   if (i == 256) return ncclInternalError;
@@ -313,16 +361,20 @@ static ncclResult_t add(ncclComm_t c, cudaStream_t s, struct item it) {
 ncclResult_t ncclGroupStart(void) { depth++; return ncclSuccess; }
 ncclResult_t ncclGroupEnd(void) { return --depth ? ncclSuccess : launch(); }
 
-static ncclResult_t collect(enum what what, const void *from, void *to, size_t n, ncclDataType_t t, ncclRedOp_t op, int root, ncclComm_t c, cudaStream_t s) {
+static ncclResult_t collect(enum what what, const void *from, void *to, size_t n, ncclDataType_t t, ncclRedOp_t op,
+                            int root, ncclComm_t c, cudaStream_t s) {
   return add(c, s, (struct item){.call = {what, t, op, root, n}, .from = from, .to = to});
 }
-ncclResult_t ncclAllReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclAllReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c,
+                           cudaStream_t s) {
   return collect(ALL_REDUCE, a, b, n, t, op, 0, c, s);
 }
-ncclResult_t ncclReduceScatter(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclReduceScatter(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c,
+                               cudaStream_t s) {
   return collect(REDUCE_SCATTER, a, b, n, t, op, 0, c, s);
 }
-ncclResult_t ncclReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, int root, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclReduce(const void *a, void *b, size_t n, ncclDataType_t t, ncclRedOp_t op, int root, ncclComm_t c,
+                        cudaStream_t s) {
   return collect(REDUCE, a, b, n, t, op, root, c, s);
 }
 ncclResult_t ncclBroadcast(const void *a, void *b, size_t n, ncclDataType_t t, int root, ncclComm_t c, cudaStream_t s) {
@@ -344,9 +396,14 @@ ncclResult_t ncclRecv(void *b, size_t n, ncclDataType_t t, int peer, ncclComm_t 
   return add(c, s, (struct item){.call = {RECV, t, 0, 0, n}, .peer = peer, .to = b});
 }
 
-/* -------------------------------------------------------------------------------------------------- the communicator */
+/* ------------------------------------------------------------------------------------------------- the communicator */
 
-ncclResult_t ncclCommAbort(ncclComm_t c) { if (!c) return ncclSuccess; STORE(c->aborted, true); drop(c); return ncclSuccess; }
+ncclResult_t ncclCommAbort(ncclComm_t c) {
+  if (!c) return ncclSuccess;
+  STORE(c->aborted, true);
+  drop(c);
+  return ncclSuccess;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t c) { if (c) drop(c); return ncclSuccess; }
 ncclResult_t ncclCommFinalize(ncclComm_t c) { (void)c; return ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
@@ -357,9 +414,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
 }
 ncclResult_t ncclCommCount(const ncclComm_t c, int *n) { *n = c->ranks; return ncclSuccess; }
 ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank) { *rank = c->rank; return ncclSuccess; }
-ncclResult_t ncclCommRegister(const ncclComm_t c, void *p, size_t n, void **handle) { (void)c, (void)n; *handle = p; return ncclSuccess; }
+ncclResult_t ncclCommRegister(const ncclComm_t c, void *p, size_t n, void **handle) {
+  (void)c, (void)n;
+  *handle = p;
+  return ncclSuccess;
+}
 ncclResult_t ncclCommDeregister(const ncclComm_t c, void *handle) { (void)c, (void)handle; return ncclSuccess; }
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t t, ncclScalarResidence_t r, ncclComm_t c) {
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t t, ncclScalarResidence_t r,
+                                      ncclComm_t c) {
   (void)scalar, (void)t, (void)r, (void)c;
   *op = ncclSum;
   return ncclSuccess;

@@ -1,4 +1,4 @@
-/* What the GPUs of this machine do, in the file that FAKE_GPU_STATE names: libcudart writes it, fake_nvml.c reads it. */
+/* What the GPUs of this machine do, in the file that FAKE_GPU_STATE names: libcudart writes it, NVML reads it. */
 #pragma once
 #include <errno.h>
 #include <fcntl.h>

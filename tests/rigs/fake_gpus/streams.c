@@ -1,5 +1,5 @@
-/* A libcudart.so.13 without a GPU: device memory is host memory, and streams and events are as asynchronous as real ones.
- * torch and its NCCL backends, built for CUDA, run on it unchanged.
+/* A libcudart.so.13 without a GPU: device memory is host memory, and streams and events are as asynchronous as real
+ * ones. torch and its NCCL backends, built for CUDA, run on it unchanged.
  *
  * A stream is a queue. What comes to an idle stream is done at once, in the caller's thread; what comes behind
  * something unfinished (a collective whose peers are not there, an event, a kernel that lasts) waits in the queue, and
@@ -56,7 +56,7 @@ double setting(const char *variable, int gpu, double otherwise) {
   return otherwise;
 }
 
-/* -------------------------------------------------------------------------------------------------- start and fork */
+/* --------------------------------------------------------------------------------------------------- start and fork */
 
 static void in_child(void) { forked = usable; }
 
@@ -90,6 +90,7 @@ cudaError_t begin(void) {
   if (forked) return cudaErrorInitializationError;
   return gpus ? cudaSuccess : cudaErrorNoDevice;
 }
+
 cudaError_t state(void) {
   cudaError_t e = begin();
   if (e) return e;
@@ -370,6 +371,10 @@ void fake_enqueue(cudaStream_t s, int (*poll)(void *), void *arg) {
   pthread_mutex_unlock(&lock);
 }
 
+double fake_setting(const char *variable, cudaStream_t s, double otherwise) {
+  return begin() ? otherwise : setting(variable, physical[device_of(s)], otherwise);
+}
+
 int device_of(cudaStream_t s) { return (size_t)s > 2 ? s->device : current; }
 
 cudaError_t launch(cudaStream_t s, struct kernel kernel) {
@@ -389,7 +394,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int pr
   pthread_mutex_unlock(&lock);
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) { return cudaStreamCreateWithPriority(s, flags, 0); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+  return cudaStreamCreateWithPriority(s, flags, 0);
+}
 cudaError_t cudaStreamCreate(cudaStream_t *s) { return cudaStreamCreateWithPriority(s, 0, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { (void)s; return cudaSuccess; } /* its work goes on; it is kept */
 cudaError_t cudaStreamGetPriority(cudaStream_t s, int *p) { *p = (size_t)s > 2 ? s->priority : 0; return cudaSuccess; }
@@ -482,13 +489,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return give(state());
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
-  if (!a->mark || !b->mark || (a->flags | b->flags) & cudaEventDisableTiming) return give(cudaErrorInvalidResourceHandle);
+  if (!a->mark || !b->mark || (a->flags | b->flags) & cudaEventDisableTiming)
+    return give(cudaErrorInvalidResourceHandle);
   if (!a->mark->done || !b->mark->done) return cudaErrorNotReady;
   *ms = (float)((b->mark->when - a->mark->when) * 1e3);
   return cudaSuccess;
 }
 
-/* ----------------------------------------------------------------------------------------- allocations and copies */
+/* ------------------------------------------------------------------------------------------- allocations and copies */
 
 cudaError_t cudaMalloc(void **p, size_t n) { BEGIN(); return reserve(p, n, cudaMemoryTypeDevice, true); }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) {
@@ -549,9 +557,12 @@ static cudaError_t copy(cudaStream_t s, struct op op, bool wait) {
   pthread_mutex_unlock(&lock);
   return give(state());
 }
-cudaError_t cudaMemcpy2DAsync(void *to, size_t tp, const void *from, size_t fp, size_t w, size_t h, enum cudaMemcpyKind k, cudaStream_t s) {
+cudaError_t cudaMemcpy2DAsync(void *to, size_t tp, const void *from, size_t fp, size_t w, size_t h,
+                              enum cudaMemcpyKind k, cudaStream_t s) {
+  struct op op = {.kind = COPY, .to = to, .from = (char *)from, .width = w, .height = h};
+  op.to_pitch = tp, op.from_pitch = fp;
   (void)k;
-  return copy(s, (struct op){.kind = COPY, .to = to, .from = (char *)from, .width = w, .height = h, .to_pitch = tp, .from_pitch = fp}, false);
+  return copy(s, op, false);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind k, cudaStream_t s) {
   return cudaMemcpy2DAsync(to, n, from, n, n, 1, k, s);
