@@ -79,21 +79,29 @@ def _held(facts: RankFacts, case: Case, found: Graph, table: Table) -> Held | No
     ranks = {other.rank: other for other in case.ranks}
     members = {group.name: group.ranks for group in case.groups}
     blocked = any(wait.blockers for wait in found.waits if wait.rank == facts.rank)
-    candidates = []
+    proven, likely = [], []
     for call in _first_uncompleted(facts) or untold(facts, table):
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
         peers = [rank for rank in others if rank in ranks and has_completed(ranks[rank], call, counted.get(rank))]
-        sure = call.op != UNTOLD and not has_root(call.op)
-        likely = _went_on_together(counted, others) if call.op == UNTOLD else peers == others
-        if peers and (sure or (likely and not blocked)):
-            candidates.append(Held(facts.rank, call, tuple(peers), sure))
-    return min(candidates, key=lambda one: (not one.sure, one.call.t, one.call.group), default=None)
+        if not peers:
+            continue
+        if call.op != UNTOLD and not has_root(call.op):
+            proven.append(Held(facts.rank, call, tuple(peers), sure=True))
+        elif peers == others if call.op != UNTOLD else _went_on_together(counted, others):
+            likely.append(Held(facts.rank, call, tuple(peers), sure=False))
+    if proven:
+        return min(proven, key=lambda one: (one.call.t, one.call.group))
+    if not likely or blocked:
+        return None
+    first = min(likely, key=lambda one: (one.call.t, one.call.group))
+    # By counters alone, a group of three or more may be one of messages, of which each rank has had another number.
+    told = first.call.op != UNTOLD or len(likely) > 1 or len(first.peers) == len(members[first.call.group]) - 1 == 1
+    return first if told and not (found.sinks and first.call.op == UNTOLD) else None
 
 
 def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -> bool:
-    """Whether all others of a group are known by counters, and two of them, or the only one, have come furthest. The
-    members of a group with messages, which counters do not tell of, are each at another number."""
+    """Whether all others of a group are known by counters, and two of them, or the only one, have come furthest."""
     completed = [counted[rank].completed for rank in others if rank in counted]
     return len(completed) == len(others) and completed.count(max(completed)) >= min(2, len(others))
 

@@ -27,7 +27,8 @@ def of_nccl(facts: RankFacts) -> bool:
 
 def idle(facts: RankFacts) -> bool:
     """Whether all that the rank has enqueued on its GPU is over: what keeps it is its host."""
-    return of_nccl(facts) and not any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
+    counted = any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
+    return of_nccl(facts) and not counted and not any(call.state in PENDING for call in facts.recorded or ())
 
 
 def untold(facts: RankFacts, table: Table) -> list[Collective]:

@@ -54,7 +54,7 @@ class Dump:
     collective which nobody finishes before all have come, `ahead` how many of each group it has enqueued beyond `high`,
     where nobody knows whether they have begun. `since` and `t` are the wall clock of its first and latest
     entry, `written` that of its file (0: not known), in seconds; `left_out` counts entries of a second backend.
-    `progress` is how far it has come in each group.
+    `progress` is how far it has come in each group; by `counters` of the recorder, a group without them had no call.
     `gave_up` says that a call is marked as given up by its watchdog, `limit` at which time of the wall clock the first
     of the calls that are not done times out (0: not known).
     """
@@ -79,6 +79,7 @@ class Dump:
     since: float = 0.0
     written: float = 0.0
     gave_up: bool = False
+    counters: bool = False
     limit: float = 0.0
 
 
@@ -129,7 +130,7 @@ def read(document: Any, rank: int, path: str) -> Dump:
         backend, kept = _of_one_backend(entries)
         backend = backend or _backend_of(document)
         course = _course(kept, backend)
-        progress = counters.progress({**document, "entries": kept}, backend) or _counted(course, backend)
+        progress = counters.progress({**document, "entries": kept}, backend)
         first, last = (int(entries[at].get("record_id", 0)) if entries else 0 for at in (0, -1))
         return Dump(
             rank,
@@ -138,7 +139,7 @@ def read(document: Any, rank: int, path: str) -> Dump:
             version,
             tuple(_calls(course, {group.name: group.ranks for group in groups})),
             groups,
-            progress,
+            progress or _counted(course, backend),
             course.high if backend == "gloo" else _begun(course),
             course.met,
             {} if course.timed else _ahead(course),
@@ -151,6 +152,7 @@ def read(document: Any, rank: int, path: str) -> Dump:
             left_out=len(entries) - len(kept),
             since=min((int(entry.get("time_created_ns") or 0) for entry in kept[:1]), default=0) / 1e9,
             gave_up=backend != "gloo" and any(entry.get("retired") for entry in _open(course)),
+            counters=bool(progress),
             limit=min(filter(None, map(_limit, _open(course))), default=0.0),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
