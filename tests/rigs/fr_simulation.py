@@ -88,8 +88,10 @@ class Job:
         recorder = Recorder(number, self.groups, room=room, backend=backend or "nccl", counters=bool(backend))
         end = len(rank.program) if rank.stops_at is None else min(rank.stops_at, len(rank.program))
         if rank.unseen is not None:
-            end, done = len(rank.program), max(0, done - rank.unseen)
-        for index, call in enumerate(rank.program[: min(end, rank.done + rank.ahead)]):
+            end = len(rank.program)
+        end = min(end, done + rank.ahead)
+        done = max(0, done - (rank.unseen or 0))
+        for index, call in enumerate(rank.program[:end]):
             state = "completed" if index < done else "scheduled"
             if call.peer is None:
                 recorder.call(call.op, call.group, state=state, line=call.line)

@@ -132,6 +132,7 @@ def read(document: Any, rank: int, path: str) -> Dump:
         course = _course(kept, backend)
         progress = counters.progress({**document, "entries": kept}, backend)
         first, last = (int(entries[at].get("record_id", 0)) if entries else 0 for at in (0, -1))
+        lost = first > 0 or last - first + 1 != len(entries) if entries else any(one.enqueued for one in progress)
         return Dump(
             rank,
             path,
@@ -139,13 +140,13 @@ def read(document: Any, rank: int, path: str) -> Dump:
             version,
             tuple(_calls(course, {group.name: group.ranks for group in groups})),
             groups,
-            progress or _counted(course, backend),
+            progress or _counted(course, backend, not lost),
             course.high if backend == "gloo" else _begun(course),
             course.met,
             {} if course.timed else _ahead(course),
             len(entries),
             # A recorder that was asked for active calls only leaves gaps, or nothing.
-            first > 0 or last - first + 1 != len(entries) if entries else any(one.enqueued for one in progress),
+            lost,
             any(entry.get("frames") for entry in kept[-1:]),
             backend == "gloo" and course.messages,
             max((int(entry.get("time_created_ns") or 0) for entry in kept[-1:]), default=0) / 1e9,
@@ -176,16 +177,18 @@ def _ahead(course: _Course) -> dict[str, int]:
     return {group: number - begun[group] for group, number in course.high.items()}
 
 
-def _counted(course: _Course, backend: str) -> tuple[GroupProgress, ...]:
-    """Progress by the entries, of a recorder that has no counters (torch 2.4)."""
-    done = dict(course.high)
+def _counted(course: _Course, backend: str, whole: bool) -> tuple[GroupProgress, ...]:
+    """Progress by the entries, of a recorder that has no counters (torch 2.4). Of a ring that has lost entries, groups
+    are left out of which it shows no call that is done: more may have been pending."""
+    done: dict[str, int] = dict.fromkeys(course.high, 0) if whole else {}
     for launch in course.launches:  # latest first
-        if not (launch.done or launch.message):
-            done[launch.group] = int(launch.entries[-1]["collective_seq_id"]) - 1
+        if launch.done and not launch.message:
+            done[launch.group] = max(done.get(launch.group, 0), int(launch.entries[-1]["collective_seq_id"]))
     messages = {group for group, _ in course.messages_seen}
     return tuple(
         GroupProgress(group, backend, high, done[group], messages=group in messages)
         for group, high in course.high.items()
+        if group in done
     )
 
 
