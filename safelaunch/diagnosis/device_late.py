@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.dumps import from_dumps, gaps, ground, of_group, of_several_moments
 from safelaunch.diagnosis.graph import Graph, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
-from safelaunch.diagnosis.progress import UNTOLD, Table, comparable, has_completed, has_root, of_nccl
+from safelaunch.diagnosis.progress import PENDING, UNTOLD, Table, comparable, has_completed, has_root, of_nccl, untold
 from safelaunch.diagnosis.waits import is_message
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Collective, Confidence, RankFacts, Verdict
+from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, Verdict
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,37 @@ def _held(facts: RankFacts, case: Case, found: Graph, table: Table) -> Held | No
     ranks = {other.rank: other for other in case.ranks}
     members = {group.name: group.ranks for group in case.groups}
     blocked = any(wait.blockers for wait in found.waits if wait.rank == facts.rank)
-    candidates = []
-    for call in _first_uncompleted(facts):
+    proven, likely = [], []
+    for call in _first_uncompleted(facts) or untold(facts, table):
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
         peers = [rank for rank in others if rank in ranks and has_completed(ranks[rank], call, counted.get(rank))]
-        sure = call.op != UNTOLD and not has_root(call.op)
-        alone = call.op == UNTOLD or peers == others
-        if peers and (sure or (alone and not blocked)):
-            candidates.append(Held(facts.rank, call, tuple(peers), sure))
-    return min(candidates, key=lambda one: (not one.sure, one.call.t, one.call.group), default=None)
+        if not peers:
+            continue
+        if call.op != UNTOLD and not has_root(call.op):
+            proven.append(Held(facts.rank, call, tuple(peers), sure=True))
+        elif peers == others if call.op != UNTOLD else _went_on_together(counted, others):
+            likely.append(Held(facts.rank, call, tuple(peers), sure=False))
+    if proven:
+        return min(proven, key=lambda one: (one.call.t, one.call.group))
+    if not likely or blocked:
+        return None
+    first = min(likely, key=lambda one: (one.call.t, one.call.group))
+    # By counters alone, a group of three or more may be one of messages, of which each rank has had another number.
+    told = first.call.op != UNTOLD or len(likely) > 1 or len(first.peers) == len(members[first.call.group]) - 1 == 1
+    return first if told and not (found.sinks and first.call.op == UNTOLD) else None
+
+
+def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -> bool:
+    """Whether all others of a group are known by counters, and two of them, or the only one, have come furthest."""
+    completed = [counted[rank].completed for rank in others if rank in counted]
+    return len(completed) == len(others) and completed.count(max(completed)) >= min(2, len(others))
 
 
 def _first_uncompleted(facts: RankFacts) -> list[Collective]:
     first: dict[str, Collective] = {}
     for call in facts.recorded or ():
-        if call.state in ("enqueued", "started") and not is_message(call):
+        if call.state in PENDING and not is_message(call):
             first.setdefault(call.group, call)
     return list(first.values())
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import WORLD
 from safelaunch.diagnosis.graph import Graph, Wait
-from safelaunch.diagnosis.progress import idle
+from safelaunch.diagnosis.progress import UNTOLD, idle
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts
 
@@ -180,6 +180,7 @@ def confidence(case: Case, culprits: Iterable[int], found: Graph, blocked: Itera
     the dumps of those who wait and of those who are missing, processes of their own, say the same."""
     late = set(culprits)
     doubtful = any(facts.missing for facts in case.ranks if facts.rank in late)
+    blocked = tuple(blocked)
     waiting = len({wait.rank for wait in blocked})
     # In gloo's messages and monitored_barrier a rank may wait for one that waits for it.
     alone = waiting < len(late) or (of_gloo(case) and waiting < 2)
@@ -187,7 +188,8 @@ def confidence(case: Case, culprits: Iterable[int], found: Graph, blocked: Itera
     if all(idle(facts) for facts in case.ranks if facts.rank in late):
         # They wait for nobody, whatever their peers have enqueued: only a rank without a dump may be late as well.
         unseen = {facts.rank for facts in case.ranks if facts.recorded is None}
-    return "low" if doubtful or alone or unseen else "medium"
+    guessed = any(wait.call.op == UNTOLD for wait in blocked)
+    return "low" if doubtful or alone or unseen or guessed else "medium"
 
 
 def _name(call: Collective) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.failures import WORLD
-from safelaunch.diagnosis.progress import Table, comparable, has_completed, idle
+from safelaunch.diagnosis.progress import Table, comparable, idle, is_counted_only, untold
 from safelaunch.diagnosis.waits import (
     alive,
     answer,
@@ -30,7 +30,7 @@ from safelaunch.diagnosis.waits import (
     stopped,
     word,
 )
-from safelaunch.model import Case, Collective, RankFacts
+from safelaunch.model import Case, Collective, GroupProgress, RankFacts
 
 Node = tuple[int, int]  # rank and thread
 
@@ -113,7 +113,7 @@ def _build(case: Case) -> Graph:
     progress = comparable(case)
     waits: list[Wait] = []
     for facts in case.ranks:
-        for call in blocked_in(facts) if alive(facts) else ():
+        for call in (blocked_in(facts) or untold(facts, progress)) if alive(facts) else ():
             key = _key(facts, call)
             if key not in meetings:
                 meetings[key] = (_meeting(facts, call, ranks, members, case, progress), [])
@@ -181,15 +181,28 @@ def _meeting(
             gone.append(rank)
         elif other.exit is None and stopped(other):
             held.append(rank)
-        elif came is None and not is_message(call) and has_completed(other, call, counted.get(rank)):
-            continue  # its entry is not there any more, or never was in this dump
+        elif came is None and not _has_come(other, call, counted.get(rank)):
+            (on if _is_late(other, call, counted.get(rank)) else away).append(rank)
         elif came is None:
-            told = idle(other) if is_message(call) else rank in counted
-            (on if told or known(other, call) else away).append(rank)
+            continue
         elif not is_message(call):
             there.append(rank)
             sides.setdefault(word(other, call), []).append(rank)
     return _Meeting(tuple(on), tuple(gone), tuple(held), tuple(away), partners, tuple(there), sides)
+
+
+def _has_come(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
+    """Whether the counters of a rank show that it has completed a collective, or is at it: entries may be lost."""
+    if own is None or is_message(call):
+        return False
+    return call.seq <= own.completed + is_counted_only(facts)
+
+
+def _is_late(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
+    """Whether it is known that a rank has not come to a call."""
+    if idle(facts) if is_message(call) else own is not None:
+        return True  # who has nothing under way neither sends nor receives
+    return known(facts, call) and not is_counted_only(facts)
 
 
 def _wait(

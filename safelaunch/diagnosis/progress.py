@@ -14,6 +14,7 @@ from safelaunch.model import Case, Collective, GroupProgress, RankFacts
 
 # Some come out of these before others have gone in.
 ROOTED = {"broadcast", "reduce", "gather", "scatter"}
+PENDING = ("enqueued", "started")
 UNTOLD = "collective"  # the operation of a call that only counters tell of
 
 Table = Mapping[str, Mapping[int, GroupProgress]]  # by group and rank
@@ -26,7 +27,26 @@ def of_nccl(facts: RankFacts) -> bool:
 
 def idle(facts: RankFacts) -> bool:
     """Whether all that the rank has enqueued on its GPU is over: what keeps it is its host."""
-    return of_nccl(facts) and not any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
+    counted = any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
+    return of_nccl(facts) and not counted and not any(call.state in PENDING for call in facts.recorded or ())
+
+
+def untold(facts: RankFacts, table: Table) -> list[Collective]:
+    """The first uncompleted call of each group of a rank of which only counters tell: in which of them its GPU is, and
+    which stand behind that one, nobody knows."""
+    if not is_counted_only(facts):
+        return []
+    return [
+        Collective(UNTOLD, one.group, one.completed + 1, -1, "", done=False, t=0.0, state="enqueued")
+        for one in facts.progress
+        if one.pending and facts.rank in table.get(one.group, ())
+    ]
+
+
+def is_counted_only(facts: RankFacts) -> bool:
+    """Whether calls of a rank are pending by its counters, and no entry shows one."""
+    shown = any(call.state in PENDING for call in facts.recorded or ())
+    return of_nccl(facts) and not idle(facts) and not shown
 
 
 def comparable(case: Case) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.dumps import from_dumps, ground, of_group, of_nccl2
-from safelaunch.diagnosis.failures import WORLD
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
 from safelaunch.diagnosis.wording import is_waiting, names
@@ -16,8 +15,8 @@ def did_not_dump(case: Case) -> Verdict | None:
     How it was concluded: since torch 2.15 "nccl" is a backend (nccl2) whose watchdog dumps the ranks whose own calls
     have timed out, and no other. All dumps are of such ranks, and what they wait for are ranks without one: these wait
     for nothing that has timed out. Such a rank is late, or has ended, or its file was not copied; or it waits in a
-    group with a longer timeout. So the confidence is low, medium at most where it belongs to no group but the world;
-    of several nobody is named, since one of them may wait for another.
+    group with a longer timeout. So the confidence is low, and of several nobody is named, since one of them may wait
+    for another.
 
     What to do: look at that rank's log and stack; with `safelaunch`, all ranks are dumped before torch aborts them.
     """
@@ -32,7 +31,6 @@ def did_not_dump(case: Case) -> Verdict | None:
     wait = min(blocked, key=lambda one: (len(one.away), one.call.t))
     called = f"{label(wait.call)}{of_group(wait.call)}"
     there = {other.rank for other in blocked}
-    shared = any(group.name != WORLD and {*group.ranks} & {*undumped} for group in case.groups)
     if len(undumped) == 1:
         count = "a peer waits for it" if len(there) == 1 else f"{len(there)} peers wait for it"
         summary = f"{names(undumped)} left no dump, and {count} in {called}"
@@ -51,7 +49,7 @@ def did_not_dump(case: Case) -> Verdict | None:
             *ground(case, found.waits),
         ),
         remedy=f"look at the log and the stack of {names(undumped)} first: of all others, none is late",
-        confidence="low" if shared or len(undumped) > 1 or len(there) == 1 else "medium",
+        confidence="low",
         waiting={other.rank for other in found.waits},
     )
 

@@ -14,10 +14,11 @@ from typing import Any
 from safelaunch.model import GroupProgress
 
 FROM_ZERO = ("nccl2",)  # backends that number from 0, so that the first call is 0; all say -1 where there was none
+NAMES_ALL = ("nccl2",)  # backends that list groups without a call as well
 
 
 def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]:
-    """What `pg_status` of a dump says, in the order in which the rank made its groups.
+    """What `pg_status` of a dump says, in the order in which the rank made its groups: of those that it has called.
 
     A group that was destroyed and made anew under its name counts as the latest of them.
 
@@ -29,7 +30,7 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
         ValueError, TypeError, KeyError, AttributeError: for counters that are none.
     """
     status = {int(key): counts for key, counts in (dump.get("pg_status") or {}).items()}
-    names = _names(sorted(status), dump)
+    names = _names(sorted(status), dump, backend)
     base = 1 if backend in FROM_ZERO else 0
     entries = [entry for entry in dump.get("entries") or () if "pg_id" in entry]
     messages = {int(entry["pg_id"]) for entry in entries if entry.get("is_p2p") or entry.get("p2p_seq_id")}
@@ -51,22 +52,27 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
     return tuple(found.values())
 
 
-def _names(keys: Sequence[int], dump: Mapping[str, Any]) -> dict[int, str]:
+def _names(keys: Sequence[int], dump: Mapping[str, Any], backend: str) -> dict[int, str]:
     """The name of each group, by its key in `pg_status`.
 
     The keys of `pg_status` count the groups that the rank itself has made, `pg_config` has their names, which count
-    those of the job. Entries have both. Between two that they tell, names stand in the order of the keys, and where
-    there are as many of them, one belongs to each.
+    those of the job. Entries have both. nccl2 names all groups, so that a key is a place among the names. The old
+    backend names those whose communicator exists: between two groups that entries tell, names stand in the order of
+    the keys, and where there are as many of them, one belongs to each.
     """
     entries = [entry for entry in dump.get("entries") or () if "pg_id" in entry]
     told = {int(entry["pg_id"]): str(entry["process_group"][0]) for entry in entries}
     names = [str(name) for name in dump.get("pg_config") or {}]
     left = [name for name in names if name not in told.values()]
     open_ = [key for key in keys if key not in told]
-    if len(open_) == len(left) == 1:
+    if len(open_) == len(left) == 1 and len(names) == len(keys):
         return {**told, open_[0]: left[0]}
     if not all(name.isdecimal() for name in names):
         return told  # groups that only their members have made are named by a hash
+    if backend in NAMES_ALL:
+        in_order = dict(enumerate(sorted(names, key=int)))
+        fits = all(in_order.get(key) == name for key, name in told.items())
+        return {key: in_order[key] for key in keys if key in in_order} if fits else told
     anchors = [(key, int(name)) for key, name in sorted(told.items()) if name.isdecimal()]
     for low, high in pairwise([(-math.inf, -math.inf), *anchors, (math.inf, math.inf)]):
         between = [key for key in open_ if low[0] < key < high[0]]

@@ -39,9 +39,11 @@ class Recorder:
     room: int = 2000
     backend: str = "nccl"
     version: str = "2.10"
+    counters: bool = False  # whether `pg_status` is filled in
     entries: list[dict[str, Any]] = field(default_factory=list)
     seqs: dict[str, int] = field(default_factory=dict)
     p2p: dict[str, int] = field(default_factory=dict)
+    status: dict[str, list[int]] = field(default_factory=dict)  # of each group: enqueued, completed
     made: int = 0
     clock_ns: int = EPOCH_NS
 
@@ -62,10 +64,14 @@ class Recorder:
         counts[group] = counts.get(group, 0) + (not same_launch)
         self.clock_ns += 1_000_000
         done = state == "completed"
+        ops = self.seqs.get(group, 0) + self.p2p.get(group, 0)
+        status = self.status.setdefault(group, [-1, -1])
+        status[0] = ops - 1 if self.backend == "nccl2" else counts[group]
+        status[1] = status[0] if done else status[1]
         entry = {
             "frames": frames(line),
             "record_id": self.made,
-            "pg_id": list(self.groups).index(group) if group in self.groups else 0,
+            "pg_id": self._key(group),
             "process_group": (group, "default_pg" if group == "0" else "undefined"),
             "collective_seq_id": self.seqs.get(group, 0),
             "p2p_seq_id": self.p2p.get(group, 0),
@@ -89,20 +95,36 @@ class Recorder:
         del self.entries[: -self.room]
         return self
 
+    def _key(self, group: str) -> int:
+        """The number of a group among those that the rank has made."""
+        own = [name for name, ranks in self.groups.items() if self.rank in ranks or name == group]
+        return own.index(group) if group in own else 0
+
     def calls(self, count: int, **more: Any) -> Recorder:
         for _ in range(count):
             self.call(**more)
         return self
 
-    def document(self) -> dict[str, Any]:
+    def document(self, holds: str = "all") -> dict[str, Any]:
+        """The dump's document. `holds`: `all` entries, those that are `active`, or no more than `counters`."""
         own = {name: ranks for name, ranks in self.groups.items() if self.rank in ranks}
-        return {
+        if self.counters and self.backend == "nccl":
+            own = {name: ranks for name, ranks in own.items() if name in self.status}  # those with a communicator
+        keys = [f"last_{what}_collective" for what in ("enqueued", "started", "completed")]
+        document: dict[str, Any] = {
             "version": self.version,
             "pg_config": {n: {"name": n, "desc": "undefined", "ranks": str(list(ranks))} for n, ranks in own.items()},
-            "comm_lib_version": "2.29.3",
-            "pg_status": {},
-            "entries": self.entries,
+            "comm_lib_version": "" if self.backend == "nccl2" else "2.29.3",
+            "pg_status": {
+                str(self._key(group)): dict(zip(keys, (enqueued, -1, completed), strict=True))
+                for group, (enqueued, completed) in self.status.items()
+                if group in self.groups and self.counters
+            },
+            "entries": [entry for entry in self.entries if holds == "all" or entry["state"] != "completed"],
         }
+        if holds == "counters":
+            del document["entries"]
+        return document
 
     def write(self, folder: Path, stem: str = "nccl_trace_rank_") -> Path:
         path = folder / f"{stem}{self.rank}"
@@ -142,6 +164,7 @@ def large_job(folder: Path, size: int, entries: int, late: int, node: int = 8, *
         for index in range(entries - 1):
             recorder.call("_all_gather_base" if index % 4 == 3 else "all_reduce", number if index % 4 == 3 else "0")
         whole = Recorder(0, groups, entries=list(recorder.entries), seqs=dict(recorder.seqs), made=recorder.made)
+        whole.status = {group: list(numbers) for group, numbers in recorder.status.items()}
         whole.clock_ns = recorder.clock_ns
         whole.call(state="scheduled")
         for rank in ranks:

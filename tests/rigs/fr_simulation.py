@@ -25,13 +25,15 @@ class Call:
 @dataclass
 class Rank:
     """`stops_at` is the call that its program does not come to; `limit` bounds the dump to what it had enqueued when
-    that many of its calls were done (a dump that was taken early)."""
+    that many of its calls were done (a dump that was taken early). Where its GPU fails, its host goes on: `unseen` of
+    the calls that its peers have done with it never end on it."""
 
     number: int
     program: Sequence[Call]
     stops_at: int | None = None
     ahead: int = 1
     done: int = 0
+    unseen: int | None = None
 
     def enqueued(self) -> int:
         end = len(self.program) if self.stops_at is None else min(self.stops_at, len(self.program))
@@ -78,13 +80,18 @@ class Job:
             self.ranks[member].done += 1
         return True
 
-    def recorder(self, number: int, *, done: int | None = None, room: int = 2000) -> Recorder:
-        """What the rank's recorder holds at the end, or at the moment when `done` of its calls were done."""
+    def recorder(self, number: int, *, done: int | None = None, room: int = 2000, backend: str = "") -> Recorder:
+        """What the rank's recorder holds at the end, or at the moment when `done` of its calls were done; with counters
+        where a backend is named."""
         rank = self.ranks[number]
         done = rank.done if done is None else min(done, rank.done)
-        recorder = Recorder(number, self.groups, room=room)
+        recorder = Recorder(number, self.groups, room=room, backend=backend or "nccl", counters=bool(backend))
         end = len(rank.program) if rank.stops_at is None else min(rank.stops_at, len(rank.program))
-        for index, call in enumerate(rank.program[: min(end, done + rank.ahead)]):
+        if rank.unseen is not None:
+            end = len(rank.program)
+        end = min(end, done + rank.ahead)
+        done = max(0, done - (rank.unseen or 0))
+        for index, call in enumerate(rank.program[:end]):
             state = "completed" if index < done else "scheduled"
             if call.peer is None:
                 recorder.call(call.op, call.group, state=state, line=call.line)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.logs import crashes, hangs
+from safelaunch.diagnosis.logs import crashes, hangs, nccl2
 from safelaunch.diagnosis.logs.story import Story, before, missing, quote
 from safelaunch.diagnosis.logs.telling import tell
 from safelaunch.diagnosis.wording import one_line
@@ -63,14 +63,15 @@ def _outside_first(story: Story) -> Verdict | None:
 def _failed_beside_a_hang(story: Story) -> Verdict | None:
     """Whoever failed by itself is why others waited; without that, the hang speaks."""
     facts = story.facts
-    waited = {t.rank for t in facts.timed_out}
+    gave_up = [*facts.timed_out, *nccl2.waited(facts).values()]
+    waited = {said.rank for said in gave_up}
     firm = [s for s in story.suspects if s.whole and s.rank not in waited]
     # A message without a traceback is firm where a rank wrote it before its peers gave up.
     firm += [
         s
         for s in story.suspects
-        if not s.whole and s.rank is not None and s.rank not in waited and facts.timed_out
-        if all(before(s.at, t.at) for t in facts.timed_out)
+        if not s.whole and s.rank is not None and s.rank not in waited and gave_up
+        if all(before(s.at, said.at) for said in gave_up)
     ]
     if firm:
         verdict = crashes.crashed(story)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from safelaunch.diagnosis.logs import nccl2
 from safelaunch.diagnosis.logs.story import Story, missing, quote
 from safelaunch.diagnosis.logs.waits import hang_verdict, odd_one, peers
 from safelaunch.diagnosis.logs.watchdogs import answered, timed_out
@@ -23,6 +24,7 @@ def hung(story: Story) -> Verdict | None:
         or _mismatched(story)
         or _desynced(story)
         or timed_out(story)
+        or nccl2.timed_out(story)
         or _never_came(story)
         or _first_collective(story)
         or answered(story)

@@ -16,6 +16,7 @@ from safelaunch.model.logs import Ended, LogFacts, Raised, Sighting
 # within a second of the first death that it notices.
 SHUTDOWN_S = 2.0
 
+ABORTED = ("nccl-aborted", "nccl2-timeout", "nccl2-abort")  # SIGABRT follows these
 OUTSIDE_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -101,7 +102,7 @@ def from_ended(
     facts: LogFacts, suspects: list[Suspect], victims: set[int | None], pids: dict[int, Ended]
 ) -> tuple[list[Suspect], list[Ended]]:
     ordered = {end.pid for end in facts.ended if end.ordered} | _ended_by_launcher(facts)
-    aborting = bool(facts.timed_out) or any(s.known.name == "nccl-aborted" for s in facts.sightings)
+    aborting = bool(facts.timed_out) or any(s.known.name in ABORTED for s in facts.sightings)
     named = {s.rank for s in suspects}
     found: list[Suspect] = []
     unexplained: list[Ended] = []

@@ -22,16 +22,17 @@ NEEDLES = (
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
-    r"\[Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: Work\w+\((?P<work>.*?)\) ran for "
-    r"(?P<ms>\d+)"
+    r"\[(?:PG GUID [^\]]* )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
+    r"Work\w+\((?P<work>.*?)\) ran for (?P<ms>\d+)"
 )
 _WORK = re.compile(r"(SeqNum|OpType|NumelIn|NumelOut)=(\w+)")
 _GROUP = re.compile(
-    r"\[PG (?:ID )?(?P<id>[^\s\]]+?)(?: PG GUID (?P<guid>[^\s(\]]+))? ?(?:\((?P<name>[^)]*)\))? Rank (?P<member>\d+)\]"
+    r"\[PG (?:GUID (?P<only>[^\s(\]]+)|(?:ID )?(?P<id>[^\s\]]+?)(?: PG GUID (?P<guid>[^\s(\]]+))?)"
+    r" ?(?:\((?P<name>[^)]*)\))? Rank (?P<member>\d+)\]"
 )
 _STATUS = re.compile(
     r"(?:at (?:NCCL )?work(?: sequence id)?: (?P<work>-?\d+).*?)?[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+)"
-    r"(?:, last started (?:\w+ )?work: -?\d+)?, last completed (?:\w+ )?work: (?P<completed>-?\d+)"
+    r"(?:, last started (?:\w+ )?work: -?\d+(?: \([^)]*\))?)?, last completed (?:\w+ )?work: (?P<completed>-?\d+)"
 )
 _STACK_LINE = re.compile(r"^#\d+ (\S+) from (.+):(\d+)$")
 _LATE = re.compile(r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<seq>\d+), but didn't join")
@@ -98,7 +99,7 @@ class Messages:
 
     def _watchdog(self, text: str, common: dict[str, Any]) -> Iterator[Event]:
         group = _GROUP.search(text)
-        name = (group["guid"] or group["id"]) if group else ""
+        name = (group["guid"] or group["only"] or group["id"]) if group else ""
         if match := _WATCHDOG.search(text):
             parts = dict(_WORK.findall(match["work"]))
             if parts.get("SeqNum", "").isdigit() and "OpType" in parts:

@@ -54,7 +54,7 @@ class Dump:
     collective which nobody finishes before all have come, `ahead` how many of each group it has enqueued beyond `high`,
     where nobody knows whether they have begun. `since` and `t` are the wall clock of its first and latest
     entry, `written` that of its file (0: not known), in seconds; `left_out` counts entries of a second backend.
-    `progress` is how far it has come in each group.
+    `progress` is how far it has come in each group; by `counters` of the recorder, a group without them had no call.
     `gave_up` says that a call is marked as given up by its watchdog, `limit` at which time of the wall clock the first
     of the calls that are not done times out (0: not known).
     """
@@ -79,6 +79,7 @@ class Dump:
     since: float = 0.0
     written: float = 0.0
     gave_up: bool = False
+    counters: bool = False
     limit: float = 0.0
 
 
@@ -129,8 +130,9 @@ def read(document: Any, rank: int, path: str) -> Dump:
         backend, kept = _of_one_backend(entries)
         backend = backend or _backend_of(document)
         course = _course(kept, backend)
-        progress = counters.progress({**document, "entries": kept}, backend) or _counted(course, backend)
+        progress = counters.progress({**document, "entries": kept}, backend)
         first, last = (int(entries[at].get("record_id", 0)) if entries else 0 for at in (0, -1))
+        lost = first > 0 or last - first + 1 != len(entries) if entries else any(one.enqueued for one in progress)
         return Dump(
             rank,
             path,
@@ -138,19 +140,20 @@ def read(document: Any, rank: int, path: str) -> Dump:
             version,
             tuple(_calls(course, {group.name: group.ranks for group in groups})),
             groups,
-            progress,
+            progress or _counted(course, backend, not lost),
             course.high if backend == "gloo" else _begun(course),
             course.met,
             {} if course.timed else _ahead(course),
             len(entries),
             # A recorder that was asked for active calls only leaves gaps, or nothing.
-            first > 0 or last - first + 1 != len(entries) if entries else any(one.enqueued for one in progress),
+            lost,
             any(entry.get("frames") for entry in kept[-1:]),
             backend == "gloo" and course.messages,
             max((int(entry.get("time_created_ns") or 0) for entry in kept[-1:]), default=0) / 1e9,
             left_out=len(entries) - len(kept),
             since=min((int(entry.get("time_created_ns") or 0) for entry in kept[:1]), default=0) / 1e9,
             gave_up=backend != "gloo" and any(entry.get("retired") for entry in _open(course)),
+            counters=bool(progress),
             limit=min(filter(None, map(_limit, _open(course))), default=0.0),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -174,16 +177,18 @@ def _ahead(course: _Course) -> dict[str, int]:
     return {group: number - begun[group] for group, number in course.high.items()}
 
 
-def _counted(course: _Course, backend: str) -> tuple[GroupProgress, ...]:
-    """Progress by the entries, of a recorder that has no counters (torch 2.4)."""
-    done = dict(course.high)
+def _counted(course: _Course, backend: str, whole: bool) -> tuple[GroupProgress, ...]:
+    """Progress by the entries, of a recorder that has no counters (torch 2.4). Of a ring that has lost entries, groups
+    are left out of which it shows no call that is done: more may have been pending."""
+    done: dict[str, int] = dict.fromkeys(course.high, 0) if whole else {}
     for launch in course.launches:  # latest first
-        if not (launch.done or launch.message):
-            done[launch.group] = int(launch.entries[-1]["collective_seq_id"]) - 1
+        if launch.done and not launch.message:
+            done[launch.group] = max(done.get(launch.group, 0), int(launch.entries[-1]["collective_seq_id"]))
     messages = {group for group, _ in course.messages_seen}
     return tuple(
         GroupProgress(group, backend, high, done[group], messages=group in messages)
         for group, high in course.high.items()
+        if group in done
     )
 
 

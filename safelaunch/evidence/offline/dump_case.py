@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from safelaunch.evidence.offline.dump import Dump
-from safelaunch.model import Case, Collective, Incident, ProcessGroup, RankFacts
+from safelaunch.model import Case, Collective, GroupProgress, Incident, ProcessGroup, RankFacts
 
 WORLD = "0"  # torch's name of the default group
 
@@ -33,6 +33,7 @@ def build(dumps: Sequence[Dump]) -> Case:
     chosen = _numbered(chosen, gaps)
     everybody = _everybody(dumps, groups)
     by_rank = {dump.rank: dump for dump in chosen}
+    by_rank = {rank: _with_uncalled(dump, groups) for rank, dump in by_rank.items()}
     facts = tuple(_facts(rank, by_rank.get(rank), gaps.get(rank, "")) for rank in everybody)
     known = [one for one in facts if one.recorded is not None]
     groups = (*groups, *_seen_together(known, {group.name for group in groups}))
@@ -40,13 +41,13 @@ def build(dumps: Sequence[Dump]) -> Case:
     latest = max((call.t for one in known for call in one.recorded or () if call.done), default=0.0)
     written = max((dump.written for dump in chosen), default=0.0)
     incident = Incident("hang", 0, (), latest)
-    gave_up = any(dump.gave_up or _timed_out(dump) for dump in chosen)
+    gave_up = any(dump.gave_up or (dump.backend == "nccl2" and _timed_out(dump)) for dump in chosen)
     return Case(incident, "", world, facts, groups=groups, origin="dumps", now=written or None, gave_up=gave_up)
 
 
 def _timed_out(dump: Dump) -> bool:
-    """Whether a call of nccl2 had timed out when its rank dumped: its entries do not say so, the times do."""
-    return dump.backend == "nccl2" and 0.0 < dump.limit <= dump.written
+    """Whether a call had timed out when its rank dumped, by the times: entries of nccl2 do not say so."""
+    return 0.0 < dump.limit <= dump.written
 
 
 def _one_of_each(dumps: Sequence[Dump]) -> tuple[list[Dump], dict[int, str]]:
@@ -169,9 +170,10 @@ def _opposite(pair: Pair) -> Pair:
 
 
 def _behind_in_messages(dumps: Sequence[Dump], gaps: dict[int, str]) -> dict[int, str]:
-    """Ranks that wait in a message which its other end has done: their dumps were taken before that."""
+    """Ranks that wait in a message which its other end has done: their dumps were taken before that, unless the wait
+    had timed out by then."""
     pairs = _by_pair(dump for dump in dumps if dump.rank not in gaps)
-    partial = {dump.rank for dump in dumps if dump.overwritten}
+    partial = {dump.rank for dump in dumps if dump.overwritten or _timed_out(dump)}
     odd: dict[int, str] = {}
     for pair, calls in pairs.items():
         theirs = pairs.get(_opposite(pair), [])
@@ -213,6 +215,15 @@ def _everybody(dumps: Iterable[Dump], groups: Sequence[ProcessGroup]) -> list[in
     top = max(ranks, default=-1) + 1
     # One file with a large number in its name does not make a job of that size.
     return list(range(top)) if top <= 4 * len(ranks) + 64 else sorted(ranks)
+
+
+def _with_uncalled(dump: Dump, groups: Sequence[ProcessGroup]) -> Dump:
+    """The dump with the groups of its rank that have no counters: it has made no call in them."""
+    known = {one.group for one in dump.progress}
+    if not dump.counters or "" in known:
+        return dump
+    uncalled = [group.name for group in groups if dump.rank in group.ranks and group.name not in known]
+    return replace(dump, progress=(*dump.progress, *(GroupProgress(name, dump.backend, 0, 0) for name in uncalled)))
 
 
 def _facts(rank: int, dump: Dump | None, gap: str) -> RankFacts:

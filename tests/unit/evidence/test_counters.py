@@ -59,6 +59,13 @@ def test_groups_without_entries_have_their_names_in_order() -> None:
     assert [(one.group, one.enqueued) for one in progress(document, "nccl")] == [("0", 1), ("33", 2), ("108", 4)]
 
 
+def test_nccl2_names_groups_without_a_call_as_well() -> None:
+    document = dump({2: (4, -1, 4), 0: (1, -1, 1)}, ["5", "0", "12", "33"])
+
+    assert [(one.group, one.enqueued) for one in progress(document, "nccl2")] == [("0", 2), ("12", 5)]
+    assert [one.group for one in progress(document, "nccl")] == ["", ""]
+
+
 def test_entries_say_which_names_are_left_between_them() -> None:
     """Of six groups, five have counters: one was made, and never called."""
     document = dump({key: (key, -1, key) for key in (1, 2, 3, 5, 6)}, ["1", "4", "7", "9", "11", "20"], (3, "7"))

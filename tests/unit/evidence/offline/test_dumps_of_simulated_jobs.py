@@ -6,7 +6,7 @@ import dataclasses
 
 from fr_dumps import Recorder
 from fr_simulation import Call, Job, Rank
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from safelaunch.diagnosis import diagnose
@@ -111,6 +111,73 @@ def test_a_ring_that_has_wrapped_makes_nobody_else_guilty(story: tuple[Job, int]
     dumps = [read(job.recorder(rank.number, room=room)) for rank in job.ranks]
     verdict = diagnose(dump_case.build(dumps))
     assert set(verdict.culprit_ranks) <= {late}, verdict.summary
+
+
+HOLDS = st.sampled_from(["all", "active", "counters"])
+BACKENDS = st.sampled_from(["nccl", "nccl2"])
+
+
+def counted(job: Job, rank: int, backend: str, holds: str) -> Dump:
+    document = job.recorder(rank, backend=backend).document(holds)
+    try:
+        return dump.read(document, rank, f"comm_lib_trace_rank_{rank}")
+    except dump.UnreadableError as error:  # a rank without a single call looks like one whose recorder is off
+        return Dump(rank, f"comm_lib_trace_rank_{rank}", unreadable=str(error))
+
+
+def undecided(job: Job, backend: str, holds: str) -> bool:
+    """Whether only counters are left, and those of the old backend, which counts messages for themselves: one that has
+    ended and a collective that has not may have the same number."""
+    return (backend, holds) == ("nccl", "counters") and any(call.peer is not None for call in job.ranks[0].program)
+
+
+@steady
+@given(jobs(), BACKENDS, HOLDS)
+def test_counters_name_nobody_but_who_is_late(story: tuple[Job, int], backend: str, holds: str) -> None:
+    job, late = story
+    assume(not undecided(job, backend, holds))
+    verdict = diagnose(dump_case.build([counted(job, rank.number, backend, holds) for rank in job.ranks]))
+
+    assert set(verdict.culprit_ranks) <= {late}, verdict.summary
+    waiting = sum(rank.current() is not None for rank in job.ranks)
+    messages = any(call.peer is not None for rank in job.ranks for call in rank.program)
+    if job.ranks[late].done and waiting == len(job.ranks) - 1 > 0 and (holds == "all" or not messages):
+        assert verdict.culprit_ranks == (late,), verdict.summary
+
+
+@steady
+@given(jobs(), BACKENDS, st.data())
+def test_dumps_of_different_kinds_or_lost_ones_make_nobody_else_guilty(
+    story: tuple[Job, int], backend: str, data: st.DataObject
+) -> None:
+    job, late = story
+    holds = {rank.number: data.draw(st.sampled_from(["all", "active", "counters", "none"])) for rank in job.ranks}
+    assume(not undecided(job, backend, "counters"))
+    kept = [counted(job, rank, backend, what) for rank, what in holds.items() if what != "none"]
+    if kept:
+        verdict = diagnose(dump_case.build(kept))
+        assert set(verdict.culprit_ranks) <= {late}, (verdict.summary, holds)
+
+
+@steady
+@given(jobs(), BACKENDS, HOLDS, st.integers(0, 5), st.data())
+def test_a_gpu_that_fails_is_told_from_a_late_host(
+    story: tuple[Job, int], backend: str, holds: str, unseen: int, data: st.DataObject
+) -> None:
+    job, failed = story
+    job.ranks[failed].unseen = unseen
+    assume(not undecided(job, backend, holds))
+    lost = data.draw(st.sampled_from([-1, *range(len(job.ranks))]))
+    dumps = [counted(job, rank.number, backend, holds) for rank in job.ranks if rank.number != lost]
+    verdict = diagnose(dump_case.build(dumps))
+
+    assert set(verdict.culprit_ranks) <= {failed}, verdict.summary
+    rank = job.ranks[failed]
+    proof = rank.program[max(0, rank.done - unseen) : rank.done]
+    # A message that has ended on one side only is of dumps that were taken at different moments, or times would tell.
+    proven = all(call.peer is None for call in proof) and any(len(job.groups[call.group]) > 1 for call in proof)
+    if holds == "all" and lost == -1 and proven:
+        assert (verdict.code, verdict.culprit_ranks) == ("SL318", (failed,)), verdict.summary
 
 
 @steady
