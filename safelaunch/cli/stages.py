@@ -316,7 +316,8 @@ class Run:
             facts, verdict = judged()
         evidence = (*evidence, *(hardware.evidence() if hardware is not None else ()))
         after = round(time.monotonic() - incident.t, 3)
-        first = after if self.endings.told is None else round(self.endings.told - incident.t, 3)
+        told_at = self.endings.told or 0.0
+        first = round(told_at - incident.t, 3) if told_at > incident.t else after
         verdict = dataclasses.replace(verdict, detected_after_s=first, concluded_after_s=after)
         if not verdict.culprit_ranks or verdict.code == "SL414":
             # The ranks that waited have given up, which says less than what was seen while they waited.

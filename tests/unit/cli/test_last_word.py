@@ -44,6 +44,7 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
         _dying=None,
         _explained=lambda facts: facts,
         hangs=SimpleNamespace(last_word=last_word, folder="incident-0"),
+        endings=SimpleNamespace(told=None),
         bundles={},
     )
     ended = Run._conclude(cast("Any", run), Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), ())
