@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import socket
 import sys
 import tempfile
 import time
 import uuid
 from argparse import Namespace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 
 import torch.distributed.elastic.agent.server.api as agent_api
 import torch.distributed.elastic.multiprocessing.api as multiprocessing_api
@@ -82,6 +84,7 @@ def configure(plan: LaunchPlan) -> tuple[LaunchConfig, str, list[str]]:
     if own_logs:
         args.log_dir = plan.run_dir
     config, entrypoint, arguments = torchrun.config_from_args(args)
+    config.log_line_prefix_template = prefix_template(args.log_line_prefix_template, config.log_line_prefix_template)
     if own_logs:
         logs = config.logs_specs
         config.logs_specs = RunDirLogs(logs._root_log_dir, logs._redirects, logs._tee, logs._local_ranks_filter)
@@ -90,6 +93,16 @@ def configure(plan: LaunchPlan) -> tuple[LaunchConfig, str, list[str]]:
         entrypoint = os.getenv("PYTHON_EXEC", sys.executable)
         arguments = ["-u", "-c", RUN_PATH, plan.script, *plan.script_args]
     return config, entrypoint, arguments
+
+
+def prefix_template(chosen: str, otherwise: str | None) -> str | None:
+    """The template of what `--tee` writes before each line, as torch 2.15 has it for its option and its variable
+    (`otherwise`): older ones know no `${hostname}`. `$$`, which is a `$`, is left alone."""
+    template = chosen or otherwise
+    if not template:
+        return otherwise
+    host = socket.gethostname().replace("$", "$$")
+    return re.sub(r"(\$\$)|\$(?:\{hostname\}|hostname(?!\w))", lambda match: match[1] or host, template, flags=re.ASCII)
 
 
 def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel: Channel, groups: WorkerGroups) -> None:
@@ -111,6 +124,19 @@ def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel:
     logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))
     channel.post("config", nproc_per_node=config.nproc_per_node, run_id=config.run_id, backend=config.rdzv_backend)
     elastic_launch(config=config, entrypoint=entrypoint)(*arguments)
+
+
+def keep_words_in_log(log: TextIO) -> None:
+    """Have torch's loggers write to `log`, whatever `sys.stderr` is from here on: they follow it since torch 2.15."""
+    known = (one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger))
+    for logger in (logging.root, *known):
+        for handler in list(logger.handlers):
+            if isinstance(handler, logging.StreamHandler) or getattr(handler, "stream", None) is not sys.stderr:
+                continue
+            kept = logging.StreamHandler(log)
+            vars(kept).update({**vars(handler), "stream": log})
+            logger.removeHandler(handler)
+            logger.addHandler(kept)
 
 
 def pass_output_on_in_blocks() -> None:

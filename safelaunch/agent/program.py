@@ -14,6 +14,7 @@ import sys
 import traceback
 
 PR_SET_PDEATHSIG = 1
+RENDEZVOUS = "/torch/distributed/elastic/rendezvous/"
 
 
 def main(plan_file: str, events: int, commands: int, fork_server: int | None = None) -> int:
@@ -42,6 +43,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         config, entrypoint, arguments = elastic.configure(plan)
         phase = "launch"
         # What torch elastic tees to the console is the workers' output.
+        elastic.keep_words_in_log(sys.stderr)
         sys.stdout, sys.stderr = os.fdopen(stdout, "w", 1), os.fdopen(stderr, "w", 1)
         server = None if fork_server is None else ForkServer(fork_server, channel.post)
         folders = plan.run_dir, plan.scratch_dir
@@ -55,6 +57,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         kind = type(error).__name__
         text = traceback.format_exc()
         os.write(2, text.encode("utf-8", "replace"))
+        phase = "rendezvous" if phase == "launch" and in_rendezvous(error) else phase
         channel.post("failed", phase=phase, type=kind, message=str(error)[:2000], signal=signal_behind(error))
         return 1
     channel.post("succeeded")
@@ -72,6 +75,13 @@ def _log(path: str) -> int:
 def signal_behind(error: BaseException) -> int:
     """The signal that a handler has made this error of: Python's for SIGINT, torch's for `--signals-to-handle`."""
     return int(signal.SIGINT if isinstance(error, KeyboardInterrupt) else getattr(error, "sigval", 0))
+
+
+def in_rendezvous(error: BaseException) -> bool:
+    """Whether torch elastic's rendezvous raised an error, and not what comes before or behind it: the start of the
+    ranks (NUMA, devices, files), their end."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(RENDEZVOUS in frame.filename or frame.name in ("_rendezvous", "next_rendezvous") for frame in frames)
 
 
 def _own_streams(path: str, closed: list[int]) -> tuple[int, int]:

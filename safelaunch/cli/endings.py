@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from safelaunch import black_box
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.lingering import kept_by, waits_for_others
-from safelaunch.evidence import LASTING, URGENT, case
+from safelaunch.evidence import LIVES_ON, case, sockets
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe
 from safelaunch.model import Case, Evidence, Incident, WorkerGroup
@@ -84,6 +84,7 @@ class Endings:
         step = self._watch.poll(failed, time.monotonic())
         if not step:
             return None
+        before = self._earlier
         facts = self._take(group, failed)
         ranks = [rank for rank in facts.ranks if rank.rank in failed]
         now = time.monotonic()
@@ -91,7 +92,7 @@ class Endings:
             self._watch.pause(now)
             return None
         waits = all(waits_for_others(facts, rank) for rank in ranks)
-        work = self._watch.looked([rank.kernel for rank in ranks], waits, now)
+        work = self._watch.looked([rank.kernel for rank in ranks], waits, now, _carried(before, self._earlier))
         if step == "tell":
             self._tell(facts, work, now)
         if step == "end" and not work:
@@ -102,7 +103,7 @@ class Endings:
         """Evidence of those that have failed, as a case."""
         incident = Incident("exit", group.attempt, tuple(sorted(failed)), self._watch.first)
         workers = [worker for worker in group.alive if worker.rank in incident.ranks]
-        evidence = gather(incident, workers, (*LASTING, *URGENT), LOOK_S)
+        evidence = gather(incident, workers, LIVES_ON, LOOK_S)
         facts = case.build(incident, group, evidence, self._host, None, earlier=self._earlier, now=time.monotonic())
         self._earlier = evidence
         stacks = [rank.stack for rank in facts.ranks if rank.stack is not None]
@@ -122,3 +123,9 @@ class Endings:
         if work == "computes":
             return f"it computes, and is waited for until {self._watch.computing_s:g} s after the exception"
         return "it does no work: ending the ranks in a moment"
+
+
+def _carried(before: Iterable[Evidence], after: Iterable[Evidence]) -> float:
+    """What the TCP connections of all these ranks have carried between two looks, in bytes a second."""
+    earlier = {item.rank: item for item in before if item.source == sockets.SOURCE}
+    return sum(sockets.rate(earlier.get(item.rank), item) for item in after if item.source == sockets.SOURCE)

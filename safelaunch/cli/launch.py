@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
     signals = Signals()
     command_line = options.parse(argv, os.environ)
     if command_line.request != "run":
-        return _answer(command_line.request)
+        return _answer(command_line)
     # What `--help` has no use for is loaded from here on.
     from safelaunch.launch import plan as planning
     from safelaunch.settings import resolve
@@ -55,9 +55,13 @@ def run(argv: list[str]) -> int:
     return _supervise(settings, plan, signals, argv, warmth if isinstance(warmth, str) else "")
 
 
-def _answer(request: str) -> int:
-    if request == "version":
+def _answer(asked: options.CommandLine) -> int:
+    if asked.request == "version":
         print(f"safelaunch {__version__}")
+    elif asked.request == "completion":
+        from safelaunch.settings import completion
+
+        print(completion.script(asked.shell))
     else:
         from safelaunch.settings.usage import help_text
 

@@ -317,7 +317,8 @@ class Run:
             facts, verdict = judged()
         evidence = (*evidence, *(hardware.evidence() if hardware is not None else ()))
         after = round(time.monotonic() - incident.t, 3)
-        first = after if self.endings.told is None else round(self.endings.told - incident.t, 3)
+        told_at = self.endings.told or 0.0
+        first = round(told_at - incident.t, 3) if told_at > incident.t else after
         verdict = dataclasses.replace(verdict, detected_after_s=first, concluded_after_s=after)
         if self.hangs.told is not None and gave_up(verdict, self.hangs.told):
             self.bundles[len(self.bundles)] = self.hangs.folder

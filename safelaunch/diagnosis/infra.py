@@ -15,7 +15,7 @@ def judge(end: AgentEnd) -> Verdict:
         return agent_lost(end)
     if end.phase == "config":
         return _verdict("SL001", f"torchrun's options: {one_line(end.message)}", "see safelaunch --help", EXIT_USAGE)
-    if end.phase == "launch" and not end.workers_started:
+    if end.phase == "rendezvous" and not end.workers_started:
         return rendezvous_failed(end)
     return agent_lost(end)
 
@@ -24,10 +24,10 @@ def agent_lost(end: AgentEnd) -> Verdict:
     """The agent, torch elastic's process on this node, ended although no rank of this node had failed.
 
     With a signal: somebody has sent it to the agent, and not to safelaunch, which passes such a signal on to the ranks.
-    With a message: torch could not be imported, or the agent failed while the workers ran (a node of the job was
-    lost, the store's host went away). Without one: something killed the process; its status names the signal.
-    Workers never outlive their agent, nor, in a warm start, the fork server that they come from. The full text is in
-    `agent.log` of the run directory.
+    With a message: torch could not be imported; the agent could not start the ranks (a device, NUMA, a file that is
+    not there); or it failed while they ran (a node of the job was lost, the store's host went away). Without one:
+    something killed the process; its status names the signal. Workers never outlive their agent, nor, in a warm start,
+    the fork server that they come from. The full text is in `agent.log` of the run directory.
     """
     if end.signal:
         remedy = "look for who sent it: the scheduler, a person; a job is ended by a signal to safelaunch itself"
@@ -39,7 +39,10 @@ def agent_lost(end: AgentEnd) -> Verdict:
         return _verdict("SL601", f"torch cannot be imported: {one_line(end.message)}", remedy, EXIT_OUR_FAULT)
     if end.type:
         remedy = "agent.log in the run directory has the whole text"
-        summary = f"the agent failed: {end.type}: {one_line(end.message)}"
+        if "numa_node" in end.message:
+            remedy = "this node does not say which CPUs are near its GPUs: run without --numa-binding"
+        what = "the agent failed" if end.workers_started else "torch's agent could not start the ranks"
+        summary = f"{what}: {end.type}: {one_line(end.message)}"
         return _verdict("SL601", summary, remedy, EXIT_INFRASTRUCTURE)
     code = end.exit.code if end.exit is not None else 0
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"gone with exit code {code}"

@@ -47,10 +47,10 @@ def exception(case: Case) -> Verdict | None:
     A rank whose exception nothing has caught has failed, whatever its process does: threads that are no daemons, an
     `atexit` handler, a destructor or NCCL may keep it for ever, and torchrun would wait as long. It is told of 5 s
     after the exception, with what keeps it. Where it does no work, the run is ended 3 s later, as after any exception.
-    Reading and writing (an upload, a checkpoint; more than 350 kB/s) is waited for as long as it goes on, up to
-    `--hang-abort-after` or 30 minutes; computing alone for the shutdown timeout, and not at all in a wait for peers
-    or a GPU, which may spin. With `--on-hang report` nothing is ended, and while a debugger has the rank no time
-    counts.
+    Work is what an upload or a checkpoint does: to read and write more than 350 kB/s, or to send and receive more than
+    32 kB/s. It is waited for, with pauses as long as it has gone on (a minute at most), up to `--hang-abort-after` or
+    30 minutes; computing alone for the shutdown timeout, and not at all in a wait for peers or a GPU, which may spin.
+    With `--on-hang report` nothing is ended, and while a debugger has the rank no time counts.
 
     What to do: the traceback printed above the verdict is the root one; no `@record` is needed. For SL409 the
     program could not be imported or parsed on that rank: compare its environment and its copy of the code with

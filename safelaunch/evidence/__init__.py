@@ -18,6 +18,7 @@ from safelaunch.evidence import (
     kernel,
     last_lines,
     native,
+    sockets,
     stacks,
     word,
 )
@@ -57,4 +58,7 @@ HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.colle
 # Of all ranks of a run that is slow; stacks are taken of some of them only.
 SLOW: tuple[Collector, ...] = (kernel.collect, black_box.collect, groups.collect, devices.collect)
 
-COLLECTORS: tuple[Collector, ...] = tuple(dict.fromkeys(URGENT + LASTING + LOOK + HANG_LAST))
+# Of a rank that has failed, and whose process goes on.
+LIVES_ON: tuple[Collector, ...] = (*LASTING, sockets.collect, *URGENT)
+
+COLLECTORS: tuple[Collector, ...] = tuple(dict.fromkeys(URGENT + LASTING + LOOK + HANG_LAST + LIVES_ON))

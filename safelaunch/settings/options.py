@@ -15,7 +15,7 @@ from safelaunch.settings.spelling import did_you_mean
 
 OPTIONS: tuple[Option, ...] = torchrun.OPTIONS + own.OPTIONS
 
-Request = Literal["run", "help", "version"]
+Request = Literal["run", "help", "version", "completion"]
 _REQUESTS: dict[tuple[str, ...], Request] = {("-h", "--help"): "help", ("--version",): "version"}
 
 
@@ -24,11 +24,13 @@ class CommandLine:
     """What the user asked for on the command line and in the environment.
 
     `values` holds every option by destination, and `training_script` and `training_script_args`; it is empty for
-    `--help` and `--version`, which end the reading at once as they do in argparse.
+    `--help`, `--version` and `--print-completion`, which end the reading at once as they do in argparse. `shell` is
+    that of the latter.
     """
 
     request: Request
     values: dict[str, Value]
+    shell: str = ""
 
     def __getitem__(self, dest: str) -> Any:
         """The bare value of an option."""
@@ -52,7 +54,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
     try:
         namespace, unknown = _parser().parse_known_args(list(argv))
     except _Asked as asked:
-        return CommandLine(asked.request, {})
+        return CommandLine(asked.request, {}, asked.shell)
     if unknown and unknown != ["--"]:
         raise _unknown_option(unknown[0])
     if namespace.training_script is None:
@@ -112,13 +114,13 @@ def _unknown_option(word: str) -> Exception:
 class _Asked(Exception):
     """Ends the reading at `--help` or `--version`."""
 
-    def __init__(self, request: Request):
-        self.request = request
+    def __init__(self, request: Request, shell: str = ""):
+        self.request, self.shell = request, shell
 
 
 class _Ask(argparse.Action):
-    def __call__(self, *_args: Any, **_kwargs: Any) -> None:
-        raise _Asked(self.const)
+    def __call__(self, _parser: Any, _namespace: Any, values: Any, _option: str | None = None) -> None:
+        raise _Asked(self.const, "".join(values))
 
 
 class _Note(argparse.Action):
@@ -133,7 +135,8 @@ class _LaunchParser(Parser):
     """torchrun's abbreviations first.
 
     A prefix that torchrun accepts must keep its meaning, although an option of ours starts alike (`--run-`,
-    `--no-`, `--h`). Two spellings of one option do not compete with each other.
+    `--no-`, `--h`), and so must one that an older torchrun accepts (`--log-`). Two spellings of one option do not
+    compete with each other.
     """
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
@@ -141,11 +144,25 @@ class _LaunchParser(Parser):
         matches: list[Any] = super()._get_option_tuples(option_string)
         if len({match[0].dest for match in matches}) == 1:
             return matches[:1]
-        of_torchrun = [match for match in matches if match[0].dest in _TORCHRUN_DESTS]
-        return of_torchrun if len(of_torchrun) == 1 else matches
+        for dests in (_TORCHRUN_DESTS, _TORCHRUN_DESTS - _LATER):
+            of_torchrun = [match for match in matches if match[0].dest in dests]
+            if len(of_torchrun) == 1:
+                return of_torchrun
+        return matches
 
 
-_TORCHRUN_DESTS = {"help", *(option.dest for option in torchrun.OPTIONS)}
+_LATER = {"completion", *torchrun.LATER}
+_TORCHRUN_DESTS = {"help", "completion", *(option.dest for option in torchrun.OPTIONS)}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line, whose actions carry the words of `--help`."""
+    made = _parser()
+    for action in made._actions:
+        option = next((option for option in OPTIONS if option.dest == action.dest), None)
+        if option is not None:
+            action.help, action.choices = option.help.replace("%", "%%"), option.kind.choices or None
+    return made
 
 
 def _parser() -> _LaunchParser:
@@ -153,6 +170,8 @@ def _parser() -> _LaunchParser:
     parser.set_defaults(given={})
     for names, request in _REQUESTS.items():
         parser.add_argument(*names, dest=request, action=_Ask, nargs=0, const=request, default=argparse.SUPPRESS)
+    asks = with_underscores(("--print-completion",))
+    parser.add_argument(*asks, dest="completion", action=_Ask, choices=torchrun.SHELLS, const="completion")
     for option in OPTIONS:
         _add(parser, option)
     # Not required, so that `parse` can name an unknown option before it misses the script.

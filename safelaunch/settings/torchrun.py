@@ -1,4 +1,4 @@
-"""torchrun's own options, as of torch 2.13.
+"""torchrun's own options, as of torch 2.15, whichever torch is installed.
 
 Source: torch/distributed/run.py, `get_args_parser`. A unit test walks that parser and fails when this table differs.
 """
@@ -94,6 +94,14 @@ OPTIONS: tuple[Option, ...] = (
     _option("--log-dir", kinds.PATH, None, OUTPUT, "DIR", "base directory of log files"),
     _option("-r --redirects", kinds.STREAMS, "0", OUTPUT, "N|RANK:N,...", "into files: 1 stdout, 2 stderr, 3 both"),
     _option("-t --tee", kinds.STREAMS, "0", OUTPUT, "N|RANK:N,...", "into files and to the console"),
+    _option(
+        "--log-line-prefix-template",
+        kinds.TEXT,
+        "",
+        OUTPUT,
+        "TEMPLATE",
+        "before each line of -t: ${hostname}, ${role_name}, ${rank}, ${local_rank}",
+    ),
     _option("--local-ranks-filter", kinds.RANKS, "", OUTPUT, "N,...", "show only these local ranks on the console"),
     _option(
         "--duplicate-stdout-filters", kinds.FILTERS, [], OUTPUT, "TEXT,...", "copy stdout lines with one of the texts"
@@ -105,3 +113,6 @@ OPTIONS: tuple[Option, ...] = (
     _option("--event-log-handler", kinds.TEXT, "null", PLUMBING, "NAME", "a registered handler of elastic's events"),
     _option("--logs-specs", kinds.TEXT, None, PLUMBING, "NAME", "entry point of the group torchrun.logs_specs"),
 )
+
+LATER = {"log_line_prefix_template"}  # what the oldest torch that we know does not have; it is done for it all the same
+SHELLS = ("bash", "zsh", "tcsh")  # of `--print-completion`

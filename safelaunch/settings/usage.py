@@ -50,6 +50,7 @@ def help_text() -> str:
     lines += ["", *_wrapped(_OWN), *_entries(own.OPTIONS)]
     lines += _entry("-h, --help", "show this text")
     lines += _entry("--version", "show the version")
+    lines += _entry("--print-completion SHELL", "print what bash, zsh or tcsh completes by (needs shtab)")
     lines += ["", "commands:"]
     for command, text in COMMANDS:
         lines += _entry(command, text)

@@ -22,8 +22,10 @@ LOOK_S = (
 TELL_S = 4.5  # from here on there is a word about it
 END_S = 7.5  # ... and the end, where it stands still: both come within 10 s of the exception, on a busy machine too
 AGAIN_S = 2.5  # from one look to the next
+PAUSE_S = 60.0  # the longest pause of what reads and writes; shorter ones may last as long as it has done so
 BUSY_CPU = 0.05  # cores: threads of NCCL and torch wake a few times a second, for 1 % of a core at most
 BUSY_IO = 350 << 10  # bytes a second, by read(2) and write(2): a thread that samples /proc stays below. An estimate
+BUSY_TCP = 32 << 10  # bytes a second; heartbeats of torch and NCCL are some hundred
 BUSY_LIMIT_S = 1800.0  # how long it may be at work: torch's longest timeout
 
 Step = Literal["", "look", "tell", "end"]
@@ -47,6 +49,7 @@ class EndWatch:
     since: dict[int, float] = field(default_factory=dict)
     told: float | None = None
     _worked: float = 0.0
+    _moved: float = 0.0
     _floor: float = 0.0
     _polled: float | None = None
     _looked: float = 0.0
@@ -70,10 +73,11 @@ class EndWatch:
             return "look" if now >= self.begun + LOOK_S else ""
         if self.told is None and now >= self.begun + TELL_S:
             return "tell"
-        idle = now - max(self.begun, self._worked) >= END_S - LOOK_S or now - self.first >= self.limit_s
+        pause = min(max(END_S - LOOK_S, self._moved - self.begun), PAUSE_S)
+        idle = now - max(self.begun, self._worked) >= pause or now - self.first >= self.limit_s
         if self.ends and self.told is not None and idle and now >= self.begun + END_S:
             return "end"
-        return "look" if now >= self._looked + AGAIN_S else ""
+        return "look" if now >= self._looked + max(AGAIN_S, pause / 4) else ""
 
     @property
     def begun(self) -> float:
@@ -85,20 +89,25 @@ class EndWatch:
         """When the first of them was seen to have failed."""
         return min(self.since.values())
 
-    def looked(self, kernels: Collection[Kernel | None], waits: bool, now: float) -> Work:
+    def looked(self, kernels: Collection[Kernel | None], waits: bool, now: float, carried: float = 0.0) -> Work:
         """Take in a look; what the processes have been at since the one before.
 
         Args:
             kernels: of the ranks that have failed.
             waits: whether what keeps them is a wait for peers or a GPU, by their stacks: it may spin.
             now: CLOCK_MONOTONIC.
+            carried: by their TCP connections, in bytes a second.
         """
         over = now - self.first >= self.limit_s
         works = {_work(kernel) for kernel in kernels if kernel is not None and not over}
+        if carried > BUSY_TCP and not over:
+            works.add("moves")
         allowed = not waits and now - self.first < self.computing_s
         work: Work = "moves" if "moves" in works else "computes" if "computes" in works and allowed else ""
         if work:
             self._worked = now
+        if work == "moves":
+            self._moved = now
         self._polled = now  # a look takes its time, and that is not time in which we did not run
         return work
 

@@ -27,6 +27,7 @@ MAX_TRACEBACK = 16 * 1024  # characters that are kept of its end
 HEAD = 2000  # ... and of its begin
 LOOK_S = 2.0  # for what is looked at once the traceback is out; a disk may be dead (an estimate)
 RESERVE_FROM = 60  # above the numbers that scripts may count on, below the limits that people set
+OUTERMOST = ("<module>", "_run_module_as_main")  # functions of the outermost frame of a program; runpy's with -m
 _RESERVE: List[int] = []
 ROOM = 4 << 20  # bytes of address space, not of memory: for modules that are loaded, and what is written (an estimate)
 _ROOM: List[mmap.mmap] = []
@@ -41,14 +42,11 @@ def install(rank_dir: str, box: Any) -> None:
     places = [path] if box is None else [path, black_box.beside(box.path, box.index, "error-%d.json" % owner)]
     previous = sys.excepthook
     handled: list[tuple[BaseException, float]] = []
-    survived: List[int] = []  # the latest exception that was shown and did not end the program, by its id
     exits = Exits(box, owner, handled) if box is not None else None
 
     def excepthook(kind, error, trace):  # type: ignore[no-untyped-def]
         written = _try_record(places, error) if os.getpid() == owner else None
-        if not _is_at_the_end():
-            survived[:] = [id(error)]
-        elif written is not None and box is not None:
+        if written is not None and box is not None and _is_at_the_end():
             box.pulse.program_raised()
         try:
             previous(kind, error, tracebacks.hide_our_frames(error) or trace)
@@ -60,7 +58,7 @@ def install(rank_dir: str, box: Any) -> None:
             return
         box.pulse.program_ended()
         error = uncaught()  # as in `at_exit`, which comes after all that may keep the process
-        if error is not None and id(error) not in survived:
+        if error is not None and _ended_the_program(error):
             if not any(map(os.path.exists, places)):
                 _try_record(places, error)
             box.pulse.program_raised()
@@ -106,7 +104,14 @@ def _is_at_the_end() -> bool:
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code.co_name not in ("<module>", "_run_module_as_main")
+    return frame.f_code.co_name not in OUTERMOST
+
+
+def _ended_the_program(error: BaseException) -> bool:
+    """Whether an exception has come out of the whole program: test runners and consoles keep those of its parts where
+    Python keeps that one."""
+    trace = error.__traceback__
+    return trace is not None and trace.tb_frame.f_code.co_name in OUTERMOST
 
 
 def _when_program_ends(told: Callable[[], Any]) -> None:

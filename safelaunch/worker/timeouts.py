@@ -32,18 +32,20 @@ def remark_on_groups(module: Any, remarks: Remarks) -> None:
         return init(*args, **kwargs)
 
     module.init_process_group = init_process_group
-    change = getattr(module, "_set_pg_timeout", None)  # private, and used by torchtitan after the first step
+    # Public since torch 2.15, which warns whoever calls the former one; torchtitan does after the first step.
+    name = "set_timeout" if hasattr(module, "set_timeout") else "_set_pg_timeout"
+    change = getattr(module, name, None)
     if change is None:
         return
 
     @functools.wraps(change)
-    def _set_pg_timeout(timeout: Any, group: Any = None) -> Any:
+    def set_timeout(timeout: Any, group: Any = None) -> Any:
         result = change(timeout, group)
         if group is None or group is module._world.default_pg:
             attempt(changed_timeout, remarks, timeout)
         return result
 
-    module._set_pg_timeout = _set_pg_timeout
+    setattr(module, name, set_timeout)
 
 
 def group_timeout(module: Any, remarks: Remarks, args: Any, kwargs: Any) -> None:

@@ -47,9 +47,9 @@ def test_a_random_kill_leaves_nothing(seed: int, tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    if part in ("guard", "loader") or (part == "fork server" and not parts["agent"]):
-        # None of these ends a run by itself: a loader's rank notices, later; a fork server from which nothing has come
-        # yet is replaced by a cold start. Then the user loses patience.
+    if part in ("guard", "loader") or (part == "fork server" and not parts["worker"]):
+        # None of these ends a run by itself: a loader's rank notices, later; a fork server from which no rank has
+        # come yet is replaced by a cold start. Then the user loses patience.
         time.sleep(chance.uniform(0, 1))
         process.send_signal(chance.choice([signal.SIGTERM, signal.SIGKILL]))
 

@@ -73,7 +73,7 @@ def test_the_banner_of_debug_and_the_mapping_of_a_cpu_job(tmp_path: Path) -> Non
     assert "process group 30m (torch's default)" in banner
     assert "hang limit 2m (profile debug.toml:" in banner
     assert re.search(r"interfaces +gloo (\S+ \(|unknown: )", banner)
-    assert "NCCL" not in banner.replace("torch's default for NCCL", "")
+    assert not re.search(r"interfaces.*NCCL", banner)  # a CUDA build of torch has its version, and no use for it here
     assert re.search(r"open files \d+", banner)
     host = socket.gethostname()
 

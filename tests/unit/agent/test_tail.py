@@ -9,11 +9,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, api, start_processes
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, api, start_processes, tail_log
 from torch.distributed.elastic.multiprocessing.tail_log import tail_logfile
 
 from safelaunch.agent import elastic, tail
@@ -25,7 +26,7 @@ NEVER_S = 1000.0
 
 
 class Steps(threading.Event):
-    """Torch, and we, ask `is_set` each time when a file has nothing more; here its next change happens then."""
+    """Torch, and we, sleep each time when a file has nothing more; here its next change happens then."""
 
     def __init__(self, path: Path, steps: list[Step]) -> None:
         super().__init__()
@@ -34,9 +35,11 @@ class Steps(threading.Event):
         self._file: io.BufferedWriter | None = None
 
     def is_set(self) -> bool:
-        if not self._steps:
-            return True
-        what, data = self._steps.pop(0)
+        return not self._steps
+
+    def next(self, *_: object) -> bool:
+        """What comes while somebody sleeps; true, as of a sleep that a change has ended."""
+        what, data = self._steps.pop(0) if self._steps else ("nothing", b"")
         if what == "truncate" and self._file is not None:
             os.truncate(self._file.fileno(), 0)
         elif what == "rotate" and self._file is not None:
@@ -46,7 +49,7 @@ class Steps(threading.Event):
             self._file = self._file or open(self._path, "ab")  # noqa: SIM115
             self._file.write(data)
             self._file.flush()
-        return False
+        return True
 
 
 def follow(files: list[File], out: Console, finished: list[threading.Event]) -> None:
@@ -89,9 +92,14 @@ def test_what_is_written_is_what_torch_writes(
         patch.setattr(tail, "BLOCK", block)
         theirs, ours = io.StringIO(), io.StringIO()
         path = Path(name, "theirs")
-        tail_logfile(header, str(path), theirs, Steps(path, steps), 0.0, keep or (lambda _: True))
+        changes = Steps(path, steps)
+        patch.setattr(tail_log, "time", SimpleNamespace(sleep=changes.next))
+        tail_logfile(header, str(path), theirs, changes, 0.0, keep or (lambda _: True))
         path = Path(name, "ours")
-        follow([File(str(path), Lines(header, keep))], Console(ours), [Steps(path, steps)])
+        changes = Steps(path, steps)
+        patch.setattr(Changes, "pause", changes.next)
+        patch.setattr(Changes, "sleep", changes.next)
+        follow([File(str(path), Lines(header, keep))], Console(ours), [changes])
 
     assert ours.getvalue() == theirs.getvalue()
 

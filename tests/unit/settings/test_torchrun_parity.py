@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safelaunch.settings import torchrun
-from safelaunch.settings.options import parse
+from safelaunch.model import SafelaunchError
+from safelaunch.settings import completion, torchrun
+from safelaunch.settings.options import OPTIONS, parse
 
 run = pytest.importorskip("torch.distributed.run")
 
 SCRIPT = "train.py"
 POSITIONAL = {"training_script", "training_script_args"}
+ASKS = {"help", "print_completion"}  # what ends the reading at once
 
 # A value that torch accepts and that is not the default, for each option that checks its value.
 SAMPLES = {
@@ -63,8 +66,8 @@ def refusing(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """torch's options, without its positionals and `--help`."""
-    return [action for action in parser._actions if action.dest not in POSITIONAL | {"help"}]
+    """torch's options, without its positionals and what ends the reading."""
+    return [action for action in parser._actions if action.dest not in POSITIONAL | ASKS]
 
 
 def sample(action: argparse.Action) -> list[str]:
@@ -80,7 +83,7 @@ def ours(argv: list[str], environ: dict[str, str] | None = None) -> dict[str, An
 
 
 def torchs(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, Any]:
-    return vars(parser.parse_args(argv))
+    return {dest: value for dest, value in vars(parser.parse_args(argv)).items() if dest not in ASKS}
 
 
 def agree(parser: argparse.ArgumentParser, argv: list[str], environ: dict[str, str] | None = None) -> None:
@@ -90,13 +93,19 @@ def agree(parser: argparse.ArgumentParser, argv: list[str], environ: dict[str, s
 
 
 def test_every_option_of_torchrun_is_known_with_every_spelling(torch_parser: Any) -> None:
-    spellings = {option.dest: set(option.spellings) for option in torchrun.OPTIONS}
-    assert spellings == {action.dest: set(action.option_strings) for action in actions(torch_parser())}
+    theirs = {action.dest: set(action.option_strings) for action in actions(torch_parser())}
+    spellings = {option.dest: set(option.spellings) for option in known(theirs)}
+    assert spellings == theirs
 
 
 def test_choices_are_the_same(torch_parser: Any) -> None:
-    choices = {option.dest: set(option.kind.choices) for option in torchrun.OPTIONS}
-    assert choices == {action.dest: set(action.choices or ()) for action in actions(torch_parser())}
+    theirs = {action.dest: set(action.choices or ()) for action in actions(torch_parser())}
+    assert {option.dest: set(option.kind.choices) for option in known(theirs)} == theirs
+
+
+def known(theirs: dict[str, Any]) -> list[Any]:
+    """Our options, without those that the installed torch is too old for."""
+    return [option for option in torchrun.OPTIONS if option.dest in theirs or option.dest not in torchrun.LATER]
 
 
 def test_defaults_are_the_same(torch_parser: Any) -> None:
@@ -112,7 +121,10 @@ def test_every_option_reads_its_value_alike(torch_parser: Any) -> None:
 
 @pytest.mark.parametrize("option", torchrun.OPTIONS, ids=lambda option: option.dest)
 def test_variables_act_alike(option: Any, torch_parser: Any) -> None:
-    action = next(action for action in actions(torch_parser()) if action.dest == option.dest)
+    action = next((action for action in actions(torch_parser()) if action.dest == option.dest), None)
+    if action is None:
+        assert option.dest in torchrun.LATER
+        pytest.skip("the installed torch does not have it")
     for text in ["1", "0", "7"] if action.nargs == 0 else sample(action):
         environ = {f"PET_{option.dest.upper()}": text}
         parser = torch_parser(**environ)
@@ -134,6 +146,47 @@ def test_every_prefix_that_torchrun_accepts_means_the_same(torch_parser: Any) ->
                 accepted += spelling[:end] != "--"
                 agree(parser, argv)
     assert accepted > 100, "the walk must meet prefixes that torchrun accepts"
+
+
+def test_what_older_torchs_take_for_one_option_stays_so() -> None:
+    assert ours(["--log-", "logs", SCRIPT])["log_dir"] == "logs"
+    assert ours(["--log-l", "${rank}: ", SCRIPT])["log_line_prefix_template"] == "${rank}: "
+
+
+def test_the_template_of_newer_torchs_has_both_spellings_and_a_variable() -> None:
+    for name in ("--log-line-prefix-template", "--log_line_prefix_template"):
+        assert ours([name, "${hostname}:", SCRIPT])["log_line_prefix_template"] == "${hostname}:"
+    assert ours([SCRIPT], {"PET_LOG_LINE_PREFIX_TEMPLATE": "x"})["log_line_prefix_template"] == "x"
+
+
+@pytest.mark.parametrize("name", ["--print-completion", "--print_completion", "--print-c"])
+@pytest.mark.parametrize("shell", torchrun.SHELLS)
+def test_completion_is_asked_for_as_of_torchrun(name: str, shell: str) -> None:
+    asked = parse(["--nnodes", "2", name, shell], {})
+    assert (asked.request, asked.shell) == ("completion", shell)
+
+
+def test_completion_is_for_known_shells() -> None:
+    with pytest.raises(SafelaunchError, match="invalid choice: 'cmd'"):
+        parse(["--print-completion", "cmd"], {})
+
+
+def test_completion_knows_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shtab:
+        @staticmethod
+        def complete(parser: argparse.ArgumentParser, shell: str) -> str:
+            return f"{shell} {parser.prog} " + " ".join(parser._option_string_actions)
+
+    monkeypatch.setitem(sys.modules, "shtab", Shtab)
+    words = completion.script("zsh").split()
+    assert words[:2] == ["zsh", "safelaunch"]
+    assert {spelling for option in OPTIONS for spelling in option.spellings} <= set(words)
+
+
+def test_completion_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SafelaunchError, match="needs the package shtab"):
+        completion.script("bash")
 
 
 @pytest.mark.parametrize("prefix", ["--h", "--he", "--hel"])

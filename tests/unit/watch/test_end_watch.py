@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from safelaunch.model import Kernel
-from safelaunch.watch.endings import BUSY_CPU, BUSY_IO, BUSY_LIMIT_S, EndWatch, Work
+from safelaunch.watch.endings import BUSY_CPU, BUSY_IO, BUSY_LIMIT_S, PAUSE_S, EndWatch, Work
 
 ROUND_S = 0.25
 IDLE = Kernel("S", cpu_s=0.02, io_bytes=20_000, since_s=2.5)
@@ -60,9 +60,19 @@ def test_reading_and_writing_is_waited_for_until_it_stops() -> None:
     assert [step for step, _ in run.go(600)] == ["tell"]
 
     run.kernel = IDLE
-    (step, at) = run.go(60)[0]
+    (step, at) = run.go(120)[0]
     assert step == "end"
-    assert 605 <= at <= 612
+    assert 600 + PAUSE_S - 20 <= at <= 600 + PAUSE_S + 5
+
+
+def test_a_pause_may_last_as_long_as_the_work_before() -> None:
+    run = Run(kernel=MOVES)
+    run.go(20)
+    run.kernel = IDLE
+    run.go(10)
+    run.kernel = MOVES
+
+    assert run.go(20) == []
 
 
 def test_nothing_is_waited_for_without_a_limit() -> None:
@@ -70,7 +80,7 @@ def test_nothing_is_waited_for_without_a_limit() -> None:
 
     assert [step for step, _ in run.go(BUSY_LIMIT_S)] == ["tell"]
     run.kernel = IDLE
-    assert run.go(60)
+    assert run.go(120)
 
 
 @pytest.mark.parametrize("limit", [60.0, BUSY_LIMIT_S])

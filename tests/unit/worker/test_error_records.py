@@ -324,10 +324,12 @@ def test_a_hook_of_the_script_hides_nothing_from_the_pulse(tmp_path: Path, hook:
         "def thread():\n    sys.excepthook(ValueError, ValueError('no'), None)\n"
         "t = threading.Thread(target=thread)\nt.start()\nt.join()\n",
         "import code\ncode.InteractiveInterpreter().runsource('1 / 0')\n",
+        "def part():\n    1 / 0\ntry:\n    part()\nexcept ZeroDivisionError as error:\n"
+        "    sys.last_value = sys.last_exc = error.with_traceback(error.__traceback__.tb_next)\n",
         "sys.exit(3)\n",
         "",
     ],
-    ids=["printed", "in-a-thread", "console", "exit", "end"],
+    ids=["printed", "in-a-thread", "console", "test-runner", "exit", "end"],
 )
 def test_the_pulse_tells_of_no_exception_that_the_program_survives(tmp_path: Path, source: str) -> None:
     assert not failed(run(tmp_path, "import sys, threading\n" + source))

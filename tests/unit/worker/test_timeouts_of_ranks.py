@@ -28,8 +28,9 @@ if MESH:
 else:
     dist.init_process_group("gloo", timeout=None)
     found = [dist.group.WORLD, dist.new_group([0]), dist.new_group([0], timeout=passed(42))]
-    dist.distributed_c10d._set_pg_timeout(passed(3))
-    dist.distributed_c10d._set_pg_timeout(passed(4), found[1])
+    change = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout  # torch 2.15
+    change(passed(3))
+    change(passed(4), found[1])
     say(seconds=[*map(seconds, found)])
     dist.destroy_process_group()
     dist.init_process_group("gloo", None, passed(43))
@@ -55,6 +56,26 @@ def test_the_default_is_for_groups_without_a_timeout_of_their_own(tmp_path: Path
     script = (tmp_path / "script.py").read_text().splitlines()
     assert first["file"].endswith("script.py")
     assert script[first["line"] - 1].strip() == 'dist.init_process_group("gloo", timeout=None)'
+
+
+FORMER = """
+import datetime, warnings
+import torch.distributed as dist
+dist.init_process_group("gloo")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=3))
+say(warned=[warning.filename for warning in caught], script=__file__)
+dist.destroy_process_group()
+"""
+
+
+def test_torchs_warning_about_the_former_name_is_the_scripts_own(tmp_path: Path) -> None:
+    (rank,) = run(tmp_path, FORMER)
+
+    assert (rank.code, rank.err) == (0, "")
+    assert set(rank.said["warned"]) <= {rank.said["script"]}
+    assert [entry["seconds"] for entry in remarks(tmp_path, rank.pid)][1:] == [3.0]
 
 
 def test_the_default_reaches_a_device_mesh(tmp_path: Path) -> None:
@@ -128,7 +149,8 @@ import torch.utils.data.dataloader as module, torch.distributed as dist
 class Newer:
     def __init__(self):
         self.timeout = 1
-del dist.distributed_c10d._set_pg_timeout
+for name in ("set_timeout", "_set_pg_timeout"):
+    vars(dist.distributed_c10d).pop(name, None)
 from safelaunch.worker.remarks import Remarks
 from safelaunch.worker import timeouts
 module._BaseDataLoaderIter = Newer
