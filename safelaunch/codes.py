@@ -234,14 +234,15 @@ CATALOGUE: dict[str, Code] = {
             "SL310",
             "all-inside",
             "all ranks are inside the same collective, and it does not end",
-            "diagnosis.hang:all_inside",
+            "diagnosis.inside:all_inside",
         ),
         Code(
             "SL311",
             "deadlock",
             "ranks wait for one another in a circle",
             "diagnosis.disagree:deadlock diagnosis.hubs:nobody_sends diagnosis.polling:polled_for"
-            " diagnosis.store_waits:all_ask diagnosis.store_waits:key_missing diagnosis.other_end:held_by_peer",
+            " diagnosis.store_waits:all_ask diagnosis.store_waits:key_missing diagnosis.other_end:held_by_peer"
+            " diagnosis.order:enqueued_in_another_order",
         ),
         Code("SL313", "thread-deadlock", "threads of a rank wait for one another", "diagnosis.hang:never_entered"),
         Code(

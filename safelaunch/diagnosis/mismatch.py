@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
@@ -16,7 +17,7 @@ from safelaunch.diagnosis.failures import (
     secondary,
     unexplained,
 )
-from safelaunch.diagnosis.waits import final, is_message
+from safelaunch.diagnosis.waits import final, is_message, is_under_way
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
@@ -117,11 +118,28 @@ def _meetings(case: Case) -> list[Meeting]:
                 continue
             if call.seq > 0 and call.op != LEAVING:
                 meetings.setdefault((call.group, call.seq), []).append((facts, call))
+    meetings.update(_on_devices(case))
     # A rank that called twice under one number read the number from two threads: it proves nothing.
     sound = [m for m in meetings.values() if len({facts.rank for facts, _ in m}) == len(m) > 1]
     if case.incident.kind == "hang":  # what came back is no reason to wait
         sound = [m for m in sound if any(not (call.done or call.raised) for _, call in m)]
     return sorted(sound, key=lambda meeting: meeting[0][1].seq)
+
+
+def _on_devices(case: Case) -> dict[tuple[str, int], Meeting]:
+    """Meetings under way on devices, as the Flight Recorders of all who came have them: those that C++ makes are in no
+    record of Python's, which has the lines of the others."""
+    found: dict[tuple[str, int], Meeting] = {}
+    for facts in case.ranks if case.incident.kind == "hang" else ():
+        own = {(call.group, call.seq): call for call in facts.collectives if not is_message(call)}
+        for call in facts.recorded or () if facts.watched else ():
+            if call.state and not is_message(call):
+                key = call.group, call.seq
+                of_python = own.get(key, call)
+                line, thread = of_python.location, of_python.thread
+                came = dataclasses.replace(call, location=line, thread=thread, done=not is_under_way(call))
+                found.setdefault(key, []).append((facts, came))
+    return {key: meeting for key, meeting in found.items() if any(is_under_way(call) for _, call in meeting)}
 
 
 def _verdict(

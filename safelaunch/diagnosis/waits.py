@@ -47,7 +47,7 @@ def blocked_in(facts: RankFacts) -> list[Collective]:
     for call in facts.collectives:
         if call.done or call.raised or call.op == LEAVING:
             continue
-        if call.state in UNDER_WAY:
+        if is_under_way(call):
             found[call.group, call.op, call.peer if is_message(call) else None] = _on_device(facts, call)
         else:
             found[call.thread] = call
@@ -61,7 +61,7 @@ def _of_cpp(facts: RankFacts) -> Iterator[Collective]:
     Python's, and comes before what is there."""
     first: dict[str, Collective] = {}
     for call in facts.recorded or () if facts.watched else ():
-        if call.state in UNDER_WAY and call.peer is None:
+        if is_under_way(call) and call.peer is None:
             first.setdefault(call.group, call)
     return (_on_device(facts, call) for call in first.values())
 
@@ -104,6 +104,11 @@ def is_elsewhere(facts: RankFacts, call: Collective) -> bool:
     if frames and LIBRARY_TORCH.search(frames[0].file):
         return False
     return facts.kernel is not None and facts.kernel.syscall in ELSEWHERE
+
+
+def is_under_way(call: Collective) -> bool:
+    """Whether a call is known to be on a device, and not to have ended there."""
+    return call.state in UNDER_WAY
 
 
 def is_message(call: Collective) -> bool:
