@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import WORLD
 from safelaunch.diagnosis.graph import Graph, Wait
-from safelaunch.diagnosis.progress import UNTOLD, idle
+from safelaunch.diagnosis.progress import UNTOLD, idle, of_nccl
+from safelaunch.diagnosis.waits import is_message
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts
 
@@ -110,6 +111,19 @@ def unbegun(facts: RankFacts, wait: Wait) -> bool:
     return any(own.issued and (own.group, own.seq) == (wait.call.group, wait.call.seq) for own in facts.calls)
 
 
+def unstarted(case: Case, wait: Wait) -> tuple[str, ...]:
+    """What is said where all ranks have enqueued a call of NCCL, and it is not known that all GPUs have begun it: a
+    line, or nothing."""
+    members = [facts for facts in case.ranks if facts.rank in wait.partners]
+    begun = [
+        any((own.group, own.seq, own.state) == (wait.call.group, wait.call.seq, "started") for own in facts.calls)
+        for facts in members
+    ]
+    if all(begun) or not any(of_nccl(facts) for facts in members):
+        return ()
+    return ("all have enqueued it, and the recorder does not say whose GPU has begun it: one may not have come so far",)
+
+
 def last_seen(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
     """The last calls of ranks that wait for nothing, as far as their dumps show: one line for those that are alike."""
     alike: dict[str, list[int]] = {}
@@ -141,10 +155,13 @@ def missed(blocked: Iterable[Wait], culprits: Iterable[int]) -> tuple[str, ...]:
     late = set(culprits)
     found: dict[tuple[str, int, str], set[int]] = {}
     for wait in blocked:
-        found.setdefault((wait.call.group, wait.call.seq, _name(wait.call)), set()).update(late & set(wait.blockers))
+        what = f"{_name(wait.call)} of group {wait.call.group}"
+        if is_message(wait.call):
+            what = f"what rank {wait.rank} {'receives from' if 'recv' in wait.call.op else 'sends to'} it"
+        found.setdefault((wait.call.group, wait.call.seq, what), set()).update(late & set(wait.blockers))
     if all(ranks == late for ranks in found.values()):
         return ()
-    return tuple(f"{names(ranks)} did not come to {what} of group {group}" for (group, _, what), ranks in found.items())
+    return tuple(f"{names(ranks)} did not come to {what}" for (_, _, what), ranks in found.items())
 
 
 def behind(case: Case) -> tuple[str, ...]:

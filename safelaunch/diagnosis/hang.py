@@ -10,12 +10,11 @@ from safelaunch.diagnosis.alone import Alone, alone
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
-from safelaunch.diagnosis.progress import idle, of_nccl
+from safelaunch.diagnosis.progress import idle
 from safelaunch.diagnosis.waits import MAKING, alive, is_message, stack_of, unrecorded
 from safelaunch.diagnosis.wording import at, below, is_waiting, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
-UNSTARTED = "all have enqueued it, and the recorder does not say whose GPU has begun it: one may not have come so far"
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 
 
@@ -132,13 +131,12 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
     wait = min(blocked, key=lambda one: (len(one.blockers), one.call.t))
     apart = dumps.missed(blocked, culprits)
     late = [facts for facts in case.ranks if facts.rank in culprits]
-    who, called = names(culprits), f"{label(wait.call)}{dumps.of_group(wait.call)}"
     what = "did not come to what peers wait in" if apart else _what(culprits, wait) + dumps.of_group(wait.call)
     if all(dumps.unbegun(facts, wait) for facts in late):
-        what = f"enqueued {called}, and the GPU has not begun it"
-    elif all(idle(facts) for facts in late) and (apart or not is_message(wait.call)):
-        who = f"the host of {who}" if len(late) == 1 else f"the hosts of {who}"
-        what = f"{'has' if len(late) == 1 else 'have'} not enqueued {'what peers wait in' if apart else called}"
+        what = f"enqueued {label(wait.call)}{dumps.of_group(wait.call)}, and the GPU has not begun it"
+    who = names(culprits)
+    if all(idle(facts) for facts in late) and (apart or not is_message(wait.call)):
+        who = f"the host{'s' * (len(late) > 1)} of {who}"
     away = {rank for other in found.waits for rank in other.away}
     return hang_verdict(
         case,
@@ -158,27 +156,6 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
         else "look at what those ranks did after their last calls: their logs, their loaders, their GPUs",
         confidence=dumps.confidence(case, culprits, found, blocked),
         waiting={other.rank for other in blocked},
-    )
-
-
-def may_be_running(case: Case) -> Verdict | None:
-    """The answer of `hang_untold` to dumps that were taken so soon after the calls in them that nothing may hang."""
-    found = graph(case)
-    age = dumps.young(case, found.waits) if from_dumps(case) and found.waits else None
-    if age is None:
-        return None
-    wait = min(found.waits, key=lambda one: one.call.t)
-    return hang_verdict(
-        case,
-        "SL399",
-        f"the job may simply have been running: no wait had lasted longer than {max(age, 0.001):.3g} s",
-        (),
-        location=wait.call.location,
-        call=wait.call,
-        because=("the ranks have paused as long between two calls before", *waiters(case, found), *dumps.gaps(case)),
-        remedy="if it does hang, take dumps again a minute later",
-        confidence="low",
-        waiting={other.rank for other in found.waits},
     )
 
 
@@ -220,9 +197,9 @@ def all_inside(case: Case) -> Verdict | None:
             return None  # there may be ranks that left no dump, and of which nobody speaks
         elif len(meetings) > 1:
             summary = f"{who} wait in {len(meetings)} collectives or messages, and no rank is missing in any"
-    unstarted = not away and any(of_nccl(facts) for facts in case.ranks) and not _all_started(case, wait)
+    unstarted = () if away else dumps.unstarted(case, wait)
     if unstarted:
-        because += (UNSTARTED,)
+        because += unstarted
         if len({(other.call.group, other.call.seq) for other in found.waits}) == 1:
             summary = f"{who} have enqueued {label(wait.call)}, and no GPU completes it"
     if len(away) > len(unknown):
@@ -242,15 +219,6 @@ def all_inside(case: Case) -> Verdict | None:
         else "no rank is late: look at the network, the links and the GPUs",
         confidence="low" if unknown or unstarted else "medium",
         waiting={wait.rank for wait in found.waits},
-    )
-
-
-def _all_started(case: Case, wait: Wait) -> bool:
-    """Whether the GPUs of all members are known to have begun a call."""
-    return all(
-        any((own.group, own.seq, own.state) == (wait.call.group, wait.call.seq, "started") for own in facts.calls)
-        for facts in case.ranks
-        if facts.rank in wait.partners
     )
 
 

@@ -111,8 +111,8 @@ def test_ranks_in_another_order_are_named_as_they_stand(name: str) -> None:
 # ------------------------------------------------------------------------------------- ranks on fake GPUs
 
 EXPECTED = {
-    "nccl-late": ("SL301", (1,), "medium", "the host of rank 1 has not enqueued all_reduce #7; 3 peers wait for it"),
-    "nccl-subgroup": ("SL301", (1,), "medium", "has not enqueued all_reduce #6 of group 1"),
+    "nccl-late": ("SL301", (1,), "medium", "the host of rank 1 never entered all_reduce #7; 3 peers wait for it"),
+    "nccl-subgroup": ("SL301", (1,), "medium", "the host of rank 1 never entered all_reduce #6 of group 1"),
     "nccl-kernel": ("SL310", (), "low", "does not say whose GPU has begun it"),
     "nccl2-late": ("SL301", (1,), "low", "rank 1 left no dump, and 3 peers wait for it in all_reduce #7"),
     "nccl2-subgroup": ("SL301", (1,), "low", "rank 1 left no dump"),
@@ -176,7 +176,7 @@ def test_an_idle_rank_among_those_that_wait_is_a_late_host(backend: str, holds: 
     verdict = verdict_on(everybody, holds)
 
     assert (verdict.code, verdict.culprit_ranks, verdict.seq) == ("SL301", (3,), 4), told(verdict)
-    assert verdict.summary.startswith("the host of rank 3 has not enqueued")
+    assert verdict.summary.startswith("the host of rank 3 never entered")
 
 
 @BACKENDS
