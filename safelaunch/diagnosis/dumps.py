@@ -18,6 +18,7 @@ OF_GLOO = "gloo records no messages and no monitored_barrier"
 SINCE = "{since}"
 OTHER_MOMENT = "dump was taken"  # evidence.offline.dump_case
 FEW = 3.0  # usual pauses
+PAUSE_S = 3.0  # a pause that is usual enough, where nothing tells which are: an estimate
 
 
 def from_dumps(case: Case) -> bool:
@@ -66,14 +67,14 @@ def young(case: Case, waits: Iterable[Wait]) -> float | None:
     that the job may simply have been running; else None.
 
     What is usual is the longest pause between two calls of a group in a row, in the middle rank, of the few that are
-    kept. FEW is an estimate. Copies of files may be younger than the dumps: then a wait seems longer than it was, and
-    `ground` says so. Where a watchdog had given up a call, the job did hang.
+    kept, or PAUSE_S. FEW is an estimate. Copies of files may be younger than the dumps: then a wait seems longer than
+    it was, and `ground` says so. Where a watchdog had given up a call, the job did hang.
     """
     if case.now is None or case.gave_up:
         return None
     age = case.now - min((wait.call.t for wait in waits), default=case.now)
-    pauses = sorted(filter(None, (_longest_pause(facts) for facts in case.ranks)))
-    return age if pauses and 0.0 <= age <= FEW * pauses[len(pauses) // 2] else None
+    pauses = sorted(filter(None, (_longest_pause(facts) for facts in case.ranks))) or [PAUSE_S]
+    return age if 0.0 <= age <= FEW * pauses[len(pauses) // 2] else None
 
 
 def ground(case: Case, waits: Iterable[Wait]) -> tuple[str, ...]:
@@ -81,7 +82,10 @@ def ground(case: Case, waits: Iterable[Wait]) -> tuple[str, ...]:
     if case.gave_up:
         by = ", by the times of the files" if of_nccl2(case) else ""
         return (f"a watchdog had given up a call when the dumps were written{by}",)
-    age = (case.now or 0.0) - min((wait.call.t for wait in waits), default=0.0)
+    since = [wait.call.t for wait in waits]
+    if since and not any(since):
+        return ("how long they had waited is not known: counters alone do not tell a hang from a job that runs",)
+    age = (case.now or 0.0) - min(since, default=0.0)
     if case.now is None or age < 0.0:
         return (
             ("how long they had waited is not known: the files are older than the calls in them",) if case.now else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import shutil
@@ -228,6 +229,25 @@ def test_numbers_of_a_group_with_messages_are_not_compared(holds: str) -> None:
     verdict = verdict_on(everybody, holds)
 
     assert not verdict.culprit_ranks, told(verdict)
+
+
+@pytest.mark.parametrize(("age_s", "culprits"), [(0.5, ()), (60.0, (3,))])
+def test_active_calls_of_a_moment_ago_are_no_hang(tmp_path: Path, age_s: float, culprits: tuple[int, ...]) -> None:
+    everybody = jobs("nccl")
+    for recorder in everybody[:3]:
+        recorder.call(state="scheduled")
+    for recorder in everybody:
+        path = tmp_path / f"trace_{recorder.rank}"
+        path.write_bytes(pickle.dumps(recorder.document("active"), protocol=2))
+        written = everybody[0].clock_ns / 1e9 + age_s
+        os.utime(path, (written, written))
+    verdict = judged(tmp_path)
+
+    assert verdict.culprit_ranks == culprits, told(verdict)
+
+
+def test_counters_alone_do_not_tell_a_hang_from_a_job_that_runs() -> None:
+    assert "do not tell a hang from a job that runs" in told(of(incident("nccl-gpu-error", "counters")))
 
 
 def test_all_have_started_and_none_completes() -> None:
