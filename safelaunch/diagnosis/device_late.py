@@ -13,6 +13,8 @@ from safelaunch.diagnosis.waits import is_message
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, Verdict
 
+Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
+
 
 @dataclass(frozen=True)
 class Held:
@@ -40,8 +42,10 @@ def device_late(case: Case) -> Verdict | None:
     (`CUDA_LAUNCH_BLOCKING=1` shows it where it happens).
     """
     found = graph(case)
-    table = comparable(case)
-    held = [one for facts in case.ranks if (one := _held(facts, case, found, table)) is not None]
+    table = comparable(case) if found.waits else {}
+    ranks = {facts.rank: facts for facts in case.ranks}
+    members = {group.name: group.ranks for group in case.groups}
+    held = [one for facts in case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
     if not held or of_several_moments(case):
         return None
     culprits = tuple(one.rank for one in held)
@@ -72,9 +76,11 @@ def device_late(case: Case) -> Verdict | None:
     )
 
 
-def _held(facts: RankFacts, case: Case, found: Graph, table: Table) -> Held | None:
+def _held(
+    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, found: Graph, table: Table
+) -> Held | None:
     """Which call the rank's GPU does not end, of the first one of each group: what proves it comes first."""
-    held = [*_completed_by_peers(facts, case, table)] if of_nccl(facts) else []
+    held = [*_completed_by_peers(facts, ranks, members, table)] if of_nccl(facts) else []
     if not held:
         return None
     first = min(held, key=lambda one: (not one.sure, one.call.t, one.call.group))
@@ -85,14 +91,14 @@ def _held(facts: RankFacts, case: Case, found: Graph, table: Table) -> Held | No
     if first.call.op != UNTOLD:
         return first
     # By counters alone, a group of three or more may be one of messages, in which each rank is at another number.
-    size = len(next(group.ranks for group in case.groups if group.name == first.call.group))
-    return first if not found.sinks and (len(held) > 1 or size == 2) else None
+    pair = len(members[first.call.group]) == 2
+    return first if not found.sinks and (len(held) > 1 or pair) else None
 
 
-def _completed_by_peers(facts: RankFacts, case: Case, table: Table) -> Iterator[Held]:
+def _completed_by_peers(
+    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, table: Table
+) -> Iterator[Held]:
     """The rank's first uncompleted call of each group, where peers have completed it and this may tell something."""
-    ranks = {other.rank: other for other in case.ranks}
-    members = {group.name: group.ranks for group in case.groups}
     for call in _first_uncompleted(facts) or untold(facts, table):
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
