@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.dumps import from_dumps, gaps, ground, of_group, of_several_moments
@@ -12,6 +12,8 @@ from safelaunch.diagnosis.progress import PENDING, UNTOLD, Table, comparable, ha
 from safelaunch.diagnosis.waits import is_message
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, Verdict
+
+Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,10 @@ def device_late(case: Case) -> Verdict | None:
     (`CUDA_LAUNCH_BLOCKING=1` shows it where it happens).
     """
     found = graph(case)
-    table = comparable(case)
-    held = [one for facts in case.ranks if (one := _held(facts, case, found, table)) is not None]
+    table = comparable(case) if found.waits else {}
+    ranks = {facts.rank: facts for facts in case.ranks}
+    members = {group.name: group.ranks for group in case.groups}
+    held = [one for facts in case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
     if not held or of_several_moments(case):
         return None
     culprits = tuple(one.rank for one in held)
@@ -72,32 +76,36 @@ def device_late(case: Case) -> Verdict | None:
     )
 
 
-def _held(facts: RankFacts, case: Case, found: Graph, table: Table) -> Held | None:
+def _held(
+    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, found: Graph, table: Table
+) -> Held | None:
     """Which call the rank's GPU does not end, of the first one of each group: what proves it comes first."""
-    if not of_nccl(facts):
+    held = [*_completed_by_peers(facts, ranks, members, table)] if of_nccl(facts) else []
+    if not held:
         return None
-    ranks = {other.rank: other for other in case.ranks}
-    members = {group.name: group.ranks for group in case.groups}
-    blocked = any(wait.blockers for wait in found.waits if wait.rank == facts.rank)
-    proven, likely = [], []
+    first = min(held, key=lambda one: (not one.sure, one.call.t, one.call.group))
+    if first.sure:
+        return first
+    if any(wait.blockers for wait in found.waits if wait.rank == facts.rank):
+        return None
+    if first.call.op != UNTOLD:
+        return first
+    # By counters alone, a group of three or more may be one of messages, in which each rank is at another number.
+    pair = len(members[first.call.group]) == 2
+    return first if not found.sinks and (len(held) > 1 or pair) else None
+
+
+def _completed_by_peers(
+    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, table: Table
+) -> Iterator[Held]:
+    """The rank's first uncompleted call of each group, where peers have completed it and this may tell something."""
     for call in _first_uncompleted(facts) or untold(facts, table):
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
         peers = [rank for rank in others if rank in ranks and has_completed(ranks[rank], call, counted.get(rank))]
-        if not peers:
-            continue
-        if call.op != UNTOLD and not has_root(call.op):
-            proven.append(Held(facts.rank, call, tuple(peers), sure=True))
-        elif peers == others if call.op != UNTOLD else _went_on_together(counted, others):
-            likely.append(Held(facts.rank, call, tuple(peers), sure=False))
-    if proven:
-        return min(proven, key=lambda one: (one.call.t, one.call.group))
-    if not likely or blocked:
-        return None
-    first = min(likely, key=lambda one: (one.call.t, one.call.group))
-    # By counters alone, a group of three or more may be one of messages, of which each rank has had another number.
-    told = first.call.op != UNTOLD or len(likely) > 1 or len(first.peers) == len(members[first.call.group]) - 1 == 1
-    return first if told and not (found.sinks and first.call.op == UNTOLD) else None
+        sure = call.op != UNTOLD and not has_root(call.op)
+        if peers and (sure or (_went_on_together(counted, others) if call.op == UNTOLD else peers == others)):
+            yield Held(facts.rank, call, tuple(peers), sure)
 
 
 def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -> bool:
@@ -121,6 +129,9 @@ def _line(held: Held) -> str:
 
 
 def _confidence(case: Case, held: list[Held], idlers: set[int]) -> Confidence:
-    """Low where the operations are not known, where a dump is missing, or where somebody's host is late as well."""
-    lost = any(facts.recorded is None for facts in case.ranks)
+    """Low where the operations are not known, where nothing is known of a rank that has a group with one of these, or
+    where somebody's host is late as well."""
+    culprits = {one.rank for one in held}
+    members = {rank for group in case.groups if culprits & {*group.ranks} for rank in group.ranks}
+    lost = any(facts.recorded is None for facts in case.ranks if facts.rank in members)
     return "low" if lost or idlers or not all(one.sure for one in held) else "medium"

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import WORLD
 from safelaunch.diagnosis.graph import Graph, Wait
-from safelaunch.diagnosis.progress import UNTOLD, idle
+from safelaunch.diagnosis.progress import UNTOLD, idle, of_nccl
+from safelaunch.diagnosis.waits import is_message
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts
 
@@ -17,6 +18,7 @@ OF_GLOO = "gloo records no messages and no monitored_barrier"
 SINCE = "{since}"
 OTHER_MOMENT = "dump was taken"  # evidence.offline.dump_case
 FEW = 3.0  # usual pauses
+PAUSE_S = 3.0  # a pause that is usual enough, where nothing tells which are: an estimate
 
 
 def from_dumps(case: Case) -> bool:
@@ -65,14 +67,14 @@ def young(case: Case, waits: Iterable[Wait]) -> float | None:
     that the job may simply have been running; else None.
 
     What is usual is the longest pause between two calls of a group in a row, in the middle rank, of the few that are
-    kept. FEW is an estimate. Copies of files may be younger than the dumps: then a wait seems longer than it was, and
-    `ground` says so. Where a watchdog had given up a call, the job did hang.
+    kept, or PAUSE_S. FEW is an estimate. Copies of files may be younger than the dumps: then a wait seems longer than
+    it was, and `ground` says so. Where a watchdog had given up a call, the job did hang.
     """
     if case.now is None or case.gave_up:
         return None
     age = case.now - min((wait.call.t for wait in waits), default=case.now)
-    pauses = sorted(filter(None, (_longest_pause(facts) for facts in case.ranks)))
-    return age if pauses and 0.0 <= age <= FEW * pauses[len(pauses) // 2] else None
+    pauses = sorted(filter(None, (_longest_pause(facts) for facts in case.ranks))) or [PAUSE_S]
+    return age if 0.0 <= age <= FEW * pauses[len(pauses) // 2] else None
 
 
 def ground(case: Case, waits: Iterable[Wait]) -> tuple[str, ...]:
@@ -80,7 +82,10 @@ def ground(case: Case, waits: Iterable[Wait]) -> tuple[str, ...]:
     if case.gave_up:
         by = ", by the times of the files" if of_nccl2(case) else ""
         return (f"a watchdog had given up a call when the dumps were written{by}",)
-    age = (case.now or 0.0) - min((wait.call.t for wait in waits), default=0.0)
+    since = [wait.call.t for wait in waits]
+    if since and not any(since):
+        return ("how long they had waited is not known: counters alone do not tell a hang from a job that runs",)
+    age = (case.now or 0.0) - min(since, default=0.0)
     if case.now is None or age < 0.0:
         return (
             ("how long they had waited is not known: the files are older than the calls in them",) if case.now else ()
@@ -108,6 +113,19 @@ def _site(call: Collective) -> tuple[object, ...]:
 def unbegun(facts: RankFacts, wait: Wait) -> bool:
     """Whether the rank has enqueued what others wait in, and its GPU has not begun it."""
     return any(own.issued and (own.group, own.seq) == (wait.call.group, wait.call.seq) for own in facts.calls)
+
+
+def unstarted(case: Case, wait: Wait) -> tuple[str, ...]:
+    """What is said where all ranks have enqueued a call of NCCL, and it is not known that all GPUs have begun it: a
+    line, or nothing."""
+    members = [facts for facts in case.ranks if facts.rank in wait.partners]
+    begun = [
+        any((own.group, own.seq, own.state) == (wait.call.group, wait.call.seq, "started") for own in facts.calls)
+        for facts in members
+    ]
+    if all(begun) or not any(of_nccl(facts) for facts in members):
+        return ()
+    return ("all have enqueued it, and the recorder does not say whose GPU has begun it: one may not have come so far",)
 
 
 def last_seen(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
@@ -141,10 +159,13 @@ def missed(blocked: Iterable[Wait], culprits: Iterable[int]) -> tuple[str, ...]:
     late = set(culprits)
     found: dict[tuple[str, int, str], set[int]] = {}
     for wait in blocked:
-        found.setdefault((wait.call.group, wait.call.seq, _name(wait.call)), set()).update(late & set(wait.blockers))
+        what = f"{_name(wait.call)} of group {wait.call.group}"
+        if is_message(wait.call):
+            what = f"what rank {wait.rank} {'receives from' if 'recv' in wait.call.op else 'sends to'} it"
+        found.setdefault((wait.call.group, wait.call.seq, what), set()).update(late & set(wait.blockers))
     if all(ranks == late for ranks in found.values()):
         return ()
-    return tuple(f"{names(ranks)} did not come to {what} of group {group}" for (group, _, what), ranks in found.items())
+    return tuple(f"{names(ranks)} did not come to {what}" for (_, _, what), ranks in found.items())
 
 
 def behind(case: Case) -> tuple[str, ...]:

@@ -131,13 +131,12 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
     wait = min(blocked, key=lambda one: (len(one.blockers), one.call.t))
     apart = dumps.missed(blocked, culprits)
     late = [facts for facts in case.ranks if facts.rank in culprits]
-    who, called = names(culprits), f"{label(wait.call)}{dumps.of_group(wait.call)}"
     what = "did not come to what peers wait in" if apart else _what(culprits, wait) + dumps.of_group(wait.call)
     if all(dumps.unbegun(facts, wait) for facts in late):
-        what = f"enqueued {called}, and the GPU has not begun it"
-    elif all(idle(facts) for facts in late) and (apart or not is_message(wait.call)):
-        who = f"the host of {who}" if len(late) == 1 else f"the hosts of {who}"
-        what = f"{'has' if len(late) == 1 else 'have'} not enqueued {'what peers wait in' if apart else called}"
+        what = f"enqueued {label(wait.call)}{dumps.of_group(wait.call)}, and the GPU has not begun it"
+    who = names(culprits)
+    if all(idle(facts) for facts in late) and (apart or not is_message(wait.call)):
+        who = f"the host{'s' * (len(late) > 1)} of {who}"
     away = {rank for other in found.waits for rank in other.away}
     return hang_verdict(
         case,
@@ -157,27 +156,6 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
         else "look at what those ranks did after their last calls: their logs, their loaders, their GPUs",
         confidence=dumps.confidence(case, culprits, found, blocked),
         waiting={other.rank for other in blocked},
-    )
-
-
-def may_be_running(case: Case) -> Verdict | None:
-    """The answer of `hang_untold` to dumps that were taken so soon after the calls in them that nothing may hang."""
-    found = graph(case)
-    age = dumps.young(case, found.waits) if from_dumps(case) and found.waits else None
-    if age is None:
-        return None
-    wait = min(found.waits, key=lambda one: one.call.t)
-    return hang_verdict(
-        case,
-        "SL399",
-        f"the job may simply have been running: no wait had lasted longer than {max(age, 0.001):.3g} s",
-        (),
-        location=wait.call.location,
-        call=wait.call,
-        because=("the ranks have paused as long between two calls before", *waiters(case, found), *dumps.gaps(case)),
-        remedy="if it does hang, take dumps again a minute later",
-        confidence="low",
-        waiting={other.rank for other in found.waits},
     )
 
 

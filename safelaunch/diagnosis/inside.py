@@ -8,11 +8,8 @@ from safelaunch.diagnosis import dumps
 from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import Wait, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
-from safelaunch.diagnosis.progress import of_nccl
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Verdict
-
-UNSTARTED = "all have enqueued it, and the recorder does not say whose GPU has begun it: one may not have come so far"
 
 
 def all_inside(case: Case) -> Verdict | None:
@@ -53,9 +50,9 @@ def all_inside(case: Case) -> Verdict | None:
             return None  # there may be ranks that left no dump, and of which nobody speaks
         elif len(meetings) > 1:
             summary = f"{who} wait in {len(meetings)} collectives or messages, and no rank is missing in any"
-    unstarted = not away and any(of_nccl(facts) for facts in case.ranks) and not _all_started(case, wait)
+    unstarted = () if away else dumps.unstarted(case, wait)
     if unstarted:
-        because += (UNSTARTED,)
+        because += unstarted
         if len({(other.call.group, other.call.seq) for other in _earliest(found.waits)}) == 1:
             summary = f"{who} have enqueued {label(wait.call)}, and no GPU completes it"
     if len(away) > len(unknown):
@@ -84,12 +81,3 @@ def _earliest(waits: Iterable[Wait]) -> list[Wait]:
     for wait in sorted(waits, key=lambda wait: wait.call.t):
         first.setdefault(wait.rank, wait)
     return list(first.values())
-
-
-def _all_started(case: Case, wait: Wait) -> bool:
-    """Whether the GPUs of all members are known to have begun a call."""
-    return all(
-        any((own.group, own.seq, own.state) == (wait.call.group, wait.call.seq, "started") for own in facts.calls)
-        for facts in case.ranks
-        if facts.rank in wait.partners
-    )

@@ -51,6 +51,8 @@ def is_counted_only(facts: RankFacts) -> bool:
 
 def comparable(case: Case) -> Table:
     """Progress of all ranks in the groups in which their numbers compare."""
+    if not any(of_nccl(facts) for facts in case.ranks):
+        return {}
     table: dict[str, dict[int, GroupProgress]] = {}
     unlike: set[str] = set()
     ops: dict[tuple[str, int], str] = {}

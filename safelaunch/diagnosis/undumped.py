@@ -16,7 +16,7 @@ def did_not_dump(case: Case) -> Verdict | None:
     have timed out, and no other. All dumps are of such ranks, and what they wait for are ranks without one: these wait
     for nothing that has timed out. Such a rank is late, or has ended, or its file was not copied; or it waits in a
     group with a longer timeout. So the confidence is low, and of several nobody is named, since one of them may wait
-    for another.
+    for another. Of a log with nccl2's lines (`Operation timed out`) the rank is named likewise that wrote none.
 
     What to do: look at that rank's log and stack; with `safelaunch`, all ranks are dumped before torch aborts them.
     """

@@ -27,7 +27,7 @@ from hang_scenes import (
 )
 from scenes import LOOP, STEP, raised
 
-from safelaunch.model import Case, Location, ProcessGroup, RankFacts
+from safelaunch.model import Case, GroupProgress, Location, ProcessGroup, RankFacts
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -91,6 +91,15 @@ def _circles() -> Golden:
     }
 
 
+def on_gpu(number: int, first: int, last: int) -> RankFacts:
+    """The same, with the words of NCCL's recorder for its device: all before `first` has completed."""
+    facts = enqueued(number, first, last)
+    recorded = tuple(
+        dataclasses.replace(one, state="completed" if one.done else "enqueued") for one in facts.recorded or ()
+    )
+    return dataclasses.replace(facts, recorded=recorded, progress=(GroupProgress("0", "nccl", last, first - 1),))
+
+
 def _misleading() -> Golden:
     anybody = dataclasses.replace(recv(0), peer=None)
     small = dataclasses.replace(call(), numel=10)
@@ -129,6 +138,17 @@ def _misleading() -> Golden:
             hang(enqueued(0, 12, 14), enqueued(1, 12, 12), elsewhere(2, ASLEEP, STEP), enqueued(3, 12, 17)),
             Expected(
                 "SL301", (2,), place(STEP), conclusive=False, mentions=("never entered all_reduce #12", "3 peers")
+            ),
+        ),
+        # What all others have completed had its data: the GPU of rank 1 ends nothing, and they wait for its next part.
+        "hang-of-a-gpu-that-ends-nothing": (
+            hang(*(on_gpu(n, 12 if n == 1 else 14, 15) for n in range(4))),
+            Expected(
+                "SL318",
+                (1,),
+                confidence="medium",
+                conclusive=False,
+                mentions=("the GPU of rank 1 has not completed all_reduce #12", "ranks 0, 2 and 3 have"),
             ),
         ),
         "hang-of-all-gpus": (

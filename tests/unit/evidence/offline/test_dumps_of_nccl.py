@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import shutil
@@ -111,8 +112,8 @@ def test_ranks_in_another_order_are_named_as_they_stand(name: str) -> None:
 # ------------------------------------------------------------------------------------- ranks on fake GPUs
 
 EXPECTED = {
-    "nccl-late": ("SL301", (1,), "medium", "the host of rank 1 has not enqueued all_reduce #7; 3 peers wait for it"),
-    "nccl-subgroup": ("SL301", (1,), "medium", "has not enqueued all_reduce #6 of group 1"),
+    "nccl-late": ("SL301", (1,), "medium", "the host of rank 1 never entered all_reduce #7; 3 peers wait for it"),
+    "nccl-subgroup": ("SL301", (1,), "medium", "the host of rank 1 never entered all_reduce #6 of group 1"),
     "nccl-kernel": ("SL310", (), "low", "does not say whose GPU has begun it"),
     "nccl2-late": ("SL301", (1,), "low", "rank 1 left no dump, and 3 peers wait for it in all_reduce #7"),
     "nccl2-subgroup": ("SL301", (1,), "low", "rank 1 left no dump"),
@@ -176,7 +177,7 @@ def test_an_idle_rank_among_those_that_wait_is_a_late_host(backend: str, holds: 
     verdict = verdict_on(everybody, holds)
 
     assert (verdict.code, verdict.culprit_ranks, verdict.seq) == ("SL301", (3,), 4), told(verdict)
-    assert verdict.summary.startswith("the host of rank 3 has not enqueued")
+    assert verdict.summary.startswith("the host of rank 3 never entered")
 
 
 @BACKENDS
@@ -228,6 +229,25 @@ def test_numbers_of_a_group_with_messages_are_not_compared(holds: str) -> None:
     verdict = verdict_on(everybody, holds)
 
     assert not verdict.culprit_ranks, told(verdict)
+
+
+@pytest.mark.parametrize(("age_s", "culprits"), [(0.5, ()), (60.0, (3,))])
+def test_active_calls_of_a_moment_ago_are_no_hang(tmp_path: Path, age_s: float, culprits: tuple[int, ...]) -> None:
+    everybody = jobs("nccl")
+    for recorder in everybody[:3]:
+        recorder.call(state="scheduled")
+    for recorder in everybody:
+        path = tmp_path / f"trace_{recorder.rank}"
+        path.write_bytes(pickle.dumps(recorder.document("active"), protocol=2))
+        written = everybody[0].clock_ns / 1e9 + age_s
+        os.utime(path, (written, written))
+    verdict = judged(tmp_path)
+
+    assert verdict.culprit_ranks == culprits, told(verdict)
+
+
+def test_counters_alone_do_not_tell_a_hang_from_a_job_that_runs() -> None:
+    assert "do not tell a hang from a job that runs" in told(of(incident("nccl-gpu-error", "counters")))
 
 
 def test_all_have_started_and_none_completes() -> None:
