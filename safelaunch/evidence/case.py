@@ -35,7 +35,8 @@ from safelaunch.model import (
 
 __all__ = ["build", "facts", "stack_text"]
 
-NO_GAP = {"error", "groups", "native", "device", "word", "log"}  # sources that have nothing of a rank in good order
+# Sources that have nothing of a rank in good order.
+NO_GAP = {"error", "groups", "native", "device", "word", "log", "sockets"}
 SWITCHES = "voluntary_ctxt_switches"
 OF_THE_LIVING = {"kernel", "stack", "recorder"}
 

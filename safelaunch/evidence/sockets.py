@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Iterator
 
+from safelaunch import procfs
 from safelaunch.evidence import tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
@@ -30,6 +31,9 @@ _CARRIED = struct.Struct("=120xQQ")  # tcp_info: tcpi_bytes_acked, tcpi_bytes_re
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
     """`bytes` that each connection of the rank and of the processes below it has carried at `t`, by inode."""
+    process = procfs.read(worker.pid)
+    if process is None or process.start != worker.start or process.state in "ZX":
+        return Evidence(SOURCE, worker.rank, unavailable="the process had ended")
     own = {inode for pid in (worker.pid, *(one.pid for one in tasks.below(worker.pid))) for inode in _inodes(pid)}
     carried = {inode: count for inode, count in (_connections() if own else ()) if inode in own}
     return Evidence(SOURCE, worker.rank, {"t": time.monotonic(), "bytes": carried})
