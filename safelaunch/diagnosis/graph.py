@@ -10,7 +10,7 @@ grows with the number of ranks, not with the pairs of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from safelaunch.diagnosis.waits import (
     differs,
     has_left,
     is_message,
+    is_under_way,
     known,
     main_thread,
     responsible,
@@ -124,6 +125,9 @@ def _build(case: Case) -> Graph:
     by_node: dict[Node, list[Wait]] = {}
     for wait in waits:
         by_node.setdefault((wait.rank, wait.thread), []).append(wait)
+    earliest: dict[int, Wait] = {}
+    for wait in sorted(filter(lambda wait: is_under_way(wait.call), waits), key=lambda wait: wait.call.t):
+        earliest.setdefault(wait.rank, wait)
     sinks: set[Node] = set()
     edges: dict[object, list[object]] = {id(wait): [key] for key, (_, there) in meetings.items() for wait in there}
     for key, (meeting, there) in meetings.items():
@@ -142,9 +146,24 @@ def _build(case: Case) -> Graph:
         for rank in (*meeting.gone, *meeting.stopped):
             if waiting != {rank}:
                 sinks.add((rank, responsible(ranks[rank], group)))
+        edges[key] += [id(wait) for wait in _before(meeting, there, earliest)]
     circles = _circles(edges)
     cyclic = {wait.rank for key, (_, there) in meetings.items() for wait in there if circles[id(wait)] == circles[key]}
     return Graph(tuple(waits), tuple(sorted(sinks)), tuple(sorted(cyclic)))
+
+
+def _before(meeting: _Meeting, there: list[Wait], earliest: dict[int, Wait]) -> Iterator[Wait]:
+    """What the devices of those wait in who have enqueued their part, and have not come to it: whatever was enqueued
+    before it."""
+    call = there[0].call
+    if is_message(call):
+        missing = {*meeting.on, *meeting.gone, *meeting.stopped, *meeting.away}
+        for rank in (set(meeting.partners) - missing) & earliest.keys():
+            own = earliest[rank].call
+            if not (is_message(own) and own.peer == there[0].rank and ("send" in own.op) != ("send" in call.op)):
+                yield earliest[rank]
+    else:
+        yield from (first for wait in there if (first := earliest.get(wait.rank)) is not None and first is not wait)
 
 
 def _key(facts: RankFacts, call: Collective) -> object:

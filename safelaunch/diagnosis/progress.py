@@ -27,7 +27,9 @@ def of_nccl(facts: RankFacts) -> bool:
 
 def idle(facts: RankFacts) -> bool:
     """Whether all that the rank has enqueued on its GPU is over: what keeps it is its host."""
-    counted = any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
+    # nccl2 shows the number that ended last: of calls on several streams (FSDP2) that need not be the highest one.
+    lists = facts.watched and bool(facts.recorded)
+    counted = not lists and any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
     return of_nccl(facts) and not counted and not any(call.state in PENDING for call in facts.recorded or ())
 
 
@@ -86,6 +88,9 @@ def has_root(op: str) -> bool:
 
 def has_completed(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
     """Whether a rank's GPU has completed a collective, by its counters or by its entries: a group's end in order."""
+    shown = next((one for one in facts.recorded or () if (one.group, one.seq) == (call.group, call.seq)), None)
+    if shown is not None and not is_message(shown) and shown.op != UNTOLD:
+        return shown.state == "completed"
     if own is not None:
         return own.completed >= call.seq
     return any(

@@ -47,7 +47,7 @@ def start(box: Any, bindings: Any) -> None:
 
 def _run(stop: threading.Event, box: Any, dumps: Dict[str, recorders.Dump]) -> None:
     pulse = box.pulse
-    devices = [dump for name, dump in dumps.items() if name != recorders.GLOO]
+    devices = recorders.UnderWay(dump for name, dump in dumps.items() if name != recorders.GLOO)
     while not stop.is_set():
         pulse.beat()
         progress.look_for_imports(pulse)
@@ -55,7 +55,7 @@ def _run(stop: threading.Event, box: Any, dumps: Dict[str, recorders.Dump]) -> N
             try:
                 if recorders.GLOO in dumps:
                     pulse.counters(*recorders.totals(dumps[recorders.GLOO]))
-                pulse.on_device(*recorders.under_way(devices))
+                pulse.on_device(*devices.look())
                 if pulse.asked():
                     word.write(box)
                     _write(black_box.beside(box.path, box.index, "recorder"), recorders.everything(dumps))

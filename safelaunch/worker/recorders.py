@@ -14,6 +14,7 @@ Dump = Callable[[bool, bool], bytes]  # whether with entries, whether with the o
 
 GLOO = "gloo"
 OLD_NCCL = "nccl"
+STILL = 5  # looks, a second
 NAMED = ("nccl2", "nccl-lazy", "xccl", "rccl")  # asking for one that there is not takes a microsecond
 
 
@@ -42,14 +43,31 @@ def totals(dump: Dump) -> Tuple[int, int]:
     return sum(max(0, enqueued) for enqueued, _ in numbers), sum(max(0, completed) for _, completed in numbers)
 
 
-def under_way(dumps: Iterable[Dump]) -> Tuple[int, int]:
-    """How many groups of these recorders have a call under way, and the sum of the numbers that were completed.
+class UnderWay:
+    """Which groups of some recorders have a call under way on a device.
 
-    Messages have numbers of their own in the old backend, and the latest call, of whichever kind, has the one that is
-    shown: what says that nothing is under way is that both are the same.
+    A group has none where the latest number that was enqueued is the latest that was completed. The other way round
+    proves nothing: nccl2 shows the number that ended last, which of calls on several streams (FSDP2) need not be the
+    highest one. So where nothing moves for a moment, the entries are looked at, once: 4 to 20 ms.
     """
-    numbers = [pair for dump in dumps for pair in _numbers(dump)]
-    return sum(enqueued != completed for enqueued, completed in numbers), sum(completed + 1 for _, completed in numbers)
+
+    def __init__(self, dumps: Iterable[Dump]) -> None:
+        self._dumps = list(dumps)
+        self._numbers: List[Tuple[int, int]] = []
+        self._looks = 0
+        self._none = False  # of what is shown, nothing is under way
+
+    def look(self) -> Tuple[int, int]:
+        """How many groups have a call under way, and the sum of the numbers that were completed: that changes when
+        something ends."""
+        numbers = [pair for dump in self._dumps for pair in _numbers(dump)]
+        if numbers != self._numbers:
+            self._numbers, self._looks, self._none = numbers, 0, False
+        groups = sum(enqueued != completed for enqueued, completed in numbers)
+        self._looks += 1
+        if groups and self._looks == STILL:
+            self._none = not any(json.loads(dump(True, True)).get("entries") for dump in self._dumps)
+        return 0 if self._none else groups, sum(completed + 1 for _, completed in numbers)
 
 
 def _numbers(dump: Dump) -> List[Tuple[int, int]]:
