@@ -271,6 +271,26 @@ def test_a_rank_that_left_no_dump_of_the_old_backend_is_not_named(tmp_path: Path
     assert (verdict.code, verdict.culprit_ranks) == ("SL399", ())
 
 
+def test_dumps_of_two_backends_are_not_compared(tmp_path: Path) -> None:
+    """Each backend has a recorder of its own: gloo's of all ranks lie beside nccl2's, and are younger."""
+    (tmp_path / "gloo").mkdir()
+    (tmp_path / "nccl").mkdir()
+    everybody = jobs("nccl2")
+    for recorder in everybody[:3]:
+        recorder.call(state="scheduled")
+    gloo = [Recorder(rank, world(4), backend="gloo", clock_ns=everybody[0].clock_ns).calls(1) for rank in range(4)]
+    write_all(tmp_path / "nccl", everybody)
+    write_all(tmp_path / "gloo", gloo)
+    verdict = judged(tmp_path)
+    assert (verdict.culprit_ranks, verdict.seq) == ((3,), 4), told(verdict)
+
+    (tmp_path / "nccl" / "nccl_trace_rank_3").unlink()
+    (tmp_path / "gloo" / "nccl_trace_rank_0").unlink()
+    verdict = judged(tmp_path)
+    assert "which numbers calls for itself" in told(verdict)
+    assert not verdict.culprit_ranks or verdict.confidence == "low"
+
+
 def test_entries_of_nccl2_never_start_until_they_end() -> None:
     """The time of the end stands in both fields: that is no sign that calls are timed."""
     recorder = Recorder(0, world(2), backend="nccl2").calls(2).call(state="scheduled")
