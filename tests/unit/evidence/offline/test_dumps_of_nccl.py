@@ -218,6 +218,22 @@ def test_a_broadcast_that_its_root_has_left_blames_nobody_that_still_waits() -> 
     assert (verdict.code, verdict.culprit_ranks) == ("SL301", (1,)), told(verdict)
 
 
+@BACKENDS
+@pytest.mark.parametrize(("holds", "culprits"), [("active", (1,)), ("all", ())])
+def test_an_exchange_that_some_have_left_blames_who_has_not_come(
+    backend: str, holds: str, culprits: tuple[int, ...]
+) -> None:
+    """Ranks that have nothing for one another do not wait for one another: rank 1 had nothing for rank 0. Where its
+    entries show that it came no further, its dump may also be an earlier one."""
+    everybody = jobs(backend)
+    everybody[0].call("all_to_all")
+    for recorder in everybody[2:]:
+        recorder.call("all_to_all", state="scheduled")
+    verdict = verdict_on(everybody, holds)
+
+    assert verdict.culprit_ranks == culprits, told(verdict)
+
+
 @HOLDS
 def test_numbers_of_a_group_with_messages_are_not_compared(holds: str) -> None:
     """Rank 0 sent once, long ago: nccl2 counts that, so its number is higher than its peers'."""
