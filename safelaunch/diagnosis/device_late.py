@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from safelaunch.diagnosis.dumps import from_dumps, gaps, ground, of_group, of_several_moments
 from safelaunch.diagnosis.graph import Graph, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
-from safelaunch.diagnosis.progress import PENDING, UNTOLD, Table, comparable, has_completed, has_root, of_nccl, untold
+from safelaunch.diagnosis.progress import (
+    PENDING,
+    UNTOLD,
+    Table,
+    comparable,
+    has_completed,
+    has_enqueued,
+    has_root,
+    is_exchange,
+    of_nccl,
+    untold,
+)
 from safelaunch.diagnosis.waits import is_message
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, Verdict
@@ -34,8 +45,9 @@ def device_late(case: Case) -> Verdict | None:
     recorders of all ranks are compared at the first call of each group that a rank has not completed. Where a peer has
     completed it, all members had come, and the data was there: what does not go on is this rank's own GPU, whatever its
     host has enqueued since. In a broadcast, a reduce, a gather or a scatter one may be through before others have come,
-    so there only one that is behind all others is named. Where only counters are left, the operation is not known;
-    then a rank is named that waits for nobody in any other group. Ranks that wait for such a rank are its victims.
+    so there only one that is behind all others is named; in an all_to_all all must have enqueued it. Where only
+    counters are left, the operation is not known; then a rank is named that waits for nobody in any other group. Ranks
+    that wait for such a rank are its victims.
 
     What to do: look at that GPU: Xid messages in the kernel log, `nvidia-smi -q`, ECC errors, a kernel without an end
     (its stack by cuda-gdb, or `py-spy dump --native`), an exception that nobody has read yet
@@ -102,8 +114,11 @@ def _completed_by_peers(
     for call in _first_uncompleted(facts) or untold(facts, table):
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
-        peers = [rank for rank in others if rank in ranks and has_completed(ranks[rank], call, counted.get(rank))]
+        known = [rank for rank in others if rank in ranks]
+        peers = [rank for rank in known if has_completed(ranks[rank], call, counted.get(rank))]
         sure = call.op != UNTOLD and not has_root(call.op)
+        if is_exchange(call.op):  # who has completed it may have done so without those that have not come
+            sure = all(has_enqueued(ranks[rank], call, counted.get(rank)) for rank in known)
         if peers and (sure or (_went_on_together(counted, others) if call.op == UNTOLD else peers == others)):
             yield Held(facts.rank, call, tuple(peers), sure)
 

@@ -1,8 +1,9 @@
 """How far ranks have come in each group by the counters of NCCL's recorders, where their numbers compare.
 
 A call has three moments: its host enqueues it, its kernel starts, it completes. Nobody completes a collective before
-all have started it, but for those with a root, who may go on when its data is sent. So a member that has completed what
-another has not enqueued says that the numbers do not compare: they count messages, or are of different moments.
+all have started it, but one with a root, who may go on when its data is sent, and an all_to_all in which another has
+nothing for it. So a member that has completed what another has not enqueued says that the numbers do not compare: they
+count messages, or are of different moments.
 """
 
 from __future__ import annotations
@@ -78,12 +79,25 @@ def _contradict(group: str, ranks: Mapping[int, GroupProgress], ops: Mapping[tup
     """Whether a member has completed what another has not enqueued, though all had to come to it."""
     least = min(one.enqueued for one in ranks.values())
     most = max(one.completed for one in ranks.values())
-    return any(not has_root(ops.get((group, number), "")) for number in range(least + 1, min(most, least + 100) + 1))
+    between = [ops.get((group, number), "") for number in range(least + 1, min(most, least + 100) + 1)]
+    return any(not (has_root(op) or is_exchange(op)) for op in between)
 
 
 def has_root(op: str) -> bool:
     """Whether one rank has a part of its own in an operation."""
     return canonical(op) in ROOTED
+
+
+def is_exchange(op: str) -> bool:
+    """Whether an operation is an all_to_all: ranks that have nothing for one another do not wait for one another."""
+    return canonical(op).startswith("alltoall")
+
+
+def has_enqueued(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
+    """Whether a rank's host has enqueued a collective, by its counters or by its entries."""
+    if own is not None:
+        return own.enqueued >= call.seq
+    return any(one.group == call.group and one.seq >= call.seq for one in facts.recorded or () if not is_message(one))
 
 
 def has_completed(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:

@@ -22,7 +22,7 @@ def may_be_running(case: Case) -> Verdict | None:
         (),
         location=wait.call.location,
         call=wait.call,
-        because=("the ranks have paused as long between two calls before", *waiters(case, found), *gaps(case)),
+        because=("ranks of a job that runs pause as long between two calls", *waiters(case, found), *gaps(case)),
         remedy="if it does hang, take dumps again a minute later",
         confidence="low",
         waiting={other.rank for other in found.waits},

@@ -54,14 +54,30 @@ def _one_of_each(dumps: Sequence[Dump]) -> tuple[list[Dump], dict[int, str]]:
     """The latest readable dump of each rank, with frames where two are alike; and why a rank has none."""
     best: dict[int, Dump] = {}
     gaps: dict[int, str] = {}
+    backend = _backend_of_most(dumps)
     for dump in dumps:
         if dump.unreadable:
             gaps[dump.rank] = f"recorder: {os.path.basename(dump.path)}: {dump.unreadable}"
+            continue
+        if dump.backend != backend:
+            gaps[dump.rank] = (
+                f"recorder: {os.path.basename(dump.path)}: it is of {dump.backend}, those of most ranks are "
+            )
+            gaps[dump.rank] += f"of {backend}, which numbers calls for itself"
             continue
         other = best.get(dump.rank)
         if other is None or (dump.t, dump.frames) > (other.t, other.frames):
             best[dump.rank] = dump
     return [best[rank] for rank in sorted(best)], {rank: gap for rank, gap in gaps.items() if rank not in best}
+
+
+def _backend_of_most(dumps: Sequence[Dump]) -> str:
+    """The backend of which most ranks have left dumps; of two, one of NCCL's: gloo is there for what is small."""
+    ranks: dict[str, set[int]] = {}
+    for dump in dumps:
+        if not dump.unreadable:
+            ranks.setdefault(dump.backend, set()).add(dump.rank)
+    return max(ranks, key=lambda name: (len(ranks[name]), name.startswith("nccl"), name), default="")
 
 
 def _groups(dumps: list[Dump]) -> tuple[tuple[ProcessGroup, ...], list[Dump]]:

@@ -218,6 +218,22 @@ def test_a_broadcast_that_its_root_has_left_blames_nobody_that_still_waits() -> 
     assert (verdict.code, verdict.culprit_ranks) == ("SL301", (1,)), told(verdict)
 
 
+@BACKENDS
+@pytest.mark.parametrize(("holds", "culprits"), [("active", (1,)), ("all", ())])
+def test_an_exchange_that_some_have_left_blames_who_has_not_come(
+    backend: str, holds: str, culprits: tuple[int, ...]
+) -> None:
+    """Ranks that have nothing for one another do not wait for one another: rank 1 had nothing for rank 0. Where its
+    entries show that it came no further, its dump may also be an earlier one."""
+    everybody = jobs(backend)
+    everybody[0].call("all_to_all")
+    for recorder in everybody[2:]:
+        recorder.call("all_to_all", state="scheduled")
+    verdict = verdict_on(everybody, holds)
+
+    assert verdict.culprit_ranks == culprits, told(verdict)
+
+
 @HOLDS
 def test_numbers_of_a_group_with_messages_are_not_compared(holds: str) -> None:
     """Rank 0 sent once, long ago: nccl2 counts that, so its number is higher than its peers'."""
@@ -269,6 +285,26 @@ def test_a_rank_that_left_no_dump_of_the_old_backend_is_not_named(tmp_path: Path
     verdict = judged(write_all(tmp_path, everybody[:3]))
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL399", ())
+
+
+def test_dumps_of_two_backends_are_not_compared(tmp_path: Path) -> None:
+    """Each backend has a recorder of its own: gloo's of all ranks lie beside nccl2's, and are younger."""
+    (tmp_path / "gloo").mkdir()
+    (tmp_path / "nccl").mkdir()
+    everybody = jobs("nccl2")
+    for recorder in everybody[:3]:
+        recorder.call(state="scheduled")
+    gloo = [Recorder(rank, world(4), backend="gloo", clock_ns=everybody[0].clock_ns).calls(1) for rank in range(4)]
+    write_all(tmp_path / "nccl", everybody)
+    write_all(tmp_path / "gloo", gloo)
+    verdict = judged(tmp_path)
+    assert (verdict.culprit_ranks, verdict.seq) == ((3,), 4), told(verdict)
+
+    (tmp_path / "nccl" / "nccl_trace_rank_3").unlink()
+    (tmp_path / "gloo" / "nccl_trace_rank_0").unlink()
+    verdict = judged(tmp_path)
+    assert "which numbers calls for itself" in told(verdict)
+    assert not verdict.culprit_ranks or verdict.confidence == "low"
 
 
 def test_entries_of_nccl2_never_start_until_they_end() -> None:
