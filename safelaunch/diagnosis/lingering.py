@@ -78,16 +78,14 @@ def _place(facts: RankFacts, threads: list[Stack]) -> Location | None:
 
 def told(verdict: Verdict, case: Case) -> Verdict:
     """The verdict on ranks that have failed, with what keeps their processes, where these had to be ended."""
-    lines = (
-        ()
-        if case.incident.kind != "exit"
-        else tuple(
-            f"the process of rank {facts.rank} went on after its exception: {kept_by(case, facts)}"
-            for facts in living(case)
-            if facts.rank in case.incident.ranks
-        )
-    )
-    return dataclasses.replace(verdict, because=(*lines[:2], *verdict.because)) if lines else verdict
+    if case.incident.kind != "exit":
+        return verdict
+    lines = [
+        f"the process of rank {facts.rank} went on after its exception: {kept_by(case, facts)}"
+        for facts in living(case)
+        if facts.rank in case.incident.ranks
+    ]
+    return dataclasses.replace(verdict, because=(*lines[:2], *verdict.because))
 
 
 def kept_by(case: Case, facts: RankFacts) -> str:

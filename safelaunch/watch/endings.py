@@ -16,9 +16,7 @@ from typing import Literal
 from safelaunch.model import Kernel
 from safelaunch.watch.hang import LATE_S
 
-LOOK_S = (
-    2.0  # after the exception; the end of a Python with torch takes 0.3 to 1 s. Each look is the measure of the next
-)
+LOOK_S = 2.0  # after the exception: a Python with torch ends within 1 s. Each look is compared with the one before
 TELL_S = 4.5  # from here on there is a word about it
 END_S = 7.5  # ... and the end, where it stands still: both come within 10 s of the exception, on a busy machine too
 AGAIN_S = 2.5  # from one look to the next

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_gpus import NCCL, FakeGpus
 from harness import FAULTS, launch, newest_run, start, survivors
 
 LIVES_ON = FAULTS / "lives_on.py"
@@ -35,6 +36,23 @@ def test_a_process_that_does_no_work_is_ended(how: str, tmp_path: Path) -> None:
     assert "SL301" not in ended.err
     assert "uploader" in ended.err or how not in ("thread", "stubborn", "hook")
     assert survivors(ended.run_dir, within_s=5) == []
+
+
+@pytest.mark.rig
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("backend", NCCL)
+@pytest.mark.parametrize("how", ["destroy", "item"])
+def test_a_wait_for_a_gpu_that_spins_is_no_work(how: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path) -> None:
+    environ = fake_gpus.environment(gpus=2, backend=backend, FAKE_GPU_SPIN="1")
+    options = ("-m", "safelaunch", "--preflight", "off", "--nproc-per-node", 2)
+    ended = fake_gpus.run(*options, LIVES_ON, how, "nccl", cwd=tmp_path, environ=environ)
+
+    assert ended.code == 1, ended.err
+    verdict = ended.verdict
+    assert (verdict["code"], verdict["culprit_ranks"]) == ("SL401", [1])
+    assert any("went on after its exception: it waits for its peers or its GPU" in line for line in verdict["because"])
+    assert verdict["concluded_after_s"] < WITHIN_S
 
 
 def test_a_restart_follows_as_after_any_exception(tmp_path: Path) -> None:

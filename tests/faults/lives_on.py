@@ -55,11 +55,23 @@ def keep(how: str) -> None:
         threading.Thread(target=wait, name="uploader").start()
     elif how == "uploads":
         atexit.register(upload)
+    elif how == "destroy":  # NCCL finishes what has been enqueued, and nobody else has
+        dist.all_reduce(torch.ones(8, device="cuda"))
+        atexit.register(dist.destroy_process_group)
+    elif how == "item":
+        loss = torch.ones(8, device="cuda")
+        dist.all_reduce(loss)
+        atexit.register(lambda: print(loss[0].item()))
 
 
-dist.init_process_group("gloo")
-dist.all_reduce(torch.ones(1))
+on_gpus = sys.argv[2:] == ["nccl"]
+if on_gpus:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl" if on_gpus else "gloo")
+first = torch.ones(1, device="cuda" if on_gpus else "cpu")
+dist.all_reduce(first)
 if os.environ["RANK"] == "1":
     keep(sys.argv[1])
     raise ValueError("shard 17 is truncated")
-dist.all_reduce(torch.ones(1))
+dist.all_reduce(first)
+first.item()
