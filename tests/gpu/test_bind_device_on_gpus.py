@@ -10,6 +10,8 @@ from harness import Ended, launch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(200)]
 
+# Of torch's two backends for NCCL the older one guesses, and makes communicators of groups by a split if it is bound.
+GUESSING = {"TORCH_DIST_USE_NCCL2": "0"}
 GUESSES = ("currently unknown", "Guessing device ID", "using the device under current context")
 
 BARRIER = """
@@ -37,7 +39,7 @@ dist.barrier()
 background = dist.new_group([0], backend="gloo")
 if rank == 0:
     dist.barrier(background)
-if rank == 0:
+if rank == 0 and torch.__version__ < "2.15":  # the next group then hangs in 2.15, under torchrun, too
     alone = dist.new_group([0], use_local_synchronization=True)
     dist.all_reduce(torch.ones(1, device="cuda"), group=alone)
 pair = dist.new_group(list(range(size)))
@@ -65,7 +67,7 @@ def gpus() -> int:
     return count
 
 
-def run(tmp_path: Path, source: str, ranks: int, *options: object) -> Ended:
+def run(tmp_path: Path, source: str, ranks: int, *options: object, **changes: str) -> Ended:
     script = tmp_path / "train.py"
     script.write_text(source)
     ended = launch(
@@ -77,6 +79,7 @@ def run(tmp_path: Path, source: str, ranks: int, *options: object) -> Ended:
         script,
         cwd=tmp_path,
         timeout=180,
+        **changes,
     )
     assert ended.code == 0, ended.err
     return ended
@@ -93,13 +96,13 @@ def test_torch_does_not_guess(tmp_path: Path, gpus: int, backend: str) -> None:
 
 def test_off_is_as_with_torchrun(tmp_path: Path, gpus: int) -> None:
     (tmp_path / "off.toml").write_text("[launch]\nbind_device = false\n")
-    ended = run(tmp_path, BARRIER.format(backend="'nccl'"), gpus, "--profile", "./off.toml")
+    ended = run(tmp_path, BARRIER.format(backend="'nccl'"), gpus, "--profile", "./off.toml", **GUESSING)
 
     assert [guess for guess in GUESSES if guess in ended.err], "this torch does not guess any more"
 
 
 def test_groups_meshes_and_objects_work_as_before(tmp_path: Path, gpus: int) -> None:
-    ended = run(tmp_path, GROUPS, gpus)
+    ended = run(tmp_path, GROUPS, gpus, **GUESSING)
 
     assert ended.out.count("done") == gpus
     assert "SL902" not in ended.err
@@ -122,6 +125,7 @@ def test_two_ranks_on_one_gpu_are_told(tmp_path: Path, gpus: int) -> None:
         cwd=tmp_path,
         timeout=180,
         CUDA_VISIBLE_DEVICES="0",
+        **GUESSING,  # the newer backend does not pass on what NCCL says
     )
 
     assert ended.code == 1

@@ -69,8 +69,8 @@ def find(state: Path) -> FakeGpus | str:
     for program in ("gcc", "nm"):
         if shutil.which(program) is None:
             return f"needs {program}"
-    if not any(VENV.glob("lib/python3*/site-packages/torch/version.py")):
-        return f"no torch in {VENV}: `sh tests/rigs/fake_gpus/setup` installs it"
+    if not (VENV / ".complete").exists():
+        return f"{VENV} is not there, or not whole: `sh tests/rigs/fake_gpus/setup` makes it"
     done = subprocess.run(["sh", str(FOLDER / "compile"), str(VENV)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return FakeGpus(VENV / "bin/python", state)

@@ -32,7 +32,7 @@ typedef unsigned long long u64;
 
 struct call { enum what what; ncclDataType_t type; ncclRedOp_t op; int root; size_t count; };
 struct place { /* of one rank */
-  int pid;
+  int pid, gpu;
   u64 arrived, read; /* numbers of the last collective that it has begun, and whose buffers it has read */
   struct call call;
   char *from;
@@ -53,6 +53,8 @@ struct ncclComm {
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), v, __ATOMIC_RELEASE)
+
+static char last_error[128];
 
 static void drop(ncclComm_t c) {
   if (__atomic_sub_fetch(&c->refs, 1, __ATOMIC_ACQ_REL)) return;
@@ -90,6 +92,7 @@ static ncclResult_t join(ncclComm_t *to, const char *name, int ranks, int rank) 
   snprintf(c->name, sizeof c->name, "%s", name);
   c->ranks = ranks, c->rank = rank, c->refs = 1;
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* peers read this process */
+  c->board->at[rank].gpu = fake_gpu();
   STORE(c->board->at[rank].pid, getpid());
   __atomic_add_fetch(&c->board->joined, 1, __ATOMIC_ACQ_REL);
   for (int looks = 1; LOAD(c->board->joined) < ranks; looks++) {
@@ -97,6 +100,12 @@ static ncclResult_t join(ncclComm_t *to, const char *name, int ranks, int rank) 
     usleep(1000);
   }
   shm_unlink(name);
+  for (int i = 0; i < ranks; i++)
+    if (i != rank && c->board->at[i].gpu == c->board->at[rank].gpu) {
+      snprintf(last_error, sizeof last_error, "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x000", rank,
+               i, 0x10 + c->board->at[i].gpu);
+      return ncclInvalidUsage;
+    }
   const char *debug = getenv("NCCL_DEBUG");
   if (debug && !strcmp(debug, "INFO"))
     printf("%d:%d NCCL INFO fake comm %s rank %d nranks %d - Init COMPLETE\n", getpid(), gettid(), name, rank, ranks);
@@ -430,7 +439,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c) { (void)op, (void)c;
 ncclResult_t ncclMemAlloc(void **p, size_t n) { return cudaMalloc(p, n) ? ncclUnhandledCudaError : ncclSuccess; }
 ncclResult_t ncclMemFree(void *p) { return cudaFree(p) ? ncclUnhandledCudaError : ncclSuccess; }
 ncclResult_t ncclGetVersion(int *v) { *v = NCCL_VERSION_CODE; return ncclSuccess; }
-const char *ncclGetLastError(ncclComm_t c) { (void)c; return ""; }
+const char *ncclGetLastError(ncclComm_t c) { (void)c; return last_error; }
 const char *ncclGetErrorString(ncclResult_t e) {
   switch (e) {
     case ncclSuccess: return "no error";

@@ -375,6 +375,8 @@ double fake_setting(const char *variable, cudaStream_t s, double otherwise) {
   return begin() ? otherwise : setting(variable, physical[device_of(s)], otherwise);
 }
 
+int fake_gpu(void) { return begin() ? -1 : physical[current]; }
+
 int device_of(cudaStream_t s) { return (size_t)s > 2 ? s->device : current; }
 
 cudaError_t launch(cudaStream_t s, struct kernel kernel) {
