@@ -118,6 +118,8 @@ def unbegun(facts: RankFacts, wait: Wait) -> bool:
 def unstarted(case: Case, wait: Wait) -> tuple[str, ...]:
     """What is said where all ranks have enqueued a call of NCCL, and it is not known that all GPUs have begun it: a
     line, or nothing."""
+    if not wait.call.state:  # no call of a device: new_group, for one
+        return ()
     members = [facts for facts in case.ranks if facts.rank in wait.partners]
     begun = [
         any((own.group, own.seq, own.state) == (wait.call.group, wait.call.seq, "started") for own in facts.calls)
