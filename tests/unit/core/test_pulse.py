@@ -80,3 +80,22 @@ def test_what_fails_leaves_room_for_others(memory: bytearray) -> None:
         writer.attempted(writer.begin(LOAD))
     assert pulse.Pulse(memory, 0).phases == []
     assert writer.begin(LOAD) >= 0
+
+
+def test_while_a_call_is_under_way_on_a_device_its_end_alone_is_progress(memory: bytearray) -> None:
+    writer = pulse.Writer(memory, 0)
+    writer.on_device(1, 7)
+    begun = progress(memory)
+    assert begun > 0
+    writer.step()  # the host runs ahead
+    writer.on_device(2, 7)
+    assert progress(memory) == begun
+    assert pulse.Pulse(memory, 0).waiting
+    writer.on_device(1, 8)
+    completed = progress(memory)
+    assert completed > begun
+    writer.on_device(0, 9)
+    writer.step()
+
+    assert progress(memory) > completed
+    assert not pulse.Pulse(memory, 0).waiting

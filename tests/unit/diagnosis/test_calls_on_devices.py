@@ -1,0 +1,124 @@
+"""Hangs of calls that return at once, and end on a device: what the ranks of a GPU job wait in."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from safelaunch.diagnosis import diagnose
+from safelaunch.diagnosis.graph import graph
+from safelaunch.evidence.device_calls import with_states
+from safelaunch.model import (
+    CallState,
+    Case,
+    Collective,
+    GroupProgress,
+    Incident,
+    Kernel,
+    Location,
+    ProcessGroup,
+    RankFacts,
+    Stack,
+)
+
+SIZE = 4
+LINE = Location("train.py", 10, "main")
+SYNC = Stack((Location("train.py", 12, "main"),), "py-spy")
+ASLEEP = Stack((Location("data.py", 7, "fetch"),), "py-spy")
+HANG = Incident("hang", 0, (), 100.0)
+
+
+def call(
+    seq: int, state: CallState, op: str = "all_reduce", group: str = "0", t: float = 0.0, **more: object
+) -> Collective:
+    return dataclasses.replace(
+        Collective(op, group, seq, 4, "float32", True, t or float(seq), SIZE, state=state),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def of_python(*calls: Collective) -> tuple[Collective, ...]:
+    """The rank's own record of these: all of them have returned."""
+    return tuple(
+        dataclasses.replace(one, state="", done=True, location=LINE, thread=100, issued=False) for one in calls
+    )
+
+
+def rank(
+    number: int, *recorded: Collective, python: bool = True, stack: Stack = SYNC, syscall: str = "futex"
+) -> RankFacts:
+    """A rank whose recorder holds these calls, and whose host made them from Python, or from C++."""
+    shown = tuple(dataclasses.replace(one, done=one.state == "completed") for one in recorded)
+    own = with_states(of_python(*recorded), shown) if python else ()
+    under_way = any(one.state != "completed" for one in recorded)
+    progress = GroupProgress("0", "nccl2", len(recorded) + under_way, len(recorded))
+    return RankFacts(
+        rank=number,
+        local_rank=number,
+        pid=100 + number,
+        collectives=own,
+        recorded=shown,
+        stack=stack,
+        stacks=(dataclasses.replace(stack, thread=100 + number),),
+        kernel=Kernel("S", syscall=syscall),
+        progress=(progress,),
+        quiet_s=9.0,
+        beat_age_s=0.1,
+    )
+
+
+def job(*ranks: RankFacts, groups: tuple[str, ...] = ("0",)) -> Case:
+    known = tuple(ProcessGroup(name, tuple(range(SIZE))) for name in groups)
+    return Case(HANG, "node-a", SIZE, ranks, groups=known, now=110.0)
+
+
+def test_a_host_that_enqueues_no_more_is_waited_for_wherever_its_peers_stand() -> None:
+    waiting = [call(7, "completed"), call(8, "enqueued"), call(9, "enqueued", "barrier")]
+    late = rank(1, call(7, "completed"), stack=ASLEEP, syscall="clock_nanosleep")
+    verdict = diagnose(job(rank(0, *waiting), late, rank(2, *waiting[:2]), rank(3, *waiting)))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.seq) == ("SL301", (1,), 8)
+    assert verdict.location == ASLEEP.frames[0]
+
+
+def test_calls_of_cpp_are_compared_with_those_of_python() -> None:
+    peers = [rank(number, call(8, "enqueued", numel=16640), python=False) for number in (0, 2, 3)]
+    verdict = diagnose(job(peers[0], rank(1, call(8, "enqueued")), *peers[1:]))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.location) == ("SL410", (1,), LINE)
+
+
+def test_of_two_groups_that_are_used_in_another_order_the_odd_rank_is_named() -> None:
+    first, second = call(6, "enqueued", group="1", t=1.0), call(6, "enqueued", group="2", t=2.0)
+    other_way = (dataclasses.replace(second, t=1.0), dataclasses.replace(first, t=2.0))
+    ranks = [rank(number, *(other_way if number == 2 else (first, second))) for number in range(SIZE)]
+    verdict = diagnose(job(*ranks, groups=("0", "1", "2")))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL311", (2,))
+    assert "all_reduce #6 of group 2 before all_reduce #6 of group 1" in verdict.summary
+
+
+def test_what_stands_behind_a_message_has_not_been_come_to() -> None:
+    # Rank 1 has skipped an all_reduce, and waits for the next activations before it comes to another one.
+    receive = call(3, "enqueued", "recv", t=5.0, peer=0)
+    ranks = [rank(number, call(6, "enqueued", t=6.0)) for number in range(SIZE)]
+    behind = dataclasses.replace(call(6, "enqueued", t=6.0), done=False, thread=101)
+    ranks[1] = dataclasses.replace(
+        ranks[1], collectives=(dataclasses.replace(receive, done=False, location=LINE, thread=101), behind)
+    )
+    found = graph(job(*ranks))
+
+    assert {0, 1} <= set(found.cycle)
+
+
+def test_nobody_is_named_where_all_have_enqueued_the_same() -> None:
+    verdict = diagnose(job(*(rank(number, call(8, "enqueued")) for number in range(SIZE))))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL310", (), "low")
+    assert verdict.summary == "ranks 0-3 have enqueued all_reduce #8, and no GPU completes it"
+
+
+def test_a_device_that_has_not_completed_what_its_peers_have_is_named() -> None:
+    through = [rank(number, call(7, "completed"), call(8, "enqueued")) for number in (0, 2, 3)]
+    verdict = diagnose(job(through[0], rank(1, call(7, "enqueued"), call(8, "enqueued")), *through[1:]))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL318", (1,))
