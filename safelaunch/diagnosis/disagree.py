@@ -264,12 +264,12 @@ def deadlock(case: Case) -> Verdict | None:
     if not found.cycle or (from_dumps(case) and found.sinks):
         return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
     sites: dict[tuple[str, int, str], list[int]] = {}
-    groups = {wait.call.group for wait in found.waits if wait.rank in found.cycle}
-    making = [wait.call.group for wait in found.waits if is_making(wait.call)]
+    groups = {wait.call.group for wait in found.heads if wait.rank in found.cycle}
+    making = [wait.call.group for wait in found.heads if is_making(wait.call)]
     if len(making) == 1:  # all ranks make each group, whoever is to belong to it: one that does so alone is the odd one
         groups.discard(making[0])
     members = [set(group.ranks) for group in case.groups if group.name in groups]
-    for wait in found.waits:  # those who wait for the circle from outside have a vote too, if all of it concerns them
+    for wait in found.heads:  # those who wait for the circle from outside have a vote too, if all of it concerns them
         if all(wait.rank in those for those in members):
             call = wait.call
             what = f"rank {wait.rank}" if is_message(call) else canonical(call.op)
@@ -282,7 +282,7 @@ def deadlock(case: Case) -> Verdict | None:
     named = tuple(odd[0]) if len(sites) == 2 and len(odd) == 1 and most >= 2 and most > others else ()
     if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
         named = ()
-    circle = [wait for wait in found.waits if wait.rank in found.cycle]
+    circle = [wait for wait in found.heads if wait.rank in found.cycle]
     known = {group.name for group in case.groups}
     if making and not groups <= known:  # a group whose members nobody knows may not be the one that its name says
         named = ()
@@ -296,8 +296,8 @@ def deadlock(case: Case) -> Verdict | None:
     pairs = any(is_message(wait.call) for wait in circle)
     apart = () if named or pairs or unseen else _passed_by(case, ranks, circle)
     named = named or apart
-    first = next(wait for wait in found.waits if wait.rank == (named or found.cycle)[0])
-    peer = next((wait for wait in found.waits if wait.rank not in named), first)
+    first = next(wait for wait in found.heads if wait.rank == (named or found.cycle)[0])
+    peer = next((wait for wait in found.heads if wait.rank not in named), first)
     theirs = f"its peers in {label(peer.call)}" if len(sites) == 2 and not pairs else "others elsewhere"
     mine, its = (ranks[first.rank], first.call), (ranks[peer.rank], peer.call)
     conditions: tuple[str, ...] = ()

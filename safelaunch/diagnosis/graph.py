@@ -71,6 +71,12 @@ class Graph:
     sinks: tuple[Node, ...]
     cycle: tuple[int, ...]
 
+    @cached_property
+    def heads(self) -> tuple[Wait, ...]:
+        """The waits without those that stand behind another one on the same device."""
+        first = earliest(self.waits)
+        return tuple(wait for wait in self.waits if first.get(wait.rank, wait) is wait or not is_under_way(wait.call))
+
     def waiting_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         """Waits that one of these ranks blocks itself."""
         wanted = set(ranks)
@@ -125,9 +131,7 @@ def _build(case: Case) -> Graph:
     by_node: dict[Node, list[Wait]] = {}
     for wait in waits:
         by_node.setdefault((wait.rank, wait.thread), []).append(wait)
-    earliest: dict[int, Wait] = {}
-    for wait in sorted(filter(lambda wait: is_under_way(wait.call), waits), key=lambda wait: wait.call.t):
-        earliest.setdefault(wait.rank, wait)
+    first = earliest(waits)
     sinks: set[Node] = set()
     edges: dict[object, list[object]] = {id(wait): [key] for key, (_, there) in meetings.items() for wait in there}
     for key, (meeting, there) in meetings.items():
@@ -146,24 +150,32 @@ def _build(case: Case) -> Graph:
         for rank in (*meeting.gone, *meeting.stopped):
             if waiting != {rank}:
                 sinks.add((rank, responsible(ranks[rank], group)))
-        edges[key] += [id(wait) for wait in _before(meeting, there, earliest)]
+        edges[key] += [id(wait) for wait in _before(meeting, there, first)]
     circles = _circles(edges)
     cyclic = {wait.rank for key, (_, there) in meetings.items() for wait in there if circles[id(wait)] == circles[key]}
     return Graph(tuple(waits), tuple(sorted(sinks)), tuple(sorted(cyclic)))
 
 
-def _before(meeting: _Meeting, there: list[Wait], earliest: dict[int, Wait]) -> Iterator[Wait]:
+def earliest(waits: Iterable[Wait]) -> dict[int, Wait]:
+    """What the device of each rank is in: the call under way there that was enqueued first."""
+    found: dict[int, Wait] = {}
+    for wait in sorted((wait for wait in waits if is_under_way(wait.call)), key=lambda wait: wait.call.t):
+        found.setdefault(wait.rank, wait)
+    return found
+
+
+def _before(meeting: _Meeting, there: list[Wait], first: dict[int, Wait]) -> Iterator[Wait]:
     """What the devices of those wait in who have enqueued their part, and have not come to it: whatever was enqueued
     before it."""
     call = there[0].call
     if is_message(call):
         missing = {*meeting.on, *meeting.gone, *meeting.stopped, *meeting.away}
-        for rank in (set(meeting.partners) - missing) & earliest.keys():
-            own = earliest[rank].call
+        for rank in (set(meeting.partners) - missing) & first.keys():
+            own = first[rank].call
             if not (is_message(own) and own.peer == there[0].rank and ("send" in own.op) != ("send" in call.op)):
-                yield earliest[rank]
+                yield first[rank]
     else:
-        yield from (first for wait in there if (first := earliest.get(wait.rank)) is not None and first is not wait)
+        yield from (first[wait.rank] for wait in there if first.get(wait.rank, wait) is not wait)
 
 
 def _key(facts: RankFacts, call: Collective) -> object:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from safelaunch.diagnosis import dumps
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.graph import Wait, graph
+from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Verdict
@@ -30,7 +28,7 @@ def all_inside(case: Case) -> Verdict | None:
         return None
     away = sorted({rank for wait in found.waits for rank in wait.away})
     # The others wait for these ranks, behind what these are in.
-    wait = next((wait for wait in _earliest(found.waits) if not wait.blockers), found.waits[0])
+    wait = next((wait for wait in found.heads if not wait.blockers), found.waits[0])
     who = names({w.rank for w in found.waits})
     inside = "is inside" if len(found.waits) == 1 else "are inside the same"
     summary = f"{who} {inside} {label(wait.call)}, and it does not end"
@@ -53,7 +51,7 @@ def all_inside(case: Case) -> Verdict | None:
     unstarted = () if away else dumps.unstarted(case, wait)
     if unstarted:
         because += unstarted
-        if len({(other.call.group, other.call.seq) for other in _earliest(found.waits)}) == 1:
+        if len({(other.call.group, other.call.seq) for other in found.heads}) == 1:
             summary = f"{who} have enqueued {label(wait.call)}, and no GPU completes it"
     if len(away) > len(unknown):
         because += (f"{names(set(away) - set(unknown))} are on other nodes: read their verdicts",)
@@ -73,11 +71,3 @@ def all_inside(case: Case) -> Verdict | None:
         confidence="low" if unknown or unstarted else "medium",
         waiting={wait.rank for wait in found.waits},
     )
-
-
-def _earliest(waits: Iterable[Wait]) -> list[Wait]:
-    """The wait of each rank that came first: on a device those of other groups may be behind it."""
-    first: dict[int, Wait] = {}
-    for wait in sorted(waits, key=lambda wait: wait.call.t):
-        first.setdefault(wait.rank, wait)
-    return list(first.values())
