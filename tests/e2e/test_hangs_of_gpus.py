@@ -27,6 +27,8 @@ HANGS = {
     ("mesh", "size", "item"): "SL410",
     ("ddp", "extra", "item"): "SL410",
     ("loop", "order", "item"): "SL311",
+    ("pipeline", "nosend", "item"): "SL311",
+    ("mesh", "skip", "item"): "SL311",
     ("ddp", "early", "barrier"): "SL408",
 }
 
