@@ -140,9 +140,9 @@ def beat_thread_us(samples: int) -> list[float]:
     """One round of the beat thread, five of which are made in a second."""
     from torch._C import _distributed_c10d as bindings
 
-    from safelaunch.worker import beat
+    from safelaunch.worker import recorders
 
-    return [each_ns(lambda: beat._counters(bindings._dump_fr_trace_json), 5) / 1000 for _ in range(samples)]
+    return [each_ns(lambda: recorders.totals(bindings._dump_fr_trace_json), 5) / 1000 for _ in range(samples)]
 
 
 def main() -> None:
