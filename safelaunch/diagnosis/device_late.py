@@ -9,7 +9,6 @@ from safelaunch.diagnosis.dumps import from_dumps, gaps, ground, of_group, of_se
 from safelaunch.diagnosis.graph import Graph, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
 from safelaunch.diagnosis.progress import (
-    PENDING,
     UNTOLD,
     Table,
     comparable,
@@ -20,7 +19,7 @@ from safelaunch.diagnosis.progress import (
     of_nccl,
     untold,
 )
-from safelaunch.diagnosis.waits import is_message
+from safelaunch.diagnosis.waits import first_on_device
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, Verdict
 
@@ -111,7 +110,7 @@ def _completed_by_peers(
     facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, table: Table
 ) -> Iterator[Held]:
     """The rank's first uncompleted call of each group, where peers have completed it and this may tell something."""
-    for call in _first_uncompleted(facts) or untold(facts, table):
+    for call in first_on_device(facts) or untold(facts, table):
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
         known = [rank for rank in others if rank in ranks]
@@ -127,14 +126,6 @@ def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -
     """Whether all others of a group are known by counters, and two of them, or the only one, have come furthest."""
     completed = [counted[rank].completed for rank in others if rank in counted]
     return len(completed) == len(others) and completed.count(max(completed)) >= min(2, len(others))
-
-
-def _first_uncompleted(facts: RankFacts) -> list[Collective]:
-    first: dict[str, Collective] = {}
-    for call in facts.recorded or ():
-        if call.state in PENDING and not is_message(call):
-            first.setdefault(call.group, call)
-    return list(first.values())
 
 
 def _line(held: Held) -> str:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from safelaunch.diagnosis.waits import canonical, is_message
+from safelaunch.diagnosis.waits import canonical, is_message, is_under_way
 from safelaunch.model import Case, Collective, GroupProgress, RankFacts
 
 # Some come out of these before others have gone in.
 ROOTED = {"broadcast", "reduce", "gather", "scatter"}
-PENDING = ("enqueued", "started")
 UNTOLD = "collective"  # the operation of a call that only counters tell of
 
 Table = Mapping[str, Mapping[int, GroupProgress]]  # by group and rank
@@ -31,7 +30,7 @@ def idle(facts: RankFacts) -> bool:
     # nccl2 shows the number that ended last: of calls on several streams (FSDP2) that need not be the highest one.
     lists = facts.watched and bool(facts.recorded)
     counted = not lists and any(one.pending for one in facts.progress if one.backend.startswith("nccl"))
-    return of_nccl(facts) and not counted and not any(call.state in PENDING for call in facts.recorded or ())
+    return of_nccl(facts) and not counted and not any(map(is_under_way, facts.recorded or ()))
 
 
 def untold(facts: RankFacts, table: Table) -> list[Collective]:
@@ -48,7 +47,7 @@ def untold(facts: RankFacts, table: Table) -> list[Collective]:
 
 def is_counted_only(facts: RankFacts) -> bool:
     """Whether calls of a rank are pending by its counters, and no entry shows one."""
-    shown = any(call.state in PENDING for call in facts.recorded or ())
+    shown = any(map(is_under_way, facts.recorded or ()))
     return of_nccl(facts) and not idle(facts) and not shown
 
 

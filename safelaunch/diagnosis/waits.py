@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import LEAVING, TORCH_DISTRIBUTED, WORLD, current_calls, left_cleanly
 from safelaunch.model import Collective, Location, RankFacts, Stack
@@ -51,19 +51,20 @@ def blocked_in(facts: RankFacts) -> list[Collective]:
             found[call.group, call.op, call.peer if is_message(call) else None] = _on_device(facts, call)
         else:
             found[call.thread] = call
+    # What C++ has made (DDP's backward) is in no record of Python's.
     known_groups = {call.group for call in found.values()}
-    found.update((call.group, call) for call in _of_cpp(facts) if call.group not in known_groups)
+    others = [call for call in first_on_device(facts) if facts.watched and call.group not in known_groups]
+    found.update((call.group, _on_device(facts, call)) for call in others)
     return list(found.values()) or _pending(facts)
 
 
-def _of_cpp(facts: RankFacts) -> Iterator[Collective]:
-    """The first call of each group under way on the device that C++ has made (DDP's backward): it is in no record of
-    Python's, and comes before what is there."""
+def first_on_device(facts: RankFacts) -> list[Collective]:
+    """The first collective of each group that has not ended on the rank's device, as the Flight Recorder has it."""
     first: dict[str, Collective] = {}
-    for call in facts.recorded or () if facts.watched else ():
-        if is_under_way(call) and call.peer is None:
+    for call in facts.recorded or ():
+        if is_under_way(call) and not is_message(call):
             first.setdefault(call.group, call)
-    return (_on_device(facts, call) for call in first.values())
+    return list(first.values())
 
 
 def _on_device(facts: RankFacts, call: Collective) -> Collective:

@@ -30,9 +30,9 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
         ValueError, TypeError, KeyError, AttributeError: for counters that are none.
     """
     status = {int(key): counts for key, counts in (dump.get("pg_status") or {}).items()}
-    names = _names(sorted(status), dump, backend)
-    base = 1 if backend in FROM_ZERO else 0
     entries = [entry for entry in dump.get("entries") or () if "pg_id" in entry]
+    names = _names(sorted(status), [str(name) for name in dump.get("pg_config") or {}], entries, backend)
+    base = 1 if backend in FROM_ZERO else 0
     messages = {int(entry["pg_id"]) for entry in entries if entry.get("is_p2p") or entry.get("p2p_seq_id")}
     found: dict[str | int, GroupProgress] = {}
     for key in sorted(status):
@@ -52,7 +52,9 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
     return tuple(found.values())
 
 
-def _names(keys: Sequence[int], dump: Mapping[str, Any], backend: str) -> dict[int, str]:
+def _names(
+    keys: Sequence[int], names: Sequence[str], entries: Sequence[Mapping[str, Any]], backend: str
+) -> dict[int, str]:
     """The name of each group, by its key in `pg_status`.
 
     The keys of `pg_status` count the groups that the rank itself has made, `pg_config` has their names, which count
@@ -60,9 +62,7 @@ def _names(keys: Sequence[int], dump: Mapping[str, Any], backend: str) -> dict[i
     backend names those whose communicator exists: between two groups that entries tell, names stand in the order of
     the keys, and where there are as many of them, one belongs to each.
     """
-    entries = [entry for entry in dump.get("entries") or () if "pg_id" in entry]
     told = {int(entry["pg_id"]): str(entry["process_group"][0]) for entry in entries}
-    names = [str(name) for name in dump.get("pg_config") or {}]
     left = [name for name in names if name not in told.values()]
     open_ = [key for key in keys if key not in told]
     if len(open_) == len(left) == 1 and len(names) == len(keys):

@@ -35,6 +35,8 @@ def with_states(calls: Sequence[Collective], recorded: Iterable[Collective]) -> 
                 first[call.group] = min(call.seq, first.get(call.group, call.seq))
         elif call.state and call.state != "completed":
             messages[_way(call)] += 1
+    if not states and not messages:  # nothing here ends on a device
+        return tuple(calls)
     found = []
     for call in reversed(calls):
         if _is_message(call):
