@@ -19,9 +19,9 @@ from safelaunch.diagnosis.progress import (
     of_nccl,
     untold,
 )
-from safelaunch.diagnosis.waits import first_on_device
-from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, Verdict
+from safelaunch.diagnosis.waits import first_on_device, is_message, is_under_way
+from safelaunch.diagnosis.wording import at, names
+from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
 
 Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
 
@@ -29,16 +29,19 @@ Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
 @dataclass(frozen=True)
 class Held:
     """A rank whose GPU does not end `call`, which `peers` have completed. `sure` says that this proves something of the
-    rank alone: nobody completes such a call before all have started it."""
+    rank alone: nobody completes such a call before all have started it. Where the GPU has not even come to `call`,
+    `ahead` is what is known of that."""
 
     rank: int
     call: Collective
     peers: tuple[int, ...]
     sure: bool
+    ahead: StreamProgress | None = None
 
 
 def device_late(case: Case) -> Verdict | None:
-    """A rank's GPU has not completed a collective that its peers have completed; the rank's host had enqueued it.
+    """A rank's GPU has not completed a collective that its peers have completed, or has not come to it; the rank's host
+    had enqueued it.
 
     How it was concluded: with NCCL a call has three moments: the host enqueues it, its kernel starts, it completes. The
     recorders of all ranks are compared at the first call of each group that a rank has not completed. Where a peer has
@@ -47,6 +50,9 @@ def device_late(case: Case) -> Verdict | None:
     so there only one that is behind all others is named; in an all_to_all all must have enqueued it. Where only
     counters are left, the operation is not known; then a rank is named that waits for nobody in any other group. Ranks
     that wait for such a rank are its victims.
+    Of a run that is watched it is also known how far each GPU has come: a CUDA event stands ahead of each call of
+    Python's, and of DDP's backward passes. If one is outstanding ahead of the first call that is, then what the host
+    enqueued before both does not end: a kernel, most often. The line of the last event that was reached is told, too.
 
     What to do: look at that GPU: Xid messages in the kernel log, `nvidia-smi -q`, ECC errors, a kernel without an end
     (its stack by cuda-gdb, or `py-spy dump --native`), an exception that nobody has read yet
@@ -57,6 +63,7 @@ def device_late(case: Case) -> Verdict | None:
     ranks = {facts.rank: facts for facts in case.ranks}
     members = {group.name: group.ranks for group in case.groups}
     held = [one for facts in case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
+    held = held or [one for facts in case.ranks if (one := _ahead(facts, members)) is not None]
     if not held or of_several_moments(case):
         return None
     culprits = tuple(one.rank for one in held)
@@ -66,6 +73,9 @@ def device_late(case: Case) -> Verdict | None:
     summary = f"the GPU of {names(culprits)} has not completed {call}, and its peers have; its host had enqueued it"
     if len(held) > 1:
         summary = f"the GPUs of {names(culprits)} have not completed what their hosts had enqueued, and peers have"
+    if held[0].ahead is not None:
+        whose = f"the GPU{'s' * (len(held) > 1)} of {names(culprits)}"
+        summary = f"a kernel on {whose} does not end: it was enqueued before {call}{at(first.call.location)}"
     return hang_verdict(
         case,
         "SL318",
@@ -122,6 +132,40 @@ def _completed_by_peers(
             yield Held(facts.rank, call, tuple(peers), sure)
 
 
+def _ahead(facts: RankFacts, members: Members) -> Held | None:
+    """The first call that is under way on the rank's device, if the device has not come to it."""
+    behind = facts.stream.outstanding if facts.stream is not None else None
+    call = _first(facts)
+    if behind is None or call is None:
+        return None
+    if call.location is None and behind.location is not None:
+        return None  # the mark of a later call of Python's: one before DDP's would be of a call that comes first
+    if behind.t > (call.t if call.location is not None else call.t - _shift(facts)):
+        return None
+    others = tuple(rank for rank in members.get(call.group, ()) if rank != facts.rank)
+    return Held(facts.rank, call, others, True, facts.stream)
+
+
+def _first(facts: RankFacts) -> Collective | None:
+    """The earliest call under way on the device: as the rank's own record has it, where that does."""
+    under_way = [call for call in facts.recorded or () if is_under_way(call)]
+    if not under_way:
+        return None
+    first = min(under_way, key=lambda call: call.t)
+    own = [call for call in facts.collectives if is_under_way(call)]
+    if is_message(first):
+        return min((call for call in own if is_message(call)), key=lambda call: call.t, default=None)
+    return next((call for call in own if (call.group, call.seq) == (first.group, first.seq)), first)
+
+
+def _shift(facts: RankFacts) -> float:
+    """Seconds by which the recorder's clock, which is set from time to time, is ahead of that of the rank's own record:
+    by the calls that stand in both."""
+    own = {(call.group, call.seq): call.t for call in facts.collectives if not is_message(call)}
+    shifts = [call.t - own[call.group, call.seq] for call in facts.recorded or () if (call.group, call.seq) in own]
+    return min(shifts, default=0.0)
+
+
 def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -> bool:
     """Whether all others of a group are known by counters, and two of them, or the only one, have come furthest."""
     completed = [counted[rank].completed for rank in others if rank in counted]
@@ -129,7 +173,11 @@ def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -
 
 
 def _line(held: Held) -> str:
-    """What the rank's GPU does not end, and who has."""
+    """What the rank's GPU does not end, and who has; or between which lines it stands."""
+    if held.ahead is not None:
+        reached = held.ahead.reached
+        text = f"the GPU of rank {held.rank} has not come to {label(held.call)}{at(held.call.location)}"
+        return text + (f", and has passed {reached.call}{at(reached.location)}" if reached is not None else "")
     whose = f"{names(held.peers)} {'has' if len(held.peers) == 1 else 'have'}"
     return f"rank {held.rank} has not completed {label(held.call)} of group {held.call.group}, and {whose}"
 

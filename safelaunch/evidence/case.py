@@ -28,6 +28,7 @@ from safelaunch.model import (
     Reducer,
     SourceLine,
     Stack,
+    StreamProgress,
     ThreadCall,
     WorkerGroup,
     WorkerProcess,
@@ -123,6 +124,7 @@ def facts(
         store_polls=tuple(word["store_polls"]) if word.get("store_polls") is not None else None,
         new_groups=tuple(tuple(ranks) for ranks in _all(sources, "groups").get("asked", ())),
         tasks=tuple(_task(one) for one in word.get("tasks") or ()),
+        stream=from_json(StreamProgress, word["stream"]) if word.get("stream") else None,
         lost_thread=_exception(word.get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(

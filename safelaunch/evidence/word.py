@@ -8,7 +8,7 @@ from safelaunch import black_box, regular
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "word"
-SAID = ("reducers", "handling", "lost_thread", "store_keys", "store_wants", "store_polls", "tasks")
+SAID = ("reducers", "handling", "lost_thread", "store_keys", "store_wants", "store_polls", "tasks", "stream")
 FRESH_S = 3.0  # a look takes at most this long; what is older is of a look before, and the rank has not answered since
 
 
@@ -16,7 +16,8 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     """`reducers`, each as `model.Reducer`; `handling`, the exception that the main thread is handling, and
     `lost_thread`, the latest that has ended another thread, as `model.PyError`; `store_keys`, which it has set, and
     `store_wants`, which it waits for, and `store_polls`, at which it looks again and again; `tasks` of asyncio, each
-    with its name and frames, innermost first. Its place is behind the collector that asks."""
+    with its name and frames, innermost first; `stream`, how far its GPU has come, as `model.StreamProgress`. Its place
+    is behind the collector that asks."""
 
     def nothing(reason: str) -> Evidence:
         return Evidence(SOURCE, worker.rank, unavailable=reason)

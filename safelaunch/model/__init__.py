@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from safelaunch.model.devices import Changed, Place, RankDevice
+    from safelaunch.model.devices import Changed, Place, RankDevice, StreamMark, StreamProgress
     from safelaunch.model.diagnostic import (
         SCHEMA_VERSION,
         Confidence,
@@ -109,6 +109,8 @@ __all__ = [
     "SourceLine",
     "Space",
     "Stack",
+    "StreamMark",
+    "StreamProgress",
     "Surroundings",
     "Tenant",
     "ThreadCall",

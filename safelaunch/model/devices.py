@@ -1,4 +1,4 @@
-"""Which GPU belongs to which rank: what ranks say of it themselves, and what the launch knows."""
+"""Which GPU belongs to which rank and how far it has come: what ranks say themselves, and what the launch knows."""
 
 from __future__ import annotations
 
@@ -89,3 +89,21 @@ def _in_force(rank: RankDevice) -> list[str] | None:
     """CUDA_VISIBLE_DEVICES as CUDA has read it, or None where it was not set."""
     text = rank.started_with if rank.changed is not None and rank.changed.late else rank.visible
     return None if text is None else listed(text)
+
+
+@dataclass(frozen=True)
+class StreamMark:
+    """A place in what a rank's host has enqueued for its GPU at `t` (CLOCK_MONOTONIC): ahead of a `call` of Python's,
+    or behind a forward pass of DDP's, which has no location."""
+
+    call: str
+    t: float
+    location: Location | None = None
+
+
+@dataclass(frozen=True)
+class StreamProgress:
+    """How far a rank's GPU has come: the latest mark that it has reached, and the first that it has not."""
+
+    reached: StreamMark | None = None
+    outstanding: StreamMark | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from safelaunch.model.devices import RankDevice
+from safelaunch.model.devices import RankDevice, StreamProgress
 from safelaunch.model.diagnostic import Location
 from safelaunch.model.gpus import GpuState, NetworkPort
 from safelaunch.model.logs import Known
@@ -256,7 +256,7 @@ class RankFacts:
     `new_groups` are the members of each group that it has called `new_group` for, its own or not, in order. `ended`
     says that its main thread has left the program; what is left is the interpreter's to end. `progress` is how far it
     has come in each group, by the counters of every backend that records; of a group that was destroyed and made anew
-    it has both.
+    it has both. `stream` is how far its GPU has come in what the host has enqueued, None where that is not known.
     """
 
     rank: int
@@ -302,6 +302,7 @@ class RankFacts:
     new_groups: tuple[tuple[int, ...], ...] = ()
     ended: bool = False
     progress: tuple[GroupProgress, ...] = ()
+    stream: StreamProgress | None = None
 
     @property
     def last_collective(self) -> Collective | None:

@@ -20,6 +20,7 @@ from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
 from safelaunch.worker.groups import Memberships
+from safelaunch.worker.stream_marks import MARKS
 from safelaunch.worker.user_code import is_user_code
 
 # Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
@@ -179,6 +180,7 @@ class _Recorder:
                 frame = frame.f_back
             code = frame.f_code
             call = (name, group, size, seq, numel, dtype, code.co_filename, frame.f_lineno, code.co_name, *message)
+            MARKS.mark(name, code.co_filename, frame.f_lineno, code.co_name)
             return self._box.enter(*call), call
         except Exception as error:
             self._give_up(error)

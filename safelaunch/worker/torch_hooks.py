@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any, Optional
 
-from safelaunch.worker import beat, progress, rank, reducers, timeouts, tracebacks
+from safelaunch.worker import beat, progress, rank, reducers, stream_marks, timeouts, tracebacks
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.collectives import record_collectives
 from safelaunch.worker.remarks import Remarks
@@ -43,6 +43,8 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
         call_after_import(LOADERS, watch)
     if box is not None:
         call_after_import(MODELS, reducers.watch_models)
+        call_after_import(MODELS, stream_marks.watch_models)
+        call_after_import("torch.cuda", stream_marks.MARKS.bind)
         progress.install(box.pulse)
 
 

@@ -69,9 +69,12 @@ def test_the_ranks_that_the_watchdog_aborts_are_victims(backend: str, fake_gpus:
 
 
 @pytest.mark.parametrize("backend", NCCL)
-def test_a_kernel_that_does_not_end_blames_no_host(backend: str, fake_gpus: FakeGpus, tmp_path: Path) -> None:
-    ended = run(fake_gpus, "loop", backend, tmp_path, "--hang-abort-after", "20s", FAULT="kernel")
+@pytest.mark.parametrize("program", ["loop", "ddp", "fsdp2"])
+def test_a_kernel_that_does_not_end_is_of_the_rank_that_enqueued_it(
+    program: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path
+) -> None:
+    ended = run(fake_gpus, program, backend, tmp_path, "--hang-abort-after", "20s", FAULT="kernel")
 
     told = verdict(ended)
-    assert (told["code"], told["culprit_ranks"], told["confidence"]) == ("SL310", [], "low"), ended.err
-    assert "no GPU completes it" in told["summary"]
+    assert (told["code"], told["culprit_ranks"], told["confidence"]) == ("SL318", [CULPRIT], "medium"), ended.err
+    assert f"a kernel on the GPU of rank {CULPRIT} does not end" in told["summary"]

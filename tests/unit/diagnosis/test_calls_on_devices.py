@@ -18,6 +18,8 @@ from safelaunch.model import (
     ProcessGroup,
     RankFacts,
     Stack,
+    StreamMark,
+    StreamProgress,
 )
 
 SIZE = 4
@@ -120,5 +122,54 @@ def test_nobody_is_named_where_all_have_enqueued_the_same() -> None:
 def test_a_device_that_has_not_completed_what_its_peers_have_is_named() -> None:
     through = [rank(number, call(7, "completed"), call(8, "enqueued")) for number in (0, 2, 3)]
     verdict = diagnose(job(through[0], rank(1, call(7, "enqueued"), call(8, "enqueued")), *through[1:]))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL318", (1,))
+
+
+def on_its_way(facts: RankFacts, outstanding: StreamMark | None, reached: StreamMark | None = None) -> RankFacts:
+    return dataclasses.replace(facts, stream=StreamProgress(reached, outstanding))
+
+
+def behind(one: Collective) -> StreamMark:
+    """The mark that stands ahead of the call that comes after this one of Python's."""
+    return StreamMark(one.op, one.t + 0.5, LINE)
+
+
+def test_a_gpu_that_has_not_come_to_the_call_is_named_though_all_have_enqueued_it() -> None:
+    waiting = [call(7, "completed"), call(8, "enqueued"), call(9, "enqueued")]
+    peers = [on_its_way(rank(number, *waiting), behind(waiting[1])) for number in (0, 1, 3)]
+    passed = StreamMark("broadcast", 7.5, Location("train.py", 8, "main"))
+    held = on_its_way(rank(2, *waiting), StreamMark("all_reduce", waiting[1].t - 1e-5, LINE), passed)
+
+    verdict = diagnose(job(*peers[:2], held, peers[2]))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL318", (2,), "medium")
+    assert (
+        verdict.summary
+        == "a kernel on the GPU of rank 2 does not end: it was enqueued before all_reduce #8 at train.py:10"
+    )
+    assert any("has passed broadcast at train.py:8" in line for line in verdict.because)
+
+
+def test_a_stream_that_waits_for_a_collective_is_no_kernel_without_an_end() -> None:
+    waiting = [call(7, "completed"), call(8, "enqueued"), call(9, "enqueued")]
+    ranks = [on_its_way(rank(number, *waiting), behind(waiting[1])) for number in range(SIZE)]
+
+    verdict = diagnose(job(*ranks))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL310", ())
+
+
+def test_what_ddp_enqueues_comes_behind_its_forward_pass() -> None:
+    ahead = 3600.0  # seconds by which the wall clock has gone wrong since: the recorder's times are of that one
+    own, reduced = call(7, "completed"), call(8, "enqueued", t=8.0 + ahead)
+
+    def trains(number: int, forward: float) -> RankFacts:
+        facts = rank(number, own)
+        shown = (dataclasses.replace(own, t=own.t + ahead), reduced)
+        return on_its_way(dataclasses.replace(facts, recorded=shown), StreamMark("a forward pass", forward))
+
+    next_step = 9.0  # the host has run on
+    verdict = diagnose(job(trains(0, next_step), trains(1, 7.9), trains(2, next_step), trains(3, next_step)))
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL318", (1,))

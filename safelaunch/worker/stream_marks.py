@@ -1,0 +1,134 @@
+"""Runs in: workers. How far this rank's GPU has come in what its host has enqueued.
+
+NCCL's recorders say that a call was enqueued, and not whether the GPU has come to it (torch 2.15 never does). So a CUDA
+event is recorded on the current stream before each call that Python makes, and before the backward passes of DDP, whose
+calls are made in C++. If one is outstanding ahead of the first call that is, a kernel ahead of both does not end.
+Nothing is waited for, and events are only looked at when the supervisor asks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import sys
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from safelaunch.worker import rank
+from safelaunch.worker.after_import import off
+
+# A stream takes about a thousand launches before the host has to wait: what is outstanding is never overwritten.
+MOST = 1024
+LOOK_S = 1.0  # a call of CUDA may wait for a lock of the driver, and then for ever
+RELAXED = 2  # cudaStreamCaptureModeRelaxed
+_Mark = Tuple[Any, float, str, str, int, str]  # event, when, call, file, line, function
+
+
+class StreamMarks:
+    """The latest marks of a rank.
+
+    Args:
+        cuda: `torch.cuda`, None where the program has not imported it yet.
+    """
+
+    def __init__(self, cuda: Any = None) -> None:
+        self._cuda = cuda
+        self._count = itertools.count()
+        self._marks: List[Optional[_Mark]] = [None] * MOST
+        self._streams: Dict[Tuple[int, int], Any] = {}
+        self._stuck = False
+
+    def bind(self, cuda: Any) -> None:
+        """The program has imported `torch.cuda`."""
+        self._cuda = cuda
+
+    def mark(self, call: str, file: str = "", line: int = 0, function: str = "") -> None:
+        """Note what the host enqueues now: about 1.5 µs. Nothing happens before the program uses CUDA, nor while it
+        captures a graph."""
+        cuda = self._cuda
+        if cuda is None or not cuda.is_initialized() or cuda.is_current_stream_capturing():
+            return
+        try:
+            place = next(self._count) % MOST
+            before = self._marks[place]
+            stream = self._stream(cuda)
+            event = before[0] if before is not None and before[0].device == stream.device else cuda.Event()
+            event.record(stream)
+            self._marks[place] = (event, time.monotonic(), call, file, line, function)
+        except Exception as error:
+            self._cuda = None
+            if "CUDA error" not in str(error):  # the program meets that one itself
+                off("the record of how far the GPU is", error)
+
+    def _stream(self, cuda: Any) -> Any:
+        """The current stream; torch takes 3 µs to make the object."""
+        device = cuda.current_device()
+        raw = sys.modules["torch"]._C._cuda_getCurrentRawStream(device)
+        found = self._streams.get((device, raw))
+        if found is None:
+            found = self._streams[device, raw] = cuda.current_stream()
+        return found
+
+    def look(self) -> Optional[Dict[str, Any]]:
+        """The latest mark that the GPU has reached, and the first that it has not; None where that cannot be told."""
+        if self._cuda is None or self._stuck or not any(self._marks):
+            return None
+        found: List[Dict[str, Any]] = []
+        thread = threading.Thread(target=self._ask, args=(found,), name="safelaunch-marks", daemon=True)
+        thread.start()
+        thread.join(LOOK_S)
+        self._stuck = thread.is_alive()
+        return found[0] if found else None
+
+    def _ask(self, found: List[Dict[str, Any]]) -> None:
+        try:
+            if not _may_ask_while_others_capture():
+                return
+            marks = sorted((mark for mark in list(self._marks) if mark is not None), key=lambda mark: mark[1])
+            said = {"reached": None, "outstanding": None}  # type: Dict[str, Any]
+            for mark in marks:
+                if not mark[0].query():
+                    said["outstanding"] = _described(mark)
+                    break
+                said["reached"] = _described(mark)
+            found.append(said)
+        except Exception:
+            pass  # the GPU has failed, which is told by others
+
+
+def _described(mark: _Mark) -> Dict[str, Any]:
+    _, t, call, file, line, function = mark
+    location = {"file": file, "line": line, "function": function} if line else None
+    return {"call": call, "t": t, "location": location}
+
+
+def _may_ask_while_others_capture() -> bool:
+    """Allow this thread to ask for an event: else CUDA lets a capture of a graph in another thread fail, by its default
+    mode (CUDA Runtime API, cudaThreadExchangeStreamCaptureMode). False where the runtime's library is not found."""
+    exchange = getattr(ctypes.CDLL(None), "cudaThreadExchangeStreamCaptureMode", None)
+    if exchange is None:  # torch has not loaded it for all to see
+        with open("/proc/self/maps") as file:
+            paths = [line.split(None, 5)[5].rstrip("\n") for line in file if "/libcudart" in line]
+        exchange = getattr(ctypes.CDLL(paths[0]), "cudaThreadExchangeStreamCaptureMode", None) if paths else None
+    return exchange is not None and not exchange(ctypes.byref(ctypes.c_int(RELAXED)))
+
+
+MARKS = StreamMarks()
+
+
+def watch_models(module: Any) -> None:
+    """Mark the end of each forward pass of `DistributedDataParallel`: its backward pass reduces what comes behind."""
+    kind = module.DistributedDataParallel
+    forward: Any = getattr(kind, "_post_forward", None)
+    if forward is None:
+        return
+
+    @functools.wraps(forward)
+    def _post_forward(self: Any, output: Any) -> Any:
+        if not sys.modules["torch"].compiler.is_compiling() and rank.here:
+            MARKS.mark("a forward pass of DistributedDataParallel")
+        return forward(self, output)
+
+    kind._post_forward = _post_forward
