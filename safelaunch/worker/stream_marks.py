@@ -8,7 +8,6 @@ Nothing is waited for, and events are only looked at when the supervisor asks.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 import sys
@@ -107,6 +106,8 @@ def _described(mark: _Mark) -> Dict[str, Any]:
 def _may_ask_while_others_capture() -> bool:
     """Allow this thread to ask for an event: else CUDA lets a capture of a graph in another thread fail, by its default
     mode (CUDA Runtime API, cudaThreadExchangeStreamCaptureMode). False where the runtime's library is not found."""
+    import ctypes  # torch has loaded it by now, and a rank without torch has no use for it
+
     exchange = getattr(ctypes.CDLL(None), "cudaThreadExchangeStreamCaptureMode", None)
     if exchange is None:  # torch has not loaded it for all to see
         with open("/proc/self/maps") as file:

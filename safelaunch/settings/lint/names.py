@@ -44,6 +44,17 @@ def unknown_variable(scene: Scene) -> Iterator[Finding]:
         )
 
 
+# Read by ProcessGroupNCCL and not by nccl2: seen by tracing getenv in a healthy run and in one that timed out, with torch
+# 2.15. What comes after TORCH_NCCL_.
+OLD_BACKEND = frozenset({
+    "BCAST_UNIQUEID", "COORD_CHECK_MILSEC", "DEBUG_INFO_PIPE_FILE", "DESYNC_DEBUG", "ENABLE_MONITORING",
+    "EXTRA_DUMP_ON_EXEC", "HEARTBEAT_TIMEOUT_SEC", "LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN", "NAN_CHECK",
+    "NONBLOCKING_TIMEOUT", "PROPAGATE_ERROR", "RETHROW_CUDA_ERRORS", "SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING",
+    "TEARDOWN_ON_TIMEOUT", "USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
+})  # fmt: skip
+CHOICE = "TORCH_DIST_USE_NCCL2"
+
+
 def unread_variable(scene: Scene) -> Iterator[Finding]:
     """A variable is set that neither torch nor NCCL reads, in any version.
 
@@ -93,7 +104,8 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
     How it is concluded: the catalogue says from which version to which version the library reads it, or the name is not
     among the strings of the installed library. What the library has in it counts more than what the catalogue says of
     its version. A torch without CUDA says nothing about variables of NCCL and CUDA, but a variable that was gone before
-    NCCL 2.18 is told as a note. Shipped profiles say themselves
+    NCCL 2.18 is told as a note. Since torch 2.15 the backend `nccl` is another one, nccl2, which does not read all that
+    the old one does; TORCH_DIST_USE_NCCL2=0 chooses that one. Shipped profiles say themselves
     from which version on their variables act.
 
     What to do: use the new name where there is one, update the library where it is too old for the variable, or unset
@@ -108,6 +120,15 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
                 summary=f"{shown(setting)} does nothing: it is gone since NCCL {variable.removed_in}",
                 because=("no NCCL was found here to ask", source(variable.source)),
                 remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {setting.name}",
+                where=setting.origin.where,
+            )
+        if variable is not None and _of_the_other_backend(setting, scene):
+            yield Finding(
+                code="SL212",
+                severity="warning",
+                summary=f"{shown(setting)} does nothing: this torch's backend `nccl` is nccl2, which does not read it",
+                because=(f"{CHOICE} is not 0, and the backend before torch 2.15 is the only one that reads it",),
+                remedy=f"unset {setting.name}, or choose the other backend by {CHOICE}=0",
                 where=setting.origin.where,
             )
         if variable is None or standing(setting.name, scene) != "unread-here":
@@ -130,6 +151,16 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
             remedy=remedy,
             where=setting.origin.where,
         )
+
+
+def _of_the_other_backend(setting: Setting, scene: Scene) -> bool:
+    """Whether only the NCCL backend that is not in use reads a variable; a shipped profile is for both."""
+    if setting.name.removeprefix("TORCH_NCCL_") not in OLD_BACKEND or is_shipped(setting):
+        return False
+    torch, choice = scene.installed.torch, scene.last().get(CHOICE)
+    if torch is None or not torch.cuda or not scene.installed.holds(CHOICE):
+        return False
+    return choice is None or literal(choice) not in ("0", None)
 
 
 def deprecated_variable(scene: Scene) -> Iterator[Finding]:

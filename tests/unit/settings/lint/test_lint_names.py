@@ -114,6 +114,24 @@ def test_without_versions_nothing_is_gone() -> None:
     assert told("NCCL_WORK_FIFO_DEPTH=1024", installed=TORCH_CPU) == []
 
 
+NCCL2 = cuda(
+    torch="2.15.0", names=HELD | {"TORCH_DIST_USE_NCCL2", "TORCH_NCCL_NAN_CHECK", "TORCH_NCCL_DUMP_ON_TIMEOUT"}
+)
+
+
+def test_what_the_backend_in_use_does_not_read() -> None:
+    found = only("TORCH_NCCL_NAN_CHECK=1", installed=NCCL2)
+    assert (found.code, found.severity) == ("SL212", "warning")
+    assert "this torch's backend `nccl` is nccl2" in found.summary
+    assert "TORCH_DIST_USE_NCCL2=0" in found.remedy
+
+
+def test_each_backend_has_its_variables() -> None:
+    assert told("TORCH_NCCL_NAN_CHECK=1", "TORCH_DIST_USE_NCCL2=0", installed=NCCL2) == []
+    assert told("TORCH_NCCL_DUMP_ON_TIMEOUT=1", installed=NCCL2) == []
+    assert told("TORCH_NCCL_NAN_CHECK=1", installed=cuda(names=HELD | {"TORCH_NCCL_NAN_CHECK"})) == []
+
+
 def test_a_local_version_is_a_version() -> None:
     assert told("TORCH_FR_BUFFER_SIZE=2000", installed=cuda(torch="2.8.0a0+git1234")) == []
 
