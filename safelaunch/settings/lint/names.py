@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.catalogue import Variable
-from safelaunch.settings.lint.judge import contradictions, dangers, parsers, versions
+from safelaunch.settings.lint.judge import contradictions, dangers, nccl_backends, parsers, versions
 from safelaunch.settings.lint.judge.in_force import InForce, in_force
 from safelaunch.settings.lint.judge.reading import meant, standing
 from safelaunch.settings.lint.judge.shipped import is_shipped
@@ -42,17 +42,6 @@ def unknown_variable(scene: Scene) -> Iterator[Finding]:
             remedy=f"did you mean {near}?" if near else f"unset {setting.name}, or name it under `known` in [lint]",
             where=setting.origin.where,
         )
-
-
-# Read by ProcessGroupNCCL and not by nccl2: seen by tracing getenv in a healthy run and in one that timed out, with torch
-# 2.15. What comes after TORCH_NCCL_.
-OLD_BACKEND = frozenset({
-    "BCAST_UNIQUEID", "COORD_CHECK_MILSEC", "DEBUG_INFO_PIPE_FILE", "DESYNC_DEBUG", "ENABLE_MONITORING",
-    "EXTRA_DUMP_ON_EXEC", "HEARTBEAT_TIMEOUT_SEC", "LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN", "NAN_CHECK",
-    "NONBLOCKING_TIMEOUT", "PROPAGATE_ERROR", "RETHROW_CUDA_ERRORS", "SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING",
-    "TEARDOWN_ON_TIMEOUT", "USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
-})  # fmt: skip
-CHOICE = "TORCH_DIST_USE_NCCL2"
 
 
 def unread_variable(scene: Scene) -> Iterator[Finding]:
@@ -122,17 +111,17 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
                 remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {setting.name}",
                 where=setting.origin.where,
             )
-        if variable is not None and _of_the_other_backend(setting, scene):
+        if variable is None or standing(setting.name, scene) != "unread-here":
+            continue
+        if nccl_backends.is_of_the_other(setting.name, scene) and not is_shipped(setting):  # those are for both
             yield Finding(
                 code="SL212",
                 severity="warning",
                 summary=f"{shown(setting)} does nothing: this torch's backend `nccl` is nccl2, which does not read it",
-                because=(f"{CHOICE} is not 0, and the backend before torch 2.15 is the only one that reads it",),
-                remedy=f"unset {setting.name}, or choose the other backend by {CHOICE}=0",
+                because=(f"only the backend before torch 2.15 reads it, and {nccl_backends.CHOICE} is not 0",),
+                remedy=f"unset {setting.name}, or choose the other backend by {nccl_backends.CHOICE}=0",
                 where=setting.origin.where,
             )
-        if variable is None or standing(setting.name, scene) != "unread-here":
-            continue
         why = versions.not_here(variable, scene.installed)
         if why is None or (why.since and is_shipped(setting)):
             continue
@@ -151,16 +140,6 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
             remedy=remedy,
             where=setting.origin.where,
         )
-
-
-def _of_the_other_backend(setting: Setting, scene: Scene) -> bool:
-    """Whether only the NCCL backend that is not in use reads a variable; a shipped profile is for both."""
-    if setting.name.removeprefix("TORCH_NCCL_") not in OLD_BACKEND or is_shipped(setting):
-        return False
-    torch, choice = scene.installed.torch, scene.last().get(CHOICE)
-    if torch is None or not torch.cuda or not scene.installed.holds(CHOICE):
-        return False
-    return choice is None or literal(choice) not in ("0", None)
 
 
 def deprecated_variable(scene: Scene) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Literal
 
 from safelaunch.settings.lint import catalogue
-from safelaunch.settings.lint.judge import versions
+from safelaunch.settings.lint.judge import nccl_backends, versions
 from safelaunch.settings.lint.scene import Scene
 
 Standing = Literal["fine", "unknown", "unread", "unread-here"]
@@ -34,7 +34,8 @@ def standing(name: str, scene: Scene) -> Standing:
         return "fine"
     if kind == "known":
         variable = catalogue.variable(name)
-        return "unread-here" if variable and versions.not_here(variable, scene.installed) else "fine"
+        elsewhere = variable and versions.not_here(variable, scene.installed)
+        return "unread-here" if elsewhere or nccl_backends.is_of_the_other(name, scene) else "fine"
     return "fine" if scene.installed.holds(name) else kind
 
 

@@ -115,7 +115,9 @@ def test_without_versions_nothing_is_gone() -> None:
 
 
 NCCL2 = cuda(
-    torch="2.15.0", names=HELD | {"TORCH_DIST_USE_NCCL2", "TORCH_NCCL_NAN_CHECK", "TORCH_NCCL_DUMP_ON_TIMEOUT"}
+    torch="2.15.0",
+    names=HELD
+    | {"TORCH_DIST_USE_NCCL2", "TORCH_NCCL_NAN_CHECK", "TORCH_NCCL_PROPAGATE_ERROR", "TORCH_NCCL_DUMP_ON_TIMEOUT"},
 )
 
 
@@ -127,9 +129,9 @@ def test_what_the_backend_in_use_does_not_read() -> None:
 
 
 def test_each_backend_has_its_variables() -> None:
-    assert told("TORCH_NCCL_NAN_CHECK=1", "TORCH_DIST_USE_NCCL2=0", installed=NCCL2) == []
+    assert told("TORCH_NCCL_PROPAGATE_ERROR=1", "TORCH_DIST_USE_NCCL2=0", installed=NCCL2) == []
     assert told("TORCH_NCCL_DUMP_ON_TIMEOUT=1", installed=NCCL2) == []
-    assert told("TORCH_NCCL_NAN_CHECK=1", installed=cuda(names=HELD | {"TORCH_NCCL_NAN_CHECK"})) == []
+    assert told("TORCH_NCCL_PROPAGATE_ERROR=1", installed=cuda(names=HELD | {"TORCH_NCCL_PROPAGATE_ERROR"})) == []
 
 
 def test_a_local_version_is_a_version() -> None:
