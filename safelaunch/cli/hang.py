@@ -324,7 +324,8 @@ class Hangs:
 def _is_given_up(facts: Case, rank: int, t: float) -> bool:
     """Whether what a rank waited for on its device was over, at `t`, only once its time was up: torch's watchdog ends
     the call then, and soon the process."""
-    waits = [call for one in facts.ranks if one.rank == rank for call in one.recorded or () if call.state == "enqueued"]
+    waits = [call for one in facts.ranks if one.rank == rank for call in one.recorded or ()]
+    waits = [call for call in waits if call.state in ("enqueued", "started")]
     return any(call.timeout_s and 0.0 <= t - (call.t + call.timeout_s) <= WATCHDOG_S for call in waits)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from safelaunch.diagnosis.failures import is_user_code
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waits import canonical, is_message, stack_of, unrecorded, whole
+from safelaunch.diagnosis.waits import canonical, stack_of, unrecorded, whole
 from safelaunch.diagnosis.wording import ELSE
 from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
@@ -82,7 +82,7 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     theirs = [_in_function(facts, frame) for facts in late]
     others = [lines.get((each.file, each.line)) if each is not None else None for each in theirs]
     if any(line is not None and number in dict(line.conditions) for line in others):
-        return _apart(Alone(wait, text, place), number, others) if not is_message(wait.call) else None
+        return _apart(Alone(wait, text, place), number, others) if not wait.call.is_message else None
     own = lines[frame.file, frame.line]
     passed = all(
         each is not None

@@ -19,7 +19,7 @@ from safelaunch.diagnosis.progress import (
     of_nccl,
     untold,
 )
-from safelaunch.diagnosis.waits import first_on_device, is_message, is_under_way
+from safelaunch.diagnosis.waits import first_on_device, is_under_way
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
 
@@ -153,15 +153,15 @@ def _first(facts: RankFacts) -> Collective | None:
         return None
     first = min(under_way, key=lambda call: call.t)
     own = [call for call in facts.collectives if is_under_way(call)]
-    if is_message(first):
-        return min((call for call in own if is_message(call)), key=lambda call: call.t, default=None)
+    if first.is_message:
+        return min((call for call in own if call.is_message), key=lambda call: call.t, default=None)
     return next((call for call in own if (call.group, call.seq) == (first.group, first.seq)), first)
 
 
 def _shift(facts: RankFacts) -> float:
     """Seconds by which the recorder's clock, which is set from time to time, is ahead of that of the rank's own record:
     by the calls that stand in both."""
-    own = {(call.group, call.seq): call.t for call in facts.collectives if not is_message(call)}
+    own = {(call.group, call.seq): call.t for call in facts.collectives if not call.is_message}
     shifts = [call.t - own[call.group, call.seq] for call in facts.recorded or () if (call.group, call.seq) in own]
     return min(shifts, default=0.0)
 

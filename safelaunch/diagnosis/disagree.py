@@ -19,7 +19,6 @@ from safelaunch.diagnosis.waits import (
     canonical,
     differs,
     final,
-    is_message,
     stack_of,
     threads_inside,
 )
@@ -214,7 +213,7 @@ def left_between_groups(case: Case) -> Verdict | None:
     named = left.ranks
     if not named or not {*named} <= {*found.cycle}:
         return None
-    messages = [wait for wait in found.waits if is_message(wait.call)]
+    messages = [wait for wait in found.waits if wait.call.is_message]
     if messages and not _is_left_by_a_stage(case, found, named, messages):
         return None
     first = next(wait for wait in found.waits if wait.rank in named)
@@ -240,7 +239,7 @@ def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], message
     of that pair has made more or fewer messages than ever."""
     own = found.of(left[0])
     senders = [wait for wait in messages if wait.call.peer == left[0] and "send" in wait.call.op]
-    if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or is_message(own.call):
+    if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or own.call.is_message:
         return False
     return habits.other_count(case, [own, senders[0]]) is None
 
@@ -272,7 +271,7 @@ def deadlock(case: Case) -> Verdict | None:
     for wait in found.heads:  # those who wait for the circle from outside have a vote too, if all of it concerns them
         if all(wait.rank in those for those in members):
             call = wait.call
-            what = f"rank {wait.rank}" if is_message(call) else canonical(call.op)
+            what = f"rank {wait.rank}" if call.is_message else canonical(call.op)
             sites.setdefault((call.group, call.seq, what), []).append(wait.rank)
     odd = [ranks for ranks in sites.values() if len(ranks) == 1]
     most = max((len(ranks) for ranks in sites.values()), default=0)
@@ -293,7 +292,7 @@ def deadlock(case: Case) -> Verdict | None:
         habit = other if other is not None and other.rank in found.cycle else None
     named = (habit.rank,) if habit is not None else named or hubs.alone_among(found)
     ranks = {facts.rank: facts for facts in case.ranks}
-    pairs = any(is_message(wait.call) for wait in circle)
+    pairs = any(wait.call.is_message for wait in circle)
     apart = () if named or pairs or unseen else _passed_by(case, ranks, circle)
     named = named or apart
     first = next(wait for wait in found.heads if wait.rank == (named or found.cycle)[0])
@@ -367,12 +366,12 @@ def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
     before; in dumps, which hold no source and few calls, any."""
     wait = found.of(rank)
     facts = next(facts for facts in case.ranks if facts.rank == rank)
-    if wait is None or (from_dumps(case) and is_message(wait.call)):
+    if wait is None or (from_dumps(case) and wait.call.is_message):
         return wait is not None
     return any(
         own.done and (own.op, own.peer, own.location) == (wait.call.op, wait.call.peer, wait.call.location)
         for own in facts.calls
-        if is_message(own)
+        if own.is_message
     )
 
 

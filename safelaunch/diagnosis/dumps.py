@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from safelaunch.diagnosis.failures import WORLD
 from safelaunch.diagnosis.graph import Graph, Wait
 from safelaunch.diagnosis.progress import UNTOLD, idle, of_nccl
-from safelaunch.diagnosis.waits import is_message
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts
 
@@ -162,7 +161,7 @@ def missed(blocked: Iterable[Wait], culprits: Iterable[int]) -> tuple[str, ...]:
     found: dict[tuple[str, int, str], set[int]] = {}
     for wait in blocked:
         what = f"{_name(wait.call)} of group {wait.call.group}"
-        if is_message(wait.call):
+        if wait.call.is_message:
             what = f"what rank {wait.rank} {'receives from' if 'recv' in wait.call.op else 'sends to'} it"
         found.setdefault((wait.call.group, wait.call.seq, what), set()).update(late & set(wait.blockers))
     if all(ranks == late for ranks in found.values()):

@@ -23,7 +23,6 @@ from safelaunch.diagnosis.waits import (
     blocked_in,
     differs,
     has_left,
-    is_message,
     is_under_way,
     known,
     main_thread,
@@ -168,11 +167,11 @@ def _before(meeting: _Meeting, there: list[Wait], first: dict[int, Wait]) -> Ite
     """What the devices of those wait in who have enqueued their part, and have not come to it: whatever was enqueued
     before it."""
     call = there[0].call
-    if is_message(call):
+    if call.is_message:
         missing = {*meeting.on, *meeting.gone, *meeting.stopped, *meeting.away}
         for rank in (set(meeting.partners) - missing) & first.keys():
             own = first[rank].call
-            if not (is_message(own) and own.peer == there[0].rank and ("send" in own.op) != ("send" in call.op)):
+            if not (own.is_message and own.peer == there[0].rank and ("send" in own.op) != ("send" in call.op)):
                 yield first[rank]
     else:
         yield from (first[wait.rank] for wait in there if first.get(wait.rank, wait) is not wait)
@@ -180,7 +179,7 @@ def _before(meeting: _Meeting, there: list[Wait], first: dict[int, Wait]) -> Ite
 
 def _key(facts: RankFacts, call: Collective) -> object:
     """What decides who has come, and who has not: a message is a meeting of its own."""
-    whose = (facts.rank, call.op, call.peer) if is_message(call) else ()
+    whose = (facts.rank, call.op, call.peer) if call.is_message else ()
     return (call.group, call.seq, bool(call.thread), call.group_size, whose)
 
 
@@ -202,12 +201,12 @@ def _meeting(
     counted = progress.get(call.group, {})
     for rank in partners:
         other = ranks.get(rank)
-        if is_message(call) and rank == facts.rank:
+        if call.is_message and rank == facts.rank:
             continue
         if other is None:
             away.append(rank)
             continue
-        came = answer(other, call, facts.rank) if is_message(call) else arrival(other, call)
+        came = answer(other, call, facts.rank) if call.is_message else arrival(other, call)
         if came is None and (other.exit is not None or (has_left(other, call.group) and known(other, call))):
             gone.append(rank)
         elif other.exit is None and stopped(other):
@@ -216,7 +215,7 @@ def _meeting(
             (on if _is_late(other, call, counted.get(rank)) else away).append(rank)
         elif came is None:
             continue
-        elif not is_message(call):
+        elif not call.is_message:
             there.append(rank)
             sides.setdefault(word(other, call), []).append(rank)
     return _Meeting(tuple(on), tuple(gone), tuple(held), tuple(away), partners, tuple(there), sides)
@@ -224,14 +223,14 @@ def _meeting(
 
 def _has_come(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
     """Whether the counters of a rank show that it has completed a collective, or is at it: entries may be lost."""
-    if own is None or is_message(call):
+    if own is None or call.is_message:
         return False
     return call.seq <= own.completed + is_counted_only(facts)
 
 
 def _is_late(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
     """Whether it is known that a rank has not come to a call."""
-    if idle(facts) if is_message(call) else own is not None:
+    if idle(facts) if call.is_message else own is not None:
         return True  # who has nothing under way neither sends nor receives
     return known(facts, call) and not is_counted_only(facts)
 
@@ -269,7 +268,7 @@ def _wait(
 
 
 def _partners(call: Collective, members: dict[str, tuple[int, ...]], case: Case) -> tuple[int, ...]:
-    if is_message(call):
+    if call.is_message:
         return (call.peer,) if call.peer is not None else ()  # from anyone: who should have sent is not known
     if call.group in members:
         return members[call.group]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.graph import Wait
-from safelaunch.diagnosis.waits import RING, canonical, is_message
+from safelaunch.diagnosis.waits import RING, canonical
 from safelaunch.model import Case, Collective, Location, RankFacts
 
 OFTEN = 3  # times that something must have happened to be usual; an estimate
@@ -46,7 +46,7 @@ def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
     before: dict[int, list[Location | None]] = {}
     for facts, _ in meeting:
         for call in facts.calls:
-            if call.group == group and call.seq < seq and not is_message(call):
+            if call.group == group and call.seq < seq and not call.is_message:
                 before.setdefault(call.seq, []).append(call.location)
     together = [places for places in before.values() if len(places) == len(meeting)]
     known = {place for places in together for place in places}
@@ -74,7 +74,7 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
             continue
         if often:
             return None  # it has come to this peer of late: what is new here may be what is right
-        if not is_message(wait.call) or wait.call.peer is None or len(before) < OFTEN or len(peers) != 1:
+        if not wait.call.is_message or wait.call.peer is None or len(before) < OFTEN or len(peers) != 1:
             return None
         way = "from" if "recv" in wait.call.op else "to"
         text = f"rank {wait.rank} came here the last {len(before)} times for {wait.call.op} {way} rank {peers.pop()}"
@@ -91,7 +91,7 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
     blocked, found = list(waits), []
     for wait in blocked:
         own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
-        sites = [(call.group, canonical(call.op), is_message(call) and call.peer, call.location) for call in own]
+        sites = [(call.group, canonical(call.op), call.is_message and call.peer, call.location) for call in own]
         rounds = _rounds(sites) if _holds_step(ranks[wait.rank], own) else None
         if rounds is None or own[-1] != wait.call:
             return None
@@ -140,7 +140,7 @@ def round_of(sites: Sequence[object]) -> int | None:
 
 
 def _told(call: Collective) -> str:
-    way = ("from" if "recv" in call.op else "to") if is_message(call) else ""
+    way = ("from" if "recv" in call.op else "to") if call.is_message else ""
     whose = f"{way} rank {call.peer}" if way else f"of group {call.group}"
     line = f" at line {call.location.line}" if call.location is not None else ""
     return f"{call.op} {whose}{line}"
@@ -153,7 +153,7 @@ def other_group(case: Case) -> Departure | None:
     for facts in case.ranks:
         lines: dict[Location, list[Collective]] = {}
         for call in facts.calls:
-            if call.location is not None and call.thread in (0, facts.pid) and not is_message(call):
+            if call.location is not None and call.thread in (0, facts.pid) and not call.is_message:
                 lines.setdefault(call.location, []).append(call)
         for line, calls in lines.items():
             came.setdefault(line, []).append((facts.rank, calls))
@@ -184,8 +184,8 @@ def other_count(case: Case, waits: Iterable[Wait]) -> Departure | None:
     beyond that number before it; of the other one of that pair it is as always."""
     blocked = list(waits)
     ranks = {facts.rank: facts for facts in case.ranks}
-    meetings = [wait.call for wait in blocked if not is_message(wait.call)]
-    pairs = [wait for wait in blocked if is_message(wait.call) and wait.call.peer is not None]
+    meetings = [wait.call for wait in blocked if not wait.call.is_message]
+    pairs = [wait for wait in blocked if wait.call.is_message and wait.call.peer is not None]
     if len(meetings) != 1 or len(pairs) != 1 or pairs[0].call.peer not in {wait.rank for wait in blocked}:
         return None
     waits_for, other = pairs[0], ranks[pairs[0].call.peer or 0]

@@ -11,7 +11,7 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import WORLD, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.progress import idle
-from safelaunch.diagnosis.waits import MAKING, alive, is_message, stack_of, unrecorded
+from safelaunch.diagnosis.waits import MAKING, alive, stack_of, unrecorded
 from safelaunch.diagnosis.wording import at, below, is_waiting, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
@@ -135,7 +135,7 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
     if all(dumps.unbegun(facts, wait) for facts in late):
         what = f"enqueued {label(wait.call)}{dumps.of_group(wait.call)}, and the GPU has not begun it"
     who = names(culprits)
-    if all(idle(facts) for facts in late) and (apart or not is_message(wait.call)):
+    if all(idle(facts) for facts in late) and (apart or not wait.call.is_message):
         who = f"the host{'s' * (len(late) > 1)} of {who}"
     away = {rank for other in found.waits for rank in other.away}
     return hang_verdict(
@@ -239,7 +239,7 @@ def waiters(case: Case, found: Graph) -> tuple[str, ...]:
 
 def label(call: Collective) -> str:
     """`all_reduce #12`, `recv from rank 3`, `init_process_group`."""
-    if is_message(call):
+    if call.is_message:
         other = "any rank" if call.peer is None else f"rank {call.peer}"
         return f"{call.op} {'from' if 'recv' in call.op else 'to'} {other}"
     if call.peer is not None:
@@ -251,7 +251,7 @@ def label(call: Collective) -> str:
 
 def _what(culprits: tuple[int, ...], wait: Wait) -> str:
     one = len(culprits) == 1
-    if is_message(wait.call):
+    if wait.call.is_message:
         done = "not sent" if "recv" in wait.call.op else "not received"
         return f"{'has' if one else 'have'} {done} what rank {wait.rank} waits for in {wait.call.op}"
     if wait.call.group == "init":

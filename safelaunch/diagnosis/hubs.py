@@ -9,7 +9,7 @@ from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.habits import OFTEN
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.standing import living
-from safelaunch.diagnosis.waits import canonical, final, is_message
+from safelaunch.diagnosis.waits import canonical, final
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, RankFacts, Verdict
 
@@ -28,7 +28,7 @@ def nobody_sends(case: Case) -> Verdict | None:
     """
     found = graph(case)
     ranks = {facts.rank: facts for facts in case.ranks}
-    open_ = [wait for wait in found.waits if is_message(wait.call) and wait.call.peer is None]
+    open_ = [wait for wait in found.waits if wait.call.is_message and wait.call.peer is None]
     others = {wait.rank for wait in found.waits} - {wait.rank for wait in open_}
     if len(open_) != 1 or from_dumps(case) or found.sinks or len(case.ranks) != case.world_size:
         return None
@@ -75,8 +75,8 @@ def alone_among(found: Graph) -> tuple[int, ...]:
     that collective, one with which two are in messages, of which one sends and one receives, as the stages beside it
     do; or the one that alone exchanges messages with another rank than two others do at its line, where the one that
     they agree on waits for it."""
-    collective = [wait for wait in found.waits if not is_message(wait.call)]
-    messages = [wait for wait in found.waits if is_message(wait.call)]
+    collective = [wait for wait in found.waits if not wait.call.is_message]
+    messages = [wait for wait in found.waits if wait.call.is_message]
     if found.sinks:
         return ()
     if len({(wait.call.group, wait.call.seq) for wait in collective}) == 1 and len(messages) >= ENOUGH:
@@ -99,5 +99,5 @@ def _with_another(waits: list[Wait], found: Graph) -> int | None:
         return None
     odd = next(wait for wait in waits if wait.call.peer != hub)
     own = found.of(hub)
-    agrees = own is not None and is_message(own.call) and own.call.peer == odd.rank
+    agrees = own is not None and own.call.is_message and own.call.peer == odd.rank
     return odd.rank if agrees and ("recv" in odd.call.op) != ("recv" in (own.call.op if own else "")) else None

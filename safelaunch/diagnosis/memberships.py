@@ -10,7 +10,7 @@ from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.graph import Graph, graph
 from safelaunch.diagnosis.habits import Departure
 from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
-from safelaunch.diagnosis.waits import MAKING, final, is_message
+from safelaunch.diagnosis.waits import MAKING, final
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Verdict
 
@@ -109,7 +109,7 @@ def _asked_for_another(case: Case, found: Graph) -> Departure | None:
         facts = next(facts for facts, members in zip(case.ranks, groups, strict=True) if members != usual)
         theirs = rest[0][0]
         own = found.of(facts.rank)
-        if theirs is None and (facts.rank not in found.cycle or own is None or is_message(own.call)):
+        if theirs is None and (facts.rank not in found.cycle or own is None or own.call.is_message):
             return None  # one that has called it less often may be late, or wait for what another one has left out
         did = (
             f"called new_group #{number} for {names(theirs)}, and" if theirs else f"has not called new_group #{number},"

@@ -17,7 +17,7 @@ from safelaunch.diagnosis.failures import (
     secondary,
     unexplained,
 )
-from safelaunch.diagnosis.waits import final, is_message, is_under_way
+from safelaunch.diagnosis.waits import final, is_under_way
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
@@ -114,7 +114,7 @@ def _meetings(case: Case) -> list[Meeting]:
     meetings: dict[tuple[str, int], Meeting] = {}
     for facts in case.ranks:
         for call in current_calls(facts):
-            if not facts.watched and (call.issued or is_message(call)):
+            if not facts.watched and (call.issued or call.is_message):
                 continue
             if call.seq > 0 and call.op != LEAVING:
                 meetings.setdefault((call.group, call.seq), []).append((facts, call))
@@ -131,9 +131,9 @@ def _on_devices(case: Case) -> dict[tuple[str, int], Meeting]:
     record of Python's, which has the lines of the others."""
     found: dict[tuple[str, int], Meeting] = {}
     for facts in case.ranks if case.incident.kind == "hang" else ():
-        own = {(call.group, call.seq): call for call in facts.collectives if not is_message(call)}
+        own = {(call.group, call.seq): call for call in facts.collectives if not call.is_message}
         for call in facts.recorded or () if facts.watched else ():
-            if call.state and not is_message(call):
+            if call.state and not call.is_message:
                 key = call.group, call.seq
                 of_python = own.get(key, call)
                 line, thread = of_python.location, of_python.thread

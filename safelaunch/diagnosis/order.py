@@ -6,7 +6,7 @@ import itertools
 
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
-from safelaunch.diagnosis.waits import is_message, is_under_way
+from safelaunch.diagnosis.waits import is_under_way
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Verdict
 
@@ -40,7 +40,7 @@ def enqueued_in_another_order(case: Case) -> Verdict | None:
 
 def _in_order(found: Graph, rank: int) -> list[Wait]:
     """The calls under way on the rank's GPU that come first in their groups, in the order of its host."""
-    waits = [w for w in found.waits if w.rank == rank and is_under_way(w.call) and not is_message(w.call)]
+    waits = [w for w in found.waits if w.rank == rank and is_under_way(w.call) and not w.call.is_message]
     return sorted(waits, key=lambda wait: wait.call.t)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from safelaunch.diagnosis.waits import canonical, is_message, is_under_way
+from safelaunch.diagnosis.waits import canonical, is_under_way
 from safelaunch.model import Case, Collective, GroupProgress, RankFacts
 
 # Some come out of these before others have gone in.
@@ -66,7 +66,7 @@ def comparable(case: Case) -> Table:
                     unlike.add(one.group)
                 others[facts.rank] = one
         for call in facts.recorded or ():
-            if is_message(call):
+            if call.is_message:
                 unlike.add(call.group)
             elif call.op != UNTOLD:
                 ops[call.group, call.seq] = call.op
@@ -96,18 +96,18 @@ def has_enqueued(facts: RankFacts, call: Collective, own: GroupProgress | None) 
     """Whether a rank's host has enqueued a collective, by its counters or by its entries."""
     if own is not None:
         return own.enqueued >= call.seq
-    return any(one.group == call.group and one.seq >= call.seq for one in facts.recorded or () if not is_message(one))
+    return any(one.group == call.group and one.seq >= call.seq for one in facts.recorded or () if not one.is_message)
 
 
 def has_completed(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
     """Whether a rank's GPU has completed a collective, by its counters or by its entries: a group's end in order."""
     shown = next((one for one in facts.recorded or () if (one.group, one.seq) == (call.group, call.seq)), None)
-    if shown is not None and not is_message(shown) and shown.op != UNTOLD:
+    if shown is not None and not shown.is_message and shown.op != UNTOLD:
         return shown.state == "completed"
     if own is not None:
         return own.completed >= call.seq
     return any(
         one.state == "completed" and one.group == call.group and one.seq >= call.seq
         for one in facts.recorded or ()
-        if not is_message(one)
+        if not one.is_message
     )

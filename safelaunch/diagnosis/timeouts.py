@@ -20,7 +20,7 @@ from safelaunch.diagnosis.failures import (
 )
 from safelaunch.diagnosis.graph import Graph, Node, Wait, graph
 from safelaunch.diagnosis.hang import label
-from safelaunch.diagnosis.waits import is_message, responsible
+from safelaunch.diagnosis.waits import responsible
 from safelaunch.diagnosis.wording import at, names, one_line
 from safelaunch.model import Case, Collective, Incident, Location, RankFacts, Verdict
 
@@ -164,7 +164,7 @@ def _rank_as_it_was(facts: RankFacts, failed: bool, moment: float) -> RankFacts:
 
 def _came_at(facts: RankFacts, call: Collective | None, moment: float) -> float | None:
     """When the rank entered the call, if that was after the timeout."""
-    if call is None or is_message(call):
+    if call is None or call.is_message:
         return None
     own = [c for c in facts.collectives if (c.group, c.seq) == (call.group, call.seq) and c.op == call.op]
     return own[-1].t if own and own[-1].t > moment else None
@@ -200,7 +200,7 @@ def _why(culprits: tuple[int, ...], wait: Wait, late: dict[int, float], moment: 
         return f"it waited, through {names(wait.blockers)}, for {names(culprits)}"
     if set(culprits) & set(wait.stopped):
         return f"{names(culprits)} {'is' if len(culprits) == 1 else 'are'} stopped"
-    if is_message(wait.call):
+    if wait.call.is_message:
         return f"{names(culprits)} had not {'sent' if 'recv' in wait.call.op else 'received'} it"
     return f"{names(culprits)} had not {'called' if wait.call.group == 'init' else 'entered'} it"
 

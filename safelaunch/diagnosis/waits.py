@@ -48,7 +48,7 @@ def blocked_in(facts: RankFacts) -> list[Collective]:
         if call.done or call.raised or call.op == LEAVING:
             continue
         if is_under_way(call):
-            found[call.group, call.op, call.peer if is_message(call) else None] = _on_device(facts, call)
+            found[call.group, call.op, call.peer if call.is_message else None] = _on_device(facts, call)
         else:
             found[call.thread] = call
     # What C++ has made (DDP's backward) is in no record of Python's.
@@ -62,7 +62,7 @@ def first_on_device(facts: RankFacts) -> list[Collective]:
     """The first collective of each group that has not ended on the rank's device, as the Flight Recorder has it."""
     first: dict[str, Collective] = {}
     for call in facts.recorded or ():
-        if is_under_way(call) and not is_message(call):
+        if is_under_way(call) and not call.is_message:
             first.setdefault(call.group, call)
     return list(first.values())
 
@@ -112,11 +112,6 @@ def is_under_way(call: Collective) -> bool:
     return call.state in UNDER_WAY
 
 
-def is_message(call: Collective) -> bool:
-    """Whether a call is a message between two ranks, and so has numbers of its own."""
-    return call.op in ("send", "recv", "isend", "irecv")
-
-
 def known(facts: RankFacts, call: Collective) -> bool:
     """Whether a rank's absence from a call proves anything: its own record must be whole, and for what C++ begins by
     itself the Flight Recorder must have answered, or the stack show that the rank is somewhere else."""
@@ -132,7 +127,7 @@ def known(facts: RankFacts, call: Collective) -> bool:
         return False  # DDP may have made that call for it
     if _passed_over(facts, call):
         # Nobody comes back from a meeting before all have come: one that is still waited for was not passed over.
-        return not is_message(call) if unrecorded(call) else facts.recorded is not None and not overwritten
+        return not call.is_message if unrecorded(call) else facts.recorded is not None and not overwritten
     return whole(facts) or (facts.recorded is not None and not unrecorded(call) and not overwritten)
 
 
@@ -196,7 +191,7 @@ def _may_be_in_cpp(facts: RankFacts) -> bool:
 
 def unrecorded(call: Collective) -> bool:
     """Whether torch's Flight Recorder keeps no entries of such calls."""
-    return is_message(call) or call.group in MEETINGS or ":" in call.group or call.group.startswith(MAKING)
+    return call.is_message or call.group in MEETINGS or ":" in call.group or call.group.startswith(MAKING)
 
 
 def arrival(facts: RankFacts, call: Collective) -> Collective | None:
@@ -240,11 +235,11 @@ def word(facts: RankFacts, call: Collective) -> object:
 def _made(facts: RankFacts, group: str) -> list[Collective]:
     if not facts.watched:
         return []  # what there is, is its recorder's
-    return [c for c in current_calls(facts) if c.group == group and c.op != LEAVING and not is_message(c)]
+    return [c for c in current_calls(facts) if c.group == group and c.op != LEAVING and not c.is_message]
 
 
 def _recorded(facts: RankFacts, group: str) -> list[Collective]:
-    return [c for c in facts.recorded or () if c.group == group and not c.issued and not is_message(c)]
+    return [c for c in facts.recorded or () if c.group == group and not c.issued and not c.is_message]
 
 
 def _as_recorded(op: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from safelaunch.diagnosis.alone import OF_SOME, frames_of
 from safelaunch.diagnosis.habits import OFTEN, Departure
 from safelaunch.diagnosis.lines import by_place
-from safelaunch.diagnosis.waits import canonical, is_message
+from safelaunch.diagnosis.waits import canonical
 from safelaunch.model import Case, Collective, RankFacts
 
 LONG = 5  # calls in a row after which another one came as before are no chance; an estimate
@@ -62,7 +62,7 @@ def _history(ranks: Iterable[RankFacts], size: int) -> dict[tuple[str, int], Sit
     found: dict[tuple[str, int], Site | None] = {}
     for facts in ranks:
         for call in facts.calls:
-            if is_message(call) or call.location is None or call.group_size != size:
+            if call.is_message or call.location is None or call.group_size != size:
                 continue
             key, site = (call.group, call.seq), _site(call)
             found[key] = site if found.get(key, site) == site else None

@@ -39,7 +39,7 @@ def with_states(calls: Sequence[Collective], recorded: Iterable[Collective]) -> 
         return tuple(calls)
     found = []
     for call in reversed(calls):
-        if _is_message(call):
+        if call.is_message:
             left = messages[_way(call)]
             messages[_way(call)] -= 1
             found.append(_standing(call, "enqueued", left == 1) if left > 0 else call)
@@ -56,7 +56,3 @@ def _standing(call: Collective, state: CallState, is_first: bool) -> Collective:
 
 def _way(call: Collective) -> Way:
     return call.group, "send" in call.op, call.peer
-
-
-def _is_message(call: Collective) -> bool:
-    return call.op in ("send", "recv", "isend", "irecv")

@@ -70,6 +70,11 @@ class Collective:
     state: CallState = ""
     timeout_s: float = 0.0
 
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message between two ranks, which has numbers of its own."""
+        return self.op in ("send", "recv", "isend", "irecv")
+
 
 @dataclass(frozen=True)
 class ProcessGroup:
