@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from safelaunch.model import Case, RankDevice, RankFacts
+from safelaunch.model.devices import gpu_of
 
+ONE_EACH = 'call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group'
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 SHOWN = 2  # ranks; a verdict has four lines for its reasons, and the bundle has all
 
@@ -37,12 +39,24 @@ def trouble(case: Case, culprits: Sequence[RankFacts], message: str) -> tuple[tu
     duplicate = SAME_GPU.search(message)
     if duplicate is not None:
         because = (f"NCCL says: {duplicate[0].strip()}", *table(_named(case, duplicate[0]) or culprits))
-        return because, 'call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group'
+        return because, ONE_EACH
     if OTHER_GPU.search(message):
         return _bound(culprits), (
             "use the device cuda:LOCAL_RANK, or set `bind_device = false` in [launch] of a profile"
         )
     return (), ""
+
+
+def sharing(case: Case) -> tuple[tuple[RankFacts, ...], str]:
+    """Ranks of this node that use one GPU, and which one it is, by what they say of theirs; none where each has its
+    own."""
+    users: dict[str, list[RankFacts]] = {}
+    for facts in case.ranks:
+        gpu = gpu_of(facts.device) if facts.device is not None else None
+        if gpu is not None:
+            users.setdefault(gpu, []).append(facts)
+    gpu, ranks = max(users.items(), key=lambda item: len(item[1]), default=("", []))
+    return (tuple(ranks), gpu) if len(ranks) > 1 else ((), "")
 
 
 def table(ranks: Iterable[RankFacts]) -> tuple[str, ...]:

@@ -208,6 +208,15 @@ def nccl(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
     because, way_out = devices.trouble(case, ranks, said)
     if because or way_out:
         return Told("SL426", "", because, way_out)
+    sharing, gpu = devices.sharing(case) if "invalid usage" in said else ((), "")
+    if sharing:  # nccl2 does not pass on what NCCL says of it
+        return Told(
+            "SL426",
+            "",
+            devices.table(sharing),
+            devices.ONE_EACH,
+            whole=f"{names(facts.rank for facts in sharing)} use the same GPU ({gpu}), which NCCL does not allow",
+        )
     how, version, last = NCCL.search(said), NCCL_VERSION.search(said), LAST_ERROR.search(said)
     versions = VERSIONS.search(said)
     what = "got an error of NCCL" + (f": {how[1]}" if how else "") + (f" (NCCL {version[1]})" if version else "")

@@ -103,6 +103,19 @@ def test_two_ranks_on_one_gpu_are_both_named_in_words() -> None:
     assert verdict.summary.startswith("ranks 0 and 2 use the same GPU (1b000)")
 
 
+def test_two_ranks_on_one_gpu_are_named_where_nccl2_keeps_the_reason_to_itself() -> None:
+    message = "Failed to initialize NCCL communicator: invalid usage (run with NCCL_DEBUG=WARN for details)"
+    same = [raised(on(n, chosen=n if n > 1 else 0), "RuntimeError", message) for n in range(4)]
+    verdict = diagnose(told(*same))
+
+    assert (verdict.code, verdict.summary) == (
+        "SL426",
+        "ranks 0 and 1 use the same GPU (0), which NCCL does not allow",
+    )
+    own = [raised(on(n, chosen=n), "RuntimeError", message) for n in range(4)]
+    assert "the same GPU" not in diagnose(told(*own)).summary
+
+
 def test_what_the_driver_logged_of_the_gpu_is_told() -> None:
     line = "NVRM: Xid (PCI:0000:4b:00): 31, pid=4101, name=python, Ch 00000008, MMU Fault"
     gpus = (GpuState(0, ranks=(0,)), GpuState(1, ranks=(1,), xids=(line,)))
