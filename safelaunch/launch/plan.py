@@ -93,6 +93,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         base, run_id, host, several_nodes=several_nodes(settings), chosen=bool(settings["run_dir"]), environ=environ
     )
     token = os.urandom(8).hex()
+    env = added(settings)
     return LaunchPlan(
         run_id=run_id,
         token=token,
@@ -102,15 +103,25 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         script=script,
         script_args=tuple(settings["training_script_args"]),
         torchrun={name: value.value for name, value in settings.options.items() if name not in OWN_OPTIONS},
-        env=added(settings),
+        env=env,
         shutdown_timeout=float(settings["shutdown_timeout"]),
         process_group_timeout=_seconds(settings, "process_group"),
         loader_timeout=_seconds(settings, "loader"),
         bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
         unset=tuple(name for name in settings.unset if name not in settings.env),
-        warnings=tuple(filter(None, [made.warning, run_dir.file_limit()])),
+        warnings=tuple(filter(None, [made.warning, run_dir.file_limit(), without_recorder({**environ, **env})])),
     )
+
+
+def without_recorder(environ: Mapping[str, str]) -> str:
+    """What is lost where torch's Flight Recorder has no room, or nothing: with NCCL a call returns before it is done,
+    and only the recorder's counters show that it is not (torch/csrc/distributed/c10d/FlightRecorder.hpp)."""
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):  # of two spellings, the new one wins
+        if name in environ:
+            off = environ[name].strip() == "0"
+            return f"warning[SL902]: {name}=0: a rank that hangs in a call of NCCL will not be noticed" if off else ""
+    return ""
 
 
 def added(settings: Settings) -> dict[str, str]:
