@@ -24,8 +24,8 @@ import mmap
 import os
 import signal
 import struct
-import threading
-import time
+from threading import get_native_id
+from time import monotonic
 from typing import Any, Optional
 
 from safelaunch import pulse
@@ -166,7 +166,7 @@ class Writer:
             text = self._text(words)
         memory = self._memory
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
-        now, thread = time.monotonic(), threading.get_native_id()
+        now, thread = monotonic(), get_native_id()
         _BODY.pack_into(memory, offset, 0, now, 0.0, seq, numel, group_size, status, peer, thread & 0xFFFFFFFF)
         memory[offset + _BODY.size : offset + _BODY.size + len(text)] = text
         _ORDINAL.pack_into(memory, offset, count)
@@ -192,7 +192,7 @@ class Writer:
         memory = self._memory
         if _ORDINAL.unpack_from(memory, offset)[0] == count:
             if status != ISSUED and not _TIME.unpack_from(memory, offset + _RETURNED)[0]:
-                _TIME.pack_into(memory, offset + _RETURNED, time.monotonic())
+                _TIME.pack_into(memory, offset + _RETURNED, monotonic())
             memory[offset + _STATUS] = status
         self.pulse.returned()
 
@@ -210,7 +210,7 @@ class Writer:
         """Record that the interpreter has begun to shut down, because of an exception or not: the rank enters no
         collective any more."""
         self._memory[self._base + RAISED] = raised
-        _TIME.pack_into(self._memory, self._base + 8, time.monotonic())
+        _TIME.pack_into(self._memory, self._base + 8, monotonic())
 
     def exit_call(self, file: str, line: int, function: str, code: object, said: str = "") -> None:
         """Record who called `os._exit` or `sys.exit`, with what, and what a library said that did so for it."""

@@ -56,6 +56,8 @@ MESSAGES = {
     "irecv": ("src", "group_src"),
 }
 
+PLACES = 1024  # of which code is kept: more than a program has, unless it makes code as it goes
+
 # What torch calls to carry out one of these is no second call.
 ATOMIC = {*COLLECTIVES, *MESSAGES, "monitored_barrier"}
 
@@ -98,6 +100,7 @@ class _Recorder:
         self._counts: dict[Any, int] = {}
         self._inside = _Inside()
         self._library: dict[str, bool] = {}  # file -> whether it is no place of the user's
+        self._places: dict[tuple[int, int], Any] = {}  # id of code, instruction -> code, whether a library, place
         self._works: Any = weakref.WeakKeyDictionary()
         self._members = Memberships(box, module)
 
@@ -174,13 +177,13 @@ class _Recorder:
             if what is None:
                 return None
             group, size, seq, numel, dtype, *message = what
-            frame = sys._getframe(1)
-            frame = frame.f_back or frame  # Python itself calls what `atexit` has
-            while frame.f_back is not None and self._is_library(frame.f_code.co_filename):
-                frame = frame.f_back
-            code = frame.f_code
-            call = (name, group, size, seq, numel, dtype, code.co_filename, frame.f_lineno, code.co_name, *message)
-            MARKS.mark(name, code.co_filename, frame.f_lineno, code.co_name)
+            try:
+                frame = sys._getframe(2)  # in one step: frames that Python has to show as objects cost a µs each
+            except ValueError:
+                frame = sys._getframe(1)  # Python itself calls what `atexit` has
+            place = self._place(frame)
+            call = (name, group, size, seq, numel, dtype, *place, *message)
+            MARKS.mark(name, place)
             return self._box.enter(*call), call
         except Exception as error:
             self._give_up(error)
@@ -210,6 +213,30 @@ class _Recorder:
         if box is not None:  # else somebody has given up already
             box.pulse.record_lost()
         off("the record of collectives", error)
+
+    def _place(self, frame: Any) -> Any:
+        """File, line and function of the user's code that has called `frame`, or is that.
+
+        A program makes its calls at a few places, and Python searches for the number of a line each time: what has
+        been found is kept, with its code, whose address no other code then has.
+        """
+        while True:
+            found = self._places.get((id(frame.f_code), frame.f_lasti))
+            if found is None:
+                found = self._note_place(frame)
+            _, is_library, place = found
+            before = frame.f_back if is_library else None
+            if before is None:
+                return place
+            frame = before
+
+    def _note_place(self, frame: Any) -> Any:
+        code = frame.f_code
+        if len(self._places) >= PLACES:
+            self._places.clear()
+        place = (code.co_filename, frame.f_lineno, code.co_name)
+        found = self._places[id(code), frame.f_lasti] = (code, self._is_library(code.co_filename), place)
+        return found
 
     def _is_library(self, file: str) -> bool:
         found = self._library.get(file)
@@ -329,9 +356,10 @@ class _Recorder:
     def _shape(self, tensor: Any) -> tuple[int, str]:
         numel = getattr(tensor, "numel", None)
         dtype = getattr(tensor, "dtype", None)
-        if dtype not in self._dtypes:
-            self._dtypes[dtype] = str(dtype or "").replace("torch.", "")
-        return (numel() if numel is not None else -1), self._dtypes[dtype]
+        name = self._dtypes.get(dtype)
+        if name is None:
+            name = self._dtypes[dtype] = str(dtype or "").replace("torch.", "")
+        return (numel() if numel is not None else -1), name
 
     def _next(self, key: Any) -> int:
         self._counts[key] = self._counts.get(key, 0) + 1

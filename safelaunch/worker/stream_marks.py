@@ -22,7 +22,9 @@ from safelaunch.worker.after_import import off
 MOST = 1024
 LOOK_S = 1.0  # a call of CUDA may wait for a lock of the driver, and then for ever
 RELAXED = 2  # cudaStreamCaptureModeRelaxed
-_Mark = Tuple[Any, float, str, str, int, str]  # event, when, call, file, line, function
+NOWHERE = ("", 0, "")
+_Place = Tuple[str, int, str]  # file, line, function
+_Mark = Tuple[Any, int, float, str, _Place]  # event, its device, when, call
 
 
 class StreamMarks:
@@ -34,6 +36,7 @@ class StreamMarks:
 
     def __init__(self, cuda: Any = None) -> None:
         self._cuda = cuda
+        self._runtime: Any = None  # torch's own functions of CUDA, once the program uses it
         self._count = itertools.count()
         self._marks: List[Optional[_Mark]] = [None] * MOST
         self._streams: Dict[Tuple[int, int], Any] = {}
@@ -43,32 +46,36 @@ class StreamMarks:
         """The program has imported `torch.cuda`."""
         self._cuda = cuda
 
-    def mark(self, call: str, file: str = "", line: int = 0, function: str = "") -> None:
-        """Note what the host enqueues now: about 1.5 µs. Nothing happens before the program uses CUDA, nor while it
+    def mark(self, call: str, place: _Place = NOWHERE) -> None:
+        """Note what the host enqueues now: about 1 µs. Nothing happens before the program uses CUDA, nor while it
         captures a graph."""
-        cuda = self._cuda
-        if cuda is None or not cuda.is_initialized() or cuda.is_current_stream_capturing():
+        runtime = self._runtime or self._started()
+        if runtime is None:
             return
         try:
-            place = next(self._count) % MOST
-            before = self._marks[place]
-            stream = self._stream(cuda)
-            event = before[0] if before is not None and before[0].device == stream.device else cuda.Event()
+            if runtime._cuda_isCurrentStreamCapturing():
+                return
+            slot = next(self._count) % MOST
+            before = self._marks[slot]
+            device = runtime._cuda_getDevice()
+            raw = runtime._cuda_getCurrentRawStream(device)
+            stream = self._streams.get((device, raw))
+            if stream is None:  # torch takes 3 µs to make the object
+                stream = self._streams[device, raw] = self._cuda.current_stream()
+            # The class that torch's own derives from: without its layer of Python.
+            event = before[0] if before is not None and before[1] == device else runtime._CudaEventBase()
             event.record(stream)
-            self._marks[place] = (event, time.monotonic(), call, file, line, function)
+            self._marks[slot] = (event, device, time.monotonic(), call, place)
         except Exception as error:
-            self._cuda = None
+            self._cuda = self._runtime = None
             if "CUDA error" not in str(error):  # the program meets that one itself
                 off("the record of how far the GPU is", error)
 
-    def _stream(self, cuda: Any) -> Any:
-        """The current stream; torch takes 3 µs to make the object."""
-        device = cuda.current_device()
-        raw = sys.modules["torch"]._C._cuda_getCurrentRawStream(device)
-        found = self._streams.get((device, raw))
-        if found is None:
-            found = self._streams[device, raw] = cuda.current_stream()
-        return found
+    def _started(self) -> Any:
+        cuda = self._cuda
+        if cuda is not None and cuda.is_initialized():
+            self._runtime = sys.modules["torch"]._C
+        return self._runtime
 
     def look(self) -> Optional[Dict[str, Any]]:
         """The latest mark that the GPU has reached, and the first that it has not; None where that cannot be told."""
@@ -85,7 +92,7 @@ class StreamMarks:
         try:
             if not _may_ask_while_others_capture():
                 return
-            marks = sorted((mark for mark in list(self._marks) if mark is not None), key=lambda mark: mark[1])
+            marks = sorted((mark for mark in list(self._marks) if mark is not None), key=lambda mark: mark[2])
             said = {"reached": None, "outstanding": None}  # type: Dict[str, Any]
             for mark in marks:
                 if not mark[0].query():
@@ -98,7 +105,7 @@ class StreamMarks:
 
 
 def _described(mark: _Mark) -> Dict[str, Any]:
-    _, t, call, file, line, function = mark
+    _, _, t, call, (file, line, function) = mark
     location = {"file": file, "line": line, "function": function} if line else None
     return {"call": call, "t": t, "location": location}
 

@@ -19,7 +19,6 @@ class Event:
 
     pending: ClassVar[set[str]] = set()
     asked = threading.Event()
-    device = 0
 
     def __init__(self) -> None:
         self.stream: Any = None
@@ -38,14 +37,16 @@ class Event:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     Event.pending = set()
     Event.asked.set()
-    module = SimpleNamespace(initialized=True, capturing=False, stream=SimpleNamespace(name="a", device=0, broken=""))
+    module = SimpleNamespace(initialized=True, capturing=False, stream=SimpleNamespace(name="a", broken=""), device=0)
     module.is_initialized = lambda: module.initialized
-    module.is_current_stream_capturing = lambda: module.capturing
-    module.current_device = lambda: 0
     module.current_stream = lambda: module.stream
-    module.Event = Event
-    torch = SimpleNamespace(_C=SimpleNamespace(_cuda_getCurrentRawStream=lambda device: hash(module.stream.name)))  # noqa: ARG005
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    module.runtime = SimpleNamespace(
+        _cuda_isCurrentStreamCapturing=lambda: module.capturing,
+        _cuda_getDevice=lambda: module.device,
+        _cuda_getCurrentRawStream=lambda device: hash((device, module.stream.name)),
+        _CudaEventBase=Event,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=module.runtime))
     monkeypatch.setattr(stream_marks, "_may_ask_while_others_capture", lambda: True)
     yield module
     Event.asked.set()
@@ -54,8 +55,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 def test_the_last_one_that_was_reached_and_the_first_that_was_not(cuda: SimpleNamespace) -> None:
     marks = StreamMarks(cuda)
     for name, line in (("a", 1), ("b", 2), ("b", 3)):
-        cuda.stream = SimpleNamespace(name=name, device=0, broken="")
-        marks.mark("all_reduce", "train.py", line, "main")
+        cuda.stream = SimpleNamespace(name=name, broken="")
+        marks.mark("all_reduce", ("train.py", line, "main"))
     Event.pending = {"b"}
 
     look = marks.look()
@@ -114,11 +115,38 @@ def test_events_are_used_again(cuda: SimpleNamespace) -> None:
         made.append(Event())
         return made[-1]
 
-    cuda.Event = make
+    cuda.runtime._CudaEventBase = make
     for line in range(MOST + 10):
-        marks.mark("all_reduce", "train.py", line + 1, "main")
+        marks.mark("all_reduce", ("train.py", line + 1, "main"))
 
     look = marks.look()
 
     assert look is not None
     assert (len(made), look["outstanding"], look["reached"]["location"]["line"]) == (MOST, None, MOST + 10)
+
+
+def test_an_event_is_not_recorded_on_another_device_s_stream(cuda: SimpleNamespace) -> None:
+    marks = StreamMarks(cuda)
+    made: list[int] = []
+
+    def make() -> Event:
+        made.append(cuda.device)
+        return Event()
+
+    cuda.runtime._CudaEventBase = make
+    for line in range(2 * MOST):
+        cuda.device = int(line >= MOST)
+        marks.mark("all_reduce")
+
+    assert made == [0] * MOST + [1] * MOST
+
+
+def test_a_torch_that_has_other_functions_is_told_once(
+    cuda: SimpleNamespace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    del cuda.runtime._cuda_isCurrentStreamCapturing
+    marks = StreamMarks(cuda)
+    marks.mark("all_reduce")
+    marks.mark("all_reduce")
+
+    assert capfd.readouterr().err.count("is off in this rank") == 1
