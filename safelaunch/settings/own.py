@@ -58,7 +58,7 @@ OPTIONS: tuple[Option, ...] = tuple(
             kinds.SWITCH,
             None,
             OWN,
-            "fork the ranks from a process that has imported torch (default: where the node has no GPU)",
+            "fork the ranks from a process that has imported torch (default, but on AMD's GPUs)",
             takes="flag",
             off=("--no-warm-start",),
         ),

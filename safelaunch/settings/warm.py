@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -14,23 +15,31 @@ from safelaunch import import_variables, regular
 from safelaunch.model import RUN_PATH, Settings, WarmStart
 from safelaunch.settings import cold_scripts, syntax
 
+# Profilers of GPUs, by what they set for the processes that they follow. Nsight Systems records none that was forked and
+# has called no exec, unless it is told to (`nsys profile --trace-fork-before-exec`).
+PROFILER = re.compile(r"(?:CUDA|NVTX)_INJECTION64_PATH$|NSYS_|QUADD_|ROCP_TOOL_LIBRARIES$")
+PROFILER_LIBRARY = re.compile(r"injection|nsight|rocprof", re.IGNORECASE)
+
 MOST_FILES = 200  # of the user's own that are looked at
 SETS = ("environ", "putenv")
-GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/accel")  # NVIDIA, AMD, and others that torch has a backend for
+# Drivers of which we cannot tell whether an import has used them: AMD's, and others that torch has a backend for. With
+# NVIDIA's a process may be forked until it calls cuInit (CUDA C++ Programming Guide; torch's notes on multiprocessing),
+# and `worker.preload.uses_gpu` asks for that.
+UNKNOWN_DRIVERS = ("/dev/kfd", "/dev/accel")
 
 
 def start(settings: Settings, environ: Mapping[str, str]) -> WarmStart | str:
     """How to start the fork server, or why the start is cold (empty where nobody would expect a warm one).
 
-    Unless it is asked for, a start is warm where the node has no GPU: which library of which driver has threads, or
-    descriptors, after the import of a torch for GPUs is not known to us for all of them.
+    Unless it is asked for, a start is warm where the node has NVIDIA's GPUs or none; the fork server then looks whether
+    an import has used a GPU.
 
     Args:
         settings: of the launch.
         environ: of the launch, in which the ranks are to run.
     """
     asked = settings["warm_start"]
-    if not (asked if asked is not None else not any(map(os.path.exists, GPU_DRIVERS))):
+    if not (asked if asked is not None else not any(map(os.path.exists, UNKNOWN_DRIVERS))):
         return ""
     words = command(settings, environ)
     if not words:
@@ -39,6 +48,9 @@ def start(settings: Settings, environ: Mapping[str, str]) -> WarmStart | str:
         return "--numa-binding sets the CPUs of each rank before its Python starts"
     if any("${" in word for word in words):
         return "the arguments differ between ranks"
+    profiler = _profiler(environ)
+    if profiler:
+        return f"a profiler is at work ({profiler}), and may not follow processes that are forked"
     module = bool(settings["module"])
     program = str(settings["training_script"])
     beside = os.getcwd() if module or settings["run_path"] else os.path.dirname(os.path.realpath(program))
@@ -68,6 +80,12 @@ def command(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
     if settings["run_path"]:
         return (sys.executable, "-u", "-c", RUN_PATH, script, *arguments)
     return (sys.executable, "-u", *(("-m",) if settings["module"] else ()), script, *arguments)
+
+
+def _profiler(environ: Mapping[str, str]) -> str:
+    """The variable by which a profiler follows the processes of this launch; "" for none."""
+    preloads = PROFILER_LIBRARY.search(environ.get("LD_PRELOAD", ""))
+    return "LD_PRELOAD" if preloads else next(filter(PROFILER.match, sorted(environ)), "")
 
 
 def _ranks(settings: Settings) -> int:

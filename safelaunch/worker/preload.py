@@ -15,6 +15,8 @@ from typing import Any, Callable, FrozenSet, Iterator, Sequence
 from safelaunch.worker.import_conditions import own_module
 
 DEVICE = re.compile(r"/dev/(?:nvidia|kfd|dri/|accel)")
+# cuDeviceGetCount's answer before cuInit (CUDA Driver API, CUDA_ERROR_NOT_INITIALIZED): asking does not initialise.
+NOT_INITIALIZED = 3
 OF_DISTRIBUTION = re.compile(r"/usr/lib(?:64)?/python|/etc/python")  # Debian's reports crashes of its own packages
 MODULES = 1500  # torch 2.13 has 1,069, with all that it imports
 QUOTED = 300  # bytes of what an import prints
@@ -67,6 +69,8 @@ def load(names: Sequence[str]) -> FrozenSet[str]:
         gc.disable()  # of what torch makes while it is imported, next to nothing is garbage
         for name in names:
             importlib.import_module(name)
+            if uses_gpu():
+                raise Cold("importing %s uses a GPU, which processes that are forked then cannot" % name)
             if name == names[0]:
                 gc.freeze()  # else the next object that is made has the collector look at all of these
                 gc.enable()
@@ -127,9 +131,6 @@ def check(beside: str, names: FrozenSet[str]) -> None:
         raise Cold("the script has a module %s of its own" % own)
     if sys.gettrace() is not None or sys.getprofile() is not None:
         raise Cold("a tracer or a profiler is at work")
-    cuda = sys.modules.get("torch.cuda")
-    if any(map(DEVICE.match, _open_files())) or (cuda is not None and cuda.is_initialized()):
-        raise Cold("a GPU is in use after the imports")
     if threads() > 1:
         # OpenBLAS ends its threads before a fork (pthread_atfork), and starts others when it has work for them.
         pid = os.fork()
@@ -138,6 +139,26 @@ def check(beside: str, names: FrozenSet[str]) -> None:
         os.waitpid(pid, 0)
     if threads() > 1:
         raise Cold("%d threads are alive after the imports" % threads())
+
+
+def uses_gpu() -> bool:
+    """Whether this process has used a GPU's driver: has one of its devices open, has initialised CUDA's driver, or has
+    told torch to refuse a GPU to what is forked. A program that calls `torch.cuda.is_available()` does so, but where
+    PYTORCH_NVML_BASED_CUDA_CHECK is set."""
+    if any(map(DEVICE.match, _open_files())):
+        return True
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        return True
+    with open("/proc/self/maps") as maps:
+        drivers = {line.split(None, 5)[5].rstrip("\n") for line in maps if "/libcuda.so" in line}
+    import ctypes  # as torch has done
+
+    for path in drivers:
+        count = getattr(ctypes.CDLL(path), "cuDeviceGetCount", None)
+        if count is None or count(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED:
+            return True
+    return False
 
 
 def customized() -> str:

@@ -1,8 +1,9 @@
 #!/bin/sh
 # first_hour.sh [FOLDER]: what the first real GPUs (two or more) are for, in twenty minutes. It leaves a report in FOLDER
-# (first_hour/): the tests of this folder, the full check, what torch and NCCL do (facts.py), and one healthy run and
-# five that go wrong with each of torch's NCCL backends. Then it says what differs from the fake GPUs, which said
-# facts_of_the_rig.txt. That file is made by this script, too, where there are no real ones:
+# (first_hour/): the tests of this folder, the full check, what torch and NCCL do (facts.py), what ranks can do that were
+# forked (start.py), and one healthy run and five that go wrong with each of torch's NCCL backends. Then it says what
+# differs from the fake GPUs, which said facts_of_the_rig.txt. That file is made by this script, too, where there are no
+# real ones:
 #
 #   tests/rigs/fake_gpus/with-fake-gpus env PYTHON=python sh tests/gpu/first_hour.sh FOLDER --rig
 #
@@ -58,6 +59,12 @@ run() { # BACKEND PROGRAM FAULT: one run of safelaunch, and what it said
         for fault in none late kernel size raise gpu_error; do
             run $backend ddp $fault
         done
+    done
+    for start in warm cold; do
+        case $start in warm) option=--warm-start ;; *) option=--no-warm-start ;; esac
+        step "start-$start" 120 "$python" -m safelaunch --preflight off $option --nproc-per-node 2 "$root/tests/gpu/start.py"
+        echo "start-$start: exit code $code" >> "$facts"
+        sed -n "s/^.*fact: /start-$start: /p" "start-$start.log" >> "$facts"
     done
     if [ "${2:-}" != --rig ]; then
         step check 120 "$python" -m safelaunch check --full -v

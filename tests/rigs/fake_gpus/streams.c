@@ -11,6 +11,7 @@
  * As with a real one, a process forked after CUDA was initialised gets cudaErrorInitializationError. A device that has
  * failed does nothing more, and every call about it returns the error. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
 #include "cudart.h"
@@ -60,6 +61,8 @@ double setting(const char *variable, int gpu, double otherwise) {
 
 static void in_child(void) { forked = usable; }
 
+int fake_cudart_used(void) { return usable; }
+
 static void start(void) {
   pthread_condattr_t attr;
   const char *count = getenv("FAKE_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -81,6 +84,7 @@ static void start(void) {
   }
   shared = state_open();
   pthread_atfork(0, 0, in_child);
+  dlopen("libcuda.so.1", RTLD_NOW); /* as cudart does */
   usable = true;
 }
 
