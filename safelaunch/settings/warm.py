@@ -15,8 +15,8 @@ from safelaunch import import_variables, regular
 from safelaunch.model import RUN_PATH, Settings, WarmStart
 from safelaunch.settings import cold_scripts, syntax
 
-# Profilers of GPUs, by what they set for the processes that they follow. Nsight Systems records none that was forked and
-# has called no exec, unless it is told to (`nsys profile --trace-fork-before-exec`).
+# Profilers of GPUs, by what they set for the processes that they follow. Nsight Systems records none that was forked
+# and has called no exec, unless it is told to (`nsys profile --trace-fork-before-exec`).
 PROFILER = re.compile(r"(?:CUDA|NVTX)_INJECTION64_PATH$|NSYS_|QUADD_|ROCP_TOOL_LIBRARIES$")
 PROFILER_LIBRARY = re.compile(r"injection|nsight|rocprof", re.IGNORECASE)
 
