@@ -18,11 +18,11 @@ from safelaunch.cli.ranks import listener, unsaid
 from safelaunch.cli.report import Reports
 from safelaunch.cli.slow import Slow
 from safelaunch.cli.start import Start
-from safelaunch.diagnosis import diagnose, infra
+from safelaunch.diagnosis import aborted, diagnose, infra
 from safelaunch.diagnosis.alone import told_frames
 from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.diagnosis.notice import gave_up
-from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
+from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, own_dumps, word
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, with_raised_exits
@@ -315,6 +315,8 @@ class Run:
             asked = gather(incident, group.alive, ASKED, ASKED_S)
             evidence = (*evidence, *(item for item in asked if item.source == word.SOURCE))
             facts, verdict = judged()
+        if self.hangs.told is None and aborted.may_be(facts, verdict):
+            evidence, facts, verdict = self._before_an_abort(group, evidence, facts, verdict)
         evidence = (*evidence, *(hardware.evidence() if hardware is not None else ()))
         after = round(time.monotonic() - incident.t, 3)
         told_at = self.endings.told or 0.0
@@ -324,6 +326,25 @@ class Run:
             self.bundles[len(self.bundles)] = self.hangs.folder
             return self.hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
         return self._keep(facts, verdict, evidence, "")
+
+    def _before_an_abort(
+        self, group: WorkerGroup, evidence: tuple[Evidence, ...], facts: Case, verdict: Verdict
+    ) -> tuple[tuple[Evidence, ...], Case, Verdict]:
+        """What ranks that torch's watchdogs have ended had waited for, by the dumps that these left and by what the
+        living say; all as it is, where no watchdog had given up."""
+        dumps = own_dumps.of_the_dead(group.workers, self.plan.env, os.environ)
+        given_up = frozenset(item.rank for item in dumps if item.data is not None and item.data["given_up"])
+        if not given_up:
+            return evidence, facts, verdict
+        more = (*evidence, *dumps, *gather(facts.incident, group.alive, ASKED, ASKED_S))
+        found = case.build(facts.incident, group, more, self._host, facts.oom_kills, now=time.monotonic())
+        before = aborted.as_it_was(found, given_up)
+        if before is None:
+            return evidence, facts, verdict
+        stacks = [rank.stack for rank in before.ranks if rank.stack is not None]
+        before = dataclasses.replace(before, source=describe(stacks, SOURCE_S), gpus=facts.gpus)
+        told = aborted.of_waiting(verdict, self._diagnose(before), found)
+        return (more, before, told) if told is not verdict else (evidence, facts, verdict)
 
     def _explained(self, facts: Case) -> Case:
         """The case with what the signatures know of its exceptions, and the room in /dev/shm."""

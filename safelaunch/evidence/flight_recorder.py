@@ -127,7 +127,8 @@ def _members(dump: dict[str, Any]) -> dict[str, list[int]]:
 
 def _collective(entry: dict[str, Any], epoch_ns: int, backend: str, members: dict[str, list[int]]) -> Collective:
     op = entry["profiling_name"].partition(":")[2] or entry["profiling_name"]
-    done = bool(entry.get("retired")) or entry.get("state") == "completed"
+    # NCCL's watchdog retires what it gives up, too.
+    done = entry.get("state") == "completed" or (backend == GLOO and bool(entry.get("retired")))
     state: CallState = ""
     if backend != GLOO:
         state = "completed" if done else "started" if entry.get("state") == "started" else "enqueued"

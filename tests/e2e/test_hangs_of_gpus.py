@@ -69,6 +69,18 @@ def test_the_ranks_that_the_watchdog_aborts_are_victims(backend: str, fake_gpus:
 
 
 @pytest.mark.parametrize("backend", NCCL)
+@pytest.mark.parametrize(("program", "fault", "code"), [("loop", "late", "SL301"), ("ddp", "skip", "SL408")])
+def test_so_they_are_where_it_comes_before_anything_was_told(
+    program: str, fault: str, code: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path
+) -> None:
+    soon = {"PG_TIMEOUT": "1", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000"}
+    ended = run(fake_gpus, program, backend, tmp_path, FAULT=fault, **soon)
+
+    told = verdict(ended)
+    assert (told["code"], told["culprit_ranks"]) == (code, [CULPRIT]), ended.err
+
+
+@pytest.mark.parametrize("backend", NCCL)
 @pytest.mark.parametrize("program", ["loop", "ddp", "fsdp2"])
 def test_a_kernel_that_does_not_end_is_of_the_rank_that_enqueued_it(
     program: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path

@@ -149,9 +149,7 @@ def _read_task(task: Sequence[Found]) -> list[Dump]:
 def _read(one: Found) -> Dump:
     nothing = Dump(one.rank, one.path)
     try:
-        return replace(
-            dump.read(_document(one.path, one.owner), one.rank, one.path), written=os.path.getmtime(one.path)
-        )
+        return replace(dump.read(document(one.path, one.owner), one.rank, one.path), written=os.path.getmtime(one.path))
     except UnreadableError as error:
         return replace(nothing, unreadable=str(error))
     except restricted_pickle.RefusedError as error:
@@ -164,7 +162,13 @@ def _read(one: Found) -> Dump:
         return replace(nothing, unreadable=f"it is damaged or cut off ({type(error).__name__})")
 
 
-def _document(path: str, owner: int | None) -> Any:
+def document(path: str, owner: int | None) -> Any:
+    """What a file holds.
+
+    Raises:
+        OSError: when it cannot be read, or is not a regular file of `owner`.
+        Exception: whatever the unpickler makes of damaged data.
+    """
     with open(regular.descriptor(path, owner), "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if not data:

@@ -120,8 +120,9 @@ def test_a_message_of_another_backend_has_the_global_rank_of_its_other_end(box: 
 @pytest.mark.parametrize(
     ("entry_", "state"),
     [
-        ({"retired": True}, "completed"),
+        ({"retired": True, "state": "completed"}, "completed"),
         ({"retired": False, "state": "completed"}, "completed"),
+        ({"retired": True}, "enqueued"),  # its watchdog has given it up
         ({"retired": False, "state": "started"}, "started"),
         ({"retired": False}, "enqueued"),
     ],

@@ -1,0 +1,76 @@
+"""Ranks that torch's watchdog ended before anybody had told of the hang: they had waited for somebody."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from test_calls_on_devices import ASLEEP, HANG, LINE, SIZE, call, rank
+
+from safelaunch.diagnosis import aborted, diagnose
+from safelaunch.model import Case, Exit, Incident, Location, ProcessGroup, PyError, RankFacts, Stack, Verdict
+
+AT = 100.0
+WAITS = Stack((Location("train.py", 12, "main"),), "faulthandler")
+
+
+def waiter(number: int) -> RankFacts:
+    """A rank that waited for its second call on its device until it was aborted."""
+    facts = rank(number, call(1, "completed"), call(2, "enqueued"))
+    return dataclasses.replace(facts, exit=Exit(-6, AT), fault=WAITS, stack=None, stacks=())
+
+
+def case(*ranks: RankFacts) -> Case:
+    return Case(
+        Incident("exit", 0, tuple(one.rank for one in ranks if one.exit), AT), "a", SIZE, ranks,
+        groups=(ProcessGroup("0", tuple(range(SIZE))),), now=AT,
+    )  # fmt: skip
+
+
+def told(facts: Case, given_up: frozenset[int] = frozenset({0, 1, 3})) -> Verdict:
+    """As a run concludes it."""
+    verdict = diagnose(facts)
+    before = aborted.as_it_was(facts, given_up) if aborted.may_be(facts, verdict) else None
+    return aborted.of_waiting(verdict, diagnose(before), facts) if before is not None else verdict
+
+
+def late() -> RankFacts:
+    return rank(2, call(1, "completed"), stack=ASLEEP, syscall="clock_nanosleep")
+
+
+def test_the_rank_that_they_waited_for_is_named() -> None:
+    verdict = told(case(waiter(0), waiter(1), late(), waiter(3)))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.location) == ("SL301", (2,), ASLEEP.frames[0])
+    assert (
+        verdict.because[-1]
+        == "the wait ended when torch's watchdog aborted ranks 0, 1 and 3, after the timeout of the call"
+    )
+
+
+def test_a_rank_that_has_not_been_ended_yet_still_waits() -> None:
+    alive = rank(3, call(1, "completed"), call(2, "enqueued"))
+
+    assert told(case(waiter(0), waiter(1), late(), alive)).culprit_ranks == (2,)
+
+
+def test_an_abort_before_the_timeout_is_an_abort() -> None:
+    verdict = told(case(waiter(0), waiter(1), late(), waiter(3)), frozenset())
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL406", (0, 1, 3))
+
+
+def test_an_exception_comes_before_what_followed_from_it() -> None:
+    error = PyError("ValueError", "bad batch", "Traceback ...", AT - 20, LINE)
+    failed = dataclasses.replace(late(), error=error, exit=Exit(1, AT - 19))
+
+    verdict = told(case(waiter(0), waiter(1), failed, waiter(3)))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL401", (2,))
+
+
+def test_the_case_is_a_hang_of_the_moment_before() -> None:
+    before = aborted.as_it_was(case(waiter(0), waiter(1), late(), waiter(3)), frozenset({0}))
+
+    assert before is not None
+    assert before.incident.kind == HANG.kind
+    assert all(facts.exit is None for facts in before.ranks)

@@ -1,0 +1,70 @@
+"""What torch's watchdogs leave of ranks whose processes they end."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from fr_dumps import Recorder
+
+from safelaunch import procfs
+from safelaunch.evidence import own_dumps
+from safelaunch.model import Exit, WorkerProcess
+
+GROUPS = {"0": range(2)}
+NAME = "TORCH_FR_DUMP_TEMP_FILE"
+
+
+def worker(rank: int, *, ended: bool = True) -> WorkerProcess:
+    """A rank that was born when this process was, and was aborted 3 s from now."""
+    start = next(process.start for process in procfs.scan() if process.pid == os.getpid())
+    exit = Exit(-6, time.monotonic() + 3.0) if ended else None
+    return WorkerProcess(rank, rank, 4_000_000 + rank, start, "", exit=exit)
+
+
+def dump(rank: int, folder: Path, *, timeout_ms: int = 3000, age_s: float = 0.0) -> None:
+    """A rank that has enqueued three calls, of which the first has completed."""
+    recorder = Recorder(rank, GROUPS, backend="nccl2", counters=True)
+    recorder.clock_ns = time.time_ns() - int(age_s * 1e9)
+    recorder.call(timeout_ms=timeout_ms)
+    # A watchdog marks what it gives up as retired.
+    recorder.calls(2, state="scheduled", retired=True, timeout_ms=timeout_ms).write(folder, "fr_rank_")
+
+
+def test_calls_of_a_rank_that_was_aborted_stand_as_they_did(tmp_path: Path) -> None:
+    dump(0, tmp_path)
+
+    (found,) = own_dumps.of_the_dead([worker(0), worker(1)], {}, {NAME: f"{tmp_path}/fr_rank_"})
+
+    assert found.rank == 0
+    assert found.data is not None
+    assert [call["state"] for call in found.data["collectives"]] == ["completed", "enqueued", "enqueued"]
+    assert found.data["given_up"]
+    assert found.data["collectives"][0]["t"] == pytest.approx(time.monotonic(), abs=60)
+
+
+def test_what_ended_before_its_timeout_was_not_given_up(tmp_path: Path) -> None:
+    dump(0, tmp_path, timeout_ms=600_000)
+
+    (found,) = own_dumps.of_the_dead([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
+
+    assert found.data is not None
+    assert not found.data["given_up"]
+
+
+def test_of_the_living_and_of_an_earlier_attempt_nothing_is_read(tmp_path: Path) -> None:
+    dump(0, tmp_path)
+    dump(1, tmp_path, age_s=1e6)
+
+    assert own_dumps.of_the_dead([worker(0, ended=False), worker(1)], {NAME: f"{tmp_path}/fr_rank_"}) == ()
+
+
+def test_a_damaged_dump_is_told_and_harms_nothing(tmp_path: Path) -> None:
+    (tmp_path / "fr_rank_0").write_bytes(b"\x80\x02}q\x00(X")
+
+    (found,) = own_dumps.of_the_dead([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
+
+    assert found.data is None
+    assert "fr_rank_0" in found.unavailable
