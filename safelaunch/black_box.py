@@ -272,13 +272,17 @@ def read(path: str, index: int, owner: Optional[int] = None) -> Slot | None:
     Raises:
         OSError: when the file cannot be read.
     """
-    from safelaunch import regular  # which workers, who only write, do not load
-
-    sealed = _sealed_of(path, owner) if owner is not None else ""
-    with open(regular.descriptor(sealed or path, owner, linked=bool(sealed)), "rb") as file:
+    with open(_opened(path, owner), "rb") as file:
         file.seek(index * SLOT)
         data = file.read(SLOT)
     return Slot(data) if len(data) == SLOT and _HEAD.unpack_from(data, 0)[0] == MAGIC else None
+
+
+def _opened(path: str, owner: Optional[int], *, writable: bool = False) -> int:
+    from safelaunch import regular  # which workers, who only write, do not load
+
+    sealed = _sealed_of(path, owner) if owner is not None else ""
+    return regular.descriptor(sealed or path, owner, linked=bool(sealed), writable=writable)
 
 
 def _sealed_of(path: str, owner: int) -> str:
@@ -300,12 +304,16 @@ def beside(path: str, index: int, what: str) -> str:
 class Reader:
     """The file as the supervisor keeps it mapped: a look at a pulse costs microseconds.
 
+    Args:
+        path: of the file.
+        owner: the user whose file it has to be; None where it is our own.
+
     Raises:
         OSError, ValueError: when the file cannot be mapped.
     """
 
-    def __init__(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDWR)
+    def __init__(self, path: str, owner: Optional[int] = None) -> None:
+        descriptor = _opened(path, owner, writable=True) if owner is not None else os.open(path, os.O_RDWR)
         try:
             self._memory = mmap.mmap(descriptor, 0)
         finally:

@@ -48,13 +48,14 @@ def read(path: str, most: int = MOST, owner: int | None = None, offset: int = 0)
     return data
 
 
-def descriptor(path: str, owner: int | None = None, *, linked: bool = False) -> int:
-    """A descriptor to read a regular file; `owner` and errors are as for `read`. `linked` says that the path may be a
-    link all the same."""
+def descriptor(path: str, owner: int | None = None, *, linked: bool = False, writable: bool = False) -> int:
+    """A descriptor to read a regular file, or to write into it as well; `owner` and errors are as for `read`. `linked`
+    says that the path may be a link all the same."""
     followed = os.O_NOFOLLOW if owner is not None and not linked else 0
     # Before the open: to open a FIFO and close it again ends its writer.
     _check(path, os.stat(path, follow_symlinks=not followed), owner)
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | followed)
+    way = os.O_RDWR if writable else os.O_RDONLY
+    opened = os.open(path, way | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | followed)
     try:
         _check(path, os.fstat(opened), owner)
     except OSError:

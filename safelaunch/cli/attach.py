@@ -30,7 +30,8 @@ USAGE = """\
 usage: safelaunch attach [--wait SECONDS] [--output DIR] [--list] [--json] [--color WHEN] PID|SLURM_JOBID
 
 Tell who hangs in a job that runs now on this node, whoever started it: torchrun, srun, mpirun, accelerate, deepspeed,
-safelaunch. It looks twice from outside and changes nothing: no signal, no stop, no file of the job is touched.
+safelaunch. It looks twice from outside and changes nothing: no signal, no stop, no file of the job is touched. Ranks
+that keep a Flight Recorder for safelaunch, or for a pipe of torch's, are asked for it.
 
 PID is the launcher, a rank, or any process between or below them; a Slurm job is named by its id (4711, 4711_3).
 

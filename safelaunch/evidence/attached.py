@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch import procfs
-from safelaunch.evidence import black_box, case, devices, groups, kernel, pipes, stacks, tasks
+from safelaunch.evidence import ASKED, black_box, case, devices, groups, kernel, pipes, stacks, tasks
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.offline import dump_case, dump_files
 from safelaunch.evidence.offline.dump import Dump
@@ -17,11 +17,11 @@ from safelaunch.evidence.ranks import Group
 from safelaunch.evidence.source_lines import describe
 from safelaunch.model import Case, Evidence, Incident, RankFacts, SourceLine, Stack, WorkerGroup, WorkerProcess
 
-# Nothing of these asks the rank itself for anything, and none of them stops it.
-COLLECTORS = (kernel.collect, black_box.collect, groups.collect, devices.collect, stacks.collect)
+# None of these stops a rank. One of safelaunch is asked for its Flight Recorder, as its own launcher does.
+COLLECTORS = (kernel.collect, black_box.collect, groups.collect, devices.collect, *ASKED, stacks.collect)
 LOOK_S = 5.0  # py-spy takes 0.1 to 0.5 s for a rank, and all ranks share the cores that are left
 SOURCE_S = 1.0
-PIPE_S = 2.5  # the monitor of NCCL looks at its pipe each second
+PIPE_S = 6.0  # the monitor of NCCL looks at its pipe each second, and a busy machine takes its time to write
 # When a call times out, all ranks write their dumps, told by the store, and wait no longer than this for it to be done
 # (c10d/ProcessGroupNCCL.cpp: TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC, 60 s up to torch 2.4, 15 s later).
 TOGETHER_S = 60.0

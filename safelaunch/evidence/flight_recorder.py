@@ -46,7 +46,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
 
     if not worker.black_box:
         return nothing("there is no black box in this run")
-    reader = black_box.Reader(worker.black_box)
+    reader = black_box.Reader(worker.black_box, worker.owner)
     pulse = reader.pulse(worker.local_rank, worker.pid)
     if pulse is None:
         return nothing("the rank did not open its black box")
@@ -83,7 +83,8 @@ def read(worker: WorkerProcess) -> dict[str, dict[str, Any]]:
     Raises:
         OSError, ValueError: when there are none, or none that can be read.
     """
-    found = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, "recorder")))
+    path = black_box.beside(worker.black_box, worker.local_rank, "recorder")
+    found = json.loads(regular.read(path, owner=worker.owner))
     return {str(name): dump for name, dump in found.items()}
 
 

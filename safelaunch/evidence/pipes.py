@@ -107,6 +107,8 @@ def _ask(rank: RankProcess, asked: dict[int, Asked]) -> None:
         finally:
             os.close(descriptor)
         asked[rank.rank] = Asked(rank.rank, files, before)
+    except FileNotFoundError:
+        asked[rank.rank] = Asked(rank.rank, reason=f"it has no pipe {path}: torch's nccl2 (2.15) makes none")
     except OSError as error:  # ENXIO: nobody reads it
         asked[rank.rank] = Asked(rank.rank, reason=f"its pipe {path} cannot be written to: {error.strerror}")
 

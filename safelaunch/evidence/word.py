@@ -25,7 +25,8 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     if not worker.black_box:
         return nothing("there is no black box in this run")
     try:
-        said = json.loads(regular.read(black_box.beside(worker.black_box, worker.local_rank, SOURCE)))
+        path = black_box.beside(worker.black_box, worker.local_rank, SOURCE)
+        said = json.loads(regular.read(path, owner=worker.owner))
     except FileNotFoundError:
         return nothing("the rank has nothing to say of itself, or was not asked")
     if said["pid"] != worker.pid or said["t"] < incident.t - FRESH_S:
