@@ -22,7 +22,7 @@ from safelaunch.diagnosis import aborted, diagnose, infra
 from safelaunch.diagnosis.alone import told_frames
 from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.diagnosis.notice import gave_up
-from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, own_dumps, word
+from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
 from safelaunch.evidence.black_box import leaving
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, with_raised_exits
@@ -332,6 +332,8 @@ class Run:
     ) -> tuple[tuple[Evidence, ...], Case, Verdict]:
         """What ranks that torch's watchdogs have ended had waited for, by the dumps that these left and by what the
         living say; all as it is, where no watchdog had given up."""
+        from safelaunch.evidence import own_dumps
+
         dumps = own_dumps.of_the_dead(group.workers, self.plan.env, os.environ)
         given_up = frozenset(item.rank for item in dumps if item.data is not None and item.data["given_up"])
         if not given_up:

@@ -291,6 +291,11 @@ def is_standard(name: str) -> bool:
 # ------------------------------------------------------------------- what a process draws for itself at an import
 
 
+def _linecache(module: Any) -> None:
+    for name in [name for name in module.cache if name.startswith(_OUR_FOLDER)]:
+        del module.cache[name]
+
+
 def _logging(module: Any) -> None:
     module._startTime = time.time_ns() if isinstance(module._startTime, int) else time.time()  # Python 3.13
 
@@ -317,7 +322,9 @@ def _torch(module: Any) -> None:
 
 
 _ASKED_FOR_TEMPORARY: List[bool] = []
+_OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _RENEWED: Dict[str, Callable[[Any], None]] = {
+    "linecache": _linecache,
     "logging": _logging,
     "tempfile": _tempfile,
     "multiprocessing.process": _process,

@@ -9,7 +9,7 @@ import ctypes
 import os
 import sys
 from importlib.machinery import all_suffixes
-from typing import Any, Container, Dict, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Container, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from safelaunch import import_variables
 from safelaunch.worker import import_log, loggers
@@ -20,6 +20,9 @@ AT_HAND = ("os", "io", "abc", "codecs")  # what every script has, and libraries 
 SUFFIXES = tuple(all_suffixes())
 HOOKS = ("excepthook", "showwarning", "formatwarning")  # made to be replaced, and looked up whenever they are called
 
+
+MADE_BY_CYTHON = ("cython_runtime",)  # by each extension of Cython, of whatever package: nobody imports it
+ENTRY_POINTS = "[torch.backends]"  # of packages that torch calls when it is imported
 
 STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))
 
@@ -130,13 +133,16 @@ class Conditions:
                 own = own_module(entry or os.getcwd(), wanted if place < first else missing, missing)
                 if own:
                     yield "has a module %s of its own in %s" % (own, entry or os.getcwd())
+                plugin = own_plugin(entry or os.getcwd()) if WHOLE in wanted else ""
+                if plugin:
+                    yield "puts the plugin of torch %s into sys.path" % plugin
 
     def _replaced(self, names: Sequence[str]) -> Iterator[str]:
         for name in names:
             if name in sys.modules and sys.modules[name] is not self._modules[name]:
                 yield "puts another module %s into sys.modules" % name
         for name in self.forked.needs.missing:
-            if name in sys.modules:
+            if name in sys.modules and name not in MADE_BY_CYTHON:
                 yield "puts a module %s into sys.modules" % name
         for name, functions in self._functions.items():
             variables = getattr(sys.modules.get(name), "__dict__", {})
@@ -147,6 +153,8 @@ class Conditions:
             for key, value in methods.items():
                 if vars(kind).get(key) is not value:
                     yield "replaces %s.%s" % (name, key)
+        if getattr(sys.modules.get("typing"), "TYPE_CHECKING", False):
+            yield "sets typing.TYPE_CHECKING"
         made = loggers.made(self._loggers)
         if made and WHOLE in names:
             yield "makes the logger %s" % made
@@ -156,8 +164,9 @@ def _functions(variables: Mapping[str, Any]) -> Dict[str, Any]:
     return {key: value for key, value in variables.items() if callable(value) and key not in HOOKS}
 
 
-def _environ() -> Dict[str, str]:
-    """The variables as C sees them: `os.putenv` says nothing to `os.environ`, and code in C reads only these."""
+def _environ() -> Dict[str, Tuple[Optional[str], Optional[str]]]:
+    """The variables as C sees them, and as Python does: `os.putenv` says nothing to `os.environ`, and code in C reads
+    only the first."""
     environ = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
     found: Dict[str, str] = {}
     number = 0
@@ -165,7 +174,24 @@ def _environ() -> Dict[str, str]:
         name, _, value = os.fsdecode(environ[number]).partition("=")
         found.setdefault(name, value)
         number += 1
-    return {**found, **os.environ}
+    return {name: (found.get(name), os.environ.get(name)) for name in {*found, *os.environ}}
+
+
+def own_plugin(folder: str) -> str:
+    """The package that `pip` has noted down in a folder of `sys.path`, and that torch calls when it is imported; "" for
+    none."""
+    try:
+        packages = [entry for entry in sorted(os.listdir(folder)) if entry.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return ""  # no folder
+    for package in packages:
+        try:
+            with open(os.path.join(folder, package, "entry_points.txt"), errors="replace") as file:
+                if ENTRY_POINTS in file.read():
+                    return package
+        except OSError:
+            pass
+    return ""
 
 
 def own_module(folder: str, names: Container[str], namespaces: Container[str] = ()) -> str:

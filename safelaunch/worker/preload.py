@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any, Callable, FrozenSet, Iterator, Sequence
 
-from safelaunch.worker.import_conditions import own_module
+from safelaunch.worker.import_conditions import own_module, own_plugin
 
 DEVICE = re.compile(r"/dev/(?:nvidia|kfd|dri/|accel)")
 # cuDeviceGetCount's answer before cuInit (CUDA Driver API, CUDA_ERROR_NOT_INITIALIZED): asking does not initialise.
@@ -129,6 +129,9 @@ def check(beside: str, names: FrozenSet[str]) -> None:
     own = shadow(beside, names)
     if own:
         raise Cold("the script has a module %s of its own" % own)
+    plugin = own_plugin(beside)
+    if plugin:
+        raise Cold("torch is to import the plugin %s in the script's folder" % plugin)
     if sys.gettrace() is not None or sys.getprofile() is not None:
         raise Cold("a tracer or a profiler is at work")
     if threads() > 1:

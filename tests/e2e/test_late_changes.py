@@ -43,6 +43,35 @@ def test_a_variable_that_is_set_before_the_import_is_in_force(form: str, tmp_pat
     assert LINE in ended.err
 
 
+def test_a_variable_that_only_c_sees_is_in_force(tmp_path: Path) -> None:
+    sets = "import ctypes\nctypes.CDLL(None).setenv(b'OMP_NUM_THREADS', b'2', 1)\n"
+    ended = train(tmp_path, sets + "import torch\nprint(torch.get_num_threads())\n", OMP_NUM_THREADS="1")
+
+    assert (ended.code, ended.out) == (0, "2\n"), ended.err
+    assert "cold start: the script sets OMP_NUM_THREADS before train.py:4 imports torch" in ended.err
+
+
+@pytest.mark.parametrize("place", ["beside the script", "in a folder that it adds"])
+def test_a_plugin_of_torch_is_loaded(place: str, tmp_path: Path) -> None:
+    folder = tmp_path if place == "beside the script" else tmp_path / "more"
+    (folder / "plugin.egg-info").mkdir(parents=True)
+    (folder / "plugin.egg-info" / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1\n")
+    (folder / "plugin.egg-info" / "entry_points.txt").write_text("[torch.backends]\nplugin = plugin:begin\n")
+    (folder / "plugin.py").write_text("def begin():\n    import torch\n    torch.HAS_PLUGIN = True\n")
+    ended = train(tmp_path, f"sys.path.append({str(folder)!r})\nimport torch\nprint(hasattr(torch, 'HAS_PLUGIN'))\n")
+
+    assert (ended.code, ended.out) == (0, "True\n"), ended.err
+    assert "plugin.egg-info" in next(line for line in ended.err.splitlines() if "cold start: " in line)
+
+
+def test_what_every_module_of_cython_makes_is_no_change(tmp_path: Path) -> None:
+    ended = train(
+        tmp_path, "import types\nsys.modules['cython_runtime'] = types.ModuleType('cython_runtime')\nimport torch\n"
+    )
+
+    assert (ended.code, ended.err.count("cold start") + ended.err.count("SL903")) == (0, 0), ended.err
+
+
 @pytest.mark.parametrize("form", ["del os.environ['PYTORCH_JIT']", "os.environ.pop('PYTORCH_JIT')"])
 def test_a_variable_that_is_deleted_before_the_import_is_not(form: str, tmp_path: Path) -> None:
     ended = train(tmp_path, f"{form}\n{SHOWN}", PYTORCH_JIT="0")

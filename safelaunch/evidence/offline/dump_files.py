@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
-import multiprocessing
 import os
 import re
 import resource
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,6 +107,11 @@ def _alone(one: Found) -> Dump:
 
 
 def _in_processes(tasks: Sequence[Sequence[Found]]) -> list[list[Dump] | None]:
+    # A run that reads the dumps of its own ranks needs none of these.
+    import multiprocessing
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     workers = min(len(tasks), len(os.sched_getaffinity(0)), 8)
     if not workers:
         return []
