@@ -17,7 +17,7 @@ import time
 from importlib.machinery import ModuleSpec
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
-from safelaunch.worker import import_hooks, import_log, loggers, progress
+from safelaunch.worker import import_hooks, import_log, loggers, progress, registries
 from safelaunch.worker.after_import import attempt
 from safelaunch.worker.import_conditions import STANDARD, Conditions, Forked
 from safelaunch.worker.import_log import WHOLE
@@ -71,6 +71,7 @@ class Deferred:
             if value is main
         ]
         self._loggers: Dict[str, Any] = {}
+        self._registries: registries.Hidden = {}
         self._early = False  # whether a module was imported before the script began, by us
         self._whole: Optional[List[str]] = None
         if ours is not None:
@@ -84,11 +85,13 @@ class Deferred:
         import_hooks.add(self.find_spec)
         if self._whole is not None:
             self._loggers = loggers.hide()
+            self._registries = registries.hide()
 
     def bring_back(self) -> None:
         """Undo `hide`, in a process of the fork server's that is to be no rank."""
         import_hooks.remove(self.find_spec)
         loggers.show(self._loggers)
+        registries.show(self._registries)
         sys.modules.update(self._modules)
         for package, name, module in self._attributes:
             setattr(package, name, module)
@@ -255,6 +258,8 @@ class Deferred:
         if "multiprocessing" in given:
             sys.modules[MAIN_OF_CHILDREN] = sys.modules["__main__"]
         if self._conditions is not None and self._forked is not None:
+            packages = {name.partition(".")[0] for name in names}
+            attempt(registries.show, self._registries, None if WHOLE in packages else packages)
             attempt(self._forked.recorder.bring_back, given)
             attempt(self._conditions.given, names)
             if WHOLE in given:
@@ -291,11 +296,6 @@ def is_standard(name: str) -> bool:
 # ------------------------------------------------------------------- what a process draws for itself at an import
 
 
-def _linecache(module: Any) -> None:
-    for name in [name for name in module.cache if name.startswith(_OUR_FOLDER)]:
-        del module.cache[name]
-
-
 def _logging(module: Any) -> None:
     module._startTime = time.time_ns() if isinstance(module._startTime, int) else time.time()  # Python 3.13
 
@@ -322,9 +322,7 @@ def _torch(module: Any) -> None:
 
 
 _ASKED_FOR_TEMPORARY: List[bool] = []
-_OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _RENEWED: Dict[str, Callable[[Any], None]] = {
-    "linecache": _linecache,
     "logging": _logging,
     "tempfile": _tempfile,
     "multiprocessing.process": _process,

@@ -21,7 +21,7 @@ SUFFIXES = tuple(all_suffixes())
 HOOKS = ("excepthook", "showwarning", "formatwarning")  # made to be replaced, and looked up whenever they are called
 
 
-MADE_BY_CYTHON = ("cython_runtime",)  # by each extension of Cython, of whatever package: nobody imports it
+MADE_BY_CYTHON = ("cython_runtime", "_cython_")  # by each extension of Cython, of whatever package: nobody imports it
 ENTRY_POINTS = "[torch.backends]"  # of packages that torch calls when it is imported
 
 STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))
@@ -140,9 +140,11 @@ class Conditions:
     def _replaced(self, names: Sequence[str]) -> Iterator[str]:
         for name in names:
             if name in sys.modules and sys.modules[name] is not self._modules[name]:
+                if name.startswith(MADE_BY_CYTHON):
+                    continue
                 yield "puts another module %s into sys.modules" % name
         for name in self.forked.needs.missing:
-            if name in sys.modules and name not in MADE_BY_CYTHON:
+            if name in sys.modules and not name.startswith(MADE_BY_CYTHON):
                 yield "puts a module %s into sys.modules" % name
         for name, functions in self._functions.items():
             variables = getattr(sys.modules.get(name), "__dict__", {})
