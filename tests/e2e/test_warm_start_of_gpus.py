@@ -19,7 +19,7 @@ STARTS = {
 }
 
 # How a program may ask whether there is a GPU, before and after torch's distributed parts are there.
-ASKS = """
+ASKS = r"""
 import os
 import torch
 first = torch.cuda.is_available(), torch.cuda.device_count()
@@ -29,7 +29,8 @@ torch.cuda.set_device(rank)
 dist.init_process_group("nccl")
 value = torch.full((4,), float(rank + 1), device="cuda")
 dist.all_reduce(value)
-print(rank, *first, torch.cuda._is_in_bad_fork(), torch.cuda.current_device(), value.tolist(), flush=True)
+seen = rank, *first, torch.cuda._is_in_bad_fork(), torch.cuda.current_device(), value.tolist()
+os.write(1, (" ".join(map(str, seen)) + "\n").encode())  # `print` writes in pieces where Python runs with -u
 dist.destroy_process_group()
 """
 
@@ -68,7 +69,8 @@ def test_an_import_that_uses_a_gpu_is_named_and_the_start_is_cold(
     (tmp_path / "train.py").write_text(
         "import os, other, torch\n"
         "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
-        "print(other.MADE_BY == os.getpid(), torch.ones(3, device='cuda').sum().item())\n"
+        "seen = other.MADE_BY == os.getpid(), torch.ones(3, device='cuda').sum().item()\n"
+        "os.write(1, b'%s %s\\n' % tuple(str(value).encode() for value in seen))\n"
     )
     environ = fake_gpus.environment(gpus=2)
     environ["PYTHONPATH"] = f"{library}:{environ['PYTHONPATH']}"
