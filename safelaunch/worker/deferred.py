@@ -62,7 +62,7 @@ class Deferred:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
         self._packages = [name for name in names if "." not in name and not is_standard(name)]
         self._aliases = self._find_aliases()
-        self._attributes = list(self._find_attributes())
+        self._attributes = dict(self._find_attributes())
         main = sys.modules["__main__"]
         self._holding_main = [
             (name, variable)
@@ -93,7 +93,7 @@ class Deferred:
         loggers.show(self._loggers)
         registries.show(self._registries)
         sys.modules.update(self._modules)
-        for package, name, module in self._attributes:
+        for package, name, module in self._attributes.values():
             setattr(package, name, module)
 
     def begin(self, forked: Forked) -> None:
@@ -116,7 +116,7 @@ class Deferred:
 
     def _take_out(self) -> None:
         sys.modules.pop(MAIN_OF_CHILDREN, None)
-        for package, name, _ in self._attributes:
+        for package, name, _ in self._attributes.values():
             vars(package).pop(name, None)
         for name in self._modules:
             if name in sys.modules:
@@ -132,15 +132,16 @@ class Deferred:
                 found.setdefault(name.rpartition(".")[0], []).append(name)
         return found
 
-    def _find_attributes(self) -> Iterator[Tuple[Any, str, Any]]:
-        """What stands for modules in their packages, which the import of the package alone has not put there."""
+    def _find_attributes(self) -> Iterator[Tuple[str, Tuple[Any, str, Any]]]:
+        """What stands for modules, by their names, in their packages, which the import of the package alone has not put
+        there."""
         for name in filter(is_standard, self._modules):
             package, _, last = name.rpartition(".")
             # A package may itself use those that come with it, and functions of it are in use already.
             comes_later = name not in self._needs.get(package, ()) and name not in self._aliases.get(package, ())
             above = sys.modules.get(package)
             if comes_later and getattr(above, last, None) is self._modules[name]:
-                yield above, last, self._modules[name]
+                yield name, (above, last, self._modules[name])
 
     # ------------------------------------------------------------------------------------------- finding
 
@@ -249,11 +250,11 @@ class Deferred:
             module = self._modules.pop(name, None)
             if module is not None:  # else another thread was faster
                 sys.modules.setdefault(name, module)
-        for name in filter(is_standard, names):
-            package, _, last = name.rpartition(".")
-            above = sys.modules.get(package)
-            if above is not None and not hasattr(above, last):
-                setattr(above, last, sys.modules[name])
+        for name in names:
+            if name in self._attributes:
+                package, last, module = self._attributes[name]
+                if package is sys.modules.get(name.rpartition(".")[0]) and not hasattr(package, last):
+                    setattr(package, last, module)
         given = frozenset(names)
         if "multiprocessing" in given:
             sys.modules[MAIN_OF_CHILDREN] = sys.modules["__main__"]

@@ -25,7 +25,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 
-from safelaunch.worker import bootstrap, deferred, ending, import_log, preload, process_image
+from safelaunch.worker import bootstrap, deferred, ending, heap, import_log, preload, process_image
 from safelaunch.worker.cold_rank import Beginning
 from safelaunch.worker.import_conditions import Forked
 from safelaunch.worker.import_log import Import
@@ -111,8 +111,10 @@ class _Server:
         del self._imports[:]
         self._recorder.take_back()
         ending.prepare(self._plan["preload"])
+        self._fillers = heap.fill()  # what the ranks are to write into lies side by side
         self._deferred = deferred.Deferred(self._before, self._needs, ours)
         self._deferred.hide()
+        self._fillers += heap.fill()  # and what they make themselves comes behind all that they share
         gc.freeze()
         if self._fork_agent():
             self._deferred.bring_back()

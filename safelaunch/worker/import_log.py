@@ -68,7 +68,7 @@ class Recorder:
     def __init__(self) -> None:
         self._exits: List[Exit] = []
         self._filters: List[Tuple[str, Any]] = []
-        self._finalizers: List[Any] = []
+        self._finalizers: Dict[Any, Any] = {}
         self._known: List[Any] = []
 
     def __enter__(self) -> Recorder:
@@ -121,9 +121,8 @@ class Recorder:
         warnings.filters[:] = [item for item in warnings.filters if item not in theirs]  # type: ignore[index]
         _filters_changed()
         finalize: Any = weakref.finalize
-        self._finalizers = [each for each in list(finalize._registry) if each.atexit]
-        for each in self._finalizers:
-            each.atexit = False
+        # As a whole: who writes into each finalizer has a copy of each page that one lies in.
+        self._finalizers, finalize._registry = finalize._registry, {}
         finalize._registered_with_atexit = False
         ends = getattr(threading, "_threading_atexits", [])
         self._exits[:0] = [Exit(THREAD_POOLS, end, (), {}) for end in ends]
@@ -147,8 +146,8 @@ class Recorder:
             warnings.filters[:0] = reversed(fresh)  # type: ignore[index]
             _filters_changed()
         if everything:
-            for finalizer in self._finalizers:
-                finalizer.atexit = True
+            self._finalizers.update(finalize._registry)
+            finalize._registry = self._finalizers
             finalize._registered_with_atexit = True
 
 

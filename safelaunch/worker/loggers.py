@@ -13,6 +13,7 @@ _manager = logging.root.manager
 def hide() -> Dict[str, Any]:
     """Take all of them out of the table; returns them by their names."""
     hidden: Dict[str, Any] = dict(_manager.loggerDict)
+    _manager._clear_cache()  # type: ignore[attr-defined]  # the level of the root may be another when they come back
     _manager.loggerDict.clear()
     return hidden
 
@@ -30,7 +31,6 @@ def show(hidden: Dict[str, Any], packages: Optional[Container[str]] = None) -> N
         made = _manager.loggerDict.setdefault(name, kept)
         if made is not kept:
             kept.__dict__ = made.__dict__
-    _manager._clear_cache()  # type: ignore[attr-defined]  # the level of the root may be another by now
 
 
 def made(hidden: Dict[str, Any]) -> str:
