@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import stat
 import sys
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from safelaunch.worker.remarks import user_line
+from safelaunch.worker.user_code import is_user_code
 
 FILE = "cold.json"  # in the folder of the rank
 COMPILED = ".pyc"
@@ -32,6 +35,10 @@ HARMLESS = {
     "ctypes.cdata", "ctypes.addressof", "ctypes.get_errno", "socket.gethostname", "re.compile", "cpython.run_file",
     "cpython.run_module", "cpython.run_command", "sys.monitoring.register_callback", "builtins.breakpoint",
 }  # fmt: skip
+# What cannot be done twice, and no event tells of: the text of the script and of its modules has to.
+UNSEEN = re.compile(r"\b(?:mkfifo|mknod|setsid)\b")
+# How a program reads its standard input, which cannot be read twice where it is no file.
+READS_INPUT = re.compile(r"\bstdin\b|\binput\(|\bfileinput\b|\bopen\(0\b|/dev/(?:stdin|fd/0)|\bread\(0\b")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -47,8 +54,14 @@ class _Acts:
         self.audited = False  # that was ours
 
     def stop(self) -> None:
-        """Look no more. A hook cannot be taken away (PEP 578)."""
+        """Look no more. A hook cannot be taken away (PEP 578), so torch's compiler is told that it is not for it."""
         self._looking = False
+        compiler: Any = sys.modules.get("torch._C._dynamo.eval_frame")
+        try:  # as torch._dynamo.eval_frame.skip_code has it
+            skip, default = compiler._FrameAction.SKIP, compiler._FrameAction.DEFAULT
+            compiler.set_code_exec_strategy(_Acts._see.__code__, compiler._FrameExecStrategy(skip, default))
+        except AttributeError:
+            pass  # another torch
 
     def _see(self, event: str, args: Tuple[Any, ...]) -> None:
         if not self._looking or event in HARMLESS:
@@ -62,8 +75,11 @@ class _Acts:
     def _is_harmless(self, event: str, args: Tuple[Any, ...]) -> bool:
         if event == "open":
             path, _, flags = args
-            # A descriptor is open already, and what is written through it is counted.
-            return not flags & WRITING or isinstance(path, int) or COMPILED + "." in os.fsdecode(path)
+            if isinstance(path, int):
+                return True  # a descriptor is open already, and what is written through it is counted
+            if flags & WRITING:
+                return COMPILED + "." in os.fsdecode(path)
+            return not _can_be_read_once(path)
         if event == "sys.addaudithook":
             self.audited = True
             return True
@@ -134,8 +150,14 @@ class Beginning:
             return "it had done %s before" % self._acts.first
         if _written() - self._written != self._acts.by_imports or self._written < 0:
             return "it had written something before"
-        if _streams() != self._streams or (sys.stdin is not None and sys.stdin.newlines is not None):
+        if _streams() != self._streams:
             return "it had read its input, or changed its streams, before"
+        texts = list(_texts())
+        if _can_be_read_once(0) and any(map(READS_INPUT.search, texts)):
+            return "it may have read its input before"
+        unseen = next((found[0] for found in map(UNSEEN.search, texts) if found), "")
+        if unseen:
+            return "it may have used %s before" % unseen
         if len(os.listdir("/proc/self/task")) > 1:
             return "it had started a thread before"
         if os.getpriority(os.PRIO_PROCESS, 0) != self._priority:
@@ -157,6 +179,29 @@ class Beginning:
         os.sched_setaffinity(0, self._cpus)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], self._environ)
+
+
+def _can_be_read_once(file: Any) -> bool:
+    """Whether what is read of a file, by its path or descriptor, is gone then: of a pipe, a socket, a terminal."""
+    try:
+        mode = os.stat(file).st_mode
+    except OSError:
+        return False  # nothing can be read
+    if stat.S_ISCHR(mode):
+        return os.isatty(file) if isinstance(file, int) else False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _texts() -> Iterator[str]:
+    """Of the script and of its own modules."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and is_user_code(file):
+            try:
+                with open(file, encoding="utf-8", errors="replace") as source:
+                    yield source.read()
+            except OSError:
+                pass  # of an archive
 
 
 def _umask() -> int:

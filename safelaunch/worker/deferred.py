@@ -70,7 +70,7 @@ class Deferred:
             for variable, value in getattr(module, "__dict__", {}).items()
             if value is main
         ]
-        self._loggers: Dict[str, Any] = {}
+        self._loggers = loggers.Hidden({}, [])
         self._registries: registries.Hidden = {}
         self._early = False  # whether a module was imported before the script began, by us
         self._whole: Optional[List[str]] = None

@@ -47,11 +47,11 @@ class Conditions:
         forked: from the fork server.
         modules: what it had imported.
         packages: those among their names that are of packages of others.
-        hidden: the loggers that they have made.
+        hidden: the loggers and handlers that they have made.
     """
 
     def __init__(
-        self, forked: Forked, modules: Dict[str, Any], packages: Sequence[str], hidden: Dict[str, Any]
+        self, forked: Forked, modules: Dict[str, Any], packages: Sequence[str], hidden: loggers.Hidden
     ) -> None:
         self.forked = forked
         self._modules = modules

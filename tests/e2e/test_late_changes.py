@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def test_where_it_is_too_late_one_line_says_so_and_the_next_start_is_cold(tmp_pa
     assert "SL903" not in second.err
 
 
-ONCE = ["os.mkdir('made')", "open('made', 'x').close()", "os.system('true')", "import threading; "
+ONCE = ["os.mkdir('made')", "open('made', 'x').close()", "os.system('true')", "os.mkfifo('made')", "import threading; "
         "threading.Thread(target=__import__('time').sleep, args=[5], daemon=True).start()"]  # fmt: skip
 
 
@@ -105,6 +106,48 @@ def test_what_must_not_be_done_twice_is_not(act: str, tmp_path: Path) -> None:
 
     assert (ended.code, ended.out) == (0, "True\n"), ended.err
     assert "warning[SL903]" in ended.err
+
+
+def test_what_was_read_of_a_pipe_is_not_lost(tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    os.mkfifo(named)
+    writer = os.open(named, os.O_RDWR)
+    os.write(writer, b"token")
+    ended = train(
+        tmp_path, f"found = os.read(os.open('named', os.O_RDONLY), 5)\n{FORMS['another name']}\n{SHOWN}print(found)\n"
+    )
+    os.close(writer)
+
+    assert (ended.code, ended.out) == (0, "True\nb'token'\n"), ended.err
+    assert "warning[SL903]" in ended.err
+
+
+def test_what_was_read_of_the_input_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        f"import os, sys\nfound = sys.stdin.read()\n{FORMS['another name']}\n{SHOWN}print(found)\n"
+    )
+    ended = launch("--nproc-per-node", 1, "train.py", cwd=tmp_path, stdin="typed")
+
+    assert (ended.code, ended.out) == (0, "True\ntyped\n"), ended.err
+    assert "warning[SL903]" in ended.err
+
+
+HANDLERS = """
+import logging, logging.config
+logging.config.dictConfig({"version": 1, "handlers": {"one": {"class": "logging.StreamHandler", "level": "INFO"}}})
+for handler in logging._handlerList:
+    handler().setLevel(logging.ERROR)
+import torch
+print(sorted(logging.getLevelName(handler.level) for handler in logging.getLogger("torch").handlers))
+print(len(logging._handlerList) > 10)
+"""
+
+
+def test_who_sets_up_logging_finds_no_handler_of_torch(tmp_path: Path) -> None:
+    warm, cold = train(tmp_path, HANDLERS), train(tmp_path, HANDLERS, "--no-warm-start")
+
+    assert (warm.code, warm.out) == (0, cold.out), warm.err
+    assert "cold start" not in warm.err
 
 
 def test_a_rank_that_starts_again_is_as_it_was(tmp_path: Path) -> None:
