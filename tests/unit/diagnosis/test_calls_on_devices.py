@@ -160,6 +160,44 @@ def test_a_stream_that_waits_for_a_collective_is_no_kernel_without_an_end() -> N
     assert (verdict.code, verdict.culprit_ranks) == ("SL310", ())
 
 
+def test_a_stream_that_may_wait_for_a_message_is_no_kernel_without_an_end() -> None:
+    # The device has passed the mark ahead of the message, and not the one ahead of the all_reduce behind it.
+    waiting = [call(7, "completed"), call(8, "enqueued"), call(9, "enqueued")]
+    marks = StreamMark("isend", 7.4, LINE), StreamMark("all_reduce", waiting[1].t - 1e-5, LINE)
+
+    def exchanges(number: int, op: str, state: CallState) -> RankFacts:
+        facts = on_its_way(rank(number, *waiting), marks[1], marks[0])
+        message = call(3, state, op, t=7.5, peer=0, location=LINE, thread=100 + number, done=True)
+        return dataclasses.replace(facts, collectives=(message, *facts.collectives))
+
+    for op, state in (("send", "enqueued"), ("isend", "completed")):
+        verdict = diagnose(job(*(exchanges(number, op, state) for number in range(SIZE))))  # type: ignore[arg-type]
+        assert verdict.code != "SL318", (op, verdict.summary)
+
+
+def test_a_coalesced_launch_compares_with_nobodys() -> None:
+    through = [rank(number, call(7, "completed"), call(8, "enqueued")) for number in (0, 2, 3)]
+    one = call(7, "enqueued", "coalesced")
+    verdict = diagnose(job(through[0], rank(1, one, call(8, "enqueued"), python=False), *through[1:]))
+
+    assert verdict.code != "SL318"
+
+
+def counted(facts: RankFacts, enqueued: int, completed: int) -> RankFacts:
+    return dataclasses.replace(facts, progress=(GroupProgress("0", "nccl2", enqueued, completed),))
+
+
+def test_two_ranks_in_one_all_to_all_may_wait_for_each_other() -> None:
+    first, then = "all_to_all_single", call(8, "enqueued")
+    through = [counted(rank(number, call(7, "completed", first), then), 8, 7) for number in (0, 2)]
+    stuck = [counted(rank(number, call(7, "enqueued", first), then), 8, 6) for number in (1, 3)]
+    verdict = diagnose(job(through[0], stuck[0], through[1], stuck[1]))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL318", (1, 3), "low")
+    assert verdict.location == LINE
+    assert "split sizes" in verdict.remedy
+
+
 def test_what_ddp_enqueues_comes_behind_its_forward_pass() -> None:
     ahead = 3600.0  # seconds by which the wall clock has gone wrong since: the recorder's times are of that one
     own, reduced = call(7, "completed"), call(8, "enqueued", t=8.0 + ahead)
