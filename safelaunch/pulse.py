@@ -319,13 +319,14 @@ def ask(memory, base: int) -> None:  # type: ignore[no-untyped-def]
 class Pulse:
     """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened.
 
-    `on_device` counts groups with a call under way on a device. `stepped`, `fed` and `marked` are the times of the
+    `on_device` counts groups with a call under way on a device, `device_calls` is 0 where no call has ended on one, and
+    else rises with them. `stepped`, `fed` and `marked` are the times of the
     latest step, batch and mark; `loading` and `waited` the seconds spent so far in loaders and in collectives;
     `loader_workers` is -1 where there was no loader.
     """
 
     __slots__ = (
-        "answered", "asked", "batches", "beat", "begun", "completed", "ended", "enqueued", "exhausted", "fed",
+        "answered", "asked", "batches", "beat", "begun", "completed", "device_calls", "ended", "enqueued", "exhausted", "fed",
         "loader_workers", "loaders", "loading", "marked", "marks", "on_device", "phases", "progress", "state",
         "stepped", "steps", "waited",
     )  # fmt: skip
@@ -339,7 +340,7 @@ class Pulse:
         self.loading, self.waited, workers, imported = _SPENT.unpack_from(data, base + 160)
         self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned, imported)
         self.loader_workers = workers - 1
-        self.on_device, _, moved = _CALLS.unpack_from(data, base + _DEVICE_AT)
+        self.on_device, self.device_calls, moved = _CALLS.unpack_from(data, base + _DEVICE_AT)
         self.phases = []  # type: list[tuple[str, float, float, int]]
         if any(_SINCES.unpack_from(data, base + _PHASES_AT)):
             self._read_phases(data, base + _PHASES_AT)

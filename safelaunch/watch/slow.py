@@ -36,6 +36,7 @@ ANSWER_S = 10.0  # how long to wait for them
 FRESH_S = 60.0  # how long an answer holds
 REST_S = 2.0  # a rank that has made steps, and none for so long ...
 REST_STEPS = 5  # ... and for the time of so many, only answers the others' collectives (DDP's join, uneven data)
+HOSTS_AHEAD = "its calls end on GPUs, and hosts run ahead of these"
 AGAIN_S = 60.0  # the same kind is told again after this, then after twice as long
 
 
@@ -71,6 +72,7 @@ class SlowWatch:
     _counted: tuple[int, int] = (0, 0)
     _hidden: bool = False
     _groups: bool = False
+    _on_device: bool = False  # calls end on a device (NCCL): when a host comes to them says nothing
     _doubt: bool = False
     _slow_for_all: float = 0.0  # when this was last suspected
     _not_before: dict[Slow, float] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class SlowWatch:
             self.pace.interrupt()
             self._lateness.interrupt()
         self._polled, self._groups = now, groups
+        self._on_device = any(pulse.device_calls or pulse.on_device for pulse in pulses.values())
         intervals = self.meetings.add(calls)
         self.pace.poll(pulses, now, self.meetings.sites if self.pace.unit == "collective" else None)
         if self.pace.unit and self.pace.count >= WARM_UP:
@@ -130,6 +133,8 @@ class SlowWatch:
         """Whether it is time to ask the ranks for their Flight Recorders: the collectives are made in C++ (DDP, FSDP),
         where Python does not see them, or are too many for our own record."""
         if not self._groups or not self.pace.bins or self._asked > self._answered or self._sees_meetings():
+            return False
+        if self._on_device:
             return False
         if self.pace.count < WARM_UP + STEPS:
             return False
@@ -160,6 +165,8 @@ class SlowWatch:
 
     def _sees_meetings(self) -> bool:
         """Whether our own record holds the meetings of whole steps."""
+        if self._on_device:
+            return False
         if self.pace.unit == "collective":
             return True
         looks = self._lateness.looks[-4:]
@@ -288,7 +295,7 @@ class SlowWatch:
 
     def _may_be_straggler(self, now: float) -> bool:
         """Whether the Flight Recorders are still to say who is late."""
-        if not self._groups or self._sees_meetings():
+        if not self._groups or self._sees_meetings() or self._on_device:
             return False
         if self._asked > self._answered or (self._doubt and now - self._asked > FRESH_S):
             return True
@@ -297,7 +304,7 @@ class SlowWatch:
 
     def _asks_first(self, now: float) -> bool:
         """Whether the Flight Recorders are asked before something is said of all ranks: they may know of one."""
-        if not self._groups or self._sees_meetings():
+        if not self._groups or self._sees_meetings() or self._on_device:
             return False
         if now - self._slow_for_all > FRESH_S:
             self._slow_for_all = now
@@ -309,6 +316,8 @@ class SlowWatch:
             return "the ranks use no torch.distributed"
         if self.meetings.unknown or self._sees_meetings():
             return self.meetings.unknown
+        if self._on_device:
+            return HOSTS_AHEAD
         return self._recorder_says if self._answered else "the Flight Recorders have said nothing"
 
     def _alike(self) -> list[Bin]:

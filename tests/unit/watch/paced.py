@@ -42,13 +42,16 @@ class Beats:
     loading: float = 0.0
     waited: float = 0.0
     loader_workers: int = -1
+    device_calls: int = 0
+    on_device: int = 0
 
 
 @dataclass
 class Program:
     """A training loop of ranks that meet once in each step. `hidden` says that C++ makes the collectives, `counts` what
     the pulses show; `calls` are those of a step, beside the all_reduce at its end. `masked` says that behind that one,
-    of C++, comes another, of Python: all ranks come to it together."""
+    of C++, comes another, of Python: all ranks come to it together. `on_device` says that the calls end on GPUs, so that
+    the times of the hosts say nothing."""
 
     watch: SlowWatch
     needs: Need = steady
@@ -56,6 +59,7 @@ class Program:
     ranks: int = 4
     hidden: bool = False
     masked: bool = False
+    on_device: bool = False
     counts: str = "steps"
     calls: Callable[[int, int], tuple[str, ...]] = lambda _rank, _step: ()
     site: Callable[[int], str] = lambda _rank: "train.py:88"
@@ -122,6 +126,7 @@ class Program:
                 loading=self._loading[rank],
                 waited=0.0 if self.hidden else self._waited[rank],
                 loader_workers=2 if self.loads is not nothing else -1,
+                device_calls=done if self.on_device else 0,
             )
             for rank in range(self.ranks)
         }
