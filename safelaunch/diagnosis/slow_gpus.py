@@ -72,7 +72,7 @@ def straggler(case: Case, slow: Slowness) -> Told | None:
     if pace is None or not peers:
         return None
     excess = Excess(pace, *(statistics.median(getattr(one, name) for one in peers) for name in _TIMES))
-    gpu = next((gpu for gpu in case.gpus if rank in gpu.ranks), None)
+    gpu = max((gpu for gpu in case.gpus if rank in gpu.ranks), key=lambda gpu: _held_by(gpu, rank), default=None)
     lost = excess.all_s / slow.now_s if slow.now_s else 0.0
     reason = reasons.of_rank(case, slow, rank, lost)
     if reason.everywhere:
@@ -173,9 +173,9 @@ def _why(case: Case, slow: Slowness, gpu: GpuState | None) -> Reason | None:
     if gpu.clock_mhz and clocks and gpu.clock_mhz < CLOCK * statistics.median(clocks):
         usual = f"{statistics.median(clocks):.0f} MHz"
         line = f"GPU {gpu.index} runs at {gpu.clock_mhz} MHz, those of its peers at {usual}"
-        return Reason(
-            "its clock is lower", (line,), "look for locked clocks and power limits (`nvidia-smi -q -d CLOCK`)"
-        )
+        limits = [words for words in gpu.limited_by if not all(words in one.limited_by for one in others)]
+        what = f"its clock is lower{f' ({limits[0]})' if limits else ''}"
+        return Reason(what, (line,), "look for locked clocks and power limits (`nvidia-smi -q -d CLOCK`)")
     return None
 
 
@@ -190,6 +190,11 @@ def _name(slow: Slowness, gpu: GpuState | None) -> str:
     if len(slow.ranks) > 1:
         return f"the GPUs of {names(slow.ranks)} are"
     return f"GPU {gpu.index} of {names(slow.ranks)} is" if gpu is not None else f"the GPU of {names(slow.ranks)} is"
+
+
+def _held_by(gpu: GpuState, rank: int) -> int:
+    """Memory that a rank has on a GPU, in bytes: a process may have a context on another one than its own."""
+    return sum(tenant.memory_bytes or 0 for tenant in gpu.tenants if tenant.rank == rank)
 
 
 def _percent(gpu: GpuState | None) -> str:

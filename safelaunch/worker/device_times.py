@@ -35,6 +35,7 @@ class Followed:
         self._marks = marks
         self._streams: Dict[Tuple[int, int], Tuple[int, Deque[_Mark]]] = {}
         self._asked = time.monotonic()
+        self._device = -1  # of the thread that asks
 
     def add(self, event: Any, stream: Tuple[int, int], kind: str, call: str, place: Tuple[Any, ...]) -> None:
         """An event has been enqueued in a stream: about 1 µs."""
@@ -48,7 +49,10 @@ class Followed:
         """Ask how far the GPU has come; false where there is no room for more. It came to an event between this look
         and the one before: the middle counts."""
         before, self._asked = self._asked, time.monotonic()
-        for number, queue in list(self._streams.values()):
+        for (device, _), (number, queue) in list(self._streams.items()):
+            if queue and device != self._device:
+                self._device = device
+                self._marks.take_device(device)
             while queue and queue[0][0].query():
                 _, call, enqueued = queue.popleft()
                 now = time.monotonic()
@@ -71,7 +75,12 @@ def _run(box: Any, stop: threading.Event, seconds: float, every_s: float) -> Non
     followed = Followed(marks)
     said: Dict[str, Any] = {"pid": os.getpid(), "begun": begun, "missing": ""}
     try:
-        if not stream_marks.may_ask_while_others_capture():
+        device = marks.device()
+        if device is not None:
+            marks.take_device(device)
+        if device is None:
+            pass  # it has made no call that could be followed
+        elif not stream_marks.may_ask_while_others_capture():
             said["missing"] = "the CUDA runtime could not be found"
         else:
             marks.followed = followed

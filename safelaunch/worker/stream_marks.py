@@ -96,6 +96,15 @@ class StreamMarks:
         except Exception:
             self.followed = None  # the program meets it itself, where it is a failure of the GPU
 
+    def take_device(self, device: int) -> None:
+        """Make this the calling thread's device: CUDA would make a context on the first GPU for a thread without one,
+        when it asks for an event (some 500 MB there, of each rank; torch's own watchdog does the same)."""
+        self._runtime._cuda_setDevice(device)
+
+    def device(self) -> Optional[int]:
+        """The device of the rank's streams; None where it has none."""
+        return next(iter(self._streams))[0] if self._streams and self._runtime is not None else None
+
     def number(self, stream: Tuple[int, int]) -> int:
         """The place of a stream (device and address) among those that the rank has used, by their first use: of ranks
         that run the same program they have the same numbers."""
@@ -120,11 +129,18 @@ class StreamMarks:
 
     def _ask(self, found: List[Dict[str, Any]]) -> None:
         try:
+            device = self.device()
+            if device is None:
+                return
+            self.take_device(device)
             if not may_ask_while_others_capture():
                 return
             marks = sorted((mark for mark in list(self._marks) if mark is not None), key=lambda mark: mark[2])
             said = {"reached": None, "outstanding": None}  # type: Dict[str, Any]
             for mark in marks:
+                if mark[1] != device:
+                    device = mark[1]
+                    self.take_device(device)
                 if not mark[0].query():
                     said["outstanding"] = _described(mark)
                     break

@@ -38,11 +38,13 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     Event.pending = set()
     Event.asked.set()
     module = SimpleNamespace(initialized=True, capturing=False, stream=SimpleNamespace(name="a", broken=""), device=0)
+    module.taken = []
     module.is_initialized = lambda: module.initialized
     module.current_stream = lambda: module.stream
     module.runtime = SimpleNamespace(
         _cuda_isCurrentStreamCapturing=lambda: module.capturing,
         _cuda_getDevice=lambda: module.device,
+        _cuda_setDevice=lambda device: module.taken.append((device, threading.current_thread().name)),
         _cuda_getCurrentRawStream=lambda device: hash((device, module.stream.name)),
         _CudaEventBase=Event,
     )
