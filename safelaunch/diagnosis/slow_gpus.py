@@ -205,15 +205,20 @@ def _percent(gpu: GpuState | None) -> str:
 
 
 def of_all(case: Case, slow: Slowness) -> Iterator[Reason]:
-    """What takes the time of all GPUs, where they come together: the part that has grown most, or, without a look from
-    before, nothing."""
-    if not slow.on_device or slow.unknown or not slow.devices or not slow.devices_before or not slow.now_s:
+    """What takes the time of all GPUs, where they come together: the part that has grown most. Without a look from
+    before, a part that takes longer than the whole of a step then."""
+    if not slow.on_device or slow.unknown or not slow.devices or not slow.now_s:
         return
-    grown = {name: _least(slow.devices, part) - _least(slow.devices_before, part) for name, part in PARTS.items()}
-    name = max(grown, key=grown.__getitem__)
-    if grown[name] < 2 * NOTABLE * slow.now_s:
+    least = {name: _least(slow.devices, part) for name, part in PARTS.items()}
+    earlier = dict.fromkeys(PARTS, slow.usual_s)
+    if slow.devices_before:
+        earlier = {name: _least(slow.devices_before, part) for name, part in PARTS.items()}
+    grown = {name: least[name] - (then or 0.0) for name, then in earlier.items() if then is not None}
+    name = max(grown, key=grown.__getitem__, default="")
+    if not name or grown[name] < 2 * NOTABLE * slow.now_s:
         return
-    now, before = (span(_least(paces, PARTS[name])) for paces in (slow.devices, slow.devices_before))
+    now, before = span(least[name]), span(earlier[name])
+    before = before if slow.devices_before else f"{before} for all of it"
     if name == "calls":
         mixed = all(one.mixed for one in slow.devices)
         what = "the GPUs are longer in the calls" if not mixed else "backward passes and the calls in them take longer"
@@ -224,7 +229,8 @@ def of_all(case: Case, slow: Slowness) -> Iterator[Reason]:
             for gpu in case.gpus
             if gpu.links_down and gpu.ranks
         )
-        others = () if links else ("which link is slow is not known: NVML shows no NVLink that is down",)
+        nvml = "NVML shows no NVLink that is down" if case.gpus else "NVML says nothing of NVLinks"
+        others = (f"which link is slow is not known: {nvml}",)
         remedy = "check NVLinks (`nvidia-smi nvlink -s`), PCIe, and the network ports between nodes"
         yield Reason(what, (line, *(links or others)), remedy)
     elif name == "hosts":

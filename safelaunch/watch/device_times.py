@@ -139,9 +139,11 @@ def _comparable(looks: Mapping[int, Look], stream: int) -> bool:
 
 
 def _count(looks: Mapping[int, Look], steps: Callable[[float], int] | None, begun: float, ended: float) -> float:
-    """How many steps there were in this time."""
+    """How many steps there were in this time: those of the GPUs, which may be behind those of the hosts."""
     if steps is not None:
-        return steps(ended) - steps(begun)
+        hosts = steps(ended) - steps(begun)
+        gpus = min(sum(mark.kind == "step" for mark in look.marks) for look in looks.values())
+        return gpus / max(round(gpus / max(hosts, 1)), 1) if gpus else hosts  # a step may be one of several optimizers
     calls = [[mark for mark in look.marks if mark.kind == "ahead"] for look in looks.values()]
     return min(len(own) / max(len({(mark.call, mark.site) for mark in own}), 1) for own in calls)
 

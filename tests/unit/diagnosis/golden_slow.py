@@ -187,6 +187,10 @@ def cases_of_gpus() -> dict[str, tuple[Case, Expected]]:
             case(all_),
             Expected("SL504", mentions=("the GPUs are longer in the calls", "which link is slow is not known")),
         ),
+        "slower-by-a-link-since-before-anybody-looked": (
+            case(dataclasses.replace(all_, devices_before=())),
+            Expected("SL504", mentions=("the GPUs are longer in the calls", "34.0 ms for all of it before")),
+        ),
         "slower-by-the-hosts-of-all-gpus": (
             case(dataclasses.replace(all_, devices=paces(own=0.09, host=0.08))),
             Expected("SL504", mentions=("the hosts enqueue work later", "waits 80.0 ms of a step", "1.0 ms before")),

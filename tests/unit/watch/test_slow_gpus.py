@@ -202,6 +202,13 @@ def test_too_few_steps_tell_nothing() -> None:
     assert "steps were seen" in judge({0: short, 1: short}, lambda t: int(t / 0.5)).unknown
 
 
+def test_hosts_that_run_ahead_do_not_make_the_steps_of_gpus_shorter() -> None:
+    looks = {rank: ddp(0.05 if rank == 1 else 0.02) for rank in range(4)}
+    found = judge(looks, lambda t: int(1.3 * t / 0.1))
+
+    assert next(one for one in found.paces if one.rank == 1).own_s == pytest.approx(0.05, rel=0.02)
+
+
 def test_times_that_jump_for_both_say_nothing() -> None:
     def noisy(seed: int) -> Look:
         chance = random.Random(seed)
