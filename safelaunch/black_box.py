@@ -297,7 +297,7 @@ def _sealed_of(path: str, owner: int) -> str:
 
 def beside(path: str, index: int, what: str) -> str:
     """The file of a rank that lies beside the black box: `groups` (memberships, as JSON lines) or `recorder` (the
-    latest dump of torch's Flight Recorder)."""
+    latest dump of torch's Flight Recorder), `stream` (when its GPU came to its calls)."""
     return "%s.%d.%s" % (path, index, what)
 
 
@@ -363,3 +363,7 @@ class Reader:
     def ask(self, index: int) -> None:
         """Ask a rank for a dump of its Flight Recorder; `Pulse.answered` counts the answers."""
         pulse.ask(self._memory, index * SLOT + PULSE)
+
+    def follow(self, index: int, seconds: float, every_s: float) -> None:
+        """Ask a rank to follow its GPU; `Pulse.followed` counts the answers."""
+        pulse.follow(self._memory, index * SLOT + PULSE, seconds, every_s)

@@ -19,6 +19,8 @@ Layout, from the start of the pulse:
     184  f64 when there were more modules than ever
     192  of groups whose calls end on a device (NCCL): u64 groups with a call under way, u64 sum of completed numbers,
          f64 when one was last completed, or enqueued where none was under way
+    216  u32 times that the supervisor has asked to follow the GPU, u32 those that are over; f64 for how many seconds,
+         f64 seconds between two looks
     256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds (or `AGAIN`), u32 thread, text; the
          first one is that of the main thread's loader
     768  `LOADERS` passes over loaders, the latest of each place in the program, of `LOADER` bytes: u32 place (0: free),
@@ -43,6 +45,8 @@ SIZE = _LOADERS_AT + LOADERS * LOADER
 _FIRST_PHASE, _FIRST_LOADER, _WORDS = _PHASES_AT // 8, _LOADERS_AT // 8, PHASE // 8  # in items of eight bytes
 _CALLS = struct.Struct("<QQd")
 _DEVICE_AT = 192
+_FOLLOW = struct.Struct("<IIdd")
+_FOLLOW_AT = 216
 _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
 _LOADER = struct.Struct("<IIQqd")
@@ -79,7 +83,7 @@ class Writer:
     """
 
     def __init__(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
-        self._marks = self._answered = self._turns = 0
+        self._marks = self._answered = self._turns = self._followed = 0
         self._counters = self._device = (0, 0)
         self._loading = self._waited = 0.0
         self._turn = None  # type: Turn | None  # the latest that has given a batch
@@ -287,6 +291,19 @@ class Writer:
         self._answered = _U32.unpack_from(self._memory, self._base + 144)[0]
         _U32.pack_into(self._memory, self._base + 148, self._answered)
 
+    def to_follow(self) -> tuple[float, float] | None:
+        """For how many seconds the rank's GPU is to be followed, and the seconds between two looks, where the
+        supervisor has asked for it anew; None where it has not."""
+        asked, _, seconds, every_s = _FOLLOW.unpack_from(self._memory, self._base + _FOLLOW_AT)
+        if asked == self._followed:
+            return None
+        self._followed = asked
+        return seconds, every_s
+
+    def followed(self) -> None:
+        """What was seen of the GPU is on disk."""
+        _U32.pack_into(self._memory, self._base + _FOLLOW_AT + 4, self._followed)
+
     def uses_groups(self) -> None:
         """The rank has initialised torch.distributed."""
         self._set(USES_GROUPS)
@@ -316,16 +333,26 @@ def ask(memory, base: int) -> None:  # type: ignore[no-untyped-def]
     _U32.pack_into(memory, base + 144, _U32.unpack_from(memory, base + 144)[0] + 1)
 
 
+def follow(memory, base: int, seconds: float, every_s: float) -> None:  # type: ignore[no-untyped-def]
+    """From the supervisor: ask to follow the GPU."""
+    asked, over, _, _ = _FOLLOW.unpack_from(memory, base + _FOLLOW_AT)
+    _FOLLOW.pack_into(memory, base + _FOLLOW_AT, asked, over, seconds, every_s)
+    _U32.pack_into(memory, base + _FOLLOW_AT, asked + 1)
+
+
 class Pulse:
     """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened.
 
-    `on_device` counts groups with a call under way on a device. `stepped`, `fed` and `marked` are the times of the
+    `on_device` counts groups with a call under way on a device, `device_calls` is 0 where no call has ended on one, and
+    else rises with them. `stepped`, `fed` and `marked` are the times of the
     latest step, batch and mark; `loading` and `waited` the seconds spent so far in loaders and in collectives;
     `loader_workers` is -1 where there was no loader.
     """
 
     __slots__ = (
-        "answered", "asked", "batches", "beat", "begun", "completed", "ended", "enqueued", "exhausted", "fed",
+        "answered", "asked", "batches", "beat", "begun", "completed", "device_calls", "ended", "enqueued", "exhausted",
+        "fed",
+        "follow_asked", "followed",
         "loader_workers", "loaders", "loading", "marked", "marks", "on_device", "phases", "progress", "state",
         "stepped", "steps", "waited",
     )  # fmt: skip
@@ -339,7 +366,8 @@ class Pulse:
         self.loading, self.waited, workers, imported = _SPENT.unpack_from(data, base + 160)
         self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned, imported)
         self.loader_workers = workers - 1
-        self.on_device, _, moved = _CALLS.unpack_from(data, base + _DEVICE_AT)
+        self.on_device, self.device_calls, moved = _CALLS.unpack_from(data, base + _DEVICE_AT)
+        self.follow_asked, self.followed, _, _ = _FOLLOW.unpack_from(data, base + _FOLLOW_AT)
         self.phases = []  # type: list[tuple[str, float, float, int]]
         if any(_SINCES.unpack_from(data, base + _PHASES_AT)):
             self._read_phases(data, base + _PHASES_AT)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from safelaunch import black_box
+from safelaunch.cli.device_looks import DeviceLooks
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence import SLOW, arrivals, case, load, stacks, standing
 from safelaunch.evidence.gather import gather
@@ -76,6 +77,7 @@ class Slow:
         self._asked = 0.0
         self._inquiry: Inquiry | None = None
         self._reading: Reading | None = None
+        self._following: DeviceLooks | None = None
         self._told: dict[int, int] = {}
         self._returned: dict[int, dict[tuple[str, int], float]] = {}  # by rank, group and number: calls with a root
 
@@ -108,6 +110,7 @@ class Slow:
             self._attempt = group.attempt
             self.watch.restart()
             self._loads, self._waiting, self._inquiry, self._reading = [], {}, None, None
+            self._following = None
             self._returned = {}
         if stalled or not group.started or len(group.alive) < len(group.workers):
             self.watch.interrupt()
@@ -127,7 +130,7 @@ class Slow:
                 self._conclude(inquiry, now)
         elif suspicion is not None:
             self._inquiry = Inquiry(suspicion, group, self._loads, self._host, self._gpus)
-        elif self.watch.wants_recorders(now) and not self._waiting and self._reading is None:
+        elif self.watch.wants_recorders(now) and not (self._waiting or self._reading or self._following):
             self._ask(group, reader, pulses, now)
 
     def _calls(self, group: WorkerGroup, reader: black_box.Reader, now: float) -> dict[int, list[Arrival]]:
@@ -157,10 +160,14 @@ class Slow:
         self._next_load = now + (LOAD_EARLY_S if early else LOAD_S)
         del self._loads[EARLY_LOADS:-LOADS]
 
-    # ------------------------------------------------------------------------------------- Flight Recorders
+    # ------------------------------------------------------------------------- Flight Recorders and GPUs
 
     def _ask(self, group: WorkerGroup, reader: black_box.Reader, pulses: dict[int, Pulse], now: float) -> None:
+        """Ask who is late: where calls end on GPUs, these; else the Flight Recorders."""
         self.watch.asked(now)
+        if self.watch.on_device:
+            self._following = DeviceLooks(group, reader, *self.watch.follow_s(), now)
+            return
         self._asked, self._dumped, self._waiting = now, [], {}
         for worker in group.alive:
             pulse = pulses.get(worker.rank)
@@ -174,6 +181,9 @@ class Slow:
     def _hear(self, group: WorkerGroup, reader: black_box.Reader, now: float) -> None:
         """Take in the answers: all of them, or none, since a rank that is missing may be the one. Reading them takes a
         hundredth of a second a rank, and is done beside."""
+        if self._following is not None and self._following.poll(now):
+            following, self._following = self._following, None
+            self.watch.followed(following.looks, now, following.missing)
         for rank, (worker, asked) in list(self._waiting.items()):
             pulse = reader.pulse(worker.local_rank, worker.pid)
             if pulse is not None and pulse.answered >= asked:

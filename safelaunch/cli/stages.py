@@ -57,6 +57,7 @@ URGENT_S = 0.8  # the living are held back from their end for at most this long
 LASTING_S = 0.2
 ASKED_S = 0.7  # a beat thread looks five times a second
 SOURCE_S = 0.3
+SLOW_GPUS_S = 5.0  # nobody waits for what is said of a slow run
 
 
 class Run:
@@ -91,7 +92,7 @@ class Run:
             self._new_folder,
             self._host,
             self.reports.later,
-            lambda group: read(group.workers, self._known_host(), since_s=self._since_s),
+            lambda group: read(group.workers, self._known_host(), since_s=self._since_s, deadline_s=SLOW_GPUS_S),
         )
         self.heard: list[Finding] = []
         self._shown: tuple[Finding, ...] = ()  # of the lint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
+from safelaunch.diagnosis import slow_gpus
 from safelaunch.diagnosis import slow_reasons as reasons
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence, Location, Verdict
@@ -30,6 +31,14 @@ def straggler(case: Case) -> Verdict | None:
     concluded of the first 10 steps, where ranks send messages to one another (pipeline stages), between two all-to-alls
     (experts), or where ranks come from different lines. Whom a root holds in a broadcast does nothing of its own
     meanwhile: a root that loads or computes while the others wait for its data is late, also where that is meant so.
+    With NCCL a host is back from its call at once, and what it does next says little. So GPUs are compared: for some
+    seconds CUDA events stand ahead of the calls of Python and of DDP's backward passes, and behind them, and a thread
+    asks how far each GPU is. A GPU that needs longer than its peers from one call to the next is late by the same
+    measure (a third of the 15 % with DDP, of which the forward pass alone is seen). If its host had enqueued that work,
+    the GPU is slow at it, or has more of it: NVML says whether its clocks are held back, or another process uses it. If
+    it had not, the host is slow: by a GPU that idles meanwhile (NVML), or by what the process does. Where neither says
+    so, both are named as possible: a host may wait for its own GPU, as in `item()`. Calls that C++ or a compiled
+    program makes are not seen, but for DDP's, and pipelines are left alone.
     The reason is what accounts for the lost time: time in the loader, threads of its own that run Python, time in which
     it could run and had no CPU, pages read back from disk, a file system, clocks that are held back, CPU time of its
     own, or the line at which a few stacks find it.
@@ -41,6 +50,8 @@ def straggler(case: Case) -> Verdict | None:
     if slow is None or slow.kind != "straggler" or not slow.ranks:
         return None
     rank = slow.ranks[0]
+    if slow.source == "device":
+        return _by_gpus(case, slow)
     pace = next((one for one in slow.paces if one.rank == rank), None)
     if pace is None:
         return None
@@ -59,14 +70,15 @@ def straggler(case: Case) -> Verdict | None:
     because: list[str] = []
     if by_calls:
         factor = (pace.own_s or 0.0) / max(pace.peers_s or 0.0, 1e-9)
-        times = f"{span(pace.own_s)} of its own for a {slow.unit}, its peers {span(pace.peers_s)} ({factor:.1f} times)"
-        summary = f"{who} {verb} slow{since(slow)}: {'it' if alone else f'rank {rank}'} needs {times}"
+        own, others = reasons.span(pace.own_s), reasons.span(pace.peers_s)
+        times = f"{own} of its own for a {slow.unit}, its peers {others} ({factor:.1f} times)"
+        summary = f"{who} {verb} slow{reasons.since(slow)}: {'it' if alone else f'rank {rank}'} needs {times}"
         seen = "their own records" if slow.source == "calls" else "torch's Flight Recorder"
         looks = f"last at the collectives in {pace.late} of {pace.of} looks ({seen})"
-        because.append(f"{looks}; a {slow.unit} takes {span(now)}")
+        because.append(f"{looks}; a {slow.unit} takes {reasons.span(now)}")
     else:
         data = f"{pace.loading or 0.0:.0%} of each {slow.unit} is waiting for data, {fed:.0%} on the others"
-        summary = f"{who} {verb} slow{since(slow)}: {data}"
+        summary = f"{who} {verb} slow{reasons.since(slow)}: {data}"
         because.append(f"who comes last to the collectives is not seen{f' ({slow.unknown})' if slow.unknown else ''}")
     if reason.what:
         summary = f"{summary}; {reason.what}"
@@ -87,6 +99,21 @@ def straggler(case: Case) -> Verdict | None:
     )  # fmt: skip
 
 
+def _by_gpus(case: Case, slow: Slowness) -> Verdict | None:
+    told = slow_gpus.straggler(case, slow)
+    if told is None:
+        return None
+    because = list(told.because)
+    elsewhere = case.world_size > len(case.ranks)
+    if elsewhere:
+        because.append("the ranks of other nodes are not known here: one of them may be slower")
+    return _verdict(
+        "SL503", case, told.summary, ranks=slow.ranks, because=because,
+        confidence="medium" if told.confidence == "high" and elsewhere else told.confidence,
+        remedy=told.remedy, location=told.location,
+    )  # fmt: skip
+
+
 def slower(case: Case) -> Verdict | None:
     """All ranks are slower than they were: steps take more than twice as long as before.
 
@@ -96,7 +123,9 @@ def slower(case: Case) -> Verdict | None:
     optimizers, or what the script says with `safelaunch.heartbeat()`; a script without either is judged by its
     collectives. No rank comes later than the others, or it cannot be seen (and then that is said). What has changed is
     measured over the same time: time without a CPU, the cgroup's limit, time in loaders and in collectives, pages read
-    back from disk, clocks of GPUs. Where each rank simply computes more for each step than before, that is said, with
+    back from disk, clocks of GPUs; and where calls end on GPUs, whether these are longer in the calls though all come
+    together (links, network), in their own work, or waiting for their hosts. Where each rank simply computes more for
+    each step than before, that is said, with
     low confidence: inputs may have grown, as with longer sequences from some step on, or a list, a cache or a graph
     that nothing clears. So is what grows bit by bit over the whole run, for half a minute at least, by a twentieth or
     more in nearly all eighths of it.
@@ -109,18 +138,18 @@ def slower(case: Case) -> Verdict | None:
     slow = case.slow
     if slow is None or slow.kind != "slower":
         return None
-    awaited = _awaited(slow)
+    awaited = None if slow.on_device else _awaited(slow)
     if awaited is not None:
         return _one_does_not_wait(case, slow, awaited)
-    found = list(reasons.of_all(case, slow))
+    found = [*reasons.of_all(case, slow), *slow_gpus.of_all(case, slow)]
     grew = not found and not _uses_gpus(case) and reasons.grew_itself(slow)
     if slow.grows and not found and not grew:
         return None
     if grew:
         found = [reasons.GREW]
-    begun = "become slower, bit by bit" if slow.grows else f"are slower{since(slow)}"
+    begun = "become slower, bit by bit" if slow.grows else f"are slower{reasons.since(slow)}"
     then = "at first" if slow.grows else "before"
-    summary = f"all ranks {begun}: a {slow.unit} takes {span(slow.now_s)}, {span(slow.usual_s)} {then}"
+    summary = f"all ranks {begun}: a {slow.unit} takes {reasons.span(slow.now_s)}, {reasons.span(slow.usual_s)} {then}"
     because = [line for reason in found[:2] for line in reason.because[:2]]
     location = next((reason.location for reason in found if reason.location is not None), None)
     stands = next((one for pace in slow.paces if (one := reasons.standing(slow, pace.rank)) is not None), None)
@@ -160,7 +189,7 @@ def _one_does_not_wait(case: Case, slow: Slowness, pace: Pace) -> Verdict:
     )
     reason = reasons.of_rank(case, slow, pace.rank, now - (pace.waiting or 0.0))
     peers = "its peer waits" if len(others) == 1 else "its peers wait"
-    summary = f"rank {pace.rank} is slow{since(slow)}: {peers} in collectives for {now:.0%} of each {slow.unit}"
+    summary = f"rank {pace.rank} is slow{reasons.since(slow)}: {peers} in collectives for {now:.0%} of each {slow.unit}"
     return _verdict(
         "SL503", case, f"{summary}; {reason.what}" if reason.what else summary,
         because=[*reason.because, f"they waited {before:.0%} before; rank {pace.rank} waits {pace.waiting or 0.0:.0%}"],
@@ -188,7 +217,7 @@ def below_expectation(case: Case) -> Verdict | None:
     loading = statistics.median(pace.loading or 0.0 for pace in slow.paces) if slow.paces else 0.0
     waiting = [pace.waiting for pace in slow.paces if pace.waiting is not None]
     location = None
-    found = list(reasons.of_all(case, slow))
+    found = [*reasons.of_all(case, slow), *slow_gpus.of_all(case, slow)]
     for reason in found[:1]:
         because += reason.because[:2]
         location = reason.location
@@ -203,8 +232,8 @@ def below_expectation(case: Case) -> Verdict | None:
     because.append(_nobody(slow))
     return _verdict(
         "SL505", case,
-        f"slow from the first steps: a step takes {span(slow.now_s)}, and the profile expects {span(slow.expect_s)} "
-        f"({slow.now_s / slow.expect_s:.1f} times)",
+        f"slow from the first steps: a step takes {reasons.span(slow.now_s)}, and the profile expects "
+        f"{reasons.span(slow.expect_s)} ({slow.now_s / slow.expect_s:.1f} times)",
         because=because, confidence="medium" if slow.unknown else "high", location=location,
         remedy=found[0].remedy if found else "look at what takes the time, or correct `expect_step` in [slow]",
     )  # fmt: skip
@@ -241,7 +270,7 @@ def loader_bound(case: Case) -> Verdict | None:
     idle = reasons.idle_gpus(case.gpus)
     return _verdict(
         "SL506", case,
-        f"{_bound(slow, share)}{since(slow)} (a {slow.unit} takes {span(slow.now_s)})",
+        f"{_bound(slow, share)}{reasons.since(slow)} (a {slow.unit} takes {reasons.span(slow.now_s)})",
         ranks=() if last else slow.ranks, because=[*because, *filter(None, [idle])],
         remedy=reason.remedy, location=reason.location,
         confidence="low" if not certain else "high" if reason.location is not None else "medium",
@@ -271,22 +300,10 @@ def as_usual(case: Case) -> Verdict | None:
     )
 
 
-def since(slow: Slowness) -> str:
-    """` since step 41`, or from the first steps that were looked at."""
-    return f" since {slow.unit} {slow.since}" if slow.since is not None else " from the first steps on"
-
-
 def _nobody(slow: Slowness) -> str:
-    return f"who is late cannot be told: {slow.unknown}" if slow.unknown else "no rank comes later than the others"
-
-
-def span(seconds: float | None) -> str:
-    """A time of steps, in words."""
-    if seconds is None:
-        return "?"
-    if seconds < 0.0995:
-        return f"{seconds * 1000:.1f} ms"
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    if slow.unknown:
+        return f"who is late cannot be told: {slow.unknown}"
+    return slow_gpus.NOBODY if slow.on_device else "no rank comes later than the others"
 
 
 def _waited(slow: Slowness, lost: float) -> str:

@@ -24,7 +24,7 @@ HALF = 0.5
 class Reason:
     """`what` completes "rank 1 is slow: it ...", `because` are the lines that show it. `shown` says that a source of
     its own shows it (/proc, the loader's time, stacks), `everywhere` that it is the same for all ranks, `loader` that
-    it is the loader."""
+    it is the loader, `on_host` that it is nothing that a wait for the rank's own GPU looks like."""
 
     what: str
     because: tuple[str, ...]
@@ -33,6 +33,7 @@ class Reason:
     shown: bool = True
     everywhere: bool = False
     loader: bool = False
+    on_host: bool = False
 
 
 def of_rank(case: Case, slow: Slowness, rank: int, lost: float) -> Reason:
@@ -72,7 +73,7 @@ def _loader(slow: Slowness, rank: int, lost: float) -> Reason | None:
     found = loading(slow, (rank,))
     share = f"rank {rank} waits {own:.0%} of its time for its DataLoader, its peers {peers:.0%}"
     lines = (share, *found.because)
-    return Reason("it waits for its DataLoader", lines, found.remedy, found.location, loader=True)
+    return Reason("it waits for its DataLoader", lines, found.remedy, found.location, loader=True, on_host=True)
 
 
 def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
@@ -98,7 +99,9 @@ def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
         if confined
         else "end or move the other processes, or bind ranks to CPUs of their own"
     )
-    return Reason("it does not get the CPU", tuple(lines), remedy, everywhere=peers >= NOTABLE and not confined)
+    return Reason(
+        "it does not get the CPU", tuple(lines), remedy, everywhere=peers >= NOTABLE and not confined, on_host=True
+    )
 
 
 def _paged(slow: Slowness, rank: int) -> Reason | None:
@@ -108,7 +111,9 @@ def _paged(slow: Slowness, rank: int) -> Reason | None:
         return None
     swap = f", {usage.swapped_bytes >> 20} MiB of it are swapped out" if usage.swapped_bytes else ""
     line = f"rank {rank} reads {usage.faults:.0f} pages a second back from disk (major page faults){swap}"
-    return Reason("its memory is read back from disk", (line,), "give the node or the container more memory")
+    return Reason(
+        "its memory is read back from disk", (line,), "give the node or the container more memory", on_host=True
+    )
 
 
 def _held(slow: Slowness, rank: int) -> Reason | None:
@@ -117,7 +122,8 @@ def _held(slow: Slowness, rank: int) -> Reason | None:
         return None
     what = f" on {stands.file}" if stands.file else ""
     line = f"rank {rank} was in uninterruptible sleep in {stands.held} of {stands.of} looks{what}, {at(stands)}"
-    return Reason("it waits for a disk or a file system", (line,), "check that file system", stands.location)
+    what = "it waits for a disk or a file system"
+    return Reason(what, (line,), "check that file system", stands.location, on_host=True)
 
 
 def _clocks(case: Case, rank: int) -> Reason | None:
@@ -125,7 +131,7 @@ def _clocks(case: Case, rank: int) -> Reason | None:
     free = [gpu for gpu in case.gpus if rank not in gpu.ranks and not gpu.held_back]
     if not mine or not free:
         return None
-    return Reason("its GPU is held back", (_held_back(mine[0]),), "check cooling and power of that GPU")
+    return Reason("its GPU is held back", (held_back(mine[0]),), "check cooling and power of that GPU")
 
 
 def _computes(slow: Slowness, rank: int, lost: float) -> Reason | None:
@@ -163,7 +169,8 @@ def _beside(slow: Slowness, rank: int, lost: float) -> Reason | None:
     )
     where = f"{many} of rank {rank} {'runs' if stands.others == 1 else 'run'} Python{wording.at(stands.beside)}"
     remedy = "do that work in a process of its own, or less often"
-    return Reason("threads of its own take the time of its main thread", (line, where), remedy, stands.beside)
+    what = "threads of its own take the time of its main thread"
+    return Reason(what, (line, where), remedy, stands.beside, on_host=True)
 
 
 def _crowded(slow: Slowness, rank: int) -> bool:
@@ -200,11 +207,11 @@ def of_all(case: Case, slow: Slowness) -> Iterator[Reason]:
         yield Reason("memory is read back from disk", (line,), "give the node or the container more memory")
     held = [gpu for gpu in case.gpus if gpu.held_back]
     if held:
-        lines = tuple(_held_back(gpu) for gpu in held)
+        lines = tuple(held_back(gpu) for gpu in held)
         yield Reason("GPUs are held back", lines, "check cooling and power of the GPUs")
     least = min((pace.waiting or 0.0 for pace in slow.paces), default=0.0)
     least_before = min((pace.waiting_before or 0.0 for pace in slow.paces), default=0.0)
-    if least - least_before >= 2 * NOTABLE and not slow.unknown:
+    if least - least_before >= 2 * NOTABLE and not slow.unknown and not slow.on_device:
         line = (
             f"even the rank that waits least spends {least:.0%} of its time in collectives, {least_before:.0%} before"
         )
@@ -343,7 +350,21 @@ def _busy(others: Sequence[Busy]) -> str:
     return shown if len(others) <= 3 else f"{shown}, and others {sum(one.cores for one in others[3:]):.1f}"
 
 
-def _held_back(gpu: GpuState) -> str:
+def held_back(gpu: GpuState) -> str:
     who = f" ({names(gpu.ranks)})" if gpu.ranks else ""
     clock = f", {gpu.clock_mhz} of {gpu.clock_max_mhz} MHz" if gpu.clock_mhz and gpu.clock_max_mhz else ""
     return f"GPU {gpu.index}{who} is held back: {', '.join(gpu.held_back)}{clock}"
+
+
+def since(slow: Slowness) -> str:
+    """` since step 41`, or from the first steps that were looked at."""
+    return f" since {slow.unit} {slow.since}" if slow.since is not None else " from the first steps on"
+
+
+def span(seconds: float | None) -> str:
+    """A time of steps, in words."""
+    if seconds is None:
+        return "?"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

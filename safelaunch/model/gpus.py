@@ -23,7 +23,8 @@ class GpuState:
     say.
 
     `busy_percent` is the share of the last sampling period in which a kernel ran (a rank that waits in NCCL counts as
-    busy), `held_back` why the hardware holds its clocks back, `xids` what the driver logged of it since the run began
+    busy), `held_back` why the hardware holds its clocks back, `limited_by` what else keeps them down, as it does
+    now and then with any GPU (power cap, settings), `xids` what the driver logged of it since the run began
     (as dmesg shows it, with seconds since boot), `links_down` the NVLinks that are down, of `links`; `ecc_errors` are
     uncorrectable memory errors since the driver was loaded. `lost` says that the driver has lost the GPU, or wants it
     to be reset. Memory is in bytes, the temperature in degrees Celsius. A reading that is not there is None; `missing`
@@ -50,6 +51,7 @@ class GpuState:
     ecc_errors: int | None = None
     lost: bool = False
     log_unread: str = ""
+    limited_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

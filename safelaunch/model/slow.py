@@ -34,6 +34,23 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class DevicePace:
+    """What the GPU of one rank does in a step, in seconds, by events in its stream.
+
+    `own_s` is its own time, from the moment when it is through with one call to the moment when it comes to the next
+    one, and `host_s` that part of it in which its host had not yet enqueued all that comes before that call; `call_s`
+    is the time in calls, waits for others included. `mixed` says that this holds work of its own as well: the backward
+    passes of DDP, in which calls are made, or what runs beside them.
+    """
+
+    rank: int
+    own_s: float
+    host_s: float
+    call_s: float
+    mixed: bool = False
+
+
+@dataclass(frozen=True)
 class Usage:
     """What the process of one rank used between two looks at /proc; rates are per second of wall time.
 
@@ -110,8 +127,10 @@ class Slowness:
     number at which it began and `begun` when (CLOCK_MONOTONIC; None: it has been so all along), `at` the number of now.
     `now_s` is the median time of a unit, `usual_s` what it was before, `expect_s` what the profile expects. `source`
     says how lateness was seen: `calls` (the ranks' own record), `recorder` (the Flight Recorder, which knows what C++
-    calls) or `loader` (time in loaders); `unknown` why it could not be seen. `grows`: it came bit by bit, and `usual_s`
-    is what it was at first.
+    calls), `device` (events in the streams of GPUs) or `loader` (time in loaders); `unknown` why it could not be seen.
+    `grows`: it came bit by bit, and `usual_s`
+    is what it was at first. `on_device` says that calls end on GPUs, where the times of hosts say little; `devices` is
+    what those do, and `devices_before` what they did before it began, where that was looked at.
     """
 
     kind: Slow
@@ -133,3 +152,6 @@ class Slowness:
     others: tuple[Busy, ...] = ()
     standing: tuple[Standing, ...] = ()
     grows: bool = False
+    on_device: bool = False
+    devices: tuple[DevicePace, ...] = ()
+    devices_before: tuple[DevicePace, ...] = ()

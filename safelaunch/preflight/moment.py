@@ -16,7 +16,7 @@ from safelaunch.model.xids import parse
 from safelaunch.preflight import mapping
 from safelaunch.preflight.machine import infiniband, kernel_log
 from safelaunch.preflight.machine.child import Ended
-from safelaunch.preflight.machine.clock_reasons import REASONS
+from safelaunch.preflight.machine.clock_reasons import LIMITS, REASONS
 from safelaunch.preflight.machine.host import FIRST_PID_NAMESPACE, Host
 from safelaunch.preflight.machine.nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, RESET_REQUIRED, Failure, Gpu, Snapshot
 from safelaunch.preflight.machine.visible import VARIABLE
@@ -206,6 +206,7 @@ def _state(gpu: Gpu, missing: str, tenants: _Tenants) -> GpuState:
         clock_mhz=gpu.clock,
         clock_max_mhz=gpu.clock_max,
         held_back=tuple(reason.words for reason in REASONS if (gpu.clock_reasons or 0) & reason.bit),
+        limited_by=tuple(words for bit, words in LIMITS.items() if (gpu.clock_reasons or 0) & bit),
         temperature=gpu.temperature,
         tenants=on_it,
         links_down=sum(not link.active for link in gpu.links) if gpu.links else None,

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from safelaunch.model.slow import Slow, Slowness
 from safelaunch.pulse import Pulse
+from safelaunch.watch.device_times import Judged, Look, follow_s, judge
 from safelaunch.watch.lateness import SECONDS, STEPS, Late, Lateness
 from safelaunch.watch.meetings import Arrival, Meetings
 from safelaunch.watch.pace import SLOWER, WARM_UP, Bin, Pace, enough, growth, jumped, onset, window
-from safelaunch.watch.slowness import of_bins, of_late
+from safelaunch.watch.slowness import of_bins, of_late, with_devices
 
+KEPT_LOOKS = 8  # at GPUs: ones from before it began are compared with those after
 BELOW = 1.5  # times what the profile expects; an estimate: who writes a number down rounds it
 LOADING = 0.5  # of the time of a step: most of it
 LOADING_S = 0.01  # ... and so many seconds of each: a toy is no run
@@ -36,6 +38,7 @@ ANSWER_S = 10.0  # how long to wait for them
 FRESH_S = 60.0  # how long an answer holds
 REST_S = 2.0  # a rank that has made steps, and none for so long ...
 REST_STEPS = 5  # ... and for the time of so many, only answers the others' collectives (DDP's join, uneven data)
+HOSTS_AHEAD = "calls end on GPUs, and hosts run ahead of these; the GPUs were not looked at"
 AGAIN_S = 60.0  # the same kind is told again after this, then after twice as long
 
 
@@ -56,6 +59,8 @@ class SlowWatch:
     told: dict[Slow, Told] = field(default_factory=dict)
     pace: Pace = field(default_factory=Pace)
     meetings: Meetings = field(default_factory=Meetings)
+    on_device: bool = False  # calls end on GPUs (NCCL): when a host comes to them says nothing
+    _devices: list[Judged] = field(default_factory=list)  # what the latest looks at GPUs have said, the last one last
     _lateness: Lateness = field(default_factory=Lateness)
     _recorded: Late | None = None
     _recorder_says: str = ""
@@ -86,6 +91,7 @@ class SlowWatch:
         self._ask_next, self._ask_pause, self._asked, self._answered = 0.0, ASK_S, 0.0, 0.0
         self._counted, self._hidden, self._longer, self._longer_asked = (0, 0), False, 0.0, float("-inf")
         self._slow_for_all = 0.0
+        self._devices, self.on_device = [], False
 
     def interrupt(self) -> None:
         """Ranks are held up (a hang, a debugger): this time counts for nobody."""
@@ -109,6 +115,7 @@ class SlowWatch:
             self.pace.interrupt()
             self._lateness.interrupt()
         self._polled, self._groups = now, groups
+        self.on_device = any(pulse.device_calls or pulse.on_device for pulse in pulses.values())
         intervals = self.meetings.add(calls)
         self.pace.poll(pulses, now, self.meetings.sites if self.pace.unit == "collective" else None)
         if self.pace.unit and self.pace.count >= WARM_UP:
@@ -158,8 +165,30 @@ class SlowWatch:
         if told is not None and told.slowness.source == "recorder" and self._recorded is None:
             told.cleared = lateness.clear(told.slowness.ranks, self.pace.at)
 
+    def follow_s(self) -> tuple[float, float]:
+        """For how many seconds GPUs are to be followed, and seconds between two looks."""
+        return follow_s(self._each())
+
+    def followed(self, looks: Mapping[int, Look], now: float, missing: str = "") -> None:
+        """The GPUs of all ranks have been followed, or could not be."""
+        self._answered = now
+        counts = self.pace.unit != "collective"
+        judged = judge(looks, self.pace.at if counts else None) if looks else Judged(unknown=missing or HOSTS_AHEAD)
+        self._recorder_says, self._recorded = judged.unknown, judged.late
+        if judged.unknown:
+            return
+        self._devices = [*self._devices[1 - KEPT_LOOKS :], judged]
+        if judged.late is not None and self._longer:
+            self._recorded = dataclasses.replace(judged.late, since=self._longer, first=False)
+        told = self.told.get("straggler")
+        if told is not None and told.slowness.source == "device":
+            late = judged.late.ranks if judged.late is not None else ()
+            told.cleared = not set(late) & set(told.slowness.ranks)
+
     def _sees_meetings(self) -> bool:
         """Whether our own record holds the meetings of whole steps."""
+        if self.on_device:
+            return False
         if self.pace.unit == "collective":
             return True
         looks = self._lateness.looks[-4:]
@@ -203,7 +232,7 @@ class SlowWatch:
         late = self._late(now)
         if late is not None:
             since = late.seq if unit == "collective" else self.pace.at(late.since) + 1
-            source = "calls" if self._sees_meetings() else "recorder"
+            source = "device" if self.on_device else "calls" if self._sees_meetings() else "recorder"
             found = self._open(of_late(late, bins, pulses, unit, (since, self.pace.count), source), now)
             if found is not None:
                 return found
@@ -240,6 +269,8 @@ class SlowWatch:
         known = self.told.get(slowness.kind)
         if known is not None and known.slowness.ranks == slowness.ranks:
             return None
+        if self.on_device:
+            slowness = with_devices(slowness, self._devices)
         return slowness if now >= self._not_before.get(slowness.kind, 0.0) else None
 
     def tell(self, slowness: Slowness, now: float) -> None:
@@ -274,7 +305,7 @@ class SlowWatch:
         if slowness.source == "loader":
             ranks = slowness.ranks or tuple(recent[-1].loading)
             return all(statistics.median(one.loading.get(rank, 0.0) for one in recent) < FED for rank in ranks)
-        if slowness.source == "recorder":
+        if slowness.source in ("recorder", "device"):
             return told.cleared
         limit = slowness.expect_s or slowness.usual_s
         return limit is not None and statistics.median(one.each for one in recent) < LONGER * limit
@@ -309,7 +340,8 @@ class SlowWatch:
             return "the ranks use no torch.distributed"
         if self.meetings.unknown or self._sees_meetings():
             return self.meetings.unknown
-        return self._recorder_says if self._answered else "the Flight Recorders have said nothing"
+        silent = HOSTS_AHEAD if self.on_device else "the Flight Recorders have said nothing"
+        return self._recorder_says if self._answered else silent
 
     def _alike(self) -> list[Bin]:
         """The bins of the present kind of step, from where we learn."""

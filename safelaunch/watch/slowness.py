@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
 from safelaunch.model.slow import Pace, Slow, Slowness
 from safelaunch.pulse import Pulse
+from safelaunch.watch.device_times import Judged
 from safelaunch.watch.lateness import Late
 from safelaunch.watch.pace import WARM_UP, Bin
 
@@ -66,6 +68,16 @@ def of_bins(
         source,
         unknown,
         tuple(_pace(rank, bins, place, pulses) for rank in pulses),
+    )
+
+
+def with_devices(slowness: Slowness, looks: Sequence[Judged]) -> Slowness:
+    """With what the GPUs do, and did before it began, by the latest looks at them."""
+    begun = slowness.begun if slowness.begun is not None else 0.0
+    since = [look.paces for look in looks if look.ended > begun]
+    before = [look.paces for look in looks if look.ended <= begun]
+    return dataclasses.replace(
+        slowness, on_device=True, devices=since[-1] if since else (), devices_before=before[-1] if before else ()
     )
 
 

@@ -1,5 +1,5 @@
 """Runs in: workers. A thread that beats five times a second, and tells when asked: what torch's Flight Recorders
-hold, and what the rank says of itself.
+hold, what the rank says of itself, and when its GPU comes to its calls.
 
 Its silence means that no other thread can run Python: native code holds the GIL, or the process does not run. torch
 has a server of its own for such dumps (`_WorkerServer`), which needs no GIL; but it prints two lines in every rank,
@@ -14,7 +14,7 @@ import threading
 from typing import Any, Dict, List
 
 from safelaunch import black_box
-from safelaunch.worker import progress, rank, recorders, word
+from safelaunch.worker import device_times, progress, rank, recorders, word
 
 EVERY_S = 0.2
 NAME = "safelaunch-beat"
@@ -48,9 +48,13 @@ def start(box: Any, bindings: Any) -> None:
 def _run(stop: threading.Event, box: Any, dumps: Dict[str, recorders.Dump]) -> None:
     pulse = box.pulse
     devices = recorders.UnderWay(dump for name, dump in dumps.items() if name != recorders.GLOO)
+    follower: threading.Thread | None = None
     while not stop.is_set():
         pulse.beat()
         progress.look_for_imports(pulse)
+        wanted = pulse.to_follow()
+        if wanted is not None and (follower is None or not follower.is_alive()):
+            follower = device_times.start(box, stop, *wanted)
         if dumps:
             try:
                 if recorders.GLOO in dumps:
@@ -63,6 +67,8 @@ def _run(stop: threading.Event, box: Any, dumps: Dict[str, recorders.Dump]) -> N
             except Exception:
                 dumps = {}  # this torch has it otherwise; Python's own records remain
         stop.wait(EVERY_S)
+    if follower is not None:
+        follower.join(STOP_S / 2)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -20,7 +20,7 @@ from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
 from safelaunch.worker.groups import Memberships
-from safelaunch.worker.stream_marks import MARKS
+from safelaunch.worker.stream_marks import MARKS, WAITED
 from safelaunch.worker.user_code import is_user_code
 
 # Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
@@ -148,7 +148,8 @@ class _Recorder:
         @functools.wraps(wait)
         def waiting(this: Any, *args: Any, **kwargs: Any) -> Any:
             box = self._box
-            entry = None
+            entry: Any = None
+            call: Any = None
             if box is not None and not self._inside.call and rank.here:
                 try:
                     call = self._works.get(this)
@@ -165,6 +166,8 @@ class _Recorder:
             finally:
                 box.leave(entry, status)
             self._spent(begun)
+            if MARKS.followed is not None:
+                MARKS.past(call[1][0], call[1][6:9], WAITED)
             return result
 
         work.wait = waiting
@@ -197,6 +200,8 @@ class _Recorder:
                 self._box.leave(place, black_box.ISSUED)
             else:
                 self._box.leave(place)
+                if MARKS.followed is not None:
+                    MARKS.past(call[0], call[6:9])
             if after is not None:
                 after()
         except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Deque, Dict, List, Tuple
 from safelaunch.pulse import RETRY_S
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import call_after_import, call_at_imports
+from safelaunch.worker.stream_marks import MARKS, STEP
 
 DEPTH = 32  # frames that tell where a loader is used
 LONGEST_KEY = 200
@@ -71,6 +72,8 @@ def count_steps(module: Any, pulse: Any) -> None:
         # A compiled step must not meet what the compiler cannot trace; it takes this line for a constant.
         if not torch.compiler.is_compiling() and rank.here:
             step()
+            if MARKS.followed is not None:
+                MARKS.past("a step of an optimizer", kind=STEP)
 
     module.register_optimizer_step_post_hook(stepped)
 

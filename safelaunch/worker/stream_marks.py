@@ -3,7 +3,8 @@
 NCCL's recorders say that a call was enqueued, and not whether the GPU has come to it (torch 2.15 never does). So a CUDA
 event is recorded on the current stream before each call that Python makes, and before the backward passes of DDP, whose
 calls are made in C++. If one is outstanding ahead of the first call that is, a kernel ahead of both does not end.
-Nothing is waited for, and events are only looked at when the supervisor asks.
+Nothing is waited for, and events are only looked at when the supervisor asks. While it has a GPU followed
+(`device_times`), events stand behind the calls as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ MOST = 1024
 LOOK_S = 1.0  # a call of CUDA may wait for a lock of the driver, and then for ever
 RELAXED = 2  # cudaStreamCaptureModeRelaxed
 NOWHERE = ("", 0, "")
+# What a mark is: ahead of a call, or behind one, or where the stream has waited for one that was issued before; ahead
+# of a backward pass of DDP, in which calls are made; behind an optimizer's step, where they are over.
+AHEAD, BEHIND, WAITED, FORWARD, STEP = "ahead", "behind", "waited", "forward", "step"
 _Place = Tuple[str, int, str]  # file, line, function
 _Mark = Tuple[Any, int, float, str, _Place]  # event, its device, when, call
 
@@ -41,14 +45,15 @@ class StreamMarks:
         self._marks: List[Optional[_Mark]] = [None] * MOST
         self._streams: Dict[Tuple[int, int], Any] = {}
         self._stuck = False
+        self.followed: Any = None  # a `device_times.Followed` while somebody follows the GPU
 
     def bind(self, cuda: Any) -> None:
         """The program has imported `torch.cuda`."""
         self._cuda = cuda
 
-    def mark(self, call: str, place: _Place = NOWHERE) -> None:
+    def mark(self, call: str, place: _Place = NOWHERE, kind: str = AHEAD) -> None:
         """Note what the host enqueues now: about 1 µs. Nothing happens before the program uses CUDA, nor while it
-        captures a graph."""
+        captures a graph. An empty `kind` is not followed."""
         runtime = self._runtime or self._started()
         if runtime is None:
             return
@@ -66,10 +71,44 @@ class StreamMarks:
             event = before[0] if before is not None and before[1] == device else runtime._CudaEventBase()
             event.record(stream)
             self._marks[slot] = (event, device, time.monotonic(), call, place)
+            if self.followed is not None and kind:
+                self.followed.add(event, (device, raw), kind, call, place)
         except Exception as error:
             self._cuda = self._runtime = None
             if "CUDA error" not in str(error):  # the program meets that one itself
                 off("the record of how far the GPU is", error)
+
+    def past(self, call: str, place: _Place = NOWHERE, kind: str = BEHIND) -> None:
+        """Note, while the GPU is followed, what the host has enqueued."""
+        followed, runtime = self.followed, self._runtime
+        if followed is None or runtime is None:
+            return
+        try:
+            if runtime._cuda_isCurrentStreamCapturing():
+                return
+            device = runtime._cuda_getDevice()
+            key = device, runtime._cuda_getCurrentRawStream(device)
+            stream = self._streams.get(key)
+            if stream is not None:
+                event = runtime._CudaEventBase()
+                event.record(stream)
+                followed.add(event, key, kind, call, place)
+        except Exception:
+            self.followed = None  # the program meets it itself, where it is a failure of the GPU
+
+    def take_device(self, device: int) -> None:
+        """Make this the calling thread's device: CUDA would make a context on the first GPU for a thread without one,
+        when it asks for an event (some 500 MB there, of each rank; torch's own watchdog does the same)."""
+        self._runtime._cuda_setDevice(device)
+
+    def device(self) -> Optional[int]:
+        """The device of the rank's streams; None where it has none."""
+        return next(iter(self._streams))[0] if self._streams and self._runtime is not None else None
+
+    def number(self, stream: Tuple[int, int]) -> int:
+        """The place of a stream (device and address) among those that the rank has used, by their first use: of ranks
+        that run the same program they have the same numbers."""
+        return list(self._streams).index(stream)
 
     def _started(self) -> Any:
         cuda = self._cuda
@@ -90,11 +129,18 @@ class StreamMarks:
 
     def _ask(self, found: List[Dict[str, Any]]) -> None:
         try:
-            if not _may_ask_while_others_capture():
+            device = self.device()
+            if device is None:
+                return
+            self.take_device(device)
+            if not may_ask_while_others_capture():
                 return
             marks = sorted((mark for mark in list(self._marks) if mark is not None), key=lambda mark: mark[2])
             said = {"reached": None, "outstanding": None}  # type: Dict[str, Any]
             for mark in marks:
+                if mark[1] != device:
+                    device = mark[1]
+                    self.take_device(device)
                 if not mark[0].query():
                     said["outstanding"] = _described(mark)
                     break
@@ -110,7 +156,7 @@ def _described(mark: _Mark) -> Dict[str, Any]:
     return {"call": call, "t": t, "location": location}
 
 
-def _may_ask_while_others_capture() -> bool:
+def may_ask_while_others_capture() -> bool:
     """Allow this thread to ask for an event: else CUDA lets a capture of a graph in another thread fail, by its default
     mode (CUDA Runtime API, cudaThreadExchangeStreamCaptureMode). False where the runtime's library is not found."""
     import ctypes  # torch has loaded it by now, and a rank without torch has no use for it
@@ -136,7 +182,8 @@ def watch_models(module: Any) -> None:
     @functools.wraps(forward)
     def _post_forward(self: Any, output: Any) -> Any:
         if not sys.modules["torch"].compiler.is_compiling() and rank.here:
-            MARKS.mark("a forward pass of DistributedDataParallel")
+            reduces = sys.modules["torch"].is_grad_enabled() and getattr(self, "require_backward_grad_sync", True)
+            MARKS.mark("a forward pass of DistributedDataParallel", kind=FORWARD if reduces else "")
         return forward(self, output)
 
     kind._post_forward = _post_forward

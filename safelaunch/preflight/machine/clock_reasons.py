@@ -26,5 +26,8 @@ SW_THERMAL = Reason(0x20, "warning", "software thermal slowdown", COOLING)
 # The hardware sets it beside the two errors as well; alone it does not tell heat from power.
 HW_SLOWDOWN = Reason(0x08, "warning", "hardware slowdown", f"{POWER}, and at the cooling")
 
+# What holds clocks down in everyday life, and tells something only of a GPU that is slower than its peers.
+LIMITS = {0x04: "software power cap", 0x02: "clocks set by a user", 0x10: "sync boost with a slower GPU"}
+
 # The one that tells most comes first. Idle, power cap and settings of the user (0x1, 0x4, 0x2, ...) are everyday life.
 REASONS = (HW_THERMAL, POWER_BRAKE, SW_THERMAL, HW_SLOWDOWN)

@@ -7,8 +7,8 @@ import dataclasses
 from expected import Expected, place
 from scenes import HOST, STEP, T, rank
 
-from safelaunch.model import Case, GpuState, Incident, Location
-from safelaunch.model.slow import Busy, NodeUsage, Pace, Slowness, Standing, Usage
+from safelaunch.model import Case, GpuState, Incident, Location, Tenant
+from safelaunch.model.slow import Busy, DevicePace, NodeUsage, Pace, Slowness, Standing, Usage
 
 DATA = Location("/home/ada/project/data.py", 33, "__getitem__")
 PLOT = Location("/home/ada/project/plot.py", 18, "redraw")
@@ -71,12 +71,148 @@ def everybody(
     )
 
 
+def paces(
+    own: float = 0.02, host: float = 0.001, call: float = 0.004, late: int | None = None, late_host: float = 0.001
+) -> tuple[DevicePace, ...]:
+    """What the GPUs do in a step; one may be late, and needs 70 ms more of its own than the others, which wait."""
+    more = 0.0 if late is None else 0.07
+    return tuple(
+        DevicePace(n, own + more, late_host, call) if n == late else DevicePace(n, own, host, call + more)
+        for n in range(RANKS)
+    )
+
+
+def on_gpus(late: int = 2, late_host: float = 0.001) -> Slowness:
+    """One GPU comes last to the calls: 90 ms of its own in a step, the others 20."""
+    devices = paces(late=late, late_host=late_host)
+    return dataclasses.replace(straggler(late), source="device", on_device=True, devices=devices)
+
+
 def gpu(index: int, **facts: object) -> GpuState:
     return GpuState(index, ranks=(index,), busy_percent=95, **facts)  # type: ignore[arg-type]
 
 
 def cases() -> dict[str, tuple[Case, Expected]]:
     """All of them by name."""
+    return {**cases_of_hosts(), **cases_of_gpus()}
+
+
+def cases_of_gpus() -> dict[str, tuple[Case, Expected]]:
+    """Where calls end on GPUs."""
+    all_ = dataclasses.replace(everybody(), on_device=True, devices_before=paces(), devices=paces(call=0.075))
+    hosted = on_gpus(late_host=0.075)
+    sleeps = (Standing(2, STEP, 6, 6, 0, 0, 0, call="clock_nanosleep"), Standing(0, None, 0, 6, 6, 0, 0))
+    waits = (Standing(2, STEP, 6, 6, 0, 0, 0, call="futex"),)
+    idle = tuple(dataclasses.replace(gpu(n), busy_percent=30 if n == 2 else 100) for n in range(RANKS))
+    never_idle = tuple(dataclasses.replace(gpu(n), busy_percent=100) for n in range(RANKS))
+    braked = tuple(gpu(n, held_back=("hardware power brake",) if n == 2 else ()) for n in range(RANKS))
+    capped = tuple(
+        gpu(n, clock_mhz=700 if n == 2 else 1900, limited_by=("software power cap",) if n == 2 else ())
+        for n in range(RANKS)
+    )
+    shared = tuple(gpu(n, tenants=(Tenant(4242, None, 1 << 30, "python"),) if n == 2 else ()) for n in range(RANKS))
+    down = tuple(gpu(n, links=18, links_down=3 if n == 1 else 0) for n in range(RANKS))
+    mixed = tuple(dataclasses.replace(one, mixed=True) for one in on_gpus().devices)
+    waiting = tuple(Pace(n, None, None, 0, 0, 0.0, 0.1 if n == 2 else 0.7, 0.0, 0.1) for n in range(RANKS))
+    return {
+        "slow-gpu-that-is-held-back": (
+            case(on_gpus(), braked),
+            Expected(
+                "SL503",
+                (2,),
+                mentions=(
+                    "GPU 2 of rank 2 is slow since step 41: it computes for 90.0 ms of a step",
+                    "(4.5 times); its clocks are held back: hardware power brake",
+                    "its host had enqueued all of it",
+                ),
+            ),
+        ),
+        "slow-gpu-with-a-power-cap": (
+            case(on_gpus(), capped),
+            Expected("SL503", (2,), mentions=("its clock is lower (software power cap)", "700 MHz", "1900 MHz")),
+        ),
+        "slow-gpu-that-another-process-uses": (
+            case(on_gpus(), shared),
+            Expected("SL503", (2,), mentions=("another process uses it", "python (pid 4242)")),
+        ),
+        # All are held back, and one is slower nevertheless: that is not why.
+        "slow-gpu-among-hot-ones": (
+            case(on_gpus(), tuple(gpu(n, held_back=("software thermal slowdown",)) for n in range(RANKS))),
+            Expected("SL503", (2,), confidence="medium", mentions=("or has more to compute than its peers",)),
+        ),
+        "slow-gpu-of-ddp-of-which-nvml-says-nothing": (
+            case(dataclasses.replace(on_gpus(), devices=mixed)),
+            Expected(
+                "SL503",
+                (2,),
+                confidence="medium",
+                mentions=("the GPU of rank 2", "in its forward passes", "NVML says nothing of it"),
+            ),
+        ),
+        "slow-gpu-for-which-its-host-waits": (
+            case(dataclasses.replace(hosted, standing=waits), never_idle),
+            Expected("SL503", (2,), confidence="medium", mentions=("GPU 2 of rank 2", "it is never idle (100 % busy")),
+        ),
+        "slow-host-whose-gpu-idles": (
+            case(dataclasses.replace(hosted, standing=waits), idle),
+            Expected("SL503", (2,), place(STEP), mentions=("its GPU waits for its host", "75.0 ms", "busy 30 %")),
+        ),
+        "slow-host-that-sleeps": (
+            case(dataclasses.replace(hosted, standing=sleeps)),
+            Expected("SL503", (2,), place(STEP), mentions=("its GPU waits for its host", "sleeps or waits")),
+        ),
+        "slow-host-by-its-loader": (
+            case(loading(hosted, workers=0)),
+            Expected("SL503", (2,), mentions=("its GPU waits for its host", "waits for its DataLoader")),
+        ),
+        "slow-host-or-gpu": (
+            case(dataclasses.replace(hosted, standing=waits)),
+            Expected(
+                "SL503", (2,), place(STEP), confidence="medium", mentions=("by its host or by its GPU cannot be told",)
+            ),
+        ),
+        "slower-by-a-link": (
+            case(all_, down),
+            Expected(
+                "SL504",
+                mentions=(
+                    "the GPUs are longer in the calls",
+                    "75.0 ms of a step, 4.0 ms before",
+                    "GPU 1 (rank 1): 3 of 18 NVLinks are down",
+                    "come to their calls together",
+                ),
+            ),
+        ),
+        "slower-by-a-link-that-nobody-knows": (
+            case(all_),
+            Expected("SL504", mentions=("the GPUs are longer in the calls", "which link is slow is not known")),
+        ),
+        "slower-by-a-link-since-before-anybody-looked": (
+            case(dataclasses.replace(all_, devices_before=())),
+            Expected("SL504", mentions=("the GPUs are longer in the calls", "34.0 ms for all of it before")),
+        ),
+        "slower-by-the-hosts-of-all-gpus": (
+            case(dataclasses.replace(all_, devices=paces(own=0.09, host=0.08))),
+            Expected("SL504", mentions=("the hosts enqueue work later", "waits 80.0 ms of a step", "1.0 ms before")),
+        ),
+        "slower-by-the-gpus-themselves": (
+            case(dataclasses.replace(all_, devices=paces(own=0.09))),
+            Expected("SL504", mentions=("the GPUs compute longer",)),
+        ),
+        "slower-on-gpus-that-could-not-be-followed": (
+            case(dataclasses.replace(all_, devices=(), unknown="the GPU of rank 1 could not be followed")),
+            Expected("SL504", confidence="low", mentions=("who is late cannot be told: the GPU of rank 1",)),
+        ),
+        # Hosts wait in no collective with NCCL: that one of them does not, says nothing.
+        "slower-on-gpus-whose-hosts-wait": (
+            case(dataclasses.replace(all_, unknown="the GPUs were not looked at", devices=(), paces=waiting)),
+            Expected("SL504", confidence="low"),
+        ),
+    }
+
+
+def cases_of_hosts() -> dict[str, tuple[Case, Expected]]:
+    """Where ranks wait in their calls."""
     plain = straggler()
     shares = one(plain, queued=0.55, cpus=(3,))
     busy = Busy(777, "stress", 1.0, (3,))

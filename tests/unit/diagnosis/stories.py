@@ -161,7 +161,10 @@ def _slow(slow: Slowness, number: Mapping[int, int]) -> Slowness:
     def renamed(items: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(dataclasses.replace(item, rank=number.get(item.rank, item.rank)) for item in items)
 
-    parts = {name: renamed(getattr(slow, name)) for name in ("paces", "usage", "usage_before", "standing")}
+    parts = {
+        name: renamed(getattr(slow, name))
+        for name in ("paces", "usage", "usage_before", "standing", "devices", "devices_before")
+    }
     return dataclasses.replace(slow, ranks=tuple(sorted(number.get(rank, rank) for rank in slow.ranks)), **parts)
 
 

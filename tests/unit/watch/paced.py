@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from safelaunch.model.slow import Slowness
+from safelaunch.watch.device_times import Look, Mark
 from safelaunch.watch.meetings import Arrival
 from safelaunch.watch.slow import SlowWatch
 
@@ -42,13 +43,16 @@ class Beats:
     loading: float = 0.0
     waited: float = 0.0
     loader_workers: int = -1
+    device_calls: int = 0
+    on_device: int = 0
 
 
 @dataclass
 class Program:
     """A training loop of ranks that meet once in each step. `hidden` says that C++ makes the collectives, `counts` what
     the pulses show; `calls` are those of a step, beside the all_reduce at its end. `masked` says that behind that one,
-    of C++, comes another, of Python: all ranks come to it together."""
+    of C++, comes another, of Python: all ranks come to it together. `on_device` says that the calls end on GPUs, which
+    need `gpus` for themselves, and whose hosts enqueue what comes next `hosts` seconds after the call before."""
 
     watch: SlowWatch
     needs: Need = steady
@@ -56,9 +60,13 @@ class Program:
     ranks: int = 4
     hidden: bool = False
     masked: bool = False
+    on_device: bool = False
+    gpus: Need = steady
+    hosts: Need = lambda _rank, _step: 0.001
     counts: str = "steps"
     calls: Callable[[int, int], tuple[str, ...]] = lambda _rank, _step: ()
     site: Callable[[int], str] = lambda _rank: "train.py:88"
+    call_s: Callable[[int], float] = lambda _step: 0.001  # for which the call lasts when all have come
     answers: bool = True
     answer_s: float = 0.0  # for which the Flight Recorders are waited for
     last_step: dict[int, int] = field(default_factory=dict)  # of ranks that then only answer the others' collectives
@@ -73,6 +81,7 @@ class Program:
     _random: random.Random = field(default_factory=lambda: random.Random(7))
     _last: dict[int, tuple[int, float]] = field(default_factory=dict)
     _made: dict[int, list[Arrival]] = field(default_factory=dict)
+    _marks: dict[int, list[Mark]] = field(default_factory=dict)
     _behind: dict[int, list[Arrival]] = field(default_factory=dict)
     _answer_at: float | None = None
     _loading: dict[int, float] = field(default_factory=dict)
@@ -98,6 +107,8 @@ class Program:
             arrived[rank] = self.now + loads + self.needs(rank, self.step) * self._random.uniform(0.97, 1.03)
             self._loading[rank] = self._loading.get(rank, 0.0) + loads
         done = max(arrived.values())
+        if self.on_device:
+            done = self._on_gpus()
         for rank, t in arrived.items():
             self._waited[rank] = self._waited.get(rank, 0.0) + done - t
             own = self._made.setdefault(rank, [])
@@ -113,6 +124,30 @@ class Program:
             self._next += ROUND_S
         self._stepped = self.now
 
+    def _on_gpus(self) -> float:
+        """What the GPUs do in a step; when the call at its end is over."""
+        reached = {
+            rank: self.now + self.gpus(rank, self.step) * self._random.uniform(0.97, 1.03) for rank in range(self.ranks)
+        }
+        done = max(reached.values()) + self.call_s(self.step)
+        for rank, t in reached.items():
+            enqueued = min(self.now + self.hosts(rank, self.step), t)
+            site = "train.py", 88
+            self._marks.setdefault(rank, []).extend(
+                (
+                    Mark(0, "ahead", "all_reduce", site, enqueued, t),
+                    Mark(0, "behind", "all_reduce", site, enqueued, done),
+                )
+            )
+        return done
+
+    def _looks(self, now: float) -> dict[int, Look]:
+        begun = self.asked[-1] + START
+        return {
+            rank: Look(begun, now, [mark for mark in marks if begun <= mark.enqueued and mark.reached <= now])
+            for rank, marks in self._marks.items()
+        }
+
     def _poll(self, now: float) -> None:
         done = self.step - 1
         pulses = {
@@ -122,6 +157,7 @@ class Program:
                 loading=self._loading[rank],
                 waited=0.0 if self.hidden else self._waited[rank],
                 loader_workers=2 if self.loads is not nothing else -1,
+                device_calls=done if self.on_device else 0,
             )
             for rank in range(self.ranks)
         }
@@ -145,10 +181,12 @@ class Program:
         if self.watch.wants_recorders(now):
             self.asked.append(now - START)
             self.watch.asked(now)
-            self._answer_at = now + self.answer_s
+            self._answer_at = now + (self.watch.follow_s()[0] if self.watch.on_device else self.answer_s)
         if self._answer_at is not None and now >= self._answer_at:
             self._answer_at = None
-            if self.answers:
+            if self.watch.on_device:
+                self.watch.followed(self._looks(now) if self.answers else {}, now, "they could not be followed")
+            elif self.answers:
                 dumps = {rank: [call for call in made[-2000:] if call.t <= now] for rank, made in self._made.items()}
                 self.watch.recorded(dumps, now)
             else:

@@ -38,16 +38,18 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     Event.pending = set()
     Event.asked.set()
     module = SimpleNamespace(initialized=True, capturing=False, stream=SimpleNamespace(name="a", broken=""), device=0)
+    module.taken = []
     module.is_initialized = lambda: module.initialized
     module.current_stream = lambda: module.stream
     module.runtime = SimpleNamespace(
         _cuda_isCurrentStreamCapturing=lambda: module.capturing,
         _cuda_getDevice=lambda: module.device,
+        _cuda_setDevice=lambda device: module.taken.append((device, threading.current_thread().name)),
         _cuda_getCurrentRawStream=lambda device: hash((device, module.stream.name)),
         _CudaEventBase=Event,
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=module.runtime))
-    monkeypatch.setattr(stream_marks, "_may_ask_while_others_capture", lambda: True)
+    monkeypatch.setattr(stream_marks, "may_ask_while_others_capture", lambda: True)
     yield module
     Event.asked.set()
 
@@ -100,7 +102,7 @@ def test_a_driver_that_does_not_answer_is_asked_once(cuda: SimpleNamespace, monk
 def test_no_event_is_asked_for_where_that_could_spoil_a_capture(
     cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_marks, "_may_ask_while_others_capture", lambda: False)
+    monkeypatch.setattr(stream_marks, "may_ask_while_others_capture", lambda: False)
     marks = StreamMarks(cuda)
     marks.mark("all_reduce")
 
