@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
 
@@ -34,18 +35,19 @@ def different_operation(case: Case) -> Verdict | None:
     """Ranks are inside different collectives at the same number of the same group, and wait for each other for ever.
 
     How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
-    operations at one number. A collective that a rank skipped, or made once too often, shows like this, and so does
-    one that stands below `if rank == 0`. If one side has left a loop in which the other still is (read from stacks and
-    source), the side that left is named (SL303); where that is all ranks but one, who has it wrong is not known: it may
-    have too much to do; nobody is named, or of two ranks the one that left, with less confidence. Otherwise, with at
-    least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
-    condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that has gone on to
-    another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after another number
-    of steps than ever, where all others do as always; and the one of a group whose peers do what groups of other ranks
-    did, which had made the same calls until then (those of one dimension of a mesh). Where nobody can say who is right,
-    as often with two, the lines are shown; so it is where ranks have not made the same process groups, since then one
-    name means several (call `new_group` on all ranks, in one order). Dumps of the Flight Recorder do not show who left
-    a loop: from them only one rank against three or more is named.
+    operations at one number, or one operation with different roots or reductions (`op`; with the latter alone NCCL may
+    go on with wrong results, so confidence is medium). A collective that a rank skipped, or made once too often, shows
+    like this, and so does one that stands below `if rank == 0`. If one side has left a loop in which the other still is
+    (read from stacks and source), the side that left is named (SL303); where that is all ranks but one, who has it
+    wrong is not known: it may have too much to do; nobody is named, or of two ranks the one that left, with less
+    confidence. Otherwise, with at least three ranks, one that differs from all others is named (SL302); so is one whose
+    call stands below a condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that
+    has gone on to another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after
+    another number of steps than ever, where all others do as always; and the one of a group whose peers do what groups
+    of other ranks did, which had made the same calls until then (those of one dimension of a mesh). Where nobody can
+    say who is right, as often with two, the lines are shown; so it is where ranks have not made the same process
+    groups, since then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight
+    Recorder do not show who left a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -85,12 +87,14 @@ def different_operation(case: Case) -> Verdict | None:
     peers = other[1]
     place = call.location or user_frame(stack_of(facts, call.thread))
     whose = "peers" if len(voters) > 2 else "peer"
+    alike = (canonical(call.op), call.peer) == (canonical(peers.op), peers.peer) and call.how != peers.how
+    mine_is, theirs_is = (_reduction(one) if alike else label(one) for one in (call, peers))
     if named and code == "SL303":
         summary = _has_left(named, call, peers, again=left.again)
     elif named:
-        summary = f"{names(named)} entered {label(call)}, its {whose} {label(peers)}: none of them can go on"
+        summary = f"{names(named)} entered {mine_is}, its {whose} {theirs_is}: none of them can go on"
     else:
-        summary = f"ranks disagree: {label(call)} here, {label(peers)} there, and nobody can say who is right"
+        summary = f"ranks disagree: {mine_is} here, {theirs_is} there, and nobody can say who is right"
     threads = (
         (f"two threads of rank {several.rank} use process groups at once: their order differs from rank to rank",)
         if several is not None
@@ -111,11 +115,20 @@ def different_operation(case: Case) -> Verdict | None:
         location=place,
         call=call,
         because=because,
-        remedy=UNEVEN if code == "SL303" else "make the same collectives in the same order on all ranks",
-        confidence="medium" if apart or lonely or usual else _sureness(case, wait, named, code, ending),
+        remedy=UNEVEN
+        if code == "SL303"
+        else "pass the same `op` on all ranks"
+        if alike
+        else "make the same collectives in the same order on all ranks",
+        confidence="medium" if apart or lonely or usual or alike else _sureness(case, wait, named, code, ending),
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
     )
+
+
+def _reduction(call: Collective) -> str:
+    """`all_reduce #12 with sum`: where ranks reduce in different ways, a sum is told as well."""
+    return label(dataclasses.replace(call, how="")) + f" with {call.how}"
 
 
 def _habit(case: Case, found: Graph, sides: list[Side]) -> habits.Departure | None:

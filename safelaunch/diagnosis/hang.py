@@ -238,7 +238,7 @@ def waiters(case: Case, found: Graph) -> tuple[str, ...]:
 
 
 def label(call: Collective) -> str:
-    """`all_reduce #12`, `recv from rank 3`, `init_process_group`."""
+    """`all_reduce #12`, `all_reduce #12 with max` (a sum goes without saying), `recv from rank 3`."""
     if call.is_message:
         other = "any rank" if call.peer is None else f"rank {call.peer}"
         return f"{call.op} {'from' if 'recv' in call.op else 'to'} {other}"
@@ -246,7 +246,7 @@ def label(call: Collective) -> str:
         return f"{call.op} #{call.seq} with root {call.peer}"
     if call.group == "init" or call.group.startswith(MAKING):
         return call.op
-    return f"{call.op} #{call.seq}"
+    return f"{call.op} #{call.seq}" + (f" with {call.how}" if call.how not in ("", "sum") else "")
 
 
 def _what(culprits: tuple[int, ...], wait: Wait) -> str:

@@ -6,6 +6,7 @@ backends, which return at once, the state is that on their device; `nccl2` (torc
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -22,7 +23,11 @@ WAIT_S = 0.6  # a full ring of 2000 entries takes 14 ms to write; the beat threa
 POLL_S = 0.01
 STALE_S = 1.0
 LAST, DEEP = 20, 200
+OUTPUTS = 64  # of a call that are kept: an all_gather has one for each rank
 GLOO = "gloo"
+# Messages that the old backend enqueues together have one number, and no state of their own: an entry behind them has
+# it (ProcessGroupNCCL.cpp, endCoalescing).
+COALESCED = ":coalesced"
 MESSAGE = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")  # with the other's rank within the group
 
 # As ProcessGroupNCCL names them, and as the user calls them.
@@ -99,7 +104,7 @@ def chosen(dump: dict[str, Any], epoch_ns: int, backend: str) -> list[Collective
     seen: dict[tuple[str, bool], int] = {}
     kept = []
     members = _members(dump)
-    for entry in reversed(dump.get("entries") or []):
+    for entry in reversed(_with_batches(dump.get("entries") or [])):
         if entry.get("is_p2p") and backend == GLOO:
             continue
         collective = _collective(entry, epoch_ns, backend, members)
@@ -150,4 +155,32 @@ def _collective(entry: dict[str, Any], epoch_ns: int, backend: str, members: dic
         peer=other,
         state=state,
         timeout_s=int(entry.get("timeout_ms") or 0) / 1000,
+        outputs=_outputs(entry.get("output_sizes") or []),
     )
+
+
+def _with_batches(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Entries whose messages have the state of their batch. The end of one is no collective: it has the number of the
+    last one before it."""
+    states = {
+        _batch(entry): entry.get("state")
+        for before, entry in itertools.pairwise(entries)
+        if entry["profiling_name"].endswith(COALESCED)
+        and before.get("is_p2p")
+        and (_batch(before), before.get("op_id")) == (_batch(entry), entry.get("op_id"))
+    }
+    if not states:
+        return entries
+    return [
+        {**entry, "state": states.get(_batch(entry), entry.get("state"))} if entry.get("is_p2p") else entry
+        for entry in entries
+        if entry.get("is_p2p") or not (entry["profiling_name"].endswith(COALESCED) and _batch(entry) in states)
+    ]
+
+
+def _batch(entry: dict[str, Any]) -> tuple[str, object]:
+    return str(entry["process_group"][0]), entry.get("p2p_seq_id")
+
+
+def _outputs(sizes: list[list[int]]) -> tuple[int, ...]:
+    return tuple(map(math.prod, sizes)) if len(sizes) <= OUTPUTS else ()

@@ -48,6 +48,17 @@ COLLECTIVES = {
 # Name -> (position of the root, its keyword).
 ROOTS = {"broadcast": (1, "src"), "reduce": (1, "dst"), "gather": (2, "dst"), "scatter": (2, "src")}
 
+# Name -> position of what is done with the elements, `op`.
+REDUCTIONS = {
+    "all_reduce": 1,
+    "reduce": 2,
+    "reduce_scatter_tensor": 2,
+    "reduce_scatter_single": 2,
+    "reduce_scatter": 2,
+    "all_reduce_coalesced": 1,
+}
+BATCH = "batch"  # of messages that are enqueued together
+
 # Name -> keywords of the other rank: global, and within the group.
 MESSAGES = {
     "send": ("dst", "group_dst"),
@@ -65,7 +76,9 @@ ATOMIC = {*COLLECTIVES, *MESSAGES, "monitored_barrier"}
 def record_collectives(module: Any, box: Any) -> None:
     """Wrap what `torch.distributed` offers, so that the black box knows the latest calls."""
     recorder = _Recorder(module, box)
-    wrappers = [(name, recorder.collective(*how, ROOTS.get(name))) for name, how in COLLECTIVES.items()]
+    wrappers = [
+        (name, recorder.collective(*how, ROOTS.get(name), REDUCTIONS.get(name))) for name, how in COLLECTIVES.items()
+    ]
     wrappers += [(name, recorder.message(*how)) for name, how in MESSAGES.items()]
     wrappers += [
         ("init_process_group", recorder.init),
@@ -81,11 +94,14 @@ def record_collectives(module: Any, box: Any) -> None:
 
 
 class _Inside(threading.local):
-    """What a thread is inside: the name of the recorded call, and the group of a message with its number before."""
+    """What a thread is inside: the name of the recorded call, the group of a message with its number before, and the
+    batch of messages that it belongs to, with whether it is another one of it: nothing stands between these."""
 
     call = ""
     group: Any = None
     before: Any = None
+    batch: Any = None
+    joins = False
 
 
 class _Recorder:
@@ -95,6 +111,7 @@ class _Recorder:
         self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
         self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
+        self._reductions = _reductions(module)
         self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
         self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
         self._counts: dict[Any, int] = {}
@@ -108,7 +125,7 @@ class _Recorder:
 
     def wrap(self, name: str, function: Callable, describe: Callable) -> Callable:  # type: ignore[type-arg]
         """`describe(args, kwargs)` gives what `black_box.Writer.enter` takes about the call (group, its size, number,
-        elements, type, other rank, tag), or None for a call that is not to be recorded."""
+        elements, type, other rank, tag, how), or None for a call that is not to be recorded."""
 
         after: Any = None  # what the call has changed
         if name in MESSAGES or name == "monitored_barrier":
@@ -186,7 +203,8 @@ class _Recorder:
                 frame = sys._getframe(1)  # Python itself calls what `atexit` has
             place = self._place(frame)
             call = (name, group, size, seq, numel, dtype, *place, *message)
-            MARKS.mark(name, place)
+            if name not in MESSAGES or not self._inside.joins:
+                MARKS.mark(name, place)
             return self._box.enter(*call), call
         except Exception as error:
             self._give_up(error)
@@ -251,8 +269,8 @@ class _Recorder:
 
     # -------------------------------------------------------------------------------------------- describing
 
-    def collective(self, position: int, keyword: str, group_at: int, root: Any) -> Callable:  # type: ignore[type-arg]
-        """Describes a collective by the places of its tensor, its group and its root."""
+    def collective(self, position: int, keyword: str, group_at: int, root: Any, reduction: Any) -> Callable:  # type: ignore[type-arg]
+        """Describes a collective by the places of its tensor, its group, its root and its operation on elements."""
 
         def describe(args: Any, kwargs: Any) -> Any:
             tensor = args[position] if 0 <= position < len(args) else kwargs.get(keyword)
@@ -269,7 +287,11 @@ class _Recorder:
                 peer = args[root[0]] if root[0] < len(args) else kwargs.get(root[1])
                 if peer is None and kwargs.get("group_" + root[1]) is not None:
                     peer = self._module.get_global_rank(group, kwargs["group_" + root[1]])
-            return (name, group.size(), seq, *self._shape(tensor), _rank(peer))
+            if reduction is None:
+                return (name, group.size(), seq, *self._shape(tensor), _rank(peer))
+            what = args[reduction] if reduction < len(args) else kwargs.get("op")
+            _, how = self._reductions.get(id(what), (None, ""))
+            return (name, group.size(), seq, *self._shape(tensor), _rank(peer), 0, how)
 
         return describe
 
@@ -290,7 +312,11 @@ class _Recorder:
             seq = self._next((by_rank, name, peer))
             tag = args[3] if len(args) > 3 else kwargs.get("tag", 0)
             shape = self._shape(args[0] if args else kwargs.get("tensor"))
-            return (name, group.size(), seq, *shape, _rank(peer), _tag(tag))
+            batch = self._module._world.pg_coalesce_state.get(group)  # a list of its own for each of them
+            self._inside.joins = batch is not None and batch is self._inside.batch
+            self._inside.batch = batch
+            how = "" if batch is None else BATCH
+            return (name, group.size(), seq, *shape, _rank(peer), _tag(tag), how)
 
         return describe
 
@@ -384,6 +410,16 @@ class _Recorder:
             # The recorder counts a monitored barrier as two, however many messages it is made of (torch 2.13).
             self._takes[key] = taken - 2 if key[1] and taken else taken
         self._shift[group_name] = self._shift.get(group_name, 0) + self._takes[key]
+
+
+def _reductions(module: Any) -> dict[int, tuple[Any, str]]:
+    """What reductions do with elements, by the id of the argument that says so, which is kept with it; without one it
+    is a sum. What is multiplied first (`PREMUL_SUM`) has an object of its own each time, and is not told."""
+    kind = getattr(module, "ReduceOp", None)
+    members = getattr(getattr(kind, "RedOpType", None), "__members__", {})
+    found = {id(what): (what, name.lower()) for name in members for what in (getattr(kind, name), members[name])}
+    found[id(None)] = (None, "sum")
+    return found
 
 
 def _tag(tag: Any) -> int:

@@ -173,3 +173,108 @@ def test_what_ddp_enqueues_comes_behind_its_forward_pass() -> None:
     verdict = diagnose(job(trains(0, next_step), trains(1, 7.9), trains(2, next_step), trains(3, next_step)))
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL318", (1,))
+
+
+def sends(number: int, *calls: Collective, shown: int = 0) -> RankFacts:
+    """A rank with messages under way, of which its recorder has as many more as `shown` says."""
+    recorded = [call(90 + n, "enqueued", "recv", peer=0, t=0.1) for n in range(shown)]
+    facts = rank(number, *(dataclasses.replace(one, issued=True) for one in calls))
+    return dataclasses.replace(facts, recorded=(*recorded, *(facts.recorded or ())))
+
+
+def test_what_holds_a_stream_may_be_an_earlier_message() -> None:
+    # Rank 1 waits in what it had enqueued first, which its own record has no room for any more.
+    receives = call(81, "enqueued", "recv", peer=2, t=5.0)
+    mark = StreamMark("recv", 4.9, LINE)
+    known = on_its_way(sends(1, receives), mark)
+    forgot = on_its_way(sends(1, receives, shown=1), mark)
+    others = [rank(number, call(7, "completed")) for number in (0, 2, 3)]
+
+    assert diagnose(job(others[0], known, *others[1:])).code == "SL318"
+    assert diagnose(job(others[0], forgot, *others[1:])).code != "SL318"
+
+
+def test_what_holds_a_stream_may_be_a_call_that_the_recorder_takes_for_ended() -> None:
+    def exchanges(number: int, to: int) -> RankFacts:
+        facts = rank(number, call(81, "enqueued", t=9.0))
+        message = Collective("isend", "0", 1, 4, "float32", False, 5.0, SIZE, LINE, peer=to, state="enqueued")
+        return on_its_way(
+            dataclasses.replace(facts, collectives=(message, *facts.collectives)), StreamMark("all_reduce", 8.9, LINE)
+        )
+
+    verdict = diagnose(job(*(exchanges(number, (number + 2) % SIZE) for number in range(SIZE))))
+
+    assert verdict.code != "SL318"
+
+
+def test_a_rank_that_reduces_in_another_way_is_named() -> None:
+    def reduces(number: int, how: str) -> RankFacts:
+        facts = rank(number, call(8, "enqueued"))
+        return dataclasses.replace(
+            facts, collectives=tuple(dataclasses.replace(one, how=how) for one in facts.collectives)
+        )
+
+    ways = ["min", "max", "max", "max"]
+    verdict = diagnose(job(*(reduces(number, how) for number, how in enumerate(ways))))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL302", (0,), "medium")
+    assert "rank 0 entered all_reduce #8 with min, its peers all_reduce #8 with max" in verdict.summary
+
+    verdict = diagnose(job(*(reduces(number, "sum" if number == 3 else "") for number in range(SIZE))))
+    assert verdict.code == "SL310"  # of the others it is not known
+
+
+def gathers(number: int, numel: int, *outputs: int) -> RankFacts:
+    return rank(number, call(8, "enqueued", "all_gather", numel=numel, outputs=outputs))
+
+
+def test_a_gather_in_which_a_rank_brings_what_nobody_has_room_for() -> None:
+    sizes = [8, 8, 6, 8]
+    verdict = diagnose(job(*(gathers(number, size, *[size] * SIZE) for number, size in enumerate(sizes))))
+    assert (verdict.code, verdict.culprit_ranks, verdict.location) == ("SL410", (2,), LINE)
+
+    # The old backend's recorder has all outputs as one.
+    verdict = diagnose(job(*(gathers(number, size, size * SIZE) for number, size in enumerate(sizes))))
+    assert (verdict.code, verdict.culprit_ranks) == ("SL410", (2,))
+
+
+def test_a_gather_may_be_uneven() -> None:
+    sizes = [8, 8, 6, 8]
+    verdict = diagnose(job(*(gathers(number, size, *sizes) for number, size in enumerate(sizes))))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL310", ())
+
+
+def exchanges(number: int, state: CallState, sent: int, *wanted: int) -> RankFacts:
+    exchange = call(7, state, "all_to_all_single", numel=sent, outputs=wanted)
+    return rank(number, exchange, *((call(8, "enqueued"),) if state == "completed" else ()))
+
+
+def test_ranks_that_cannot_complete_an_exchange_with_each_other_are_no_late_gpus() -> None:
+    states: list[CallState] = ["completed", "enqueued", "completed", "enqueued"]
+    verdict = diagnose(job(*(exchanges(number, state, 8) for number, state in enumerate(states))))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL399", (), "low")
+    assert "ranks 1 and 3 do not complete all_to_all_single #7 with each other" in verdict.summary
+    assert verdict.location == LINE
+
+    sent = [8, 7, 8, 8]
+    verdict = diagnose(job(*(exchanges(number, state, sent[number], 8) for number, state in enumerate(states))))
+    assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL410", (), "medium")
+    assert "send 31 elements, and expect 32" in " ".join(verdict.because)
+
+
+def test_one_rank_that_does_not_complete_an_exchange_may_have_a_late_gpu() -> None:
+    states: list[CallState] = ["completed", "enqueued", "completed", "completed"]
+    verdict = diagnose(job(*(exchanges(number, state, 8, 8) for number, state in enumerate(states))))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL318", (1,), "low")
+
+
+def test_a_gpu_that_has_not_come_to_the_exchange_is_named() -> None:
+    states: list[CallState] = ["completed", "enqueued", "completed", "enqueued"]
+    ranks = [exchanges(number, state, 8) for number, state in enumerate(states)]
+    ranks[1] = on_its_way(ranks[1], StreamMark("all_to_all_single", 6.9, LINE))
+    verdict = diagnose(job(*ranks))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL318", (1,))

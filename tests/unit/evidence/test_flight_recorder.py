@@ -116,6 +116,37 @@ def test_a_message_of_another_backend_has_the_global_rank_of_its_other_end(box: 
     assert (found["op"], found["peer"], found["seq"], found["state"]) == ("recv", 7, 3, "enqueued")
 
 
+@pytest.mark.parametrize("state", ["completed", "scheduled"])
+def test_messages_that_were_enqueued_together_have_the_state_of_what_stands_behind_them(state: str, box: str) -> None:
+    # As torch 2.15 writes it: what ends a batch has the number of the last message, and of the last collective.
+    both = [
+        entry(5, f"nccl:{op}", is_p2p=True, p2p_seq_id=3, op_id=8 + n, retired=False)
+        for n, op in enumerate(("send 0->1", "recv 0<-1"))
+    ]
+    together = entry(5, "nccl:coalesced", p2p_seq_id=3, op_id=9, state=state, retired=False)
+    before = entry(5, "nccl:all_reduce", p2p_seq_id=2, op_id=7, state="completed")
+    found = recorded(box, [before, *both, together], "nccl")
+
+    assert [(item["op"], item["done"]) for item in found] == [
+        ("all_reduce", True),
+        ("send", state == "completed"),
+        ("recv", state == "completed"),
+    ]
+
+
+def test_collectives_that_were_enqueued_together_keep_their_end(box: str) -> None:
+    parts = [entry(6, "nccl:_broadcast_oop", p2p_seq_id=3, op_id=10 + n, retired=False) for n in range(2)]
+    end = entry(6, "nccl:ALLGATHER_coalesced", p2p_seq_id=3, op_id=11, state="completed")
+
+    assert [item["op"] for item in recorded(box, [*parts, end], "nccl")][-1] == "ALLGATHER_coalesced"
+
+
+def test_what_a_call_puts_out_is_counted_for_each_tensor(box: str) -> None:
+    gathers = entry(1, "nccl:all_gather", output_sizes=[[3, 4], [2, 4]])
+
+    assert recorded(box, [gathers], "nccl")[0]["outputs"] == [12, 8]
+
+
 @pytest.mark.parametrize("backend", ["nccl", "nccl2"])
 @pytest.mark.parametrize(
     ("entry_", "state"),
