@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +11,7 @@ from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import UNEVEN, hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.lines import by_place
-from safelaunch.diagnosis.loops import CLOSING, Side, frames
+from safelaunch.diagnosis.loops import CLOSING, Side
 from safelaunch.diagnosis.waits import (
     MAKING,
     arrival,
@@ -26,6 +25,8 @@ from safelaunch.diagnosis.waits import (
 from safelaunch.diagnosis.wording import below, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
 
+SAME_OP = "pass the same `op` on all ranks"
+SAME_ORDER = "make the same collectives in the same order on all ranks"
 NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
 Place = tuple[RankFacts, Collective]  # where a rank waits
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
@@ -88,7 +89,7 @@ def different_operation(case: Case) -> Verdict | None:
     place = call.location or user_frame(stack_of(facts, call.thread))
     whose = "peers" if len(voters) > 2 else "peer"
     alike = (canonical(call.op), call.peer) == (canonical(peers.op), peers.peer) and call.how != peers.how
-    mine_is, theirs_is = (_reduction(one) if alike else label(one) for one in (call, peers))
+    mine_is, theirs_is = (label(one, reduction=alike) for one in (call, peers))
     if named and code == "SL303":
         summary = _has_left(named, call, peers, again=left.again)
     elif named:
@@ -115,20 +116,11 @@ def different_operation(case: Case) -> Verdict | None:
         location=place,
         call=call,
         because=because,
-        remedy=UNEVEN
-        if code == "SL303"
-        else "pass the same `op` on all ranks"
-        if alike
-        else "make the same collectives in the same order on all ranks",
+        remedy=UNEVEN if code == "SL303" else SAME_OP if alike else SAME_ORDER,
         confidence="medium" if apart or lonely or usual or alike else _sureness(case, wait, named, code, ending),
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
     )
-
-
-def _reduction(call: Collective) -> str:
-    """`all_reduce #12 with sum`: where ranks reduce in different ways, a sum is told as well."""
-    return label(dataclasses.replace(call, how="")) + f" with {call.how}"
 
 
 def _habit(case: Case, found: Graph, sides: list[Side]) -> habits.Departure | None:
@@ -277,7 +269,7 @@ def deadlock(case: Case) -> Verdict | None:
         return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
     sites: dict[tuple[str, int, str], list[int]] = {}
     groups = {wait.call.group for wait in found.heads if wait.rank in found.cycle}
-    making = [wait.call.group for wait in found.heads if is_making(wait.call)]
+    making = [wait.call.group for wait in found.heads if wait.call.group.startswith(f"{MAKING} #")]
     if len(making) == 1:  # all ranks make each group, whoever is to belong to it: one that does so alone is the odd one
         groups.discard(making[0])
     members = [set(group.ranks) for group in case.groups if group.name in groups]
@@ -348,11 +340,6 @@ def _passed_by(case: Case, ranks: Mapping[int, RankFacts], circle: list[Wait]) -
     return alone.passed_by(case, places.values()) if case.source else ()
 
 
-def is_making(call: Collective) -> bool:
-    """Whether a call makes a process group."""
-    return call.group.startswith(f"{MAKING} #")
-
-
 def _sides(case: Case, wait: Wait) -> list[Side]:
     """The ranks that came to the number at which ranks disagree, by what they came with."""
     sides: list[Side] = []
@@ -395,9 +382,10 @@ def _conditions(of: Place, others: Iterable[Place], source: tuple[SourceLine, ..
 
     def above(pair: Place) -> list[tuple[str, int, str]]:
         return [
-            (file, where, text)
-            for file, number, _ in frames(*pair)
-            for where, text in (lines[file, number].conditions if (file, number) in lines else ())
+            (frame.file, where, text)
+            for frame in reversed(alone.frames_at(*pair, pair[1].thread))
+            if (frame.file, frame.line) in lines
+            for where, text in lines[frame.file, frame.line].conditions
             if text not in NO_CONDITIONS
         ]
 

@@ -296,9 +296,12 @@ def answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:
 
 
 def responsible(facts: RankFacts, group: str) -> int:
-    """The thread from which a rank would enter a collective of this group."""
+    """The thread from which a rank would enter a collective of this group. One that runs no Python has made its calls
+    for the main thread, in a backward pass."""
     own = [call.thread for call in facts.collectives if call.group == group and call.thread]
-    return own[-1] if own else main_thread(facts)
+    thread = own[-1] if own else main_thread(facts)
+    bare = any(stack.thread == thread and not (stack.frames or stack.native) for stack in facts.stacks)
+    return facts.pid if bare else thread
 
 
 def main_thread(facts: RankFacts) -> int:

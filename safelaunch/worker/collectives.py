@@ -20,53 +20,11 @@ from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
 from safelaunch.worker.groups import Memberships
+from safelaunch.worker.signatures import COLLECTIVES, MESSAGES, REDUCTIONS, ROOTS, reductions
 from safelaunch.worker.stream_marks import MARKS, WAITED
 from safelaunch.worker.user_code import is_user_code
 
-# Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
-# are made of these. Leaving a group is no collective, but it is the last word.
-COLLECTIVES = {
-    "all_reduce": (0, "tensor", 2),
-    "broadcast": (0, "tensor", 2),
-    "reduce": (0, "tensor", 3),
-    "all_gather": (1, "tensor", 2),
-    "all_gather_into_tensor": (1, "input_tensor", 2),
-    "all_gather_single": (1, "input_tensor", 2),
-    "reduce_scatter_tensor": (1, "input", 3),
-    "reduce_scatter_single": (1, "input", 3),
-    "reduce_scatter": (0, "output", 3),
-    "gather": (0, "tensor", 3),
-    "scatter": (0, "tensor", 3),
-    "all_to_all_single": (1, "input", 4),
-    "all_to_all": (-1, "", 2),
-    "all_reduce_coalesced": (-1, "", 2),
-    "all_gather_coalesced": (-1, "", 2),
-    "barrier": (-1, "", 0),
-    "destroy_process_group": (-1, "", 0),
-}
-
-# Name -> (position of the root, its keyword).
-ROOTS = {"broadcast": (1, "src"), "reduce": (1, "dst"), "gather": (2, "dst"), "scatter": (2, "src")}
-
-# Name -> position of what is done with the elements, `op`.
-REDUCTIONS = {
-    "all_reduce": 1,
-    "reduce": 2,
-    "reduce_scatter_tensor": 2,
-    "reduce_scatter_single": 2,
-    "reduce_scatter": 2,
-    "all_reduce_coalesced": 1,
-}
 BATCH = "batch"  # of messages that are enqueued together
-
-# Name -> keywords of the other rank: global, and within the group.
-MESSAGES = {
-    "send": ("dst", "group_dst"),
-    "isend": ("dst", "group_dst"),
-    "recv": ("src", "group_src"),
-    "irecv": ("src", "group_src"),
-}
-
 PLACES = 1024  # of which code is kept: more than a program has, unless it makes code as it goes
 
 # What torch calls to carry out one of these is no second call.
@@ -111,7 +69,7 @@ class _Recorder:
         self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
         self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
-        self._reductions = _reductions(module)
+        self._reductions = reductions(module)
         self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
         self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
         self._counts: dict[Any, int] = {}
@@ -203,7 +161,7 @@ class _Recorder:
                 frame = sys._getframe(1)  # Python itself calls what `atexit` has
             place = self._place(frame)
             call = (name, group, size, seq, numel, dtype, *place, *message)
-            if name not in MESSAGES or not self._inside.joins:
+            if call[-1] is not BATCH or not self._inside.joins:
                 MARKS.mark(name, place)
             return self._box.enter(*call), call
         except Exception as error:
@@ -312,10 +270,12 @@ class _Recorder:
             seq = self._next((by_rank, name, peer))
             tag = args[3] if len(args) > 3 else kwargs.get("tag", 0)
             shape = self._shape(args[0] if args else kwargs.get("tensor"))
-            batch = self._module._world.pg_coalesce_state.get(group)  # a list of its own for each of them
-            self._inside.joins = batch is not None and batch is self._inside.batch
-            self._inside.batch = batch
-            how = "" if batch is None else BATCH
+            batches = self._module._world.pg_coalesce_state
+            batch = batches.get(group) if batches else None  # a list of its own for each of them
+            how = ""
+            if batch is not None:
+                how, inside = BATCH, self._inside
+                inside.joins, inside.batch = batch is inside.batch, batch
             return (name, group.size(), seq, *shape, _rank(peer), _tag(tag), how)
 
         return describe
@@ -410,16 +370,6 @@ class _Recorder:
             # The recorder counts a monitored barrier as two, however many messages it is made of (torch 2.13).
             self._takes[key] = taken - 2 if key[1] and taken else taken
         self._shift[group_name] = self._shift.get(group_name, 0) + self._takes[key]
-
-
-def _reductions(module: Any) -> dict[int, tuple[Any, str]]:
-    """What reductions do with elements, by the id of the argument that says so, which is kept with it; without one it
-    is a sum. What is multiplied first (`PREMUL_SUM`) has an object of its own each time, and is not told."""
-    kind = getattr(module, "ReduceOp", None)
-    members = getattr(getattr(kind, "RedOpType", None), "__members__", {})
-    found = {id(what): (what, name.lower()) for name in members for what in (getattr(kind, name), members[name])}
-    found[id(None)] = (None, "sum")
-    return found
 
 
 def _tag(tag: Any) -> int:

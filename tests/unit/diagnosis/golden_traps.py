@@ -146,6 +146,7 @@ def _misleading() -> Golden:
             Expected(
                 "SL318",
                 (1,),
+                place(LOOP),
                 confidence="medium",
                 conclusive=False,
                 mentions=("the GPU of rank 1 has not completed all_reduce #12", "ranks 0, 2 and 3 have"),

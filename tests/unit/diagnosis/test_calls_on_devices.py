@@ -17,6 +17,7 @@ from safelaunch.model import (
     Location,
     ProcessGroup,
     RankFacts,
+    SourceLine,
     Stack,
     StreamMark,
     StreamProgress,
@@ -278,3 +279,58 @@ def test_a_gpu_that_has_not_come_to_the_exchange_is_named() -> None:
     verdict = diagnose(job(*ranks))
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL318", (1,))
+
+
+def test_what_cpp_makes_again_and_again_is_nothing_new() -> None:
+    # Rank 3 alone makes a broadcast once more; its peers' hosts have run on behind DDP's all_reduce.
+    def trains(number: int, at: Stack) -> RankFacts:
+        reduced = [call(7, "completed", "broadcast"), call(8, "completed"), call(9, "enqueued"), call(10, "enqueued")]
+        facts = rank(number, *reduced, stack=at)
+        own = tuple(one for one in facts.collectives if one.op == "broadcast")
+        return dataclasses.replace(facts, collectives=own)
+
+    stands = [
+        Stack((Location("train.py", line, function),), "py-spy") for line, function in ((59, "main"), (23, "ema"))
+    ]
+    once_more = rank(3, call(7, "completed", "broadcast"), call(8, "completed"), call(9, "enqueued", "broadcast"))
+    own = tuple(one for one in once_more.collectives if one.op == "broadcast")
+    case = job(
+        trains(0, stands[0]),
+        trains(1, stands[1]),
+        trains(2, stands[1]),
+        dataclasses.replace(once_more, collectives=own, stack=stands[1], stacks=()),
+    )
+    lines = tuple(SourceLine("train.py", line, loops=((50, 60),)) for line in (10, 23, 59))
+    verdict = diagnose(dataclasses.replace(case, source=lines))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL302", (3,))
+
+
+def test_where_a_host_waits_is_not_where_its_device_s_call_stands() -> None:
+    printing = Stack((Location("train.py", 35, "main"),), "py-spy")
+    ranks = [
+        rank(0, call(8, "enqueued"), stack=printing, python=False),
+        rank(1, call(8, "enqueued"), python=False),
+        rank(2, call(8, "enqueued", "barrier")),
+        rank(3, call(8, "enqueued"), python=False),
+    ]
+    source = (SourceLine("train.py", 35, conditions=((34, "rank == 0"),)), SourceLine("train.py", 12))
+    verdict = diagnose(dataclasses.replace(job(*ranks), source=source))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL302", (2,))
+    assert not any("rank == 0" in line for line in verdict.because)
+
+
+def test_a_thread_of_cpp_that_has_made_calls_is_not_where_a_rank_stands() -> None:
+    waiting = [call(7, "completed"), call(8, "enqueued")]
+    late = rank(1, waiting[0], stack=ASLEEP, syscall="clock_nanosleep")
+    backward = 555  # autograd's thread for the device, which has called a hook of FSDP's
+    late = dataclasses.replace(
+        late,
+        collectives=tuple(dataclasses.replace(one, thread=backward) for one in late.collectives),
+        stack=Stack((), "py-spy", thread=backward),
+        stacks=(*late.stacks, Stack((), "py-spy", thread=backward)),
+    )
+    verdict = diagnose(job(rank(0, *waiting), late, rank(2, *waiting), rank(3, *waiting)))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.location) == ("SL301", (1,), ASLEEP.frames[0])

@@ -176,6 +176,12 @@ def test_the_latest_of_each_group_and_what_is_not_done(box: str) -> None:
     assert [item["seq"] for item in found if item["group"] == "0"] == [250, *range(280, 300)]
 
 
+def test_of_a_host_that_ran_ahead_the_latest_that_ended_are_kept(box: str) -> None:
+    many = [entry(seq, "nccl:all_reduce", state="completed" if seq < 40 else "scheduled") for seq in range(100)]
+
+    assert [item["seq"] for item in recorded(box, many, "nccl")] == [*range(35, 100)]
+
+
 def test_a_second_look_asks_again(box: str) -> None:
     with rank(box, [entry(1)]) as worker:
         assert flight_recorder.collect(HANG, worker, soon()).data
