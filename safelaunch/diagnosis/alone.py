@@ -70,7 +70,7 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     ranks = {facts.rank: facts for facts in case.ranks}
     late = [ranks[rank] for rank in missing]
     frames = frames_at(ranks[wait.rank], wait.call, wait.thread)
-    if wait.call.state and not frames:
+    if wait.call.state and wait.call.location is None and not frames:
         return None  # nobody knows where it was made: in a backward pass, mostly
     found = _below(case, wait.rank, frames, lines)
     if wait.call.location is None and found is not None:  # of what C++ calls the stack alone has the line
@@ -272,8 +272,8 @@ def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]
     device may have gone on: then only the line of the call itself is known, or none, where C++ has made it."""
     own = frames_of(facts, thread)
     place = call.location
-    if not call.state or (place is None and in_backward(facts)):
-        return own or ([place] if place is not None else [])
+    if not own or not call.state or (place is None and in_backward(facts)):
+        return own
     if place is None or any((frame.file, frame.line) == (place.file, place.line) for frame in own):
         return own if place is not None else []
     return [place] if is_user_code(place) else []

@@ -383,7 +383,7 @@ def _conditions(of: Place, others: Iterable[Place], source: tuple[SourceLine, ..
     def above(pair: Place) -> list[tuple[str, int, str]]:
         return [
             (frame.file, where, text)
-            for frame in reversed(alone.frames_at(*pair, pair[1].thread))
+            for frame in reversed(alone.frames_at(*pair, pair[1].thread) or [*filter(None, [pair[1].location])])
             if (frame.file, frame.line) in lines
             for where, text in lines[frame.file, frame.line].conditions
             if text not in NO_CONDITIONS
