@@ -155,12 +155,13 @@ class Writer:
         function: str,
         peer: int = -1,
         tag: int = 0,
+        how: str = "",
         status: int = INSIDE,
     ) -> tuple[int, int]:
         """Record that a collective begins; returns what `leave` takes. About 1 µs."""
         count = next(self._counts)  # threads of a rank may come at the same moment
         offset = self._base + RING + (count % ENTRIES) * ENTRY
-        words = (op, group, dtype, file, line, function, tag)
+        words = (op, group, dtype, file, line, function, tag, how)
         text = self._texts.get(words)
         if text is None:
             text = self._text(words)
@@ -173,12 +174,12 @@ class Writer:
         self.pulse.called()
         return offset, count
 
-    def _text(self, words: tuple[str, str, str, str, int, str, int]) -> bytes:
+    def _text(self, words: tuple[str, str, str, str, int, str, int, str]) -> bytes:
         """The text of an entry: a program makes its calls at a few places, again and again."""
-        op, group, dtype, file, line, function, tag = words
+        op, group, dtype, file, line, function, tag, how = words
         place = (_end(file), b"%d" % line, function.encode())
-        # An empty last word, too: what an older entry has left behind the text must not be read as one.
-        parts = (op.encode(), group.encode(), dtype.encode(), *place, b"%d" % tag if tag else b"")
+        # Empty last words, too: what an older entry has left behind the text must not be read as one.
+        parts = (op.encode(), group.encode(), dtype.encode(), *place, b"%d" % tag if tag else b"", how.encode())
         text = b"\0".join(parts)[: ENTRY - _BODY.size - 1] + b"\0"
         if len(self._texts) >= TEXTS:
             self._texts.clear()
@@ -229,16 +230,16 @@ class Entry:
     """One collective as the slot holds it; see `model.Collective` for the meaning of the fields."""
 
     __slots__ = (
-        "dtype", "file", "function", "group", "group_size", "line", "numel", "op", "ordinal", "peer", "seq", "status",
-        "t", "tag", "thread",
+        "dtype", "file", "function", "group", "group_size", "how", "line", "numel", "op", "ordinal", "peer", "seq",
+        "status", "t", "tag", "thread",
     )  # fmt: skip
 
     def __init__(self, data: bytes, offset: int) -> None:
         body = _BODY.unpack_from(data, offset)
         self.ordinal, self.t, _, self.seq, self.numel, self.group_size, self.status, self.peer, self.thread = body
         text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
-        parts = (text.split(_SEPARATOR) + [""] * 7)[:7]
-        self.op, self.group, self.dtype, self.file, line, self.function, tag = parts
+        parts = (text.split(_SEPARATOR) + [""] * 8)[:8]
+        self.op, self.group, self.dtype, self.file, line, self.function, tag, self.how = parts
         self.line, self.tag = (int(number) if number.isdigit() else 0 for number in (line, tag))
 
 

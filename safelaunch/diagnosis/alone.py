@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from safelaunch.diagnosis.failures import is_user_code
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waits import canonical, stack_of, unrecorded, whole
+from safelaunch.diagnosis.waits import canonical, in_backward, stack_of, unrecorded, whole
 from safelaunch.diagnosis.wording import ELSE
 from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
@@ -69,7 +69,9 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     lines = by_place(case.source)
     ranks = {facts.rank: facts for facts in case.ranks}
     late = [ranks[rank] for rank in missing]
-    frames = frames_of(ranks[wait.rank], wait.thread)
+    frames = frames_at(ranks[wait.rank], wait.call, wait.thread)
+    if wait.call.state and wait.call.location is None and not frames:
+        return None  # nobody knows where it was made: in a backward pass, mostly
     found = _below(case, wait.rank, frames, lines)
     if wait.call.location is None and found is not None:  # of what C++ calls the stack alone has the line
         wait = dataclasses.replace(wait, call=dataclasses.replace(wait.call, location=frames[0]))
@@ -145,7 +147,7 @@ def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]
         if len(side) > 1:
             continue
         facts, call = side[0]
-        own = frames_of(facts, call.thread)
+        own = frames_at(facts, call, call.thread)
         below = _below(case, facts.rank, own, lines)
         if below is None:
             continue
@@ -263,6 +265,18 @@ def frames_of(facts: RankFacts, thread: int) -> list[Location]:
     """The lines of the user's own program that a thread of a rank is at, innermost first."""
     stack = stack_of(facts, thread)
     return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]
+
+
+def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]:
+    """The lines of the user's own program that led to a call, innermost first. The host of one that is under way on a
+    device may have gone on: then only the line of the call itself is known, or none, where C++ has made it."""
+    own = frames_of(facts, thread)
+    place = call.location
+    if not own or not call.state or (place is None and in_backward(facts)):
+        return own
+    if place is None or any((frame.file, frame.line) == (place.file, place.line) for frame in own):
+        return own if place is not None else []
+    return [place] if is_user_code(place) else []
 
 
 def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -21,20 +22,9 @@ from safelaunch.diagnosis.progress import (
 )
 from safelaunch.diagnosis.waits import first_on_device, is_under_way
 from safelaunch.diagnosis.wording import at, names
-from safelaunch.model import (
-    Case,
-    Collective,
-    Confidence,
-    GroupProgress,
-    Location,
-    RankFacts,
-    StreamProgress,
-    Verdict,
-)
+from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
 
 Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
-COALESCED = "coalesced"  # a launch of several calls, as torch's recorder has it
-BATCHED = ("isend", "irecv")  # how batch_isend_irecv issues its messages
 
 
 @dataclass(frozen=True)
@@ -58,15 +48,13 @@ def device_late(case: Case) -> Verdict | None:
     recorders of all ranks are compared at the first call of each group that a rank has not completed. Where a peer has
     completed it, all members had come, and the data was there: what does not go on is this rank's own GPU, whatever its
     host has enqueued since. In a broadcast, a reduce, a gather or a scatter one may be through before others have come,
-    so there only one that is behind all others is named; in an all_to_all all must have enqueued it, and of several
-    ranks that do not complete it the split sizes may not agree, which makes this low confidence. Where only
-    counters are left, the operation is not known; then a rank is named that waits for nobody in any other group. Ranks
-    that wait for such a rank are its victims.
+    so there only one that is behind all others is named; in an all_to_all all must have enqueued it, and since sizes
+    may not agree, confidence is low. Where only counters are left, the operation is not known; then a rank is named
+    that waits for nobody in any other group. Ranks that wait for such a rank are its victims.
     Of a run that is watched it is also known how far each GPU has come: a CUDA event stands ahead of each call of
-    Python's, and of DDP's backward passes. If one is outstanding ahead of the first call that is, then what the host
-    enqueued before both does not end: a kernel, most often. The line of the last event that was reached is told, too.
-    Where a message stands between the two events, and is not known to have ended, the device may wait for its peer, and
-    nothing is concluded.
+    Python's, and of DDP's backward passes. If one is outstanding ahead of the first call that is, of any group and of
+    messages too, then what the host enqueued before both does not end: a kernel, most often. The line of the last event
+    that was reached is told, too.
 
     What to do: look at that GPU: Xid messages in the kernel log, `nvidia-smi -q`, ECC errors, a kernel without an end
     (its stack by cuda-gdb, or `py-spy dump --native`), an exception that nobody has read yet
@@ -77,35 +65,29 @@ def device_late(case: Case) -> Verdict | None:
     ranks = {facts.rank: facts for facts in case.ranks}
     members = {group.name: group.ranks for group in case.groups}
     held = [one for facts in case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
-    held = held or [one for facts in case.ranks if (one := _ahead(facts, members)) is not None]
+    if all(is_exchange(one.call.op) for one in held):
+        late = [(facts, call) for facts in case.ranks if (call := ahead_of(facts)) is not None]
+        held = [_ahead(facts, call, members) for facts, call in late] or held
     if not held or of_several_moments(case):
         return None
     culprits = tuple(one.rank for one in held)
     first = min(held, key=lambda one: (one.call.t, one.rank))
-    call = f"{label(first.call)}{of_group(first.call)}"
+    own = next((c for c in ranks[first.rank].collectives if _same(c, first.call)), first.call)
+    which = f"{label(first.call)}{of_group(first.call)}"
     idlers = {rank for rank, _ in found.sinks} - {*culprits}
-    summary = f"the GPU of {names(culprits)} has not completed {call}, and its peers have; its host had enqueued it"
-    remedy = (
-        f"look at {'that GPU' if len(held) == 1 else 'those GPUs'}: Xid messages in the kernel log, "
-        "`nvidia-smi -q`, a kernel that does not end"
-    )
-    if _is_one_exchange(held):
-        summary = f"{names(culprits)} do not complete {call} with each other, and their peers have completed it"
-        remedy = (
-            "compare the split sizes that these ranks pass: what one sends, the other has to expect; else " + remedy
-        )
-    elif len(held) > 1:
+    summary = f"the GPU of {names(culprits)} has not completed {which}, and its peers have; its host had enqueued it"
+    if len(held) > 1:
         summary = f"the GPUs of {names(culprits)} have not completed what their hosts had enqueued, and peers have"
     if held[0].ahead is not None:
         whose = f"the GPU{'s' * (len(held) > 1)} of {names(culprits)}"
-        summary = f"a kernel on {whose} does not end: it was enqueued before {call}{at(first.call.location)}"
+        summary = f"a kernel on {whose} does not end: it was enqueued before {which}{at(first.call.location)}"
     return hang_verdict(
         case,
         "SL318",
         summary,
         culprits,
         call=first.call,
-        location=first.call.location or _line_of(first.call, ranks[first.rank]),
+        location=own.location,
         because=(
             *(_line(one) for one in held),
             *((f"{names(idlers)} wait for nobody, and have enqueued less than their peers",) if idlers else ()),
@@ -113,10 +95,15 @@ def device_late(case: Case) -> Verdict | None:
             *waiters(case, found),
             *(ground(case, found.waits) if from_dumps(case) else ()),
         ),
-        remedy=remedy,
-        confidence=_confidence(case, held, idlers),
+        remedy=f"look at {'that GPU' if len(held) == 1 else 'those GPUs'}: Xid messages in the kernel log, "
+        "`nvidia-smi -q`, a kernel that does not end",
+        confidence="low" if any(is_exchange(one.call.op) for one in held) else _confidence(case, held, idlers),
         waiting={wait.rank for wait in found.waits} - {*culprits},
     )
+
+
+def _same(one: Collective, other: Collective) -> bool:
+    return not one.is_message and (one.group, one.seq) == (other.group, other.seq)
 
 
 def _held(
@@ -143,8 +130,6 @@ def _completed_by_peers(
 ) -> Iterator[Held]:
     """The rank's first uncompleted call of each group, where peers have completed it and this may tell something."""
     for call in first_on_device(facts) or untold(facts, table):
-        if call.op == COALESCED:
-            continue  # messages, most often, and nothing says of whom: it does not compare
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
         known = [rank for rank in others if rank in ranks]
@@ -156,57 +141,39 @@ def _completed_by_peers(
             yield Held(facts.rank, call, tuple(peers), sure)
 
 
-def _ahead(facts: RankFacts, members: Members) -> Held | None:
-    """The first call that is under way on the rank's device, if the device has not come to it."""
+def ahead_of(facts: RankFacts) -> Collective | None:
+    """The first call that is under way on the rank's device, of whichever group or pair of ranks, if the device has not
+    come to it: what the host had enqueued before it is over, as far as that is known, so a kernel is not. Where an
+    earlier call is under way, the stream may wait for that one."""
     behind = facts.stream.outstanding if facts.stream is not None else None
     call = _first(facts)
     if behind is None or call is None:
         return None
     if call.location is None and behind.location is not None:
         return None  # the mark of a later call of Python's: one before DDP's would be of a call that comes first
-    if behind.t > (call.t if call.location is not None else call.t - _shift(facts)):
-        return None
-    if _may_wait_in_message(facts):
-        return None
+    return call if behind.t <= call.t else None
+
+
+def _ahead(facts: RankFacts, call: Collective, members: Members) -> Held:
     others = tuple(rank for rank in members.get(call.group, ()) if rank != facts.rank)
     return Held(facts.rank, call, others, True, facts.stream)
 
 
-def _line_of(call: Collective, facts: RankFacts) -> Location | None:
-    """Where the rank made a collective, by its own record."""
-    own = (one for one in facts.collectives if not one.is_message)
-    return next((one.location for one in own if (one.group, one.seq) == (call.group, call.seq)), None)
-
-
-def _is_one_exchange(held: list[Held]) -> bool:
-    """Whether several ranks stand in one all_to_all: then they may wait for each other there, and no GPU is late."""
-    calls = {(one.call.group, one.call.seq, one.call.op) for one in held}
-    return len(held) > 1 and len(calls) == 1 and is_exchange(held[0].call.op)
-
-
-def _may_wait_in_message(facts: RankFacts) -> bool:
-    """Whether the device may stand in a message, and not in a kernel: in one that was issued between the last mark that
-    it has reached and the next one, and whose end is not known. That of batched messages never is: nccl2's recorder has
-    them as completed when they are issued. What the rank's own record no longer holds may be a message, too."""
-    assert facts.stream is not None
-    reached, behind = facts.stream.reached, facts.stream.outstanding
-    if reached is None or behind is None:
-        return False
-    between = [call for call in facts.collectives if reached.t <= call.t < behind.t]
-    lost = not facts.collectives or min(call.t for call in facts.collectives) > behind.t
-    return lost or any(call.is_message and (call.op in BATCHED or is_under_way(call)) for call in between)
-
-
 def _first(facts: RankFacts) -> Collective | None:
-    """The earliest call under way on the device: as the rank's own record has it, where that does."""
-    under_way = [call for call in facts.recorded or () if is_under_way(call)]
-    if not under_way:
-        return None
-    first = min(under_way, key=lambda call: call.t)
+    """The earliest call under way on the device, by the rank's own record or by the recorders', in time of the former.
+    None where the own record does not reach back to the first message: the recorders number these otherwise."""
     own = [call for call in facts.collectives if is_under_way(call)]
-    if first.is_message:
-        return min((call for call in own if call.is_message), key=lambda call: call.t, default=None)
-    return next((call for call in own if (call.group, call.seq) == (first.group, first.seq)), first)
+    recorded = [call for call in facts.recorded or () if is_under_way(call)]
+    if sum(call.is_message for call in recorded) > sum(call.is_message for call in own):
+        return None
+    in_own = {(call.group, call.seq) for call in own if not call.is_message}
+    shift = _shift(facts)
+    of_cpp = [
+        dataclasses.replace(call, t=call.t - shift)
+        for call in recorded
+        if not (call.is_message or (call.group, call.seq) in in_own)
+    ]
+    return min((*own, *of_cpp), key=lambda call: call.t, default=None) if recorded else None
 
 
 def _shift(facts: RankFacts) -> float:
@@ -239,5 +206,4 @@ def _confidence(case: Case, held: list[Held], idlers: set[int]) -> Confidence:
     culprits = {one.rank for one in held}
     members = {rank for group in case.groups if culprits & {*group.ranks} for rank in group.ranks}
     lost = any(facts.recorded is None for facts in case.ranks if facts.rank in members)
-    doubtful = lost or bool(idlers) or _is_one_exchange(held) or not all(one.sure for one in held)
-    return "low" if doubtful else "medium"
+    return "low" if lost or idlers or not all(one.sure for one in held) else "medium"

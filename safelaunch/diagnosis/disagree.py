@@ -11,7 +11,7 @@ from safelaunch.diagnosis.failures import LEAVING, user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import UNEVEN, hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.lines import by_place
-from safelaunch.diagnosis.loops import CLOSING, Side, frames
+from safelaunch.diagnosis.loops import CLOSING, Side
 from safelaunch.diagnosis.waits import (
     MAKING,
     arrival,
@@ -25,6 +25,8 @@ from safelaunch.diagnosis.waits import (
 from safelaunch.diagnosis.wording import below, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
 
+SAME_OP = "pass the same `op` on all ranks"
+SAME_ORDER = "make the same collectives in the same order on all ranks"
 NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
 Place = tuple[RankFacts, Collective]  # where a rank waits
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
@@ -34,18 +36,19 @@ def different_operation(case: Case) -> Verdict | None:
     """Ranks are inside different collectives at the same number of the same group, and wait for each other for ever.
 
     How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
-    operations at one number. A collective that a rank skipped, or made once too often, shows like this, and so does
-    one that stands below `if rank == 0`. If one side has left a loop in which the other still is (read from stacks and
-    source), the side that left is named (SL303); where that is all ranks but one, who has it wrong is not known: it may
-    have too much to do; nobody is named, or of two ranks the one that left, with less confidence. Otherwise, with at
-    least three ranks, one that differs from all others is named (SL302); so is one whose call stands below a
-    condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that has gone on to
-    another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after another number
-    of steps than ever, where all others do as always; and the one of a group whose peers do what groups of other ranks
-    did, which had made the same calls until then (those of one dimension of a mesh). Where nobody can say who is right,
-    as often with two, the lines are shown; so it is where ranks have not made the same process groups, since then one
-    name means several (call `new_group` on all ranks, in one order). Dumps of the Flight Recorder do not show who left
-    a loop: from them only one rank against three or more is named.
+    operations at one number, or one operation with different roots or reductions (`op`; with the latter alone NCCL may
+    go on with wrong results, so confidence is medium). A collective that a rank skipped, or made once too often, shows
+    like this, and so does one that stands below `if rank == 0`. If one side has left a loop in which the other still is
+    (read from stacks and source), the side that left is named (SL303); where that is all ranks but one, who has it
+    wrong is not known: it may have too much to do; nobody is named, or of two ranks the one that left, with less
+    confidence. Otherwise, with at least three ranks, one that differs from all others is named (SL302); so is one whose
+    call stands below a condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that
+    has gone on to another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after
+    another number of steps than ever, where all others do as always; and the one of a group whose peers do what groups
+    of other ranks did, which had made the same calls until then (those of one dimension of a mesh). Where nobody can
+    say who is right, as often with two, the lines are shown; so it is where ranks have not made the same process
+    groups, since then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight
+    Recorder do not show who left a loop: from them only one rank against three or more is named.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
@@ -85,12 +88,14 @@ def different_operation(case: Case) -> Verdict | None:
     peers = other[1]
     place = call.location or user_frame(stack_of(facts, call.thread))
     whose = "peers" if len(voters) > 2 else "peer"
+    alike = (canonical(call.op), call.peer) == (canonical(peers.op), peers.peer) and call.how != peers.how
+    mine_is, theirs_is = (label(one, reduction=alike) for one in (call, peers))
     if named and code == "SL303":
         summary = _has_left(named, call, peers, again=left.again)
     elif named:
-        summary = f"{names(named)} entered {label(call)}, its {whose} {label(peers)}: none of them can go on"
+        summary = f"{names(named)} entered {mine_is}, its {whose} {theirs_is}: none of them can go on"
     else:
-        summary = f"ranks disagree: {label(call)} here, {label(peers)} there, and nobody can say who is right"
+        summary = f"ranks disagree: {mine_is} here, {theirs_is} there, and nobody can say who is right"
     threads = (
         (f"two threads of rank {several.rank} use process groups at once: their order differs from rank to rank",)
         if several is not None
@@ -111,8 +116,8 @@ def different_operation(case: Case) -> Verdict | None:
         location=place,
         call=call,
         because=because,
-        remedy=UNEVEN if code == "SL303" else "make the same collectives in the same order on all ranks",
-        confidence="medium" if apart or lonely or usual else _sureness(case, wait, named, code, ending),
+        remedy=UNEVEN if code == "SL303" else SAME_OP if alike else SAME_ORDER,
+        confidence="medium" if apart or lonely or usual or alike else _sureness(case, wait, named, code, ending),
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
     )
@@ -264,7 +269,7 @@ def deadlock(case: Case) -> Verdict | None:
         return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
     sites: dict[tuple[str, int, str], list[int]] = {}
     groups = {wait.call.group for wait in found.heads if wait.rank in found.cycle}
-    making = [wait.call.group for wait in found.heads if is_making(wait.call)]
+    making = [wait.call.group for wait in found.heads if wait.call.group.startswith(f"{MAKING} #")]
     if len(making) == 1:  # all ranks make each group, whoever is to belong to it: one that does so alone is the odd one
         groups.discard(making[0])
     members = [set(group.ranks) for group in case.groups if group.name in groups]
@@ -335,11 +340,6 @@ def _passed_by(case: Case, ranks: Mapping[int, RankFacts], circle: list[Wait]) -
     return alone.passed_by(case, places.values()) if case.source else ()
 
 
-def is_making(call: Collective) -> bool:
-    """Whether a call makes a process group."""
-    return call.group.startswith(f"{MAKING} #")
-
-
 def _sides(case: Case, wait: Wait) -> list[Side]:
     """The ranks that came to the number at which ranks disagree, by what they came with."""
     sides: list[Side] = []
@@ -382,9 +382,10 @@ def _conditions(of: Place, others: Iterable[Place], source: tuple[SourceLine, ..
 
     def above(pair: Place) -> list[tuple[str, int, str]]:
         return [
-            (file, where, text)
-            for file, number, _ in frames(*pair)
-            for where, text in (lines[file, number].conditions if (file, number) in lines else ())
+            (frame.file, where, text)
+            for frame in reversed(alone.frames_at(*pair, pair[1].thread) or [*filter(None, [pair[1].location])])
+            if (frame.file, frame.line) in lines
+            for where, text in lines[frame.file, frame.line].conditions
             if text not in NO_CONDITIONS
         ]
 

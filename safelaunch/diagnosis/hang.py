@@ -237,16 +237,16 @@ def waiters(case: Case, found: Graph) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def label(call: Collective) -> str:
-    """`all_reduce #12`, `recv from rank 3`, `init_process_group`."""
+def label(call: Collective, *, reduction: bool = False) -> str:
+    """`all_reduce #12`, `all_reduce #12 with max`, `recv from rank 3`; a sum is told if `reduction` asks for it."""
     if call.is_message:
         other = "any rank" if call.peer is None else f"rank {call.peer}"
         return f"{call.op} {'from' if 'recv' in call.op else 'to'} {other}"
     if call.peer is not None:
-        return f"{call.op} #{call.seq} with root {call.peer}"
+        return f"{call.op} #{call.seq} with root {call.peer}" + (f" and {call.how}" if reduction else "")
     if call.group == "init" or call.group.startswith(MAKING):
         return call.op
-    return f"{call.op} #{call.seq}"
+    return f"{call.op} #{call.seq}" + (f" with {call.how}" if call.how and (reduction or call.how != "sum") else "")
 
 
 def _what(culprits: tuple[int, ...], wait: Wait) -> str:

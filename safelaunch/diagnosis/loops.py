@@ -204,13 +204,15 @@ def _is_left_behind(sides: list[Side]) -> bool:
 
 
 def _usual(facts: RankFacts, call: Collective) -> bool:
-    """Whether a rank has made this call before, as far as the record that is left tells."""
+    """Whether a rank has made this call before, as far as the record that is left tells; what C++ makes is in that of
+    the Flight Recorder alone."""
+    of_cpp = call.location is None and bool(call.state)
     return any(
         own.seq < call.seq
         and own.group == call.group
         and canonical(own.op) == canonical(call.op)
         and (own.location == call.location or None in (own.location, call.location))
-        for own in facts.calls or facts.recorded or ()
+        for own in (*facts.calls, *((facts.recorded or ()) if of_cpp or not facts.calls else ()))
     )
 
 

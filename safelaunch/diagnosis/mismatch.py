@@ -40,7 +40,9 @@ def size_mismatch(case: Case) -> Verdict | None:
     """Ranks brought tensors of different size or type to the same collective.
 
     How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
-    with different numbers of elements or types, and no rank failed for a reason of its own. With three votes or
+    with different numbers of elements or types, and no rank failed for a reason of its own. An all_gather may be
+    uneven; it counts where gloo broke it, or where the Flight Recorders show that each rank wants from all others the
+    size that it brings itself. With three votes or
     more the rank that differs from all the others is named; otherwise the one that departs from the size that all
     had brought to this line before, or has come to its line with another group than ever, where all others come as
     always; or both lines are shown. gloo aborts whichever rank receives the unexpected bytes
@@ -51,7 +53,7 @@ def size_mismatch(case: Case) -> Verdict | None:
     """
     for meeting in _meetings(case):
         operations = {call.op for _, call in meeting}
-        if len(operations) == 1 and (operations <= SAME_SIZE or _broke(case, meeting)):
+        if len(operations) == 1 and (operations <= SAME_SIZE or _broke(case, meeting) or _cannot_fit(meeting)):
             brought = {facts.rank: (call.numel, call.dtype) for facts, call in meeting}
             if len(set(brought.values())) > 1:
                 return _verdict(case, "SL410", meeting, {r: f"{n} x {d}" for r, (n, d) in brought.items()})
@@ -99,6 +101,20 @@ def _is_broken(case: Case, meeting: Meeting) -> bool:
     return inside and len(meeting) == case.world_size and broken_by_gloo(case)
 
 
+def _cannot_fit(meeting: Meeting) -> bool:
+    """Whether ranks are in a gather, by their recorders, in which each wants from all others what it brings itself, and
+    these bring something else. Uneven gathers are right where all ranks' lists of outputs say so."""
+    if any(call.op != "all_gather" or not call.state for _, call in meeting):
+        return False
+    return all(_wants_its_own(call) for _, call in meeting)
+
+
+def _wants_its_own(call: Collective) -> bool:
+    """Whether all outputs of a gather are of the size that the rank brings: a tensor for each rank, or one of all."""
+    together = call.outputs == (call.numel * call.group_size,) if call.group_size else False
+    return call.numel > 0 and (together or (len(call.outputs) > 1 and {*call.outputs} == {call.numel}))
+
+
 def _broke(case: Case, meeting: Meeting) -> bool:
     """Whether a gather in which ranks brought different sizes is what they lost their connections in."""
     return _is_broken(case, meeting) and {call.op for _, call in meeting} <= BREAKS_ON_GLOO
@@ -136,8 +152,9 @@ def _on_devices(case: Case) -> dict[tuple[str, int], Meeting]:
             if call.state and not call.is_message:
                 key = call.group, call.seq
                 of_python = own.get(key, call)
-                line, thread = of_python.location, of_python.thread
-                came = dataclasses.replace(call, location=line, thread=thread, done=not is_under_way(call))
+                line, thread, size = of_python.location, of_python.thread, of_python.group_size
+                done = not is_under_way(call)
+                came = dataclasses.replace(call, location=line, thread=thread, group_size=size, done=done)
                 found.setdefault(key, []).append((facts, came))
     return {key: meeting for key, meeting in found.items() if any(is_under_way(call) for _, call in meeting)}
 

@@ -205,7 +205,7 @@ def arrival(facts: RankFacts, call: Collective) -> Collective | None:
 
 
 def differs(one: RankFacts, other: RankFacts, call: Collective) -> bool:
-    """Whether two ranks came to one number with different operations.
+    """Whether two ranks came to one number with different operations, roots, or reductions.
 
     Like is compared with like: gloo's recorder calls things by other names than the program does (it records a
     `reduce_scatter_tensor` as an `all_reduce`; measured with torch 2.13). Without a record of both, nothing is said.
@@ -215,7 +215,9 @@ def differs(one: RankFacts, other: RankFacts, call: Collective) -> bool:
         theirs = next((c for c in records(other, call.group) if c.seq == call.seq), None)
         if mine is not None and theirs is not None:
             roots = {mine.peer, theirs.peer} - {None}  # a root that was left out is not recorded
-            return canonical(mine.op) != canonical(theirs.op) or len(roots) > 1
+            if canonical(mine.op) != canonical(theirs.op) or len(roots) > 1:
+                return True
+            return bool(mine.how and theirs.how and mine.how != theirs.how)
     mine, theirs = arrival(one, call), arrival(other, call)
     if mine is None or theirs is None or mine.seq != theirs.seq:
         return False
@@ -227,7 +229,7 @@ def word(facts: RankFacts, call: Collective) -> object:
     at = [next((c for c in records(facts, call.group) if c.seq == call.seq), None) for records in (_made, _recorded)]
     came = arrival(facts, call)
     return (
-        *((canonical(c.op), c.peer) if c is not None else None for c in at),
+        *((canonical(c.op), c.peer, c.how) if c is not None else None for c in at),
         (came.seq, _as_recorded(came.op)) if came is not None else None,
     )
 
@@ -294,9 +296,12 @@ def answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:
 
 
 def responsible(facts: RankFacts, group: str) -> int:
-    """The thread from which a rank would enter a collective of this group."""
+    """The thread from which a rank would enter a collective of this group. One that runs no Python has made its calls
+    for the main thread, in a backward pass."""
     own = [call.thread for call in facts.collectives if call.group == group and call.thread]
-    return own[-1] if own else main_thread(facts)
+    thread = own[-1] if own else main_thread(facts)
+    bare = any(stack.thread == thread and not (stack.frames or stack.native) for stack in facts.stacks)
+    return facts.pid if bare else thread
 
 
 def main_thread(facts: RankFacts) -> int:

@@ -41,6 +41,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
             peer=entry.peer if entry.peer >= 0 else None,
             thread=entry.thread,
             tag=entry.tag,
+            how=entry.how,
         )
         for entry in slot.entries
     ]

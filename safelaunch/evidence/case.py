@@ -7,7 +7,7 @@ from typing import Any
 
 from safelaunch.codec import from_json
 from safelaunch.evidence import frames
-from safelaunch.evidence.device_calls import with_states
+from safelaunch.evidence.device_calls import settled, with_states
 from safelaunch.evidence.stack_text import stack_text
 from safelaunch.model import (
     Case,
@@ -58,7 +58,7 @@ def build(
     """Assemble the case of one node's worker group. `earlier` is the evidence of a look before, `now` CLOCK_MONOTONIC
     of this one."""
     found, before = _by_rank(group, evidence), _by_rank(group, earlier)
-    ranks = tuple(facts(worker, found[worker.rank], before[worker.rank], now) for worker in group.workers)
+    ranks = settled([facts(worker, found[worker.rank], before[worker.rank], now) for worker in group.workers])
     groups = dict.fromkeys(
         from_json(ProcessGroup, item) for sources in found.values() for item in _data(sources, "groups", "groups")
     )
@@ -77,7 +77,8 @@ def facts(
     if recorder is not None and recorder.data is not None:
         recorded = tuple(from_json(Collective, item) for item in recorder.data.get("collectives", []))
     own = tuple(from_json(Collective, item) for item in box.get("collectives", []))
-    collectives = with_states(own, recorded or ())
+    stream = from_json(StreamProgress, word["stream"]) if word.get("stream") else None
+    collectives = with_states(own, recorded or (), stream)
     thread = collectives[-1].thread if collectives else 0
     stacks = _stacks(worker, sources)
     stack = frames.chosen(stacks, thread, worker.pid)
@@ -124,7 +125,7 @@ def facts(
         store_polls=tuple(word["store_polls"]) if word.get("store_polls") is not None else None,
         new_groups=tuple(tuple(ranks) for ranks in _all(sources, "groups").get("asked", ())),
         tasks=tuple(_task(one) for one in word.get("tasks") or ()),
-        stream=from_json(StreamProgress, word["stream"]) if word.get("stream") else None,
+        stream=stream,
         lost_thread=_exception(word.get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(

@@ -22,7 +22,8 @@ SOURCE = "recorder"
 WAIT_S = 0.6  # a full ring of 2000 entries takes 14 ms to write; the beat thread looks five times a second
 POLL_S = 0.01
 STALE_S = 1.0
-LAST, DEEP = 20, 200
+LAST, DEEP, USUAL = 20, 200, 5
+OUTPUTS = 64  # of a call that are kept: an all_gather has one for each rank
 GLOO = "gloo"
 # Messages that the old backend enqueues together have one number, and no state of their own: an entry behind them has
 # it (ProcessGroupNCCL.cpp, endCoalescing).
@@ -93,7 +94,8 @@ def read(worker: WorkerProcess) -> dict[str, dict[str, Any]]:
 
 
 def chosen(dump: dict[str, Any], epoch_ns: int, backend: str) -> list[Collective]:
-    """The last `LAST` calls of each group and those of the last `DEEP` that are not done; of gloo no messages.
+    """The last `LAST` calls of each group, of the last `DEEP` those that are not done, and the latest few that are,
+    which tell what is usual; of gloo no messages.
 
     Args:
         dump: of one recorder.
@@ -101,6 +103,7 @@ def chosen(dump: dict[str, Any], epoch_ns: int, backend: str) -> list[Collective
         backend: whose recorder it is.
     """
     seen: dict[tuple[str, bool], int] = {}
+    ended: dict[tuple[str, bool], int] = {}
     kept = []
     members = _members(dump)
     for entry in reversed(_with_batches(dump.get("entries") or [])):
@@ -110,7 +113,9 @@ def chosen(dump: dict[str, Any], epoch_ns: int, backend: str) -> list[Collective
         kind = (collective.group, collective.peer is not None)
         place = seen.setdefault(kind, 0)
         seen[kind] += 1
-        if place < LAST or (place < DEEP and not collective.done):
+        if collective.done:
+            ended[kind] = ended.get(kind, 0) + 1
+        if place < LAST or (place < DEEP and (not collective.done or ended[kind] <= USUAL)):
             kept.append(collective)
     return kept[::-1]
 
@@ -154,6 +159,7 @@ def _collective(entry: dict[str, Any], epoch_ns: int, backend: str, members: dic
         peer=other,
         state=state,
         timeout_s=int(entry.get("timeout_ms") or 0) / 1000,
+        outputs=_outputs(entry.get("output_sizes") or []),
     )
 
 
@@ -178,3 +184,7 @@ def _with_batches(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _batch(entry: dict[str, Any]) -> tuple[str, object]:
     return str(entry["process_group"][0]), entry.get("p2p_seq_id")
+
+
+def _outputs(sizes: list[list[int]]) -> tuple[int, ...]:
+    return tuple(map(math.prod, sizes)) if len(sizes) <= OUTPUTS else ()

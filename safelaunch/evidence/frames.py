@@ -51,10 +51,11 @@ def from_py_spy(threads: list[dict[str, Any]], native: bool = False) -> tuple[St
 
 
 def chosen(stacks: tuple[Stack, ...], thread: int, pid: int) -> Stack | None:
-    """The stack of the thread `thread`, else of the main thread, with the text of all."""
+    """The stack of the thread `thread`, else of the main thread, with the text of all. A thread that runs no Python
+    has made its calls for the main thread, in a backward pass."""
     if not stacks:
         return None
-    by_thread = {stack.thread: stack for stack in stacks if stack.thread}
+    by_thread = {stack.thread: stack for stack in stacks if stack.thread and stack.frames}
     named = [stack for stack in stacks if stack.name == "MainThread"]
     found = by_thread.get(thread) or by_thread.get(pid) or (named or stacks)[0]
     return dataclasses.replace(found, text="".join(stack.text for stack in stacks))

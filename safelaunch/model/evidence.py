@@ -50,7 +50,9 @@ class Collective:
     `state` is what torch's Flight Recorder says of the call on its device, "" where it says nothing: on a GPU a call
     returns as soon as it is enqueued, so that `done` says nothing of it. One that is `enqueued` may have started all
     the same, unless the rank's `GroupProgress.started` is known. `timeout_s` is how long torch's watchdog lets it last,
-    0 where that is not known.
+    0 where that is not known. `how` is what a reduction does (`sum`, `max`), and `batch` of a message that was enqueued
+    together with others (`batch_isend_irecv`); "" where that is not known. `outputs` counts the elements of each output
+    tensor, as the Flight Recorder has them.
     """
 
     op: str
@@ -69,6 +71,8 @@ class Collective:
     tag: int = 0
     state: CallState = ""
     timeout_s: float = 0.0
+    how: str = ""
+    outputs: tuple[int, ...] = ()
 
     @property
     def is_message(self) -> bool:

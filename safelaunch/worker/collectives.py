@@ -20,42 +20,11 @@ from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
 from safelaunch.worker.groups import Memberships
+from safelaunch.worker.signatures import COLLECTIVES, MESSAGES, REDUCTIONS, ROOTS, reductions
 from safelaunch.worker.stream_marks import MARKS, WAITED
 from safelaunch.worker.user_code import is_user_code
 
-# Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
-# are made of these. Leaving a group is no collective, but it is the last word.
-COLLECTIVES = {
-    "all_reduce": (0, "tensor", 2),
-    "broadcast": (0, "tensor", 2),
-    "reduce": (0, "tensor", 3),
-    "all_gather": (1, "tensor", 2),
-    "all_gather_into_tensor": (1, "input_tensor", 2),
-    "all_gather_single": (1, "input_tensor", 2),
-    "reduce_scatter_tensor": (1, "input", 3),
-    "reduce_scatter_single": (1, "input", 3),
-    "reduce_scatter": (0, "output", 3),
-    "gather": (0, "tensor", 3),
-    "scatter": (0, "tensor", 3),
-    "all_to_all_single": (1, "input", 4),
-    "all_to_all": (-1, "", 2),
-    "all_reduce_coalesced": (-1, "", 2),
-    "all_gather_coalesced": (-1, "", 2),
-    "barrier": (-1, "", 0),
-    "destroy_process_group": (-1, "", 0),
-}
-
-# Name -> (position of the root, its keyword).
-ROOTS = {"broadcast": (1, "src"), "reduce": (1, "dst"), "gather": (2, "dst"), "scatter": (2, "src")}
-
-# Name -> keywords of the other rank: global, and within the group.
-MESSAGES = {
-    "send": ("dst", "group_dst"),
-    "isend": ("dst", "group_dst"),
-    "recv": ("src", "group_src"),
-    "irecv": ("src", "group_src"),
-}
-
+BATCH = "batch"  # of messages that are enqueued together
 PLACES = 1024  # of which code is kept: more than a program has, unless it makes code as it goes
 
 # What torch calls to carry out one of these is no second call.
@@ -65,7 +34,9 @@ ATOMIC = {*COLLECTIVES, *MESSAGES, "monitored_barrier"}
 def record_collectives(module: Any, box: Any) -> None:
     """Wrap what `torch.distributed` offers, so that the black box knows the latest calls."""
     recorder = _Recorder(module, box)
-    wrappers = [(name, recorder.collective(*how, ROOTS.get(name))) for name, how in COLLECTIVES.items()]
+    wrappers = [
+        (name, recorder.collective(*how, ROOTS.get(name), REDUCTIONS.get(name))) for name, how in COLLECTIVES.items()
+    ]
     wrappers += [(name, recorder.message(*how)) for name, how in MESSAGES.items()]
     wrappers += [
         ("init_process_group", recorder.init),
@@ -81,11 +52,14 @@ def record_collectives(module: Any, box: Any) -> None:
 
 
 class _Inside(threading.local):
-    """What a thread is inside: the name of the recorded call, and the group of a message with its number before."""
+    """What a thread is inside: the name of the recorded call, the group of a message with its number before, and the
+    batch of messages that it belongs to, with whether it is another one of it: nothing stands between these."""
 
     call = ""
     group: Any = None
     before: Any = None
+    batch: Any = None
+    joins = False
 
 
 class _Recorder:
@@ -95,6 +69,7 @@ class _Recorder:
         self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
         self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
+        self._reductions = reductions(module)
         self._shift: dict[str, int] = {}  # group -> numbers that were no collectives
         self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
         self._counts: dict[Any, int] = {}
@@ -108,7 +83,7 @@ class _Recorder:
 
     def wrap(self, name: str, function: Callable, describe: Callable) -> Callable:  # type: ignore[type-arg]
         """`describe(args, kwargs)` gives what `black_box.Writer.enter` takes about the call (group, its size, number,
-        elements, type, other rank, tag), or None for a call that is not to be recorded."""
+        elements, type, other rank, tag, how), or None for a call that is not to be recorded."""
 
         after: Any = None  # what the call has changed
         if name in MESSAGES or name == "monitored_barrier":
@@ -186,7 +161,8 @@ class _Recorder:
                 frame = sys._getframe(1)  # Python itself calls what `atexit` has
             place = self._place(frame)
             call = (name, group, size, seq, numel, dtype, *place, *message)
-            MARKS.mark(name, place)
+            if call[-1] is not BATCH or not self._inside.joins:
+                MARKS.mark(name, place)
             return self._box.enter(*call), call
         except Exception as error:
             self._give_up(error)
@@ -251,8 +227,8 @@ class _Recorder:
 
     # -------------------------------------------------------------------------------------------- describing
 
-    def collective(self, position: int, keyword: str, group_at: int, root: Any) -> Callable:  # type: ignore[type-arg]
-        """Describes a collective by the places of its tensor, its group and its root."""
+    def collective(self, position: int, keyword: str, group_at: int, root: Any, reduction: Any) -> Callable:  # type: ignore[type-arg]
+        """Describes a collective by the places of its tensor, its group, its root and its operation on elements."""
 
         def describe(args: Any, kwargs: Any) -> Any:
             tensor = args[position] if 0 <= position < len(args) else kwargs.get(keyword)
@@ -269,7 +245,11 @@ class _Recorder:
                 peer = args[root[0]] if root[0] < len(args) else kwargs.get(root[1])
                 if peer is None and kwargs.get("group_" + root[1]) is not None:
                     peer = self._module.get_global_rank(group, kwargs["group_" + root[1]])
-            return (name, group.size(), seq, *self._shape(tensor), _rank(peer))
+            if reduction is None:
+                return (name, group.size(), seq, *self._shape(tensor), _rank(peer))
+            what = args[reduction] if reduction < len(args) else kwargs.get("op")
+            _, how = self._reductions.get(id(what), (None, ""))
+            return (name, group.size(), seq, *self._shape(tensor), _rank(peer), 0, how)
 
         return describe
 
@@ -290,7 +270,13 @@ class _Recorder:
             seq = self._next((by_rank, name, peer))
             tag = args[3] if len(args) > 3 else kwargs.get("tag", 0)
             shape = self._shape(args[0] if args else kwargs.get("tensor"))
-            return (name, group.size(), seq, *shape, _rank(peer), _tag(tag))
+            batches = self._module._world.pg_coalesce_state
+            batch = batches.get(group) if batches else None  # a list of its own for each of them
+            how = ""
+            if batch is not None:
+                how, inside = BATCH, self._inside
+                inside.joins, inside.batch = batch is inside.batch, batch
+            return (name, group.size(), seq, *shape, _rank(peer), _tag(tag), how)
 
         return describe
 

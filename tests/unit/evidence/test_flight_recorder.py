@@ -141,6 +141,12 @@ def test_collectives_that_were_enqueued_together_keep_their_end(box: str) -> Non
     assert [item["op"] for item in recorded(box, [*parts, end], "nccl")][-1] == "ALLGATHER_coalesced"
 
 
+def test_what_a_call_puts_out_is_counted_for_each_tensor(box: str) -> None:
+    gathers = entry(1, "nccl:all_gather", output_sizes=[[3, 4], [2, 4]])
+
+    assert recorded(box, [gathers], "nccl")[0]["outputs"] == [12, 8]
+
+
 @pytest.mark.parametrize("backend", ["nccl", "nccl2"])
 @pytest.mark.parametrize(
     ("entry_", "state"),
@@ -168,6 +174,12 @@ def test_the_latest_of_each_group_and_what_is_not_done(box: str) -> None:
 
     assert [item["seq"] for item in found if item["group"] == "1"] == [7]
     assert [item["seq"] for item in found if item["group"] == "0"] == [250, *range(280, 300)]
+
+
+def test_of_a_host_that_ran_ahead_the_latest_that_ended_are_kept(box: str) -> None:
+    many = [entry(seq, "nccl:all_reduce", state="completed" if seq < 40 else "scheduled") for seq in range(100)]
+
+    assert [item["seq"] for item in recorded(box, many, "nccl")] == [*range(35, 100)]
 
 
 def test_a_second_look_asks_again(box: str) -> None:

@@ -188,6 +188,36 @@ def test_what_was_issued_is_a_wait_once_it_is_waited_for(tmp_path: Path) -> None
     assert second.said["sent"] == ["send", "0", 1, DONE, 0]
 
 
+HOW = """
+one = torch.ones(4)
+dist.all_reduce(one)
+dist.all_reduce(one, dist.ReduceOp.MAX)
+dist.reduce(one, 0, op=dist.ReduceOp.MIN)
+dist.broadcast(one, 0)
+other = 1 - RANK
+marks = []
+from safelaunch.worker import collectives
+collectives.MARKS.mark = lambda *what: marks.append(what[0])
+works = []
+for _ in range(2):
+    with dist.distributed_c10d._coalescing_manager(async_ops=True):  # as batch_isend_irecv has it on a GPU
+        works += [dist.isend(one, other), dist.irecv(torch.ones(4), other)]
+works += [dist.isend(one, other), dist.irecv(torch.ones(4), other)]
+for work in works:
+    work.wait()
+say(how=[entry.how for entry in slot().entries], marks=marks)
+dist.barrier()
+"""
+
+
+def test_what_a_call_does_with_elements_and_which_messages_are_a_batch(tmp_path: Path) -> None:
+    for rank in run(tmp_path, GLOO + HOW, ranks=2):
+        assert (rank.code, rank.err) == (0, "")
+        assert rank.said["how"][1:] == ["sum", "max", "min", "", *["batch"] * 4, "", ""]
+        # Nothing stands between the messages of a batch.
+        assert rank.said["marks"] == ["isend", "isend", "isend", "irecv"]
+
+
 RAISES = """
 import json as _json
 one = torch.ones(4)

@@ -1,0 +1,58 @@
+"""Runs in: workers. Where the arguments of torch.distributed's calls stand that a record of them holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
+# are made of these. Leaving a group is no collective, but it is the last word.
+COLLECTIVES = {
+    "all_reduce": (0, "tensor", 2),
+    "broadcast": (0, "tensor", 2),
+    "reduce": (0, "tensor", 3),
+    "all_gather": (1, "tensor", 2),
+    "all_gather_into_tensor": (1, "input_tensor", 2),
+    "all_gather_single": (1, "input_tensor", 2),
+    "reduce_scatter_tensor": (1, "input", 3),
+    "reduce_scatter_single": (1, "input", 3),
+    "reduce_scatter": (0, "output", 3),
+    "gather": (0, "tensor", 3),
+    "scatter": (0, "tensor", 3),
+    "all_to_all_single": (1, "input", 4),
+    "all_to_all": (-1, "", 2),
+    "all_reduce_coalesced": (-1, "", 2),
+    "all_gather_coalesced": (-1, "", 2),
+    "barrier": (-1, "", 0),
+    "destroy_process_group": (-1, "", 0),
+}
+
+# Name -> (position of the root, its keyword).
+ROOTS = {"broadcast": (1, "src"), "reduce": (1, "dst"), "gather": (2, "dst"), "scatter": (2, "src")}
+
+# Name -> keywords of the other rank: global, and within the group.
+MESSAGES = {
+    "send": ("dst", "group_dst"),
+    "isend": ("dst", "group_dst"),
+    "recv": ("src", "group_src"),
+    "irecv": ("src", "group_src"),
+}
+
+# Name -> position of what is done with the elements, `op`.
+REDUCTIONS = {
+    "all_reduce": 1,
+    "reduce": 2,
+    "reduce_scatter_tensor": 2,
+    "reduce_scatter_single": 2,
+    "reduce_scatter": 2,
+    "all_reduce_coalesced": 1,
+}
+
+
+def reductions(module: Any) -> dict[int, tuple[Any, str]]:
+    """What reductions do with elements, by the id of the argument that says so, which is kept with it; without one it
+    is a sum. What is multiplied first (`PREMUL_SUM`) has an object of its own each time, and is not told."""
+    kind = getattr(module, "ReduceOp", None)
+    members = getattr(getattr(kind, "RedOpType", None), "__members__", {})
+    found = {id(what): (what, name.lower()) for name in members for what in (getattr(kind, name), members[name])}
+    found[id(None)] = (None, "sum")
+    return found
