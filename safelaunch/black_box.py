@@ -51,7 +51,7 @@ STACK_SIGNAL = signal.SIGRTMAX - 2
 
 _BODY = struct.Struct("<QddqqIBiI")
 _ORDINAL = struct.Struct("<Q")
-_RETURNED = struct.calcsize("<Qd")
+_RETURNED = struct.calcsize("<Qd") // 8  # an item of eight bytes
 _STATUS = struct.calcsize("<QddqqI")
 _SEPARATOR = "\0"
 
@@ -124,6 +124,7 @@ class Writer:
         self._memory: Any = bytearray(SLOT)
         self._counts = itertools.count(1)
         self._texts: dict[Any, bytes] = {}
+        self._view()
         self.pulse = pulse.Writer(self._memory, PULSE)
         if path:
             self.bind(path, index)
@@ -139,8 +140,14 @@ class Writer:
         base = index * SLOT
         memory[base : base + SLOT] = bytes(SLOT)
         self.path, self.index, self._base, self._memory = path, index, base, memory
+        self._view()
         self.pulse.bind(memory, base + PULSE)
         _HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0.0)
+
+    def _view(self) -> None:
+        """Items of a view are stored in a third of the time that `struct` takes."""
+        own = memoryview(self._memory)[self._base : self._base + SLOT]
+        self._u64, self._f64 = own.cast("Q"), own.cast("d")
 
     def enter(
         self,
@@ -157,22 +164,23 @@ class Writer:
         tag: int = 0,
         how: str = "",
         status: int = INSIDE,
-    ) -> tuple[int, int]:
-        """Record that a collective begins; returns what `leave` takes. About 1 µs."""
+    ) -> tuple[int, int, float]:
+        """Record that a collective begins; returns what `leave` takes: where, its ordinal, and when. About 1 µs."""
         count = next(self._counts)  # threads of a rank may come at the same moment
-        offset = self._base + RING + (count % ENTRIES) * ENTRY
+        place = RING + (count % ENTRIES) * ENTRY
         words = (op, group, dtype, file, line, function, tag, how)
         text = self._texts.get(words)
         if text is None:
             text = self._text(words)
-        memory = self._memory
+        memory, begin = self._memory, self._base + place
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
         now, thread = monotonic(), get_native_id()
-        _BODY.pack_into(memory, offset, 0, now, 0.0, seq, numel, group_size, status, peer, thread & 0xFFFFFFFF)
-        memory[offset + _BODY.size : offset + _BODY.size + len(text)] = text
-        _ORDINAL.pack_into(memory, offset, count)
-        self.pulse.called()
-        return offset, count
+        _BODY.pack_into(memory, begin, 0, now, 0.0, seq, numel, group_size, status, peer, thread & 0xFFFFFFFF)
+        begin += _BODY.size
+        memory[begin : begin + len(text)] = text
+        self._u64[place // 8] = count
+        self.pulse.called(now)
+        return place, count, now
 
     def _text(self, words: tuple[str, str, str, str, int, str, int, str]) -> bytes:
         """The text of an entry: a program makes its calls at a few places, again and again."""
@@ -186,25 +194,25 @@ class Writer:
         self._texts[words] = text
         return text
 
-    def leave(self, entry: tuple[int, int], status: int = DONE) -> None:
+    def leave(self, entry: tuple[int, int, float], status: int = DONE) -> None:
         """Record that the collective which `enter` returned has ended, or only been issued, unless the ring has passed
         over it."""
-        offset, count = entry
-        memory = self._memory
-        if _ORDINAL.unpack_from(memory, offset)[0] == count:
-            if status != ISSUED and not _TIME.unpack_from(memory, offset + _RETURNED)[0]:
-                _TIME.pack_into(memory, offset + _RETURNED, monotonic())
-            memory[offset + _STATUS] = status
-        self.pulse.returned()
+        place, count, _ = entry
+        now, item = monotonic(), place // 8
+        if self._u64[item] == count:
+            if status != ISSUED and not self._f64[item + _RETURNED]:
+                self._f64[item + _RETURNED] = now
+            self._memory[self._base + place + _STATUS] = status
+        self.pulse.returned(now)
 
-    def again(self, entry: tuple[int, int], call: tuple[Any, ...]) -> tuple[int, int]:
+    def again(self, entry: tuple[int, int, float], call: tuple[Any, ...]) -> tuple[int, int, float]:
         """Record that the rank waits for a call that it had issued; returns what `leave` takes."""
-        offset, count = entry
-        if _ORDINAL.unpack_from(self._memory, offset)[0] != count:
+        place, count, _ = entry
+        if self._u64[place // 8] != count:
             return self.enter(*call)
-        _TIME.pack_into(self._memory, offset + _RETURNED, -1.0)  # what it did in between was not spent in it
-        self._memory[offset + _STATUS] = INSIDE
-        self.pulse.called()
+        self._f64[place // 8 + _RETURNED] = -1.0  # what it did in between was not spent in it
+        self._memory[self._base + place + _STATUS] = INSIDE
+        self.pulse.called(monotonic())
         return entry
 
     def shutting_down(self, raised: bool) -> None:

@@ -194,15 +194,15 @@ class Writer:
         self._u64[6] = self._marks
         self._f64[7] = monotonic()
 
-    def called(self) -> None:
-        """A collective, or a wait for one, has begun."""
+    def called(self, now: float) -> None:
+        """A collective, or a wait for one, has begun: `now` is CLOCK_MONOTONIC."""
         self._u64[10] = next(self._begins)
-        self._f64[12] = monotonic()
+        self._f64[12] = now
 
-    def returned(self) -> None:
+    def returned(self, now: float) -> None:
         """A collective, or a wait for one, has ended."""
         self._u64[11] = next(self._ends)
-        self._f64[12] = monotonic()
+        self._f64[12] = now
 
     def counters(self, enqueued: int, completed: int) -> None:
         """The process groups' own counts, seen from the beat thread: they also count what C++ does by itself."""

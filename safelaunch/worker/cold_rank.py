@@ -8,7 +8,9 @@ line says what has no effect.
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 import re
 import signal
@@ -50,18 +52,15 @@ class _Acts:
         self.audited = False
         self.by_imports = 0  # bytes of compiled modules
         self._looking = True
-        sys.addaudithook(self._see)
+        self._hook: Any = functools.partial(self._see)
+        sys.addaudithook(self._hook)
         self.audited = False  # that was ours
 
     def stop(self) -> None:
-        """Look no more. A hook cannot be taken away (PEP 578), so torch's compiler is told that it is not for it."""
+        """Look no more. A hook cannot be taken away (PEP 578), and each `id()` of the program comes to it: from here on
+        it is a function of C, at a quarter of the cost, and no frame of Python that torch's compiler would see."""
         self._looking = False
-        compiler: Any = sys.modules.get("torch._C._dynamo.eval_frame")
-        try:  # as torch._dynamo.eval_frame.skip_code has it
-            skip, default = compiler._FrameAction.SKIP, compiler._FrameAction.DEFAULT
-            compiler.set_code_exec_strategy(_Acts._see.__code__, compiler._FrameExecStrategy(skip, default))
-        except AttributeError:
-            pass  # another torch
+        self._hook.__setstate__((operator.is_, (), {}, None))
 
     def _see(self, event: str, args: Tuple[Any, ...]) -> None:
         if not self._looking or event in HARMLESS:

@@ -11,9 +11,10 @@ import operator
 import os
 import sys
 import threading
-import time
 import weakref
 import zlib
+from threading import get_ident
+from time import monotonic
 from typing import Any, Callable
 
 from safelaunch import black_box
@@ -67,6 +68,7 @@ class _Recorder:
         self._module = module
         self._box = box
         self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
+        self._work = module.Work
         self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
         self._reductions = reductions(module)
@@ -75,7 +77,7 @@ class _Recorder:
         self._counts: dict[Any, int] = {}
         self._inside = _Inside()
         self._library: dict[str, bool] = {}  # file -> whether it is no place of the user's
-        self._places: dict[tuple[int, int], Any] = {}  # id of code, instruction -> code, whether a library, place
+        self._places: dict[Any, Any] = {}  # line and name of code, instruction -> code, whether a library, place
         self._works: Any = weakref.WeakKeyDictionary()
         self._members = Memberships(box, module)
 
@@ -93,25 +95,20 @@ class _Recorder:
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            entry = None
-            inside, box = self._inside, self._box
+            inside = self._inside
             outer = inside.call
-            if box is not None and outer not in ATOMIC:
-                entry = self._enter(name, describe, args, kwargs)
+            entry = None if outer in ATOMIC else self._enter(name, describe, args, kwargs)
             if entry is None:
                 return function(*args, **kwargs)
             inside.call = name
-            begun = time.monotonic()
             try:
                 result = function(*args, **kwargs)
             except BaseException:
-                box.leave(entry[0], black_box.RAISED_AN_ERROR)
+                entry[0].leave(entry[1], black_box.RAISED_AN_ERROR)
                 raise
             finally:
                 inside.call = outer
-            if not outer:
-                self._spent(begun)
-            self._left(entry, result, after)
+            self._left(entry, result, after, outer)
             return result
 
         return recorded
@@ -134,13 +131,14 @@ class _Recorder:
             if entry is None:
                 return wait(this, *args, **kwargs)
             status = black_box.RAISED_AN_ERROR
-            begun = time.monotonic()
+            begun = monotonic()
             try:
                 result = wait(this, *args, **kwargs)
                 status = black_box.DONE
             finally:
                 box.leave(entry, status)
-            self._spent(begun)
+            if get_ident() == self._main:
+                box.pulse.waited(monotonic() - begun)
             if MARKS.followed is not None:
                 MARKS.past(call[1][0], call[1][6:9], WAITED)
             return result
@@ -148,7 +146,10 @@ class _Recorder:
         work.wait = waiting
 
     def _enter(self, name: str, describe: Callable, args: Any, kwargs: Any) -> Any:  # type: ignore[type-arg]
-        if not rank.here:
+        """What `_left` takes, or None for a call that is not recorded. After a step nothing of this is in the
+        processor's caches, and each function of Python costs a µs: so it is few."""
+        box = self._box
+        if box is None or not rank.here:
             return None  # a forked child must not write into its parent's slot
         try:
             what = describe(args, kwargs)
@@ -163,30 +164,27 @@ class _Recorder:
             call = (name, group, size, seq, numel, dtype, *place, *message)
             if call[-1] is not BATCH or not self._inside.joins:
                 MARKS.mark(name, place)
-            return self._box.enter(*call), call
+            return box, box.enter(*call), call
         except Exception as error:
             self._give_up(error)
             return None
 
-    def _left(self, entry: Any, result: Any, after: Any) -> None:
+    def _left(self, entry: Any, result: Any, after: Any, outer: str) -> None:
         try:
-            place, call = entry
-            if isinstance(result, self._module.Work):
+            box, place, call = entry
+            if isinstance(result, self._work):
                 self._works[result] = (place, call)
-                self._box.leave(place, black_box.ISSUED)
+                box.leave(place, black_box.ISSUED)
             else:
-                self._box.leave(place)
+                box.leave(place)
                 if MARKS.followed is not None:
                     MARKS.past(call[0], call[6:9])
+            if not outer and get_ident() == self._main:
+                box.pulse.waited(monotonic() - place[2])
             if after is not None:
                 after()
         except Exception as error:
             self._give_up(error)
-
-    def _spent(self, begun: float) -> None:
-        box = self._box
-        if box is not None and threading.get_ident() == self._main:
-            box.pulse.waited(time.monotonic() - begun)
 
     def _give_up(self, error: Exception) -> None:
         """Off for good: a record with gaps would mislead."""
@@ -199,11 +197,13 @@ class _Recorder:
         """File, line and function of the user's code that has called `frame`, or is that.
 
         A program makes its calls at a few places, and Python searches for the number of a line each time: what has
-        been found is kept, with its code, whose address no other code then has.
+        been found is kept, with its code. That makes no key: its hash is that of all it holds, and its `id()` comes to
+        audit hooks.
         """
         while True:
-            found = self._places.get((id(frame.f_code), frame.f_lasti))
-            if found is None:
+            code = frame.f_code
+            found = self._places.get((code.co_firstlineno, code.co_name, frame.f_lasti))
+            if found is None or found[0] is not code:
                 found = self._note_place(frame)
             _, is_library, place = found
             before = frame.f_back if is_library else None
@@ -216,7 +216,8 @@ class _Recorder:
         if len(self._places) >= PLACES:
             self._places.clear()
         place = (code.co_filename, frame.f_lineno, code.co_name)
-        found = self._places[id(code), frame.f_lasti] = (code, self._is_library(code.co_filename), place)
+        found = (code, self._is_library(code.co_filename), place)
+        self._places[code.co_firstlineno, code.co_name, frame.f_lasti] = found
         return found
 
     def _is_library(self, file: str) -> bool:
@@ -231,27 +232,37 @@ class _Recorder:
         """Describes a collective by the places of its tensor, its group, its root and its operation on elements."""
 
         def describe(args: Any, kwargs: Any) -> Any:
-            tensor = args[position] if 0 <= position < len(args) else kwargs.get(keyword)
-            group = self._group(args[group_at] if group_at < len(args) else kwargs.get("group"))
+            count = len(args)
+            group = args[group_at] if group_at < count else kwargs.get("group")
             if group is None:
-                return None
-            name = self._name(group)
-            number = self._number(group)
-            if number is None:
-                return None
-            seq = number + 1 - self._shift.get(name, 0)
-            peer = None
-            if root is not None:
-                peer = args[root[0]] if root[0] < len(args) else kwargs.get(root[1])
-                if peer is None and kwargs.get("group_" + root[1]) is not None:
-                    peer = self._module.get_global_rank(group, kwargs["group_" + root[1]])
+                group = self._module._world.default_pg
+            if group is None or isinstance(group, int):
+                return None  # there is none yet, or this rank is no member: the call itself will say so
+            try:
+                seq = group._get_sequence_number_for_group() + 1
+            except RuntimeError:
+                return None  # see `_number`
+            name = group.group_name
+            if name not in self._members.known:
+                self._members.update()
+            if self._shift:
+                seq -= self._shift.get(name, 0)
+            tensor = args[position] if 0 <= position < count else kwargs.get(keyword)
+            peer = -1 if root is None else self._root(group, root, args, kwargs)
             if reduction is None:
-                return (name, group.size(), seq, *self._shape(tensor), _rank(peer))
-            what = args[reduction] if reduction < len(args) else kwargs.get("op")
-            _, how = self._reductions.get(id(what), (None, ""))
-            return (name, group.size(), seq, *self._shape(tensor), _rank(peer), 0, how)
+                return (name, group.size(), seq, *self._shape(tensor), peer)
+            op = args[reduction] if reduction < count else kwargs.get("op")
+            how = "sum" if op is None else next((how for what, how in self._reductions if what is op), "")
+            return (name, group.size(), seq, *self._shape(tensor), peer, 0, how)
 
         return describe
+
+    def _root(self, group: Any, root: tuple[int, str], args: Any, kwargs: Any) -> int:
+        position, keyword = root
+        peer = args[position] if position < len(args) else kwargs.get(keyword)
+        if peer is None and kwargs.get("group_" + keyword) is not None:
+            peer = self._module.get_global_rank(group, kwargs["group_" + keyword])
+        return _rank(peer)
 
     def message(self, by_rank: str, by_group_rank: str) -> Callable:  # type: ignore[type-arg]
         """Describes a message by its other rank; messages between two ranks are numbered for themselves."""
@@ -340,17 +351,19 @@ class _Recorder:
 
     def _name(self, group: Any) -> str:
         name = str(group.group_name)
-        if not self._members.knows(name):
+        if name not in self._members.known:
             self._members.update()
         return name
 
     def _shape(self, tensor: Any) -> tuple[int, str]:
-        numel = getattr(tensor, "numel", None)
-        dtype = getattr(tensor, "dtype", None)
+        try:
+            numel, dtype = tensor.numel(), tensor.dtype
+        except AttributeError:
+            numel, dtype = -1, None
         name = self._dtypes.get(dtype)
         if name is None:
             name = self._dtypes[dtype] = str(dtype or "").replace("torch.", "")
-        return (numel() if numel is not None else -1), name
+        return numel, name
 
     def _next(self, key: Any) -> int:
         self._counts[key] = self._counts.get(key, 0) + 1

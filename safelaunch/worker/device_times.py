@@ -33,11 +33,11 @@ class Followed:
         self.calls: Dict[Tuple[Any, ...], int] = {}  # kind, call, file, line, function -> its number
         self.times = array("d")  # of each mark: stream, call, when it was enqueued, when it was reached
         self._marks = marks
-        self._streams: Dict[Tuple[int, int], Tuple[int, Deque[_Mark]]] = {}
+        self._streams: Dict[stream_marks.Stream, Tuple[int, Deque[_Mark]]] = {}
         self._asked = time.monotonic()
         self._device = -1  # of the thread that asks
 
-    def add(self, event: Any, stream: Tuple[int, int], kind: str, call: str, place: Tuple[Any, ...]) -> None:
+    def add(self, event: Any, stream: stream_marks.Stream, kind: str, call: str, place: Tuple[Any, ...]) -> None:
         """An event has been enqueued in a stream: about 1 µs."""
         queue = self._streams.get(stream)
         if queue is None:
@@ -49,7 +49,7 @@ class Followed:
         """Ask how far the GPU has come; false where there is no room for more. It came to an event between this look
         and the one before: the middle counts."""
         before, self._asked = self._asked, time.monotonic()
-        for (device, _), (number, queue) in list(self._streams.items()):
+        for (_, device, _), (number, queue) in list(self._streams.items()):
             if queue and device != self._device:
                 self._device = device
                 self._marks.take_device(device)

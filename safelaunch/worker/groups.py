@@ -20,17 +20,14 @@ class Memberships:
     def __init__(self, box: Any, module: Any) -> None:
         self._box = box
         self._module = module
-        self._known: Set[str] = set()
+        self.known: Set[str] = set()  # their names
         self._room = ROOM
         self._mode = "w"  # what an earlier attempt has left there is not ours
 
-    def knows(self, name: str) -> bool:
-        return name in self._known
-
     def add(self, name: str, ranks: Iterable[int]) -> None:
         """Write down one group, once."""
-        if name not in self._known:
-            self._known.add(name)
+        if name not in self.known:
+            self.known.add(name)
             self._write({"name": name, "ranks": sorted(ranks)})
 
     def ask(self, members: List[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Tuple
 
 # Name -> (position of the input tensor, its keyword, position of the group). Not here: the object collectives, which
 # are made of these. Leaving a group is no collective, but it is the last word.
@@ -48,11 +48,8 @@ REDUCTIONS = {
 }
 
 
-def reductions(module: Any) -> dict[int, tuple[Any, str]]:
-    """What reductions do with elements, by the id of the argument that says so, which is kept with it; without one it
-    is a sum. What is multiplied first (`PREMUL_SUM`) has an object of its own each time, and is not told."""
-    kind = getattr(module, "ReduceOp", None)
-    members = getattr(getattr(kind, "RedOpType", None), "__members__", {})
-    found = {id(what): (what, name.lower()) for name in members for what in (getattr(kind, name), members[name])}
-    found[id(None)] = (None, "sum")
-    return found
+def reductions(module: Any) -> Tuple[Tuple[Any, str], ...]:
+    """What reductions do with elements: each object that says so, and its name. They are compared by identity: a hash
+    takes torch longer. What is multiplied first (`PREMUL_SUM`) has an object of its own each time, and is not told."""
+    members = getattr(getattr(getattr(module, "ReduceOp", None), "RedOpType", None), "__members__", {})
+    return tuple((what, name.lower()) for name, what in members.items())

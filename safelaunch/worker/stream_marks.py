@@ -13,7 +13,7 @@ import functools
 import itertools
 import sys
 import threading
-import time
+from time import monotonic
 from typing import Any, Dict, List, Optional, Tuple
 
 from safelaunch.worker import rank
@@ -27,6 +27,7 @@ NOWHERE = ("", 0, "")
 # What a mark is: ahead of a call, or behind one, or where the stream has waited for one that was issued before; ahead
 # of a backward pass of DDP, in which calls are made; behind an optimizer's step, where they are over.
 AHEAD, BEHIND, WAITED, FORWARD, STEP = "ahead", "behind", "waited", "forward", "step"
+Stream = Tuple[int, int, int]  # id, device, kind of device: as torch says which is the current one
 _Place = Tuple[str, int, str]  # file, line, function
 _Mark = Tuple[Any, int, float, str, _Place]  # event, its device, when, call
 
@@ -43,7 +44,7 @@ class StreamMarks:
         self._runtime: Any = None  # torch's own functions of CUDA, once the program uses it
         self._count = itertools.count()
         self._marks: List[Optional[_Mark]] = [None] * MOST
-        self._streams: Dict[Tuple[int, int], Any] = {}
+        self._streams: Dict[Stream, Any] = {}
         self._stuck = False
         self.followed: Any = None  # a `device_times.Followed` while somebody follows the GPU
 
@@ -62,17 +63,17 @@ class StreamMarks:
                 return
             slot = next(self._count) % MOST
             before = self._marks[slot]
-            device = runtime._cuda_getDevice()
-            raw = runtime._cuda_getCurrentRawStream(device)
-            stream = self._streams.get((device, raw))
+            key = runtime._cuda_getCurrentStream(-1)
+            stream = self._streams.get(key)
             if stream is None:  # torch takes 3 µs to make the object
-                stream = self._streams[device, raw] = self._cuda.current_stream()
+                stream = self._streams[key] = self._cuda.current_stream()
             # The class that torch's own derives from: without its layer of Python.
+            device = key[1]
             event = before[0] if before is not None and before[1] == device else runtime._CudaEventBase()
             event.record(stream)
-            self._marks[slot] = (event, device, time.monotonic(), call, place)
+            self._marks[slot] = (event, device, monotonic(), call, place)
             if self.followed is not None and kind:
-                self.followed.add(event, (device, raw), kind, call, place)
+                self.followed.add(event, key, kind, call, place)
         except Exception as error:
             self._cuda = self._runtime = None
             if "CUDA error" not in str(error):  # the program meets that one itself
@@ -86,8 +87,7 @@ class StreamMarks:
         try:
             if runtime._cuda_isCurrentStreamCapturing():
                 return
-            device = runtime._cuda_getDevice()
-            key = device, runtime._cuda_getCurrentRawStream(device)
+            key = runtime._cuda_getCurrentStream(-1)
             stream = self._streams.get(key)
             if stream is not None:
                 event = runtime._CudaEventBase()
@@ -103,10 +103,10 @@ class StreamMarks:
 
     def device(self) -> Optional[int]:
         """The device of the rank's streams; None where it has none."""
-        return next(iter(self._streams))[0] if self._streams and self._runtime is not None else None
+        return next(iter(self._streams))[1] if self._streams and self._runtime is not None else None
 
-    def number(self, stream: Tuple[int, int]) -> int:
-        """The place of a stream (device and address) among those that the rank has used, by their first use: of ranks
+    def number(self, stream: Stream) -> int:
+        """The place of a stream among those that the rank has used, by their first use: of ranks
         that run the same program they have the same numbers."""
         return list(self._streams).index(stream)
 

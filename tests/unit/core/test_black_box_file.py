@@ -120,7 +120,7 @@ def test_a_thread_that_comes_back_late_ends_nobody_elses_collective(path: str) -
 def test_a_half_written_entry_is_skipped(path: str) -> None:
     writer = black_box.Writer(path, 0)
     enter(writer, 1)
-    offset, _ = enter(writer, 2)
+    offset, *_ = enter(writer, 2)
     with open(path, "r+b") as file:  # as a writer leaves it that was killed before its last store
         file.seek(offset)
         file.write(struct.pack("<Q", 0))

@@ -48,9 +48,8 @@ def marks(monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamMarks]:
     cuda = SimpleNamespace(is_initialized=lambda: True, current_stream=lambda: "stream")
     runtime = SimpleNamespace(
         _cuda_isCurrentStreamCapturing=lambda: False,
-        _cuda_getDevice=lambda: 3,
         _cuda_setDevice=lambda device: setattr(Event.devices, "now", device),
-        _cuda_getCurrentRawStream=lambda _device: 7,
+        _cuda_getCurrentStream=lambda _: (7, 3, 1),
         _CudaEventBase=Event,
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=runtime))

@@ -43,9 +43,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     module.current_stream = lambda: module.stream
     module.runtime = SimpleNamespace(
         _cuda_isCurrentStreamCapturing=lambda: module.capturing,
-        _cuda_getDevice=lambda: module.device,
         _cuda_setDevice=lambda device: module.taken.append((device, threading.current_thread().name)),
-        _cuda_getCurrentRawStream=lambda device: hash((device, module.stream.name)),
+        _cuda_getCurrentStream=lambda _: (hash(module.stream.name), module.device, 1),
         _CudaEventBase=Event,
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=module.runtime))
