@@ -1,4 +1,4 @@
-"""Habits of GPU programs in which nothing is wrong, on the fake GPUs beside a busy core: nobody is told of, or ended."""
+"""Habits of GPU programs in which nothing is wrong, on fake GPUs beside a busy core: nobody is told of, or ended."""
 
 from __future__ import annotations
 
