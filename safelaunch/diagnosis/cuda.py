@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.waits import is_under_way
 from safelaunch.model import Case, GpuState, Location, RankFacts
 
 # Frames that wait for a GPU: torch's own functions, and those of the driver and the runtime beneath (py-spy --native).
@@ -20,8 +21,9 @@ IDLE, BUSY = 5, 50  # percent: a collective of NCCL keeps a GPU at 100, and a GP
 
 
 def waits_for_gpu(case: Case, rank: int, gpus: Sequence[GpuState]) -> list[str]:
-    """`it waits for GPU 3, which is busy (100 %): a kernel that does not end`; nothing where it does not wait for it,
-    or cannot be said to. A line alone (`.item()`) counts only where the GPU is busy: it runs on the CPU as well."""
+    """`it waits for GPU 3, which is busy (100 %): a kernel does not end`; nothing where it does not wait for it, or
+    cannot be said to. A line alone (`.item()`) counts only where the GPU is busy: it runs on the CPU as well. What keeps
+    it busy may be a collective that is under way: then nothing is said of a kernel."""
     facts = next((facts for facts in case.ranks if facts.rank == rank), None)
     if facts is None or not gpus:
         return []
@@ -31,6 +33,8 @@ def waits_for_gpu(case: Case, rank: int, gpus: Sequence[GpuState]) -> list[str]:
     if busy is None or not (proven or (likely and busy >= BUSY)):
         return []
     if busy >= BUSY:
+        if any(map(is_under_way, (*facts.collectives, *(facts.recorded or ())))):
+            return []
         return [f"it waits for GPU {gpu.index}, which is busy ({busy} %): a kernel does not end"]
     if busy <= IDLE:
         return [f"it waits for GPU {gpu.index}, which runs nothing ({busy} %): its work waits for something else"]

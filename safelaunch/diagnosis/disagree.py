@@ -88,7 +88,8 @@ def different_operation(case: Case) -> Verdict | None:
     peers = other[1]
     place = call.location or user_frame(stack_of(facts, call.thread))
     whose = "peers" if len(voters) > 2 else "peer"
-    alike = (canonical(call.op), call.peer) == (canonical(peers.op), peers.peer) and call.how != peers.how
+    kinds = [(canonical(one.op), one.peer, one.location) for one in (call, peers)]
+    alike = kinds[0] == kinds[1] and call.how != peers.how
     mine_is, theirs_is = (label(one, reduction=alike) for one in (call, peers))
     if named and code == "SL303":
         summary = _has_left(named, call, peers, again=left.again)

@@ -244,8 +244,23 @@ def test_a_rank_that_reduces_in_another_way_is_named() -> None:
     assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL302", (0,), "medium")
     assert "rank 0 entered all_reduce #8 with min, its peers all_reduce #8 with max" in verdict.summary
 
+    assert "`op`" in verdict.remedy
+
     verdict = diagnose(job(*(reduces(number, "sum" if number == 3 else "") for number in range(SIZE))))
     assert verdict.code == "SL310"  # of the others it is not known
+
+
+def test_calls_of_two_lines_that_reduce_otherwise_are_two_calls() -> None:
+    def reduces(number: int, how: str, line: int) -> RankFacts:
+        facts = rank(number, call(8, "enqueued"))
+        there = dataclasses.replace(LINE, line=line)
+        calls = tuple(dataclasses.replace(one, how=how, location=there) for one in facts.collectives)
+        return dataclasses.replace(facts, collectives=calls)
+
+    verdict = diagnose(job(reduces(0, "avg", 36), *(reduces(number, "sum", 30) for number in range(1, SIZE))))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL302", (0,))
+    assert "same order" in verdict.remedy
 
 
 def gathers(number: int, numel: int, *outputs: int) -> RankFacts:

@@ -191,6 +191,14 @@ def test_a_rank_that_waits_for_its_gpu(busy: int, says: str) -> None:
     assert any(line.startswith("it waits for GPU 3, which") and says in line for line in verdict.because[:2])
 
 
+def test_a_gpu_that_a_collective_keeps_busy_has_no_kernel_without_an_end() -> None:
+    facts = in_cuda(SYNCHRONIZE, STEP)
+    call = dataclasses.replace(facts.ranks[0].collectives[-1], state="enqueued", seq=99)
+    ranks = tuple(dataclasses.replace(r, recorded=(call,)) if r.rank == 3 else r for r in facts.ranks)
+    assert "a kernel does not end" in told(diagnose(with_gpus(facts)))
+    assert "a kernel does not end" not in told(diagnose(with_gpus(dataclasses.replace(facts, ranks=ranks))))
+
+
 def test_an_item_counts_only_where_the_gpu_is_busy() -> None:
     line = SourceLine(TRAIN, STEP.line, "total += loss.item()")
     here = Location(TRAIN, STEP.line, STEP.function)
