@@ -81,7 +81,7 @@ def exception(case: Case) -> Verdict | None:
         remedy=told.remedy
         or (
             "the environment or the code differs on this rank: compare it with a rank that started"
-            if code == "SL409"
+            if code == "SL409" and len(culprits) < case.world_size
             else "the traceback above is where it started"
         ),
         confidence=LOWER[confidence] if told.doubt else confidence,
