@@ -9,6 +9,8 @@ import typing
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+# JSON has one kind of number: a float may have been written without a fraction.
+_SCALARS: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
 
 
 def to_json(value: Any) -> Any:
@@ -25,8 +27,11 @@ def to_json(value: Any) -> Any:
 def from_json(cls: type[T], data: Any) -> T:
     """Rebuild a dataclass of this module from `to_json`'s output.
 
-    Unknown keys are ignored, so that a newer bundle still reads; a missing key without a default, or something
-    else than an object, raises TypeError.
+    Unknown keys are ignored, so that a newer bundle still reads. Texts and numbers are what they are said to be:
+    whoever wrote a bundle may have put a text where a pid is told, and a pid stands in commands.
+
+    Raises:
+        TypeError: for a missing key without a default, something else than an object, or a value of another type.
     """
     return typing.cast(T, _decode(cls, data))
 
@@ -42,12 +47,16 @@ def _decode(hint: Any, data: Any) -> Any:
         options = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         return None if data is None else _decode(options[0], data)
     if origin in (tuple, list):
-        inner = typing.get_args(hint)[0]
-        return (tuple if origin is tuple else list)(_decode(inner, item) for item in data)
+        inner = typing.get_args(hint)
+        if origin is tuple and inner[1:] not in ((), (...,)):  # a field for each item
+            return tuple(_decode(kind, item) for kind, item in zip(inner, data, strict=True))
+        return (tuple if origin is tuple else list)(_decode(inner[0], item) for item in data)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(data, dict):
             raise TypeError(f"expected an object for {hint.__name__}, got {type(data).__name__}")
         hints = _hints(hint)
         known = {f.name for f in dataclasses.fields(hint)}
         return hint(**{key: _decode(hints[key], item) for key, item in data.items() if key in known})
+    if hint in _SCALARS and type(data) not in _SCALARS[hint]:
+        raise TypeError(f"expected {hint.__name__}, got {type(data).__name__}")
     return data

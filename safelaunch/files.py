@@ -6,10 +6,11 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from safelaunch.codec import to_json
+from safelaunch.printable import Line
 
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,6 +43,11 @@ def make(path: str) -> None:
 def write_json(path: str, value: Any) -> None:
     """Write a document whole or not at all; a reader may look at any moment."""
     write_text(path, json.dumps(to_json(value), indent=1, default=str) + "\n")
+
+
+def write_lines(path: str, lines: Iterable[Line]) -> None:
+    """Write what people read; arguments and errors are those of `write_text`."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def write_text(path: str, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import socket
 import sys
@@ -12,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from safelaunch import codes, files, procfs
-from safelaunch.cli import report
+from safelaunch.cli import output, report
 from safelaunch.cli.gpus import Hardware
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
@@ -20,10 +19,10 @@ from safelaunch.diagnosis.wording import names
 from safelaunch.evidence import attached, case, pipes, ranks
 from safelaunch.evidence.ranks import Group
 from safelaunch.model import SCHEMA_VERSION, SafelaunchError, Verdict
+from safelaunch.printable import line
 from safelaunch.report import bundle
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
-from safelaunch.report.text import printable
 from safelaunch.settings.commandline import Parser, misuse
 
 USAGE = """\
@@ -63,7 +62,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("target", nargs="?", metavar="PID|SLURM_JOBID")
     arguments = parser.parse_args(argv)
     if arguments.help:
-        print(USAGE, end="")
+        output.show_text(USAGE)
         return codes.EXIT_OK
     if not arguments.target:
         raise misuse("no process and no Slurm job was named", "see `safelaunch attach --help`")
@@ -234,18 +233,13 @@ def _seconds(text: str) -> float:
 
 def _list(group: Group, as_json: bool) -> None:
     if as_json:
-        print(
-            json.dumps(
-                {"schema_version": SCHEMA_VERSION, "world_size": group.world_size, "ranks": _rows(group)}, indent=1
-            )
-        )
+        output.show_json({"schema_version": SCHEMA_VERSION, "world_size": group.world_size, "ranks": _rows(group)})
         return
-    print(f"{len(group.ranks)} of {group.world_size} ranks are on this node")
+    lines = [line(f"{len(group.ranks)} of {group.world_size} ranks are on this node")]
     for one in group.ranks:
         local = f"local rank {one.identity.local_rank}" if one.identity.local_rank >= 0 else "local rank unknown"
-        print(f"rank {one.rank}  {local}  pid {one.seen.pid}  {printable(one.seen.command)}")
-    for rank, index in group.ended:
-        print(f"rank {rank}  local rank {index}  has ended")
+        lines.append(line(f"rank {one.rank}  {local}  pid {one.seen.pid}  ", one.seen.command))
+    output.show([*lines, *(line(f"rank {rank}  local rank {index}  has ended") for rank, index in group.ended)])
 
 
 def _rows(group: Group) -> list[dict[str, object]]:
@@ -267,13 +261,13 @@ def _tell(
             "verdict": to_json(verdict),
             "bundle": folder,
         }
-        print(json.dumps(document, indent=1))
+        output.show_json(document)
         return
     found = f"looked at {names(one.rank for one in group.ranks)} of {group.world_size} on this node"
-    lines = [f"{palette.paint('dim', 'note')}: {printable(note)}" for note in (found, *notes)]
+    lines = [line(palette.paint("dim", "note"), ": ", note) for note in (found, *notes)]
     if verdict is None:
-        lines.append(f"{palette.paint('dim', 'note')}: the ranks have ended meanwhile: nothing to tell")
+        lines.append(line(palette.paint("dim", "note"), ": the ranks have ended meanwhile: nothing to tell"))
     else:
         shown = dataclasses.replace(verdict, detected_after_s=None)
         lines += terminal.lines(shown, folder, palette=palette)
-    sys.stdout.write("\n".join(lines) + "\n")
+    output.show(lines)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Mapping
 
 from safelaunch import codes, durations
-from safelaunch.cli import others
+from safelaunch.cli import others, output
 from safelaunch.cli.node import STATIC_PORT, Terms, terms
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Finding, Job, PreflightReport, SafelaunchError, Severity
@@ -20,6 +19,7 @@ from safelaunch.preflight.check import Check
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Host
 from safelaunch.preflight.shape import UncountedError, ranks_here, uses_gpu
+from safelaunch.printable import line
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
 from safelaunch.settings.resolve import resolve_profiles
@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
         return _prolog(argv)
     options = _parser().parse_args(argv)
     if options.list:
-        print(*_listing(), sep="\n")
+        output.show_text("\n".join(_listing()))
         return codes.EXIT_OK
     return _print(*_examine(options, os.environ), options)
 
@@ -126,10 +126,10 @@ def _deadline_s(options: argparse.Namespace, asked: Terms, *, full: bool) -> flo
 def _print(report: PreflightReport, job: str, options: argparse.Namespace) -> int:
     if options.json:
         document = {"schema_version": SCHEMA_VERSION, "refused": report.refused, **to_json(report)}
-        print(json.dumps(document, indent=2))
+        output.show_json(document, 2)
     else:
         palette = for_stream(sys.stdout, options.color)
-        print(*doctor.render(report, job=job, verbose=options.verbose, palette=palette), sep="\n")
+        output.show(doctor.render(report, job=job, verbose=options.verbose, palette=palette))
     return codes.EXIT_REFUSED if report.refused else codes.EXIT_OK
 
 
@@ -151,14 +151,14 @@ def _prolog(argv: list[str]) -> int:
         return codes.EXIT_OK
     except Exception as error:
         summary = error.diagnostic.summary if isinstance(error, SafelaunchError) else repr(error)
-        print(f"safelaunch: this node was not checked: {summary}", file=sys.stderr)
+        output.show([line("safelaunch: this node was not checked: ", summary)], sys.stderr)
         return codes.EXIT_OK
     code = codes.EXIT_REFUSED if report.refused else codes.EXIT_OK
     try:
         if options.json:
             _print(report, "", options)
         elif report.refused:
-            print(doctor.reason(report))
+            output.show([doctor.reason(report)])
         sys.stdout.flush()
     except OSError:  # the reason is lost, and the node stays as bad as it is
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

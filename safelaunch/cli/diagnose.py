@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from safelaunch import codes
-from safelaunch.cli import messages, share
+from safelaunch.cli import messages, output, share
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.notice import with_notice
@@ -21,9 +20,9 @@ from safelaunch.evidence.offline.dump import Dump
 from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
 from safelaunch.model.logs import LogFacts
 from safelaunch.output import STANDARD_OUTPUT
+from safelaunch.printable import Line, line
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
-from safelaunch.report.text import printable
 from safelaunch.settings.commandline import Parser, misuse
 
 USAGE = """\
@@ -95,7 +94,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("paths", nargs="*")
     arguments = parser.parse_args(argv)
     if arguments.help:
-        print(USAGE, end="")
+        output.show_text(USAGE)
         return codes.EXIT_OK
     if not arguments.paths:
         raise misuse("nothing to diagnose was named", "see `safelaunch diagnose --help`")
@@ -107,11 +106,12 @@ def run(argv: list[str]) -> int:
     found = conclusions(arguments.paths, arguments.signatures, _of_profiles(arguments.profile))
     if arguments.json:
         told = [{key: item for key, item in vars(one).items() if key not in ("case", "logs")} for one in found]
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "conclusions": to_json(told)}, indent=1, default=str))
+        output.show_json({"schema_version": SCHEMA_VERSION, "conclusions": to_json(told)})
     else:
         stream = sys.stderr if piped else sys.stdout
         palette = for_stream(stream, arguments.color)
-        stream.write("\n\n".join("\n".join(_lines(one, palette)) for one in found) + "\n")
+        for at, one in enumerate(found):
+            output.show([*([line()] if at else []), *_lines(one, palette)], stream)
         stream.flush()
     if arguments.html is not None or arguments.open:
         share.page(arguments.html, found, show=arguments.open)
@@ -208,7 +208,10 @@ def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], furthe
         return list(incidents)
     named = [one for one in messages.load(signatures) if one.own] if signatures else []
     known = messages.load(further)
-    return [dataclasses.replace(one, case=messages.classified(one.case, known, named)) for one in incidents]
+    return [
+        dataclasses.replace(one, case=messages.classified(messages.with_own_advice(one.case, known), known, named))
+        for one in incidents
+    ]
 
 
 def _of_nodes(part: Sequence[Recorded]) -> list[Conclusion]:
@@ -316,6 +319,6 @@ READERS = (
 )
 
 
-def _lines(one: Conclusion, palette: Palette) -> list[str]:
-    lines = [f"{palette.paint('dim', 'note')}: {printable(note)}" for note in one.notes]
+def _lines(one: Conclusion, palette: Palette) -> list[Line]:
+    lines = [line(palette.paint("dim", "note"), ": ", note) for note in one.notes]
     return lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette)]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import sys
 from collections.abc import Sequence
 
 from safelaunch import codes
-from safelaunch.cli import launch_facts, lint
+from safelaunch.cli import launch_facts, lint, output
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
 from safelaunch.model import Finding, SafelaunchError, Settings, Value
 from safelaunch.preflight import CHECKS
+from safelaunch.printable import whole
 from safelaunch.redaction import redact
 from safelaunch.report import text
 from safelaunch.settings import computed, torchrun, warm
@@ -50,7 +50,7 @@ def show(settings: Settings) -> int:
         *_taken_away(settings),
         *_lint(settings, found),
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    output.show([whole(line) for line in lines])
     return codes.EXIT_PROFILE if any(finding.severity == "error" for finding in found) else codes.EXIT_OK
 
 

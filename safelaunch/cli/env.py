@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import socket
 from dataclasses import dataclass
 
 from safelaunch import codes
+from safelaunch.cli import output
 from safelaunch.codec import to_json
 from safelaunch.model import Value
+from safelaunch.printable import Line, quoted, whole
 from safelaunch.redaction import redact
 from safelaunch.settings import computed, kinds
 from safelaunch.settings.commandline import Parser, misuse
@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
     if unknown:
         raise misuse(f"unknown argument {unknown[0]}", "see `safelaunch env --help`")
     if arguments.help:
-        print(USAGE, end="")
+        output.show_text(USAGE)
         return codes.EXIT_OK
     names = arguments.profile or kinds.NAMES.read(os.environ.get("SAFELAUNCH_PROFILE", ""))
     if arguments.strict and not arguments.check:
@@ -55,9 +55,9 @@ def run(argv: list[str]) -> int:
         return _check(layers, as_json=arguments.json, strict=arguments.strict)
     shown = _Shown.of(layers)
     if arguments.json:
-        print(json.dumps(_as_json(shown), indent=2))
+        output.show_json(_as_json(shown), 2)
     else:
-        print(*_lines(shown), sep="\n")
+        output.show(_lines(shown))
     return codes.EXIT_OK
 
 
@@ -96,11 +96,11 @@ def _check(layers: Layers, *, as_json: bool, strict: bool) -> int:
     return lint.show(findings, checked, installed, as_json=as_json, strict=strict)
 
 
-def _lines(shown: _Shown) -> list[str]:
+def _lines(shown: _Shown) -> list[Line]:
     settings = [(f"unset {name}", value.origin) for name, value in sorted(shown.unset.items())]
-    settings += [(f"{name}={shlex.quote(value.value)}", value.origin) for name, value in sorted(shown.added.items())]
+    settings += [(f"{name}={quoted(value.value)}", value.origin) for name, value in sorted(shown.added.items())]
     width = max((len(setting) for setting, _ in settings), default=0)
-    lines = [f"{setting:{width}}  # {origin}" for setting, origin in settings]
+    lines = [whole(f"{setting:{width}}  # {origin}") for setting, origin in settings]
     remarks = [
         f"{name}={value.value} is computed by the launch, as {value.origin} says"
         for name, value in sorted(shown.computed.items())
@@ -111,7 +111,7 @@ def _lines(shown: _Shown) -> list[str]:
             f"{rival}={redact(rival, shown.shell[rival])} stays as in the shell; "
             f"{name}={redact(name, str(value.value))} is set by {value.origin}"
         )
-    return lines + ["# " + remark.replace("\n", "\\n") for remark in remarks]  # a line break would end the comment
+    return lines + [whole("# ", remark) for remark in remarks]
 
 
 def _as_json(shown: _Shown) -> dict[str, object]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
-import sys
 from functools import reduce
 from importlib import import_module
 
+from safelaunch.cli import output
 from safelaunch.codes import CATALOGUE, EXIT_USAGE, Code
 from safelaunch.model import SafelaunchError
 
@@ -22,7 +21,10 @@ def run(argv: list[str]) -> int:
     if args.code is None:
         entries = list(CATALOGUE.values())
         listing = [f"{entry.code}  {entry.title}" for entry in entries]
-        print(json.dumps([_document(entry) for entry in entries], indent=1) if args.json else "\n".join(listing))
+        if args.json:
+            output.show_json([_document(entry) for entry in entries])
+        else:
+            output.show_text("\n".join(listing))
         return 0
     entry = CATALOGUE.get(args.code.upper())
     if entry is None:
@@ -34,9 +36,9 @@ def run(argv: list[str]) -> int:
         )
     document = _document(entry)
     if args.json:
-        print(json.dumps(document, indent=1))
+        output.show_json(document)
     else:
-        sys.stdout.write(f"{entry.code} ({entry.slug}): {entry.title}\n\n{document['text']}\n")
+        output.show_text(f"{entry.code} ({entry.slug}): {entry.title}\n\n{document['text']}")
     return 0
 
 

@@ -12,9 +12,11 @@ import time
 from typing import Any, NoReturn
 
 from safelaunch import __version__
+from safelaunch.cli import output
 from safelaunch.codec import to_json
 from safelaunch.launch.signals import Signals
 from safelaunch.model import SCHEMA_VERSION, LaunchPlan, SafelaunchError, Settings, Verdict
+from safelaunch.printable import whole
 from safelaunch.settings import options
 
 MAX_SLOTS = 256  # black box slots where the number of ranks is for the agent to find out (`gpu`, `auto`)
@@ -57,15 +59,15 @@ def run(argv: list[str]) -> int:
 
 def _answer(asked: options.CommandLine) -> int:
     if asked.request == "version":
-        print(f"safelaunch {__version__}")
+        output.show_text(f"safelaunch {__version__}")
     elif asked.request == "completion":
         from safelaunch.settings import completion
 
-        print(completion.script(asked.shell))
+        output.show_script(completion.script(asked.shell))
     else:
         from safelaunch.settings.usage import help_text
 
-        sys.stdout.write(help_text())
+        output.show_text(help_text())
     return 0
 
 
@@ -78,10 +80,8 @@ def _leave_to_torchrun(settings: Settings) -> NoReturn:
     left_out = dry_run.open_values(settings)
     added = {name: value for name, value in planning.added(settings).items() if name not in left_out}
     environ = {name: value for name, value in os.environ.items() if name not in settings.unset} | added
-    sys.stderr.write(
-        "safelaunch: warning[SL902]: there is no /proc: torchrun runs this job, without checks, watch and verdict"
-        + (f", and without {', '.join(left_out)}\n" if left_out else "\n")
-    )
+    told = "safelaunch: warning[SL902]: there is no /proc: torchrun runs this job, without checks, watch and verdict"
+    output.show([whole(told, f", and without {', '.join(left_out)}" if left_out else "")], sys.stderr)
     sys.stderr.flush()
     command = [sys.executable, "-m", "torch.distributed.run", *dry_run.arguments(settings)]
     os.execve(sys.executable, command, environ)
@@ -94,7 +94,6 @@ def _supervise(settings: Settings, plan: LaunchPlan, signals: Signals, argv: lis
     tree = Tree(plan, signals)
     tree.start(path)
     # While torch is imported there.
-    from safelaunch.cli import output
     from safelaunch.cli.stages import Run
     from safelaunch.launch import scratch
     from safelaunch.launch.supervisor import Supervisor
@@ -189,14 +188,15 @@ def _write_run(settings: Settings, plan: LaunchPlan, argv: list[str]) -> list[st
     }
     try:
         files.write_json(os.path.join(plan.run_dir, "run.json"), document)
-        files.write_text(os.path.join(plan.run_dir, "env.txt"), redact.environment_text(settings, os.environ))
+        files.write_lines(os.path.join(plan.run_dir, "env.txt"), redact.environment(settings, os.environ))
     except OSError as error:
         return [f"warning[SL902]: how this run was started is not written down: {error.filename}: {error.strerror}"]
     return []
 
 
 def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, job: Any, stall_s: float) -> None:
-    from safelaunch import files, output, redaction
+    from safelaunch import files, redaction
+    from safelaunch.output import write
 
     # Verdicts hold messages and tracebacks of the program.
     text = json.dumps(redaction.document(json.loads(json.dumps(result, default=str))), indent=1) + "\n"
@@ -207,7 +207,7 @@ def _write_result(result: dict[str, Any], settings: Settings, plan: LaunchPlan, 
         job.say(f"warning[SL902]: the result cannot be written: {error.filename}: {error.strerror}")
     if wanted is not None:
         try:
-            output.write(wanted, text.encode("utf-8", "backslashreplace"), stall_s)
+            write(wanted, text.encode("utf-8", "backslashreplace"), stall_s)
         except OSError as error:
             job.say(f"warning[SL902]: --json {wanted}: the result cannot be written there: {error.strerror}")
 

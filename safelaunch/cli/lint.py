@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import socket
 import sys
@@ -11,9 +10,11 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from safelaunch import codes
+from safelaunch import codes, printable
+from safelaunch.cli import output
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Finding, Origin, SafelaunchError, Settings, Value
+from safelaunch.printable import Line
 from safelaunch.report import text
 from safelaunch.report.palette import PLAIN, Palette, for_stream
 from safelaunch.settings import computed, severity
@@ -176,12 +177,12 @@ def show(findings: Sequence[Finding], checked: str, installed: Installed, *, as_
             "nccl": installed.nccl.version if installed.nccl else None,
             "findings": to_json(list(findings)),
         }
-        print(json.dumps(document, indent=2))
+        output.show_json(document, 2)
     else:
         palette = for_stream(sys.stdout)
         for finding in findings:
-            print(*text.diagnostic(finding, palette=palette), "", sep="\n")
-        print(f"{checked}, {_against(installed)}: {_count(findings)}")
+            output.show([*text.diagnostic(finding, palette=palette), printable.line()])
+        output.show([printable.line(f"{checked}, {_against(installed)}: {_count(findings)}")])
     return codes.EXIT_PROFILE if failed else codes.EXIT_OK
 
 
@@ -197,13 +198,13 @@ def at_launch(findings: Sequence[Finding], *, verbose: bool) -> tuple[tuple[Find
     return tuple(shown), f"{left} more about the environment: -v or --dry-run shows them" if left else ""
 
 
-def line(found: Finding, palette: Palette = PLAIN) -> str:
+def line(found: Finding, palette: Palette = PLAIN) -> Line:
     """A finding in one line: what is the case, what to do, and the line of the file that says so."""
     place = f" ({found.where})" if re.search(r":\d+$", found.where) else ""
     help_ = textwrap.shorten(found.remedy, HELP_WIDTH, placeholder=" ...")
     told = f"{found.summary}; {help_}" if help_ else found.summary
     head = palette.paint(text.STYLES[found.severity], f"{found.severity}[{found.code}]")
-    return f"{head}: {palette.paint('strong', text.printable(told))}{text.printable(place)}"
+    return printable.line(head, ": ", palette.paint("strong", told), place)
 
 
 def _against(installed: Installed) -> str:

@@ -54,7 +54,7 @@ def _print(finding: Finding) -> None:
     from safelaunch.report import palette, text
 
     stderr = Output(sys.stderr)
-    stderr.write("\n".join(text.diagnostic(finding, palette=palette.for_stream(sys.stderr))) + "\n")
+    stderr.write(text.diagnostic(finding, palette=palette.for_stream(sys.stderr)))
     stderr.finish()
 
 

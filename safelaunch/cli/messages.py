@@ -78,6 +78,23 @@ def classified(case: Case, found: Sequence[Signature], first: Sequence[Signature
     return dataclasses.replace(case, ranks=ranks)
 
 
+def with_own_advice(case: Case, found: Sequence[Signature]) -> Case:
+    """The case of a bundle, in which only the advice of these signatures stays: whoever wrote the bundle may have put
+    any command there."""
+    advice = {one.known.remedy for one in found}
+
+    def checked(error: PyError) -> PyError:
+        known = error.known
+        if known is None or known.remedy in advice:
+            return error
+        return dataclasses.replace(error, known=dataclasses.replace(known, remedy=""))
+
+    ranks = tuple(
+        facts if facts.error is None else dataclasses.replace(facts, error=checked(facts.error)) for facts in case.ranks
+    )
+    return dataclasses.replace(case, ranks=ranks)
+
+
 def _told(found: Sequence[Signature], error: PyError) -> Known | None:
     """The rules judge by evidence what is a consequence; a user who says so of a message knows more."""
     fitting = [one for one in found if one.known.role in TELLING or (one.own and one.known.role == "consequence")]

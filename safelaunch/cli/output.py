@@ -1,12 +1,20 @@
-"""What a launch says, written by a thread: nothing that acts waits for somebody who reads."""
+"""The one way to a terminal: what a command shows, and what a launch says.
+
+That is written by a thread: nothing that acts waits for somebody who reads.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import sys
 import threading
 from collections import deque
-from typing import TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from safelaunch.printable import Line, lines, whole
 
 KEPT_BYTES = 1 << 20  # of what nobody reads; a verdict takes about 1 KB
 # At the end nothing is left to act on, but whoever started us waits: so long for a reader that takes nothing. What it
@@ -15,8 +23,28 @@ STALL_S, INTERRUPTED_STALL_S = 5.0, 1.0
 WHOLE = select.PIPE_BUF  # a pipe that ranks write to as well takes up to this size in one piece (pipe(7))
 
 
+def show(shown: Iterable[Line], stream: TextIO | None = None) -> None:
+    """Write lines to a stream; None for the standard output."""
+    (stream or sys.stdout).write("".join(f"{one}\n" for one in shown))
+
+
+def show_text(text: str) -> None:
+    """Write a text of several lines to the standard output."""
+    show(lines(text.removesuffix("\n")))
+
+
+def show_json(document: Any, indent: int = 1) -> None:
+    """Write a document to the standard output: JSON in ASCII escapes all control characters (RFC 8259, 7)."""
+    show([whole(part) for part in json.dumps(document, indent=indent, default=str).split("\n")])
+
+
+def show_script(script: str) -> None:
+    """Write a script of ours, in which nothing is from outside, to the standard output as it is."""
+    sys.stdout.write(f"{script}\n")
+
+
 class Output:
-    """Text for one stream, in the order in which it comes.
+    """Lines for one stream, in the order in which it comes.
 
     Where the reader stalls, up to `KEPT_BYTES` wait for it; beyond that the oldest are left out, and their number is
     told. A reader that is gone is no reason to fail.
@@ -39,8 +67,9 @@ class Output:
         except (OSError, AttributeError, ValueError):
             self._descriptor = -1
 
-    def write(self, text: str) -> None:
-        """Have a text written; returns at once."""
+    def write(self, shown: Iterable[Line]) -> None:
+        """Have lines written, together; returns at once."""
+        text = "".join(f"{one}\n" for one in shown)
         if self._descriptor < 0:
             self._stream.write(text)
             return

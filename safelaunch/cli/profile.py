@@ -7,8 +7,10 @@ import os
 from typing import Any
 
 from safelaunch import codes
+from safelaunch.cli import output
 from safelaunch.codec import to_json
 from safelaunch.model import Finding, SafelaunchError, Value
+from safelaunch.printable import line, whole
 from safelaunch.settings import profile
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.resolve import Layers, resolve_profiles
@@ -44,7 +46,7 @@ def run(argv: list[str]) -> int:
     arguments = parser.parse_intermixed_args(argv)
     match arguments.words:
         case _ if arguments.help:
-            print(USAGE, end="")
+            output.show_text(USAGE)
         case ["lint", *names]:
             return _lint(names, arguments.from_shell, as_json=arguments.json, strict=arguments.strict)
         case _ if arguments.from_shell or arguments.strict:
@@ -67,12 +69,12 @@ def _list(as_json: bool) -> None:
     rows = [(name, *_described(path), path) for name, path in profile.available(os.environ).items()]
     if as_json:
         keys = ("name", "description", "extends", "path")
-        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+        output.show_json([dict(zip(keys, row, strict=True)) for row in rows], 2)
         return
     width = max(len(name) for name, *_ in rows)
     for name, description, bases, path in rows:
-        print(f"{name:{width}}  {description}" + (f" (extends {', '.join(bases)})" if bases else ""))
-        print(f"{'':{width}}  {path}")
+        extends = f" (extends {', '.join(bases)})" if bases else ""
+        output.show([line(f"{name:{width}}  {description}", extends), line(f"{'':{width}}  {path}")])
 
 
 def _described(path: str) -> tuple[str, list[str]]:
@@ -88,17 +90,18 @@ def _described(path: str) -> tuple[str, list[str]]:
 def _show(names: list[str], as_json: bool) -> None:
     layers = resolve_profiles(names, os.environ)
     if as_json:
-        print(json.dumps(_as_json(layers), indent=2))
+        output.show_json(_as_json(layers), 2)
         return
-    print("profiles, a later one wins: " + ", ".join(layer.name for layer in layers.profiles))
+    lines = [whole("profiles, a later one wins: ", ", ".join(layer.name for layer in layers.profiles))]
     rows = [_row(path, value) for path, value in _sorted(layers)]
     width = max(len(setting) for _, setting, _ in rows)
     shown = ""
     for table, setting, value in rows:
         if table != shown:
-            print(f"\n[{table}]" if table else "")
+            lines += [line(), line(f"[{table}]")] if table else [line()]
             shown = table
-        print(f"{setting:{width}}  # {value.origin.where}")
+        lines.append(whole(f"{setting:{width}}  # {value.origin.where}"))
+    output.show(lines)
 
 
 def _row(path: tuple[str, ...], value: Value) -> tuple[str, str, Value]:

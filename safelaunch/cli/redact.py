@@ -12,9 +12,10 @@ from typing import Any
 
 from safelaunch import redaction
 from safelaunch.model import LaunchPlan, Settings
+from safelaunch.printable import Line, whole
 
 
-def environment_text(settings: Settings, environ: Mapping[str, str]) -> str:
+def environment(settings: Settings, environ: Mapping[str, str]) -> list[Line]:
     """One line a variable: `NAME=value  # origin`; those that profiles take away stand at the end, as comments."""
     merged = {name: (value, "shell") for name, value in environ.items() if name not in settings.unset}
     merged |= {name: (str(value.value), str(value.origin)) for name, value in settings.env.items()}
@@ -22,7 +23,7 @@ def environment_text(settings: Settings, environ: Mapping[str, str]) -> str:
     lines += [
         f"# {name} is unset by {value.origin}" for name, value in sorted(settings.unset.items()) if name not in merged
     ]
-    return "".join(f"{line}\n" for line in lines)
+    return [whole(line) for line in lines]
 
 
 def without_secrets(settings: Settings) -> Settings:

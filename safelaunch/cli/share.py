@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch import output, redaction
 from safelaunch.cli import report
+from safelaunch.cli.output import show as show_lines
 from safelaunch.codec import from_json
 from safelaunch.evidence.offline import bundle
 from safelaunch.model import Case, SafelaunchError, Verdict
+from safelaunch.printable import whole
 from safelaunch.settings.commandline import misuse
 
 if TYPE_CHECKING:
@@ -247,4 +249,4 @@ def _unwritable(what: str, error: OSError) -> SafelaunchError:
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"safelaunch: {line}\n")
+    show_lines([whole("safelaunch: ", line)], sys.stderr)

@@ -39,6 +39,7 @@ from safelaunch.model import (
     Verdict,
     WorkerGroup,
 )
+from safelaunch.printable import Line, whole
 from safelaunch.report import banner, bundle, palette, text
 from safelaunch.report import verdict as terminal
 from safelaunch.settings import severity
@@ -140,11 +141,11 @@ class Run:
     def say(self, line: str) -> None:
         """One line on stderr, unless the user asked for silence."""
         if self._loud >= 0:
-            self.print([f"safelaunch: {line}"])
+            self.print([whole("safelaunch: ", line)])
 
-    def print(self, lines: list[str]) -> None:
+    def print(self, lines: Iterable[Line]) -> None:
         """Lines on stderr, whole and in order. Returns at once, whoever reads them."""
-        self._stderr.write("\n".join(lines) + "\n")
+        self._stderr.write(lines)
 
     def finish_speaking(self, stall_s: float) -> None:
         """Wait until all is written, or until nothing of it has been read for `stall_s` seconds."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch.model import Place
+from safelaunch.printable import Line, line, ljust
 from safelaunch.report.palette import PLAIN, Palette
-from safelaunch.report.text import printable
 
 ROWS = 8  # ranks that the table shows
 LABEL = 12  # characters of a field's name
@@ -28,7 +28,7 @@ class Banner:
     places: tuple[Place, ...]
 
 
-def lines(banner: Banner, palette: Palette = PLAIN) -> list[str]:
+def lines(banner: Banner, palette: Palette = PLAIN) -> list[Line]:
     """The banner for a terminal: at most 24 lines where the fields take 14 and ranks are many."""
     again = f" again (attempt {banner.attempt})" if banner.attempt else ""
     found = [palette.paint("strong", f"safelaunch: {_count(len(banner.places), 'rank')} started{again}")]
@@ -36,11 +36,11 @@ def lines(banner: Banner, palette: Palette = PLAIN) -> list[str]:
     for name, text in banner.fields:
         label = "" if name == before else name
         before = name
-        found.append(f"  {palette.paint('dim', label.ljust(LABEL))} {printable(text)}")
+        found.append(line("  ", palette.paint("dim", ljust(line(label), LABEL)), " ", text))
     return [*found, *table(banner.places)]
 
 
-def table(places: Sequence[Place]) -> list[str]:
+def table(places: Sequence[Place]) -> list[Line]:
     """The mapping, a line for each rank; of many ranks the first ones. Columns that are empty for all are left out."""
     if not places:
         return []
@@ -52,7 +52,7 @@ def table(places: Sequence[Place]) -> list[str]:
     found = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
     if len(shown) < len(rows):
         found.append(f"  ... and {_count(len(rows) - len(shown), 'more rank')}, all in run.json")
-    return [printable(line) for line in found]
+    return [line(row) for row in found]
 
 
 def _row(place: Place) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 
-from safelaunch import files
+from safelaunch import files, printable
 from safelaunch.model import Case, Evidence, Verdict
 from safelaunch.report import verdict as terminal
 
@@ -71,7 +71,7 @@ def _write(
     files.write_json(os.path.join(folder, "evidence", "case.json"), case)
     for facts in case.ranks:
         rank_folder = os.path.join(folder, "evidence", f"rank_{facts.rank:03d}")
-        files.write_text(os.path.join(rank_folder, "stack.txt"), stack_text(facts))
+        files.write_lines(os.path.join(rank_folder, "stack.txt"), printable.lines(stack_text(facts).removesuffix("\n")))
     for item in evidence:
         path = os.path.join(folder, "evidence", f"rank_{item.rank:03d}", f"{item.source}.json")
         files.write_json(path, item)
@@ -86,4 +86,4 @@ def write_verdict(folder: str, verdict: Verdict, name: str = "verdict") -> None:
     """
     verdict = terminal.without_secrets(verdict)
     files.write_json(os.path.join(folder, f"{name}.json"), verdict)
-    files.write_text(os.path.join(folder, f"{name}.txt"), "\n".join(terminal.lines(verdict, folder)) + "\n")
+    files.write_lines(os.path.join(folder, f"{name}.txt"), terminal.lines(verdict, folder))

@@ -14,6 +14,7 @@ import dataclasses
 from collections import Counter
 
 from safelaunch.model import Finding, PreflightReport
+from safelaunch.printable import Line, line
 from safelaunch.report import text, topology
 from safelaunch.report.palette import PLAIN, Palette
 
@@ -22,7 +23,7 @@ MANY = 3  # doubts with one reason are told in one line
 REASON = 120  # characters; `sinfo -R` and `scontrol show node` stay readable
 
 
-def render(report: PreflightReport, *, job: str, verbose: bool = False, palette: Palette = PLAIN) -> list[str]:
+def render(report: PreflightReport, *, job: str, verbose: bool = False, palette: Palette = PLAIN) -> list[Line]:
     """Lines for a terminal.
 
     Args:
@@ -33,7 +34,7 @@ def render(report: PreflightReport, *, job: str, verbose: bool = False, palette:
     """
     lines = _passed(report, palette) if verbose else []
     if verbose and report.topology is not None:
-        lines += ["", *topology.draw(report.topology), ""]
+        lines += [line(), *topology.draw(report.topology), line()]
     for finding in _folded(report.findings):
         if finding.severity == "note" and not verbose:
             lines.append(text.diagnostic(finding, palette=palette)[0])
@@ -42,14 +43,14 @@ def render(report: PreflightReport, *, job: str, verbose: bool = False, palette:
     return [*lines, _conclusion(report, job, palette)]
 
 
-def reason(report: PreflightReport) -> str:
+def reason(report: PreflightReport) -> Line:
     """Why the node is refused, in one line that fits a scheduler's drain reason:
     `safelaunch: SL119 GPU 3 has rows that failed to be remapped (+1 more)`."""
     first, *others = [finding for finding in report.findings if finding.severity == "error"]
     more = f" (+{len(others)} more)" if others else ""
-    head = text.printable(f"safelaunch: {first.code} {first.summary}")
+    head = line(f"safelaunch: {first.code} {first.summary}")
     room = REASON - len(more)
-    return (head if len(head) <= room else head[: room - 3] + "...") + more
+    return line(head if len(head) <= room else head[: room - 3] + "...", more)
 
 
 def _folded(findings: tuple[Finding, ...]) -> list[Finding]:
@@ -68,14 +69,14 @@ def _folded(findings: tuple[Finding, ...]) -> list[Finding]:
     return told
 
 
-def _passed(report: PreflightReport, palette: Palette) -> list[str]:
+def _passed(report: PreflightReport, palette: Palette) -> list[Line]:
     quiet = [finding for finding in report.findings if finding.severity in QUIET]
     width = max((len(finding.check) for finding in quiet), default=0)
     marks = {"ok": palette.paint("good", "ok"), "skipped": palette.paint("dim", "- ")}
-    return [f"{marks[finding.severity]}  {finding.check:<{width}}  {finding.summary}" for finding in quiet]
+    return [line(marks[finding.severity], f"  {finding.check:<{width}}  ", finding.summary) for finding in quiet]
 
 
-def _conclusion(report: PreflightReport, job: str, palette: Palette) -> str:
+def _conclusion(report: PreflightReport, job: str, palette: Palette) -> Line:
     count: Counter[str] = Counter(finding.severity for finding in report.findings)
     faults = [
         f"{count[severity]} {severity if count[severity] == 1 else plural}"
@@ -83,12 +84,13 @@ def _conclusion(report: PreflightReport, job: str, palette: Palette) -> str:
         if count[severity]
     ]
     if report.refused:
-        head = palette.paint("error", "refused") + f": {report.host} cannot run {job}"
+        head = line(palette.paint("error", "refused"), f": {report.host} cannot run {job}")
     elif faults:
-        head = palette.paint("warning", "ready, with doubts") + f": {report.host} can run {job}"
+        head = line(palette.paint("warning", "ready, with doubts"), f": {report.host} can run {job}")
     else:
-        head = palette.paint("good", "ready") + f": {report.host} can run {job}"
-    return f"{head}: {', '.join(faults)}{'; ' if faults else ''}{_score(report.findings)} in {report.elapsed_s:.2f} s"
+        head = line(palette.paint("good", "ready"), f": {report.host} can run {job}")
+    found = f"{', '.join(faults)}{'; ' if faults else ''}{_score(report.findings)}"
+    return line(head, f": {found} in {report.elapsed_s:.2f} s")
 
 
 def _score(findings: tuple[Finding, ...]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
+from safelaunch.printable import Line, coloured, line
+
 ColorMode = Literal["auto", "always", "never"]
 
 
@@ -21,10 +23,10 @@ class Palette:
     dim: str = ""
     reset: str = ""
 
-    def paint(self, style: str, text: str) -> str:
-        """Wrap `text` in the sequence of that name."""
+    def paint(self, style: str, text: str) -> Line:
+        """`text` as it may be shown, in the sequence of that name."""
         sequence: str = getattr(self, style)
-        return f"{sequence}{text}{self.reset}" if sequence else text
+        return coloured(sequence, text, self.reset) if sequence else line(text)
 
 
 PLAIN = Palette()

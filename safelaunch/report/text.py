@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from safelaunch.model import Diagnostic, Finding
+from safelaunch.printable import PLACE_WIDTH, Line, line
 from safelaunch.report.palette import PLAIN, Palette
-
-WIDTH = 300  # characters of one line
 
 STYLES = {"error": "error", "warning": "warning", "note": "dim", "unchecked": "warning", "ok": "good", "skipped": "dim"}
 
@@ -27,7 +26,7 @@ def diagnostic(
     location: str = "",
     fields: Iterable[tuple[str, str]] = (),
     palette: Palette = PLAIN,
-) -> list[str]:
+) -> list[Line]:
     """Lines for one diagnostic.
 
     Args:
@@ -40,9 +39,9 @@ def diagnostic(
     severity = severity or (item.severity if isinstance(item, Finding) else "error")
     location = location or (item.where if isinstance(item, Finding) else "")
     head = palette.paint(STYLES[severity], f"{severity}[{item.code}]")
-    lines = [f"{head}: {palette.paint('strong', printable(item.summary))}"]
+    lines = [line(head, ": ", palette.paint("strong", item.summary))]
     if location:
-        lines.append(f"  {palette.paint('dim', '-->')} {location}")
+        lines.append(line("  ", palette.paint("dim", "-->"), " ", location, width=PLACE_WIDTH))
     lines += [_field("because", text, palette) for text in item.because]
     lines += [_field(name, text, palette) for name, text in fields]
     if item.remedy:
@@ -50,11 +49,5 @@ def diagnostic(
     return lines
 
 
-def printable(line: str) -> str:
-    """One line for a terminal: control characters escaped (a message may hold any), and not endless."""
-    shown = "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line)
-    return shown if len(shown) <= WIDTH else shown[: WIDTH - 3] + "..."
-
-
-def _field(name: str, text: str, palette: Palette) -> str:
-    return f"   {palette.paint('dim', '=')} {name}: {printable(text)}"
+def _field(name: str, text: str, palette: Palette) -> Line:
+    return line("   ", palette.paint("dim", "="), f" {name}: ", text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from safelaunch.model import Device, Topology
+from safelaunch.printable import Line, whole
 
 LEGEND = {
     "X": "the device itself",
@@ -18,7 +19,7 @@ LEGEND = {
 }
 
 
-def draw(topology: Topology) -> list[str]:
+def draw(topology: Topology) -> list[Line]:
     """The matrix as lines, with the meaning of the symbols that occur and the names of the network cards."""
     devices = topology.devices
     head = ["", *(device.label for device in devices), "CPU affinity", "NUMA node"]
@@ -37,7 +38,7 @@ def draw(topology: Topology) -> list[str]:
     cards = [entry for entry in devices if entry.label.startswith("NIC")]
     if cards:
         lines += ["", "Network cards:", *(f"  {entry.label} = {entry.name}" for entry in cards)]
-    return lines
+    return [whole(row) for row in lines]
 
 
 def _node(device: Device) -> str:

@@ -7,14 +7,15 @@ import os
 
 from safelaunch import redaction
 from safelaunch.model import Verdict
+from safelaunch.printable import PLACE_WIDTH, Line, line
 from safelaunch.report.palette import PLAIN, Palette
-from safelaunch.report.text import diagnostic, printable
+from safelaunch.report.text import diagnostic
 
 SCREEN = 25  # lines that a verdict with its traceback may take
 BECAUSE = 5  # lines; the rest is in verdict.json
 
 
-def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palette: Palette = PLAIN) -> list[str]:
+def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palette: Palette = PLAIN) -> list[Line]:
     """The verdict for a person.
 
     Args:
@@ -26,7 +27,7 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
     end = [f"bundle: {relative(bundle)}" if bundle else "", f"exit {exit_code}" if exit_code is not None else ""]
     fields = [("confidence", verdict.confidence)] if verdict.kind != "infra" else []
     here = os.environ.get("PWD", "").rstrip(os.sep) + os.sep
-    because = tuple(line.replace(here, "") if len(here) > 1 else line for line in verdict.because[:BECAUSE])
+    because = tuple(told.replace(here, "") if len(here) > 1 else told for told in verdict.because[:BECAUSE])
     shown = dataclasses.replace(verdict, because=because, remedy="")
     remedy = f"{verdict.remedy}; `safelaunch explain {verdict.code}`" if verdict.remedy else ""
     text = diagnostic(
@@ -37,7 +38,7 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
         palette=palette,
     )
     if any(end):
-        text.append("   " + palette.paint("dim", "=") + " " + "   ".join(part for part in end if part))
+        text.append(line("   ", palette.paint("dim", "="), " ", "   ".join(filter(None, end)), width=PLACE_WIDTH))
     return [*traceback_lines(verdict, SCREEN - len(text) - 1, palette), *text]
 
 
@@ -46,7 +47,7 @@ def without_secrets(verdict: Verdict) -> Verdict:
     return dataclasses.replace(
         verdict,
         summary=redaction.text(verdict.summary),
-        because=tuple(redaction.text(line) for line in verdict.because),
+        because=tuple(redaction.text(told) for told in verdict.because),
         remedy=redaction.text(verdict.remedy),
         traceback=redaction.text(verdict.traceback),
     )
@@ -68,18 +69,18 @@ def _location(verdict: Verdict) -> str:
     return f"{place}{function}" + (f"   ({aside})" if aside else "")
 
 
-def traceback_lines(verdict: Verdict, room: int, palette: Palette = PLAIN) -> list[str]:
+def traceback_lines(verdict: Verdict, room: int, palette: Palette = PLAIN) -> list[Line]:
     """The root traceback under a title, shortened in its middle to `room` lines with the title."""
     if not verdict.traceback:
         return []
-    text = [printable(line) for line in verdict.traceback.rstrip().splitlines()]
+    # Indented, so that no line of a message can pass for one of ours.
+    text = [line("  ", told) for told in verdict.traceback.rstrip().splitlines()]
     if len(text) > room - 1:
         # The end tells most: where it was raised, and the message.
         kept = room - 3
-        text = [text[0], f"  ... {len(text) - kept - 1} lines, all in the bundle ...", *text[-kept:]]
+        text = [text[0], line(f"    ... {len(text) - kept - 1} lines, all in the bundle ..."), *text[-kept:]]
     who = f"rank {verdict.culprit_ranks[0]}" if verdict.culprit_ranks else "one of the ranks"
-    # Indented, so that no line of a message can pass for one of ours.
-    return [palette.paint("dim", f"---- traceback of {who} ----"), *(f"  {line}" for line in text)]
+    return [palette.paint("dim", f"---- traceback of {who} ----"), *text]
 
 
 def relative(path: str) -> str:

@@ -8,23 +8,27 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from functools import cache, reduce
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from harness import REPOSITORY, environment
 
-from safelaunch import diagnosis, evidence, preflight
+from safelaunch import diagnosis, evidence, files, preflight
+from safelaunch.cli import output, stages
 from safelaunch.codes import CATALOGUE
 from safelaunch.preflight import between
+from safelaunch.printable import Line
 from safelaunch.settings import lint
 
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams",
+    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -38,6 +42,7 @@ LAYERS: dict[str, set[str]] = {
     "durations": set(),
     "thresholds": set(),
     "redaction": set(),
+    "printable": set(),
     "sizes": set(),
     "streams": set(),
     "within": set(),
@@ -47,7 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "regular": set(),
     "pulse": set(),
     "codec": set(),
-    "files": {"codec"},
+    "files": {"codec", "printable"},
     "output": {"files"},
     "settings": {
         "model",
@@ -79,7 +84,7 @@ LAYERS: dict[str, set[str]] = {
     "watch": {"model", "codes", "pulse"},
     "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files", "regular"},
     "diagnosis": {"model", "codes", "sizes"},
-    "report": {"model", "codes", "files", "redaction"},
+    "report": {"model", "codes", "files", "redaction", "printable"},
     "worker": {"black_box", "pulse", "import_variables", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},
     "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
@@ -207,6 +212,34 @@ def test_only_the_command_line_speaks_and_exits(path: Path) -> None:
         if part(path) in ("agent", "worker") and "stderr" in call:
             continue  # the agent's log, and a worker that says what is off
         assert not re.match(r"print\(|sys\.(exit|stdout\.write|stderr\.write)\(|exit\(|quit\(", call), where
+
+
+SPEAKING = [path for path in FILES if part(path) in ("cli", "report") and name(path) != "cli/output.py"]
+
+
+@pytest.mark.parametrize("path", SPEAKING, ids=name)
+def test_what_is_shown_goes_through_one_place(path: Path) -> None:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            call = ast.unparse(node)
+            assert not re.match(r"print\(|sys\.std(out|err)\.write|stream\.write\(", call), f"{node.lineno}: {call}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_line_that_may_be_shown_is_made_in_one_place(path: Path) -> None:
+    makers = ("Line", "printable.Line", "cast", "typing.cast")
+    made = [
+        ast.unparse(node)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in makers and "Line" in ast.unparse(node)
+    ]
+    assert not made or name(path) == "printable.py"
+
+
+@pytest.mark.parametrize("writes", [output.show, output.Output.write, files.write_lines, stages.Run.print])
+def test_what_writes_for_people_takes_such_lines_only(writes: Callable[..., None]) -> None:
+    hints = [hint for argument, hint in get_type_hints(writes).items() if argument not in ("return", "stream", "path")]
+    assert hints == [Iterable[Line]]
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 LEAP_YEAR = 2000  # stands in for a year that is not given
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_])")
+# Control sequences (CSI), control strings (OSC, DCS, SOS, PM, APC) and escapes, in 7 and in 8 bits (ECMA-48, 5.3 to
+# 5.6), and then what is left of controls: what stands within a sequence must not become one. Marks of direction are
+# Unicode's.
+_SEQUENCES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+)
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+")
 _ISO = re.compile(
     r"\[?(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|:])?\s?"
 )
@@ -82,7 +90,7 @@ class Habits:
 
 def habits(lines: Sequence[str]) -> Habits:
     """What most of the lines of a sample have in front."""
-    filled = [_ANSI.sub("", line) for line in lines if line.strip()]
+    filled = [_plain(line) for line in lines if line.strip()]
     if len(filled) < 2:
         return Habits()
 
@@ -100,7 +108,7 @@ def habits(lines: Sequence[str]) -> Habits:
 
 def strip(line: str, known: Habits) -> Stripped:
     """Take from a line all that stands before its message."""
-    text = _ANSI.sub("", line).replace("\0", "") if "\x1b" in line or "\0" in line else line
+    text = _plain(line)
     found = Stripped(text)
     if text.startswith('{"log":'):
         found = _docker(text)
@@ -110,6 +118,11 @@ def strip(line: str, known: Habits) -> Stripped:
         if step is None:
             return _within(found)
         found, start = step, False
+
+
+def _plain(line: str) -> str:
+    """The line without what steers a terminal."""
+    return line if line.isprintable() else _CONTROLS.sub("", _SEQUENCES.sub("", line))
 
 
 def _within(found: Stripped) -> Stripped:

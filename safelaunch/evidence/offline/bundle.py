@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import IO, Any, TypeVar
 
 from safelaunch.codec import from_json
+from safelaunch.codes import CATALOGUE
 from safelaunch.model import Case, Verdict
 
 CASE = "evidence/case.json"
@@ -19,6 +21,8 @@ MAX_DOCUMENT = 64 << 20  # bytes; the case of eight ranks is about 300 KB
 MAX_UNPACKED = 2 << 30  # bytes of a tar file, unpacked: a bomb must end somewhere
 MAX_MEMBERS = 100_000
 MOST_RANKS = 1 << 20
+# Advice in words: nothing that a shell takes for more than a word, but a signal to processes by their numbers.
+WORDS = re.compile(r"(?:[\w ,;:()'%/=.+-]|`kill -CONT(?: \d{1,10}){1,64}`)*", re.ASCII)
 WANTED = ("case.json", "verdict.json", "notice.json", "run.json", "result.json", "agent.jsonl")
 
 T = TypeVar("T")
@@ -164,7 +168,7 @@ def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> R
     results = [_maybe(name, documents) for name in documents if os.path.basename(name) == "result.json"]
     ends = [result for result in results if isinstance(result, dict)]
     codes = [code for result in ends if isinstance(code := result.get("exit_code"), int)]
-    verdicts = [v for result in ends for item in result.get("verdicts") or () if (v := _decoded(Verdict, item))]
+    verdicts = [v for result in ends for item in result.get("verdicts") or () if (v := _as_recorded(item))]
     return Run(tuple(incidents), max(codes, default=None), tuple(verdicts), tuple(unreadable))
 
 
@@ -203,8 +207,16 @@ def _decoded(cls: type[T], data: Any) -> T | None:
         return None
 
 
+def _as_recorded(data: Any) -> Verdict | None:
+    """A verdict as a file has it. Whoever wrote the file may have put any command into its advice: words stay."""
+    found = _decoded(Verdict, data)
+    if found is None or found.code not in CATALOGUE:
+        return None
+    return found if WORDS.fullmatch(found.remedy) and "://" not in found.remedy else replace(found, remedy="")
+
+
 def _verdict(name: str, documents: Mapping[str, bytes | None]) -> Verdict | None:
-    return _decoded(Verdict, _maybe(name, documents))
+    return _as_recorded(_maybe(name, documents))
 
 
 def _offset(name: str, documents: Mapping[str, bytes | None]) -> float | None:

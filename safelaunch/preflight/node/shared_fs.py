@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Iterator
 
@@ -80,7 +81,8 @@ def _judge(host: Host, purpose: str, volume: Volume | None, mount: Mount) -> Fin
     if volume is None or volume.unknown:
         reason = volume.unknown if volume else "looking at it failed"
         return unchecked("SL139", f"{purpose} on {mount.point} was not looked at", reason)
-    remedy = f"see whether `ls {volume.path}` hangs too; an administrator has to look at the file server, or remount"
+    listing = f"ls {shlex.quote(volume.path)}"
+    remedy = f"see whether `{listing}` hangs too; an administrator has to look at the file server, or remount"
     if volume.late or volume.error:
         fatal = purpose in (WAITED_FOR if volume.late else NEEDED)
         return Finding(

@@ -7,9 +7,11 @@ import html
 from collections.abc import Iterable
 
 from safelaunch import redaction
+from safelaunch.printable import visible
 
 HEAD, TAIL = 12_000, 6_000  # characters of one text: where it begins and how it ends tell most
 MARGIN = 40_000  # characters on either side that are searched for secrets, so that no half of one is left at a cut
+KEPT = "\n\t"
 CELL = 240  # characters of a text in a table
 LOOKS: dict[str, dict[str, str]] = {
     "plain": {"fill": "#f4f6f8", "stroke": "#5b6570"},
@@ -89,13 +91,13 @@ def plain(value: str) -> str:
         return _short(value)
     if len(value) > 2 * MARGIN:
         first, last = redaction.text(value[:MARGIN]), redaction.text(value[-MARGIN:])
-        return _visible(_cut(first + last, len(value) - 2 * MARGIN))
-    return _visible(_cut(redaction.text(value)))
+        return visible(_cut(first + last, len(value) - 2 * MARGIN), KEPT)
+    return visible(_cut(redaction.text(value)), KEPT)
 
 
 @functools.lru_cache(maxsize=4096)
 def _short(value: str) -> str:
-    return _visible(redaction.text(value))
+    return visible(redaction.text(value), KEPT)
 
 
 def _cut(value: str, already: int = 0) -> str:
@@ -103,9 +105,3 @@ def _cut(value: str, already: int = 0) -> str:
         return value
     left_out = len(value) - HEAD - TAIL + already
     return f"{value[:HEAD]}\n... {left_out:,} characters left out ...\n{value[-TAIL:]}"
-
-
-def _visible(value: str) -> str:
-    if value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in value)

@@ -13,7 +13,7 @@ import pytest
 from safelaunch.cli import dry_run, env, profile
 from safelaunch.cli import lint as wiring
 from safelaunch.model import Finding, SafelaunchError
-from safelaunch.report.text import WIDTH
+from safelaunch.printable import WIDTH
 from safelaunch.settings.lint.installed import Installed, Library
 from safelaunch.settings.resolve import resolve
 

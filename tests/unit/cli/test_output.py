@@ -10,6 +10,7 @@ import pytest
 
 from safelaunch.cli import output
 from safelaunch.cli.output import Output
+from safelaunch.printable import line
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_texts_come_in_order_and_whole(pipe: tuple[int, io.TextIOWrapper]) -> No
     said = Output(stream)
 
     for number in range(500):
-        said.write(f"line {number}\n")
+        said.write([line(f"line {number}")])
 
     assert said.finish()
     assert read_to_the_end(reader, stream) == "".join(f"line {number}\n" for number in range(500))
@@ -57,7 +58,7 @@ def test_nobody_waits_for_a_reader_that_stalls(pipe: tuple[int, io.TextIOWrapper
     filled = fill(stream)
     said = Output(stream)
 
-    said.write("the verdict\n")
+    said.write([line("the verdict")])
 
     assert not said.finish(0.01)
     assert len(os.read(reader, filled)) == filled  # and then it has come back
@@ -67,16 +68,16 @@ def test_nobody_waits_for_a_reader_that_stalls(pipe: tuple[int, io.TextIOWrapper
 
 def test_a_long_text_waits_as_long_as_the_reader_reads(pipe: tuple[int, io.TextIOWrapper]) -> None:
     reader, stream = pipe
-    text = "word " * 100_000
+    text = line(*["word "] * 100_000)
     said = Output(stream)
 
-    said.write(text)
+    said.write([text])
     received = b""
-    while len(received) < len(text):
+    while len(received) <= len(text):
         received += os.read(reader, 1 << 12)
 
     assert said.finish()
-    assert received.decode() == text
+    assert received.decode() == f"{text}\n"
 
 
 def test_of_what_nobody_reads_the_latest_is_kept(
@@ -86,12 +87,12 @@ def test_of_what_nobody_reads_the_latest_is_kept(
     reader, stream = pipe
     filled = fill(stream)
     said = Output(stream)
-    said.write("first\n")
+    said.write([line("first")])
     while said._waiting:  # until the thread has taken it, which is stuck with it
         pass
 
     for number in range(50):
-        said.write(f"line {number}\n")
+        said.write([line(f"line {number}")])
     os.read(reader, filled)
 
     assert said.finish()
@@ -106,11 +107,11 @@ def test_a_reader_that_is_gone_is_no_reason_to_fail() -> None:
     os.close(gone)
     with os.fdopen(writer, "w") as broken:
         said = Output(broken)
-        said.write("hello\n")
+        said.write([line("hello")])
         assert said.finish()
 
 
 def test_a_stream_without_a_descriptor_is_written_to() -> None:
     stream = io.StringIO()
-    Output(stream).write("hello\n")
+    Output(stream).write([line("hello")])
     assert stream.getvalue() == "hello\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from safelaunch import codes
-from safelaunch.cli.redact import environment_text
+from safelaunch.cli import redact
 from safelaunch.launch import plan as planning
 from safelaunch.model import SafelaunchError, Settings
 from safelaunch.settings import profile
@@ -61,7 +61,7 @@ def test_an_old_spelling_that_is_unset_beats_nothing(write: Any, environ: dict[s
 def test_a_secret_is_not_told(write: Any, environ: dict[str, str]) -> None:
     environ["WANDB_API_KEY"] = "hunter2"
     settings = with_profiles(environ, write("unset = ['WANDB_API_KEY']\n"))
-    assert "hunter2" not in settings.notes[0].summary + environment_text(settings, environ)
+    assert "hunter2" not in "".join([settings.notes[0].summary, *redact.environment(settings, environ)])
 
 
 @pytest.mark.parametrize(("weight", "severities"), [("off", []), ("warning", ["warning"]), ("error", ["error"])])
@@ -82,7 +82,7 @@ def test_the_plan_and_env_txt_know(
     environ |= {"A": "0", "B": "0", "C": "0"}
     settings = with_profiles(environ, first, last)
     assert planning.build(settings, environ).unset == ("A",)
-    lines = environment_text(settings, environ).splitlines()
+    lines = redact.environment(settings, environ)
     assert f"# A is unset by profile {first}:1" in lines
     assert f"B=1  # profile {last}:2" in lines
     assert "C=0  # shell" in lines
