@@ -19,7 +19,7 @@ def environment(settings: Settings, environ: Mapping[str, str]) -> list[Line]:
     """One line a variable: `NAME=value  # origin`; those that profiles take away stand at the end, as comments."""
     merged = {name: (value, "shell") for name, value in environ.items() if name not in settings.unset}
     merged |= {name: (str(value.value), str(value.origin)) for name, value in settings.env.items()}
-    lines = [f"{name}={_variable(name, value)}  # {origin}" for name, (value, origin) in sorted(merged.items())]
+    lines = [f"{name}={redaction.redact(name, value)}  # {origin}" for name, (value, origin) in sorted(merged.items())]
     lines += [
         f"# {name} is unset by {value.origin}" for name, value in sorted(settings.unset.items()) if name not in merged
     ]
@@ -29,24 +29,20 @@ def environment(settings: Settings, environ: Mapping[str, str]) -> list[Line]:
 def without_secrets(settings: Settings) -> Settings:
     """The settings as they may be shown to a colleague."""
     env = {
-        name: dataclasses.replace(value, value=_variable(name, str(value.value)))
+        name: dataclasses.replace(value, value=redaction.redact(name, str(value.value)))
         for name, value in settings.env.items()
     }
     options = {name: dataclasses.replace(value, value=_option(value.value)) for name, value in settings.options.items()}
-    computed = {name: _variable(name, text) for name, text in settings.computed.items()}
+    computed = {name: redaction.redact(name, text) for name, text in settings.computed.items()}
     return dataclasses.replace(settings, options=options, env=env, computed=computed)
 
 
 def plan_without_secrets(plan: LaunchPlan) -> LaunchPlan:
     """The plan as it may be shown to a colleague."""
-    env = {name: _variable(name, value) for name, value in plan.env.items()}
+    env = {name: redaction.redact(name, value) for name, value in plan.env.items()}
     words = redaction.arguments(list(plan.script_args))
     warm = plan.warm and dataclasses.replace(plan.warm, command=tuple(redaction.arguments(list(plan.warm.command))))
     return dataclasses.replace(plan, env=env, script_args=type(plan.script_args)(words), warm=warm)
-
-
-def _variable(name: str, value: str) -> str:
-    return redaction.text(redaction.redact(name, value))
 
 
 def _option(value: Any) -> Any:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 TARS = (".tar", ".tar.gz", ".tgz")
 TEXTS = (".txt", ".log", ".json", ".jsonl")
 LOG_BYTES = 256 << 10  # of each log: its end tells most
-ALL_LOGS = 32 << 20  # bytes; looking for secrets takes 1 s for each MB
+MARGIN = 64 << 10  # bytes before that in which a secret may begin
+ALL_LOGS = 32 << 20  # bytes; looking for secrets takes 0.1 s for each MB, and 1 s where each line holds one
 DEPTH = 6  # folders below the one that is packed
 
 
@@ -198,8 +199,8 @@ def _redacted(path: str, most: int) -> bytes | None:
     """A file without its secrets; of a log its end. None where that is not possible."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
-        if path.endswith((".log", ".jsonl")) and size > most > 0:
-            file.seek(size - most)
+        cut = path.endswith((".log", ".jsonl")) and size > most > 0
+        if cut and file.seek(max(0, size - most - MARGIN)):
             file.readline()
         raw = file.read(bundle.MAX_DOCUMENT + 1)
     if len(raw) > bundle.MAX_DOCUMENT:
@@ -208,8 +209,11 @@ def _redacted(path: str, most: int) -> bytes | None:
     if path.endswith(".json"):
         return _encoded(_document(content, 1) + "\n")
     if path.endswith(".jsonl"):
-        return _encoded("".join(f"{_document(line)}\n" for line in content.splitlines()))
-    return _encoded(redaction.text(content))
+        shown = _encoded("".join(f"{_document(line)}\n" for line in content.removesuffix("\n").split("\n")))
+    else:
+        shown = _encoded(redaction.text(content))
+    # Only now: a key of which a cut leaves the second half is told by nothing.
+    return shown[-most:].partition(b"\n")[2] if cut and len(shown) > most else shown
 
 
 def _document(content: str, indent: int | None = None) -> str:

@@ -1,0 +1,144 @@
+"""What is a secret among variables of the environment and in texts: shared by all that shows them or hands them on.
+
+Structure comes first (keys in blocks, URLs, headers, commands, names with values), then what issuers put into their
+tokens, then what looks drawn at random beside a word that tells. Only the lines that hold a word that tells are looked
+at closely: a log of a training hardly has one. Standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from safelaunch.redaction import commands, names, shapes, structure
+from safelaunch.redaction.commands import REDACTED
+
+ESCAPED = re.compile(r"\\{1,16}[nrt]")
+SPACES = {"n": "\n", "r": "\n", "t": "\t"}
+MARKS = re.compile(f"[{structure.MARKS}]")
+SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
+MORE = 3  # lines after one that ends where a value is to come
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable may hold a secret."""
+    return redact(name, value) != value
+
+
+def redact(name: str, value: str) -> str:
+    """The value of a variable as it may be shown to a colleague."""
+    if value and structure.is_secret(name, value, alone=True):
+        return REDACTED
+    return text(value)
+
+
+def text(value: str) -> str:
+    """Any text (a log, a traceback, a command line, a document) without what looks like a secret in it.
+
+    Counts of tokens, pieces of text that tokenizers call tokens, hashes and paths stay.
+    """
+    if len(value) < SHORTEST:
+        return value
+    value = structure.without_blocks(value)
+    low = structure.lower(value)
+    parts: list[str] = []
+    done = at = 0
+    find = _hints().search
+    while match := find(low, at):
+        begin = value.rfind("\n", 0, match.start()) + 1
+        at = _end(value, match.end())
+        shown = _lines(value[max(begin, done) : at])
+        parts += [value[done : max(begin, done)], shown]
+        done = at
+    return "".join([*parts, value[done:]]) if parts else value
+
+
+def arguments(values_: list[str]) -> list[str]:
+    """A command line without its secrets: `--api-key X` stands in two of its words."""
+    shown: list[str] = []
+    for before, value in zip(["", *values_], values_, strict=False):
+        name = before.lstrip("-")
+        given = before.startswith("-") and "=" not in before and not value.startswith("-")
+        shown.append(REDACTED if given and value and structure.is_secret(name, value, alone=True) else text(value))
+    # Options without a name of their own: `curl -u ada:X`, `mysql -pX`.
+    together = commands.without("\0".join(shown), "\0").split("\0")
+    return together if len(together) == len(shown) else shown
+
+
+def document(value: Any, name: str = "") -> Any:
+    """A JSON document without its secrets: by the names of its fields, and in all of its texts and command lines."""
+    if isinstance(value, dict):
+        # Settings stand as `NAME: {value: ..., origin: ...}`, variables of a container as `{name: NAME, value: ...}`.
+        named = value.get("name", name)
+        of_value = named if isinstance(named, str) else name
+        return {text(str(key)): document(item, of_value if key == "value" else str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        if name and names.kind(name) in ("password", "secret"):
+            return [document(item, name) for item in value]
+        words = all(isinstance(item, str) for item in value)
+        return arguments(value) if words else [document(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    return redact(name, value) if name else text(value)
+
+
+def _end(value: str, at: int) -> int:
+    """Where the lines end that belong to the one at `at`: a value may stand on the next one."""
+    end = value.find("\n", at)
+    for _ in range(MORE):
+        if end < 0 or not structure.OPEN.search(value, max(value.rfind("\n", 0, end) + 1, end - 200), end):
+            break
+        end = value.find("\n", end + 1)
+    return len(value) if end < 0 else end
+
+
+def _lines(value: str) -> str:
+    """Lines that hold a word that tells."""
+    if "\\" not in value or not ESCAPED.search(value) or MARKS.search(value):
+        return _plain(value)
+    # A text within a text, such as a log in JSON: its ends of lines become such, each with a mark of how it was
+    # written.
+    kinds = list(dict.fromkeys(ESCAPED.findall(value)))[: len(structure.MARKS)]
+    marked = {kind: (SPACES[kind[-1]]) + mark for kind, mark in zip(kinds, structure.MARKS, strict=False)}
+    value = ESCAPED.sub(lambda found: marked.get(found[0], found[0]), value)
+    value = _plain(structure.without_blocks(value))
+    for kind, mark in marked.items():
+        value = value.replace(mark, kind)
+    return value
+
+
+def _plain(value: str) -> str:
+    low = value.lower()
+    for hints, pattern, replacement in _patterns():
+        for hint in hints:
+            if hint in low:
+                value = pattern.sub(replacement, value)
+                break
+    return structure.without_named(value)
+
+
+@functools.cache
+def _patterns() -> tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]:
+    """Compiled at first use: a launch that shows nothing does not pay for them."""
+
+    def compiled() -> Iterator[tuple[tuple[str, ...], re.Pattern[str], str]]:
+        for hints, pattern in structure.INTRODUCED:
+            yield hints, re.compile(pattern), r"\g<1>" + REDACTED
+        yield ("",), shapes.compiled(), REDACTED
+        yield (":aa", "q~", "-us", ".atlasv1."), shapes.free(), REDACTED
+
+    return tuple(compiled())
+
+
+@functools.cache
+def _hints() -> re.Pattern[str]:
+    """What a line holds, in lower case, that is looked at closely."""
+    issued = [re.escape(prefix.lower()) + r"[^\s\"',]{8}" for prefix, _ in shapes.ISSUED]
+    encoded = [re.escape(prefix.lower()[:10]) for prefix in shapes.ENCODED]
+    found = [
+        shapes.by_first_letter(issued, "[a-z0-9_-]"),
+        shapes.by_first_letter([*encoded, *structure.HINTS, *shapes.FREE_HINTS]),
+    ]
+    return re.compile("|".join(found))

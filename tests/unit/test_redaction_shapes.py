@@ -1,0 +1,149 @@
+"""Shapes of secrets in all places where they are shown or handed on, and what only looks like one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redaction_corpus import BEGIN, BODY, END, HARMLESS, HARMLESS_VARIABLES, LETTERS, SECRETS, VARIABLES
+
+from safelaunch import files, redaction
+from safelaunch.cli import redact, share
+from safelaunch.model import Origin, Settings, Value, Verdict
+from safelaunch.redaction import REDACTED
+from safelaunch.report import bundle, page
+from safelaunch.report.page import Subject
+
+
+def env_txt(text: str, folder: Path) -> str:
+    files.write_lines(str(folder / "env.txt"), redact.environment(Settings({}, {}), {"NOTE": text}))
+    return (folder / "env.txt").read_text()
+
+
+def run_json(text: str, folder: Path) -> str:
+    value = Value(text, Origin("profile", "x.toml:3"))
+    files.write_json(str(folder / "run.json"), redact.without_secrets(Settings({"note": value}, {"NOTE": value})))
+    return (folder / "run.json").read_text()
+
+
+def verdict_files(text: str, folder: Path) -> str:
+    verdict = Verdict(code="SL401", slug="x", kind="crash", summary=f"said {text}", because=(text,), traceback=text)
+    bundle.write_verdict(str(folder), verdict)
+    return (folder / "verdict.txt").read_text() + (folder / "verdict.json").read_text()
+
+
+def report_html(text: str, folder: Path) -> str:  # noqa: ARG001
+    verdict = Verdict(code="SL401", slug="x", kind="crash", summary=text, because=(text,), traceback=text)
+    return page.build([Subject(verdict)], None, 0.0)
+
+
+def packed_log(text: str, folder: Path) -> str:
+    (folder / "stderr.log").write_text(f"step 1\n{text}\nstep 2\n")
+    return (share._redacted(str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
+
+
+def packed_json(text: str, folder: Path) -> str:
+    (folder / "agent.jsonl").write_text(json.dumps({"said": {"inner": json.dumps([text])}}) + "\n")
+    return (share._redacted(str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
+
+
+PLACES = [env_txt, run_json, verdict_files, report_html, packed_log, packed_json]
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS, ids=range(len(SECRETS)))
+@pytest.mark.parametrize("place", PLACES)
+def test_no_place_shows_it(place: Callable[[str, Path], str], text: str, secret: str, tmp_path: Path) -> None:
+    assert secret in text
+    shown = place(text, tmp_path)
+    assert secret not in shown
+    assert "redacted" in shown
+
+
+@pytest.mark.parametrize(("name", "value"), VARIABLES)
+def test_a_variable_that_is_a_secret(name: str, value: str) -> None:
+    shown = redaction.redact(name, value)
+    assert REDACTED in shown
+    assert value not in shown
+
+
+@pytest.mark.parametrize(("name", "value"), HARMLESS_VARIABLES)
+def test_a_variable_that_is_none(name: str, value: str) -> None:
+    assert redaction.redact(name, value) == value
+    assert redaction.text(f"{name}={value}") == f"{name}={value}"
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_a_text_that_holds_none(text: str) -> None:
+    assert redaction.text(text) == text
+
+
+def test_a_key_at_the_cut_of_a_log_is_gone(tmp_path: Path) -> None:
+    log = tmp_path / "stderr.log"
+    key = "\n".join([BEGIN, *BODY.split("\n") * 12, END])
+    for before in range(0, len(key), 97):  # the cut is wherever it is within the key
+        end = "x" * 79 + "\n"
+        log.write_text("step\n" * 40_000 + key + "\n" + end * ((share.LOG_BYTES - before) // 80))
+        packed = share._redacted(str(log), share.LOG_BYTES)
+        assert packed is not None
+        assert b"MIIE" not in packed
+        assert len(packed) <= share.LOG_BYTES
+
+
+def test_a_key_without_an_end_takes_no_log_with_it() -> None:
+    shown = redaction.text(f"{BEGIN}\n{BODY}\nstep 12 loss 3.4\n" + "and so on\n" * 50)
+    assert "MIIE" not in shown
+    assert "step 12 loss 3.4" in shown
+
+
+def test_a_command_line_of_words() -> None:
+    assert redaction.arguments(["mysql", "-u", "root", "-phunter2", "app"])[3] == f"-p{REDACTED}"
+    assert redaction.arguments(["curl", "-u", "ada:hunter2", "https://x.example"])[2] == f"ada:{REDACTED}"
+    assert redaction.arguments(["train.py", "-p", "8080", "--tokens", "512"]) == [
+        "train.py",
+        "-p",
+        "8080",
+        "--tokens",
+        "512",
+    ]
+
+
+def test_characters_whose_lower_case_is_two_do_not_move_the_cut() -> None:
+    assert redaction.text("İİİ password=hunter2 İ") == f"İİİ password={REDACTED} İ"
+
+
+def linear(text: str) -> float:
+    """How much longer twice the text takes."""
+    taken = []
+    for part in (text[: len(text) // 2], text):
+        began = time.process_time()
+        redaction.text(part)
+        taken.append(time.process_time() - began)
+    return taken[1] / max(taken[0], 1e-3)
+
+
+UNITS = [
+    "password=\n", "password='", 'password="""', "a://b:", "a://", "mysql -p ", "curl ", "key is ", f"{BEGIN}\n",
+    f"{END}\n", "api key of of ", "sk-", "MIIE" * 20 + "\n", "[default1]:", "token:", "name: a\n", "authorization: ",
+    "0" * 40 + "=",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_twice_the_text_takes_twice_the_time(unit: str) -> None:
+    assert linear(unit * (400_000 // len(unit))) < 4
+
+
+def test_a_log_of_a_training_is_searched_at_once() -> None:
+    line = "[rank3]:[2026-11-24 13:00:01,123] step 12 loss 3.456789 lr 1.0e-04 tokens/s 12345.6 num_tokens=512 {}\n"
+    text = "".join(line.format(number) for number in range(20_000))
+    began = time.process_time()
+    assert redaction.text(text) == text
+    assert len(text) / 1e6 / (time.process_time() - began) > 4  # MB a second; it is five times that
+
+
+def test_tokens_of_issuers_are_found_beside_each_other() -> None:
+    first, second = "gh" + "p_" + LETTERS[:36], "xai" + "-" + LETTERS
+    assert redaction.text(f"{first},{second}") == f"{REDACTED},{REDACTED}"
