@@ -19,6 +19,7 @@ ESCAPED = re.compile(r"\\{1,16}[nrt]")
 SPACES = {"n": "\n", "r": "\n", "t": "\t"}
 MARKS = re.compile(f"[{structure.MARKS}]")
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
+BLOCK = 1 << 14  # characters
 MORE = 3  # lines after one that ends where a value is to come
 
 
@@ -49,8 +50,10 @@ def text(value: str) -> str:
     while match := find(low, at):
         begin = value.rfind("\n", 0, match.start()) + 1
         at = _end(value, match.end())
-        shown = _lines(value[max(begin, done) : at])
-        parts += [value[done : max(begin, done)], shown]
+        # Lines that follow each other are looked at together: a call costs more than a line.
+        while at - begin < BLOCK and (match := find(low, at, _end_of_next(value, at))):
+            at = _end(value, match.end())
+        parts += [value[done:begin], _lines(value[begin:at])]
         done = at
     return "".join([*parts, value[done:]]) if parts else value
 
@@ -82,6 +85,11 @@ def document(value: Any, name: str = "") -> Any:
     if not isinstance(value, str):
         return value
     return redact(name, value) if name else text(value)
+
+
+def _end_of_next(value: str, at: int) -> int:
+    end = value.find("\n", at + 1)
+    return len(value) if end < 0 else end
 
 
 def _end(value: str, at: int) -> int:
@@ -127,7 +135,7 @@ def _patterns() -> tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]:
         for hints, pattern in structure.INTRODUCED:
             yield hints, re.compile(pattern), r"\g<1>" + REDACTED
         yield ("",), shapes.compiled(), REDACTED
-        yield (":aa", "q~", "-us", ".atlasv1."), shapes.free(), REDACTED
+        yield (":aa", "q~", "-us", ".atlasv1.", "=="), shapes.free(), REDACTED
 
     return tuple(compiled())
 

@@ -76,15 +76,19 @@ def _is_of_key(line: str) -> bool:
 
 # ------------------------------------------------------------------------------------- introduced by other words
 
+_DATABASE_HINTS = (
+    "postgres", "mysql", "mariadb", "mongodb", "redis", "amqp", "mssql", "oracle", "clickhouse", "snowflake",
+    "cockroach",
+)  # fmt: skip
 _DATABASES = "(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|oracle|clickhouse|snowflake|cockroachdb)"
 
 # Group 1 stays, the rest of the match goes. In front of each, what a text has to hold in lower case.
 INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     # RFC 3986, 3.2.1. A password may hold what it must not: "/" where no port can be meant, "@" and "#".
-    (("://",), r"(\b[\w+.-]{1,20}://)(?=[^/\s:@\"'<>]*:)[^/\s\"'<>]*(?:@[^/\s\"'<>]*)*(?=@)"),
-    (("://",), r"(\b[\w+.-]{1,20}://)[^/\s:@\"'<>\[\]]{0,64}:(?![0-9]{1,5}/)[^\s\"'<>@]{1,128}(?=@[\w.-])"),
-    (("://",), rf"(\b{_DATABASES}(?:\+\w{{1,20}})?://)[^/\s:@\"'<>]{{0,64}}:[^\s\"'<>@]{{1,128}}(?=@)"),
-    (("://",), r"(\bhttps?://)[A-Za-z0-9_-]{20,}(?=@)"),
+    (("://",), r"(://)(?=[^/\s:@\"'<>]*:)[^/\s\"'<>]*(?:@[^/\s\"'<>]*)*(?=@)"),
+    (("://",), r"(://)[^/\s:@\"'<>\[\]]{0,64}:(?![0-9]{1,5}/)[^\s\"'<>@]{1,128}(?=@[\w.-])"),
+    (_DATABASE_HINTS, rf"({_DATABASES}(?:\+\w{{1,20}})?://)[^/\s:@\"'<>]{{0,64}}:[^\s\"'<>@]{{1,128}}(?=@)"),
+    (("://",), r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
     (
         ("authorization",),
         r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?"
@@ -106,6 +110,14 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(https?://[\w.-]{1,80}\.(?:webhook\.office|logic\.azure)\.com[:0-9]*/)[^\s\"'<>]+",
     ),
     (("api.telegram.org",), r"(https?://api\.telegram\.org/bot)[^\s\"'<>/]+"),
+    (("hooks.zapier.com",), r"(https?://hooks\.zapier\.com/hooks/catch/)[A-Za-z0-9/_-]+"),
+    (("maker.ifttt.com",), r"(https?://maker\.ifttt\.com/trigger/[^\s/]{1,80}/(?:json/)?with/key/)[A-Za-z0-9_-]+"),
+    (("auth plain", "auth login"), r"(\b(?i:auth (?:plain|login)) )[A-Za-z0-9+/]{8,}={0,2}"),
+    # A user and a password in brackets: `auth=("ada", "X")`.
+    (
+        ("auth", "cred", "login"),
+        r"((?i:\b(?:\w{0,20}auth|credentials?|creds|login))\s?=?\s?\(\s?[\"'][^\"'\n]{1,64}[\"'],\s?[\"'])[^\"'\n]+",
+    ),
     (("sentry", "ingest"), r"(https?://)[0-9a-f]{32}(?=@)"),
     (
         ("?", "&"),
@@ -157,12 +169,19 @@ def _is_answer(found: str, told: str, before: str) -> bool:
     return values.is_random(found)
 
 
-def without_random(value: str, low: str) -> str:
+def without_random(value: str) -> str:
     """A line without numbers beside a word that tells, and without what follows a prefix and is drawn at random."""
     value = _PREFIXED.sub(lambda found: REDACTED if values.is_mixed(found[0]) else found[0], value)
-    if not _TELLING.search(low) or not _BARE.search(value) or names.is_public(low):
+    low = lower(value)
+    if not _TELLING.search(low):
         return value
-    return _BARE.sub(lambda found: REDACTED if values.is_drawn(found[0]) else found[0], value)
+
+    def shown(found: re.Match[str]) -> str:
+        line = low[low.rfind("\n", 0, found.start()) + 1 : (low.find("\n", found.end()) + 1 or len(low) + 1) - 1]
+        told = values.is_drawn(found[0]) and _TELLING.search(line) and not names.is_public(line)
+        return REDACTED if told else found[0]
+
+    return _BARE.sub(shown, value)
 
 
 # ------------------------------------------------------------------------------------------- names with values
@@ -181,7 +200,7 @@ VALUE = (
 # Behind a name: what stands between it and its value, and that.
 _ASSIGNED = re.compile(
     r"(\\{0,8}[\"']?[\])]?"
-    rf"(?:\s{{0,3}}(?::=|=>|[=:]|\?=)(?:{_NEXT}|\s{{0,3}}[(\[]?\s{{0,3}})|>))" + VALUE
+    rf"(?:\s{{0,3}}(?::=|=>|->|[=:]|\?=)(?:\s?!!?\w{{1,10}}\s)?(?:{_NEXT}|\s{{0,3}}[(\[]?\s{{0,3}})|>))" + VALUE
 )
 _GIVEN = re.compile(r"(\s+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
 # A part of each name that tells (`names.kind`), in lower case.
@@ -200,7 +219,8 @@ HINTS = (
     r"cred", r"auth(?!or\b|ors\b)", r"cookie", r"bearer", r"basic [a-z0-9+/]{12}", r"login", r"jwt", r"otp",
     r"://[^\s/]{0,200}[:@]", r"://[^\s]{0,200}[?&](?:sig|code|x-)", r"\?sig=", r"&sig=", r"signature", r"sas\b",
     r"curl", r"mysql", r"maria", r"redis-cli", r"mongo", r"ldap", r"sqlcmd", r"smbclient", r"unzip", r"zip -", r"7z",
-    r"ipmitool", r"openssl", r"mc alias", r"hooks\.slack", r"webhook", r"telegram", r"logic\.azure",
+    r"ipmitool", r"openssl", r"mc alias", r"hooks\.", r"webhook", r"telegram", r"ifttt",
+    r"==(?<=[a-z0-9+/]{20}==)", r"lftp", r"keytool", r"rclone", r"logic\.azure",
     r"_[a-z0-9]{32}", r"-[a-z0-9]{32}", r"private", r"mnemonic", r"psk\b",
     r"=[ \"']{0,2}[0-9a-f]{40}", r":[ \"']{0,2}[0-9a-f]{40}",
 )  # fmt: skip
@@ -253,12 +273,12 @@ def without_named(value: str) -> str:
     value = _PAIR.sub(_of_pair, _without_long_numbers(_without_named(value, lower(value))))
     value = commands.without(value)
     value = without_answers(value, lower(value))
-    return without_random(value, lower(value))
+    return without_random(value)
 
 
 # `name: NAME`, then `value: ...`: variables of a container.
 _PAIR = re.compile(
-    r"(\bname\\{0,8}[\"']?\s?[:=]\s?\\{0,8}[\"']?([A-Za-z_][\w.-]{1,80})\\{0,8}[\"']?,?[\sMARKS]{1,20}\\{0,8}[\"']?value\\{0,8}[\"']?\s?[:=]\s?)".replace(
+    r"(\b(?:name|key)\\{0,8}[\"']?\s?[:=]\s?\\{0,8}[\"']?([A-Za-z_][\w.-]{1,80})\\{0,8}[\"']?,?[\sMARKS]{1,20}\\{0,8}[\"']?value\\{0,8}[\"']?\s?[:=]\s?)".replace(
         "MARKS", MARKS
     )
     + VALUE

@@ -95,6 +95,20 @@ SECRETS: list[tuple[str, str]] = [
     ("npm config set //registry.example/:_authToken " + LETTERS[:30], LETTERS[:30]),
     ("gpg --passphrase hunter2 -d x", "hunter2"),
     ("ipmitool -H bmc -U root -P hunter2 power status", "hunter2"),
+    ("lftp -u ada,hunter2 host", "hunter2"),
+    ("ssh-keygen -N hunter2 -f id", "hunter2"),
+    ("keytool -list -storepass hunter2", "hunter2"),
+    ("rclone obscure hunter2", "hunter2"),
+    ("requests.get(url, auth=('ada', 'hunter2'))", "hunter2"),
+    ("HTTPBasicAuth('ada', 'hunter2')", "hunter2"),
+    ('<add key="Password" value="hunter2"/>', "hunter2"),
+    ("token -> " + LETTERS[:40], LETTERS[:40]),
+    ("SMTP: AUTH PLAIN " + b64("\0ada\0hunter2hunter2"), b64("\0ada\0hunter2hunter2")),
+    ("account.key.x=" + (LETTERS * 2)[:86] + "==", (LETTERS * 2)[:86]),
+    ("https://hooks.zapier.com/hooks/catch/123/9RFAP6V/", "9RFAP6V"),
+    ("wandb: ERROR api_key not configured, got " + HEX40, HEX40),
+    ("Password is hunter2hunter", "hunter2hunter"),
+    ("got newvendor_" + LETTERS[:40] + " here", LETTERS[:40]),
     # headers
     ("Authorization: token " + LETTERS[:30], LETTERS[:30]),
     ("authorization: Basic " + b64("ada:hunter2"), b64("ada:hunter2")),
@@ -202,6 +216,7 @@ HARMLESS_VARIABLES: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 HARMLESS: list[str] = [
+    "passwd: files systemd", "pass --password to set one", "secretKeyRef: name: db", "a == b, c==d",
     f"HEAD is now at {HEX40}", f"commit {HEX40} (HEAD -> main)", f"revision: {HEX40}", f"etag: \"{HEX64}\"",
     f"sha256={HEX64}",
     f"loading /root/.cache/huggingface/hub/models--x/snapshots/{HEX40}/config.json", f"torch_git_version={HEX40}",
