@@ -63,6 +63,12 @@ def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
     )
 
 
+def of_circle(case: Case, waits: Sequence[Wait]) -> Departure | None:
+    """Who departs, by its messages or the order of its calls, of ranks that wait for one another."""
+    rules = (other_peer, other_count, other_order)
+    return next((departure for rule in rules if (departure := rule(case, waits)) is not None), None)
+
+
 def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
     """One rank waits for a message from, or to, another peer than at the same line before; all others that wait do what
     they have done before."""
