@@ -75,6 +75,11 @@ class Collective:
     outputs: tuple[int, ...] = ()
 
     @property
+    def is_batched(self) -> bool:
+        """Whether this is a message that was enqueued together with others: none of them waits for another one."""
+        return self.how == "batch"
+
+    @property
     def is_message(self) -> bool:
         """Whether it is a message between two ranks, which has numbers of its own."""
         return self.op in ("send", "recv", "isend", "irecv")
