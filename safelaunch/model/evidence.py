@@ -76,8 +76,7 @@ class Collective:
 
     @property
     def is_batched(self) -> bool:
-        """Whether this is a message that was enqueued together with others: none of them waits for another one."""
-        return self.how == "batch"
+        return self.how == "batch"  # none of these messages waits for another one
 
     @property
     def is_message(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Callable
 from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
+from safelaunch.worker.batches import BATCHES
 from safelaunch.worker.groups import Memberships
 from safelaunch.worker.signatures import COLLECTIVES, MESSAGES, REDUCTIONS, ROOTS, reductions
 from safelaunch.worker.stream_marks import MARKS, WAITED
@@ -49,6 +50,7 @@ def record_collectives(module: Any, box: Any) -> None:
         function = getattr(module, name, None)
         if function is not None:
             setattr(module, name, recorder.wrap(name, function, describe))
+    BATCHES.remember(module, recorder.place)
     recorder.watch_waits(module.Work)
 
 
@@ -129,7 +131,9 @@ class _Recorder:
                 except Exception as error:
                     self._give_up(error)
             if entry is None:
-                return wait(this, *args, **kwargs)
+                result = wait(this, *args, **kwargs)
+                BATCHES.waited(this)
+                return result
             status = black_box.RAISED_AN_ERROR
             begun = monotonic()
             try:
@@ -160,7 +164,7 @@ class _Recorder:
                 frame = sys._getframe(2)  # in one step: frames that Python has to show as objects cost a µs each
             except ValueError:
                 frame = sys._getframe(1)  # Python itself calls what `atexit` has
-            place = self._place(frame)
+            place = self.place(frame)
             call = (name, group, size, seq, numel, dtype, *place, *message)
             if call[-1] is not BATCH or not self._inside.joins:
                 MARKS.mark(name, place)
@@ -193,7 +197,7 @@ class _Recorder:
             box.pulse.record_lost()
         off("the record of collectives", error)
 
-    def _place(self, frame: Any) -> Any:
+    def place(self, frame: Any) -> Any:
         """File, line and function of the user's code that has called `frame`, or is that.
 
         A program makes its calls at a few places, and Python searches for the number of a line each time: what has

@@ -377,7 +377,7 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch", "safelaunch.worker", "safelaunch.worker.after_import", "safelaunch.worker.beat",
         "safelaunch.worker.binding", "safelaunch.worker.bootstrap", "safelaunch.worker.collectives",
         "safelaunch.worker.coroutines", "safelaunch.worker.signatures", "safelaunch.worker.stream_marks",
-        "safelaunch.worker.device_times",
+        "safelaunch.worker.batches", "safelaunch.worker.device_times",
         "safelaunch.worker.devices", "safelaunch.worker.errors", "safelaunch.worker.exits",
         "safelaunch.worker.groups", "safelaunch.worker.import_hooks", "safelaunch.worker.progress",
         "safelaunch.worker.rank",
