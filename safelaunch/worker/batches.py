@@ -52,7 +52,10 @@ class Batches:
 
     def waited(self, work: Any) -> None:
         """The stream has been told to wait for this: where it stands for a batch, an event behind it tells its end."""
-        place = self._works.get(work)
+        try:
+            place = self._works.get(work)
+        except TypeError:
+            return  # of a class of the program's own, which has no hash or no room for a reference
         if place is not None and rank.here:
             mark = stream_marks.MARKS.mark("a wait for messages", place, kind="")
             if mark is not None:
