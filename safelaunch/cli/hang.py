@@ -185,7 +185,7 @@ class Hangs:
     def _take(self, group: WorkerGroup) -> Case:
         """Evidence of all ranks, as a case: of those that have ended, what they had recorded until then."""
         incident = Incident("hang", group.attempt, (), time.monotonic())
-        ended = tuple(worker for worker in group.workers if worker not in group.alive)
+        ended = [worker for worker in group.workers if worker.exit is not None]
         found = (*gather(incident, group.alive, LOOK, LOOK_S), *gather(incident, ended, LEFT, LOOK_S))
         self._earlier, self.evidence = self.evidence, found
         facts = self._build(incident, group)

@@ -292,8 +292,8 @@ def deadlock(case: Case) -> Verdict | None:
     known = {group.name for group in case.groups}
     if making and not groups <= known:  # a group whose members nobody knows may not be the one that its name says
         named = ()
-    habit = habits.of_circle(case, circle) if not named and not unseen else None
-    if habit is None and not named and not unseen:
+    habit = None
+    if not named and not unseen and (habit := habits.of_circle(case, circle)) is None:
         other = habits.other_group(case) or memberships.alone_in_its_group(case)
         habit = other if other is not None and other.rank in found.cycle else None
     named = (habit.rank, *habit.too) if habit is not None else named or hubs.alone_among(found)

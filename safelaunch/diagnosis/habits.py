@@ -97,7 +97,6 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
     step ends with it."""
     ranks = {facts.rank: facts for facts in case.ranks}
     blocked, found = list(waits), []
-    lines = {wait.rank: {call.location for call in ranks[wait.rank].calls} for wait in blocked}
     for wait in blocked:
         own = [call for call in ranks[wait.rank].calls if call.thread == wait.call.thread and call.t <= wait.call.t]
         sites = [(call.group, canonical(call.op), call.is_message and call.peer, call.location) for call in own]
@@ -111,8 +110,7 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
         if sites[place] not in sites[place - length : place] or sites[-1] not in sites[place - length : place]:
             return None
         usual = own[place - length]
-        peers = [lines[other.rank] for other in blocked if other.rank != wait.rank]
-        if len(peers) == 1 and peers[0] == {usual.location} == {own[place].location}:
+        if len(blocked) == 2 and usual.location == own[place].location:
             return None
         text = f"rank {wait.rank} has always made the same {length} calls in turn, and {_told(usual)} was next"
         found.append(Departure(wait.rank, f"{text}, not {_told(own[place])}"))
