@@ -380,7 +380,7 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.worker.batches", "safelaunch.worker.device_times",
         "safelaunch.worker.devices", "safelaunch.worker.errors", "safelaunch.worker.exits",
         "safelaunch.worker.groups", "safelaunch.worker.import_hooks", "safelaunch.worker.progress",
-        "safelaunch.worker.rank",
+        "safelaunch.worker.places", "safelaunch.worker.rank",
         "safelaunch.worker.recorders", "safelaunch.worker.reducers", "safelaunch.worker.remarks",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.tracebacks",
         "safelaunch.worker.user_code",
