@@ -84,7 +84,8 @@ class Day:
             if silent:
                 continue
             where = int(place) % PLACES
-            entry = box.enter("all_reduce", "0", len(self.boxes), 7, 1000, "float32", "train.py", where, "step")
+            text = box.text("all_reduce", ("train.py", where, "step"), "0", "float32")
+            entry = box.enter(text, len(self.boxes), 7, 1000)
             box.leave(entry)
             box.pulse.step()
             box.pulse.fed(None, None, 0)

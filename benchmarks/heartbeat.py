@@ -160,7 +160,6 @@ def main() -> None:
         torch.set_num_threads(1)
         beats = {
             "a beat (optimizer step, batch)": (pulse.step, "<= 300"),
-            "a beat with the state of two threads (collective)": (lambda: pulse.called(time.monotonic()), "<= 300"),
             "safelaunch.heartbeat(step, total)": (lambda: safelaunch.heartbeat(7, 100), ""),
         }
         for what, (call, target) in beats.items():

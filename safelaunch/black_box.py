@@ -53,6 +53,9 @@ _BODY = struct.Struct("<QddqqIBiI")
 _ORDINAL = struct.Struct("<Q")
 _RETURNED = struct.calcsize("<Qd") // 8  # an item of eight bytes
 _STATUS = struct.calcsize("<QddqqI")
+_BEGUN = PULSE // 8 + pulse.CALLS
+_ENDED, _CALLED = _BEGUN + 1, _BEGUN + 2
+_WAITED = PULSE // 8 + pulse.WAITED
 _SEPARATOR = "\0"
 
 
@@ -123,6 +126,8 @@ class Writer:
         self._base = 0
         self._memory: Any = bytearray(SLOT)
         self._counts = itertools.count(1)
+        self._begun, self._ended = itertools.count(1), itertools.count(1)  # of collectives, and of waits for them
+        self._waited = 0.0
         self._texts: dict[Any, bytes] = {}
         self._view()
         self.pulse = pulse.Writer(self._memory, PULSE)
@@ -149,71 +154,77 @@ class Writer:
         own = memoryview(self._memory)[self._base : self._base + SLOT]
         self._u64, self._f64 = own.cast("Q"), own.cast("d")
 
-    def enter(
-        self,
-        op: str,
-        group: str,
-        group_size: int,
-        seq: int,
-        numel: int,
-        dtype: str,
-        file: str,
-        line: int,
-        function: str,
-        peer: int = -1,
-        tag: int = 0,
-        how: str = "",
-        status: int = INSIDE,
-    ) -> tuple[int, int, float]:
-        """Record that a collective begins; returns what `leave` takes: where, its ordinal, and when. About 1 µs."""
-        count = next(self._counts)  # threads of a rank may come at the same moment
-        place = RING + (count % ENTRIES) * ENTRY
-        words = (op, group, dtype, file, line, function, tag, how)
+    def text(self, op: str, place: tuple[str, int, str], group: str, dtype: str, tag: int = 0, how: str = "") -> bytes:
+        """What an entry says in words, which `enter` takes: a program makes its calls at a few places (file, line,
+        function), again and again."""
+        words = (op, place, group, dtype, tag, how)
         text = self._texts.get(words)
         if text is None:
-            text = self._text(words)
-        memory, begin = self._memory, self._base + place
-        # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
-        now, thread = monotonic(), get_native_id()
-        _BODY.pack_into(memory, begin, 0, now, 0.0, seq, numel, group_size, status, peer, thread & 0xFFFFFFFF)
-        begin += _BODY.size
-        memory[begin : begin + len(text)] = text
-        self._u64[place // 8] = count
-        self.pulse.called(now)
-        return place, count, now
-
-    def _text(self, words: tuple[str, str, str, str, int, str, int, str]) -> bytes:
-        """The text of an entry: a program makes its calls at a few places, again and again."""
-        op, group, dtype, file, line, function, tag, how = words
-        place = (_end(file), b"%d" % line, function.encode())
-        # Empty last words, too: what an older entry has left behind the text must not be read as one.
-        parts = (op.encode(), group.encode(), dtype.encode(), *place, b"%d" % tag if tag else b"", how.encode())
-        text = b"\0".join(parts)[: ENTRY - _BODY.size - 1] + b"\0"
-        if len(self._texts) >= TEXTS:
-            self._texts.clear()
-        self._texts[words] = text
+            file, line, function = place
+            where = (_end(file), b"%d" % line, function.encode())
+            # Empty last words, too: what an older entry has left behind the text must not be read as one.
+            parts = (op.encode(), group.encode(), dtype.encode(), *where, b"%d" % tag if tag else b"", how.encode())
+            text = b"\0".join(parts)[: ENTRY - _BODY.size - 1] + b"\0"
+            if len(self._texts) >= TEXTS:
+                self._texts.clear()
+            self._texts[words] = text
         return text
 
-    def leave(self, entry: tuple[int, int, float], status: int = DONE) -> None:
+    def enter(self, text: bytes, group_size: int, seq: int, numel: int, peer: int = -1) -> tuple[int, int, float]:
+        """Record that a collective begins; returns what `leave` takes: where, its ordinal, and when. About 1 µs.
+
+        Args:
+            text: of `text`.
+            group_size: in ranks.
+            seq: its number in the group.
+            numel: elements of its tensor, -1 where that is not known.
+            peer: the other rank, -1 where there is none.
+        """
+        count = next(self._counts)  # threads of a rank may come at the same moment
+        place = RING + (count % ENTRIES) * ENTRY
+        memory, begin, u64 = self._memory, self._base + place, self._u64
+        # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
+        now = monotonic()
+        _BODY.pack_into(memory, begin, 0, now, 0.0, seq, numel, group_size, INSIDE, peer, get_native_id())
+        begin += _BODY.size
+        memory[begin : begin + len(text)] = text
+        u64[place // 8] = count
+        u64[_BEGUN] = next(self._begun)
+        self._f64[_CALLED] = now
+        return place, count, now
+
+    def leave(self, entry: tuple[int, int, float], status: int = DONE, waited: bool = False) -> None:
         """Record that the collective which `enter` returned has ended, or only been issued, unless the ring has passed
-        over it."""
-        place, count, _ = entry
+        over it; with `waited` its time counts as the main thread's waiting."""
+        place, count, begun = entry
         now, item = monotonic(), place // 8
-        if self._u64[item] == count:
-            if status != ISSUED and not self._f64[item + _RETURNED]:
-                self._f64[item + _RETURNED] = now
+        u64, f64 = self._u64, self._f64
+        if u64[item] == count:
+            if status != ISSUED and not f64[item + _RETURNED]:
+                f64[item + _RETURNED] = now
             self._memory[self._base + place + _STATUS] = status
-        self.pulse.returned(now)
+        u64[_ENDED] = next(self._ended)
+        f64[_CALLED] = now
+        if waited:
+            self._waited += now - begun
+            f64[_WAITED] = self._waited
 
     def again(self, entry: tuple[int, int, float], call: tuple[Any, ...]) -> tuple[int, int, float]:
-        """Record that the rank waits for a call that it had issued; returns what `leave` takes."""
+        """Record that the rank waits for a call that it had issued; returns what `leave` takes.
+
+        Args:
+            entry: what `enter` has returned.
+            call: what `enter` has taken.
+        """
         place, count, _ = entry
         if self._u64[place // 8] != count:
             return self.enter(*call)
         self._f64[place // 8 + _RETURNED] = -1.0  # what it did in between was not spent in it
         self._memory[self._base + place + _STATUS] = INSIDE
-        self.pulse.called(monotonic())
-        return entry
+        now = monotonic()
+        self._u64[_BEGUN] = next(self._begun)
+        self._f64[_CALLED] = now
+        return place, count, now
 
     def shutting_down(self, raised: bool) -> None:
         """Record that the interpreter has begun to shut down, because of an exception or not: the rank enters no

@@ -43,6 +43,7 @@ LOADER = 32
 _LOADERS_AT = 768
 SIZE = _LOADERS_AT + LOADERS * LOADER
 _FIRST_PHASE, _FIRST_LOADER, _WORDS = _PHASES_AT // 8, _LOADERS_AT // 8, PHASE // 8  # in items of eight bytes
+CALLS, WAITED = 10, 21  # items of eight bytes that `black_box` writes, which knows when a call begins and ends
 _CALLS = struct.Struct("<QQd")
 _DEVICE_AT = 192
 _FOLLOW = struct.Struct("<IIdd")
@@ -85,10 +86,9 @@ class Writer:
     def __init__(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
         self._marks = self._answered = self._turns = self._followed = 0
         self._counters = self._device = (0, 0)
-        self._loading = self._waited = 0.0
+        self._loading = 0.0
         self._turn = None  # type: Turn | None  # the latest that has given a batch
         self._steps, self._batches = itertools.count(1), itertools.count(1)  # whole whichever thread comes
-        self._begins, self._ends = itertools.count(1), itertools.count(1)
         self._free = list(range(1, PHASES))  # the first one is the main thread's loader
         self._attempted = {}  # type: dict[int, list[tuple[str, float]]]  # by thread: its latest attempts, and when
         self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
@@ -149,11 +149,6 @@ class Writer:
         self._u64[3] = next(self._batches)
         floats[4] = now
 
-    def waited(self, seconds: float) -> None:
-        """The main thread has been inside a collective, or has waited for one."""
-        self._waited += seconds
-        self._f64[21] = self._waited
-
     def imported(self) -> None:
         """More modules have been imported."""
         self._f64[23] = monotonic()
@@ -193,16 +188,6 @@ class Writer:
         self._marks += 1
         self._u64[6] = self._marks
         self._f64[7] = monotonic()
-
-    def called(self, now: float) -> None:
-        """A collective, or a wait for one, has begun: `now` is CLOCK_MONOTONIC."""
-        self._u64[10] = next(self._begins)
-        self._f64[12] = now
-
-    def returned(self, now: float) -> None:
-        """A collective, or a wait for one, has ended."""
-        self._u64[11] = next(self._ends)
-        self._f64[12] = now
 
     def counters(self, enqueued: int, completed: int) -> None:
         """The process groups' own counts, seen from the beat thread: they also count what C++ does by itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -105,6 +106,19 @@ def wait_for_lines(process: subprocess.Popen[str], prefix: str, count: int) -> l
             if len(found) == count:
                 return found
     raise AssertionError(f"ended after {found}: {process.stderr.read() if process.stderr else ''}")
+
+
+@contextlib.contextmanager
+def busy(cores: int) -> Iterator[None]:
+    """So many processes beside a run that take all the time they get, and end with this one, however that ends."""
+    work = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(100_000))"
+    others = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def members(token: str) -> Iterator[int]:

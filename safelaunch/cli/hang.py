@@ -11,7 +11,7 @@ from safelaunch import black_box
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.hang import hang_untold
 from safelaunch.diagnosis.notice import with_notice
-from safelaunch.evidence import HANG_LAST, LOOK, case
+from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe
 from safelaunch.model import Case, Evidence, Incident, SourceLine, Verdict, WorkerGroup, WorkerProcess
@@ -183,9 +183,11 @@ class Hangs:
         return facts
 
     def _take(self, group: WorkerGroup) -> Case:
-        """Evidence of all living ranks, as a case."""
+        """Evidence of all ranks, as a case: of those that have ended, what they had recorded until then."""
         incident = Incident("hang", group.attempt, (), time.monotonic())
-        self._earlier, self.evidence = self.evidence, gather(incident, group.alive, LOOK, LOOK_S)
+        ended = [worker for worker in group.workers if worker.exit is not None]
+        found = (*gather(incident, group.alive, LOOK, LOOK_S), *gather(incident, ended, LEFT, LOOK_S))
+        self._earlier, self.evidence = self.evidence, found
         facts = self._build(incident, group)
         stacks = [stack for rank in facts.ranks for stack in (*rank.stacks, rank.stack) if stack is not None]
         self._source = describe(stacks, SOURCE_S)

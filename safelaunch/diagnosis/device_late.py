@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from safelaunch.diagnosis import alone
 from safelaunch.diagnosis.dumps import from_dumps, gaps, ground, of_group, of_several_moments
 from safelaunch.diagnosis.graph import Graph, graph
 from safelaunch.diagnosis.hang import hang_verdict, label, waiters
@@ -87,7 +88,7 @@ def device_late(case: Case) -> Verdict | None:
         summary,
         culprits,
         call=first.call,
-        location=own.location,
+        location=own.location or next(iter(alone.frames_at(ranks[first.rank], own, own.thread)), None),
         because=(
             *(_line(one) for one in held),
             *((f"{names(idlers)} wait for nobody, and have enqueued less than their peers",) if idlers else ()),

@@ -257,11 +257,12 @@ def deadlock(case: Case) -> Verdict | None:
     blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
     at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
     peer than at that line before, has made more or fewer messages in this round than in each before, has gone on to
-    another call of its rounds than the one whose turn it was, or has come to a line with another group than ever, where
-    all others do as always, or with one whose members come there with others, where all others agree; and one that
-    waits in a collective while all others wait for messages to or from it, or that exchanges messages with another rank
-    than two others do at that line, whose peer waits for it: one mistake explains them all; and one that stands below a
-    condition for it alone, which all others of the circle have passed by. Otherwise the sites are shown.
+    another call of its rounds than the one whose turn it was (of four or more up to half may have done so: they are
+    named with low confidence), or has come to a line with another group than ever, where all others do as always, or
+    with one whose members come there with others, where all others agree; and one that waits in a collective while all
+    others wait for messages to or from it, or that exchanges messages with another rank than two others do at that
+    line, whose peer waits for it: one mistake explains them all; and one that stands below a condition for it alone,
+    which all others of the circle have passed by. Otherwise the sites are shown.
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
@@ -291,12 +292,11 @@ def deadlock(case: Case) -> Verdict | None:
     known = {group.name for group in case.groups}
     if making and not groups <= known:  # a group whose members nobody knows may not be the one that its name says
         named = ()
-    rules = () if named or unseen else (habits.other_peer, habits.other_count, habits.other_order)
-    habit = next((departure for rule in rules if (departure := rule(case, circle)) is not None), None)
-    if habit is None and rules:
+    habit = None
+    if not named and not unseen and (habit := habits.of_circle(case, circle)) is None:
         other = habits.other_group(case) or memberships.alone_in_its_group(case)
         habit = other if other is not None and other.rank in found.cycle else None
-    named = (habit.rank,) if habit is not None else named or hubs.alone_among(found)
+    named = (habit.rank, *habit.too) if habit is not None else named or hubs.alone_among(found)
     ranks = {facts.rank: facts for facts in case.ranks}
     pairs = any(wait.call.is_message for wait in circle)
     apart = () if named or pairs or unseen else _passed_by(case, ranks, circle)
@@ -311,7 +311,9 @@ def deadlock(case: Case) -> Verdict | None:
     return hang_verdict(
         case,
         "SL311",
-        f"{habit.text}: now they wait for one another"
+        f"{names(named)} make their calls in another order than ever: now they wait for one another"
+        if habit is not None and habit.too
+        else f"{habit.text}: now they wait for one another"
         if habit is not None
         else f"rank {first.rank} waits in {label(first.call)}, {theirs}, and they wait for one another"
         if named
@@ -319,7 +321,7 @@ def deadlock(case: Case) -> Verdict | None:
         named,
         location=place_of(case, first),
         call=first.call,
-        because=(*conditions, *waiters(case, found)),
+        because=(*conditions, *([habit.text] if habit is not None and habit.too else ()), *waiters(case, found)),
         remedy="compare what both sides of each pair send and receive, how often and in which order"
         if pairs
         else "take the collective out of the condition, or let all ranks of the group call it"
@@ -327,7 +329,7 @@ def deadlock(case: Case) -> Verdict | None:
         else "see which of these calls that rank has left out, or makes in another order than its peers"
         if named
         else "use the groups in the same order on all ranks, and let one side of two send first",
-        confidence="medium" if named else "high",
+        confidence="low" if len(named) > 1 else "medium" if named else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=found.cycle,
     )

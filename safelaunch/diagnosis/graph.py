@@ -10,7 +10,7 @@ grows with the number of ranks, not with the pairs of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -149,7 +149,7 @@ def _build(case: Case) -> Graph:
         for rank in (*meeting.gone, *meeting.stopped):
             if waiting != {rank}:
                 sinks.add((rank, responsible(ranks[rank], group)))
-        edges[key] += [id(wait) for wait in _before(meeting, there, first)]
+        edges[key] += [id(wait) for wait in _before(meeting, there, first, ranks)]
     circles = _circles(edges)
     cyclic = {wait.rank for key, (_, there) in meetings.items() for wait in there if circles[id(wait)] == circles[key]}
     return Graph(tuple(waits), tuple(sorted(sinks)), tuple(sorted(cyclic)))
@@ -163,18 +163,29 @@ def earliest(waits: Iterable[Wait]) -> dict[int, Wait]:
     return found
 
 
-def _before(meeting: _Meeting, there: list[Wait], first: dict[int, Wait]) -> Iterator[Wait]:
+def _before(
+    meeting: _Meeting, there: list[Wait], first: dict[int, Wait], ranks: Mapping[int, RankFacts]
+) -> Iterator[Wait]:
     """What the devices of those wait in who have enqueued their part, and have not come to it: whatever was enqueued
     before it."""
     call = there[0].call
     if call.is_message:
         missing = {*meeting.on, *meeting.gone, *meeting.stopped, *meeting.away}
         for rank in (set(meeting.partners) - missing) & first.keys():
-            own = first[rank].call
-            if not (own.is_message and own.peer == there[0].rank and ("send" in own.op) != ("send" in call.op)):
+            own = answer(ranks[rank], call, there[0].rank)
+            # One that has ended there waits for nothing: what is pending here is the batch that this one is in.
+            if own is not None and is_under_way(own) and not _together(ranks[rank], first[rank].call, own):
                 yield first[rank]
     else:
         yield from (first[wait.rank] for wait in there if first.get(wait.rank, wait) is not wait)
+
+
+def _together(facts: RankFacts, first: Collective, call: Collective) -> bool:
+    """Whether a device comes to both of a rank's calls at once: they are one, or in one batch of messages. A batch
+    seldom holds two to, or from, one peer: where there are two, the second may be in the next batch."""
+    between = [own for own in facts.collectives if first.t <= own.t <= call.t]
+    ways = {("send" in own.op, own.peer) for own in between}
+    return first.t == call.t or (len(ways) == len(between) > 0 and all(own.is_batched for own in between))
 
 
 def _key(facts: RankFacts, call: Collective) -> object:

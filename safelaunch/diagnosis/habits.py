@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.waits import RING, canonical
@@ -16,10 +16,11 @@ OFTEN = 3  # times that something must have happened to be usual; an estimate
 
 @dataclass(frozen=True)
 class Departure:
-    """The rank that departs, and from what."""
+    """The rank that departs, and from what; `too` are others that do as well."""
 
     rank: int
     text: str
+    too: tuple[int, ...] = ()
 
 
 def other_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | None:
@@ -62,6 +63,12 @@ def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
     )
 
 
+def of_circle(case: Case, waits: Sequence[Wait]) -> Departure | None:
+    """Who departs, by its messages or the order of its calls, of ranks that wait for one another."""
+    rules = (other_peer, other_count, other_order)
+    return next((departure for rule in rules if (departure := rule(case, waits)) is not None), None)
+
+
 def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
     """One rank waits for a message from, or to, another peer than at the same line before; all others that wait do what
     they have done before."""
@@ -85,8 +92,9 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
 def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
     """One rank has gone on to another call of its rounds than the one whose turn it was, now or earlier in this round;
     all others that wait have come to the call whose turn it is. Of two ranks whose calls are all made at one line
-    nobody is named: their order is data, and may be new for both. The rounds must be whole steps: what is repeated
-    within a step ends with it."""
+    nobody is named: their order is data, and may be new for both. So it may be where several depart: of four or more
+    that wait all of these are named, if no more than half do. The rounds must be whole steps: what is repeated within a
+    step ends with it."""
     ranks = {facts.rank: facts for facts in case.ranks}
     blocked, found = list(waits), []
     for wait in blocked:
@@ -106,7 +114,9 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
             return None
         text = f"rank {wait.rank} has always made the same {length} calls in turn, and {_told(usual)} was next"
         found.append(Departure(wait.rank, f"{text}, not {_told(own[place])}"))
-    return found[0] if len(found) == 1 else None
+    if not found or (len(found) > 1 and len(found) > len(blocked) // 2):
+        return None
+    return replace(found[0], too=tuple(one.rank for one in found[1:]))
 
 
 def _holds_step(facts: RankFacts, calls: Sequence[Collective]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import failures, is_relayed, retells
@@ -9,6 +10,7 @@ from safelaunch.model import Case, Location, RankFacts
 from safelaunch.model.ranks import runs
 
 ELSE = "else of: "  # evidence.source_probe
+OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
 
 def names(ranks: Iterable[int]) -> str:
@@ -36,8 +38,11 @@ def below(condition: str, place: str) -> str:
 
 
 def at(place: Location | None) -> str:
-    """` at train.py:88`, or nothing."""
-    return f" at {place.file}:{place.line}" if place is not None else ""
+    """` at train.py:88`, or nothing. A thread of autograd runs no line of the program: that of torch tells nobody more
+    than that it does."""
+    if place is None:
+        return ""
+    return " in a backward pass" if OF_AUTOGRAD.search(place.file) else f" at {place.file}:{place.line}"
 
 
 def one_line(text: str, limit: int = 200) -> str:

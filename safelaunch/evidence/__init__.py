@@ -52,6 +52,9 @@ LOOK: tuple[Collector, ...] = (
     stacks.collect,
 )
 
+# The same of ranks that have ended: what they leave in memory that outlives them.
+LEFT: tuple[Collector, ...] = (black_box.collect, groups.collect)
+
 # What a hang still needs once it is certain: `native` stops ranks for a moment.
 HANG_LAST: tuple[Collector, ...] = (native.collect, errors.collect, faults.collect, devices.collect, last_lines.collect)
 

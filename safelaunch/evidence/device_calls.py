@@ -15,9 +15,6 @@ from safelaunch.model import CallState, Collective, RankFacts, StreamProgress
 Way = tuple[str, bool, int | None]  # of messages: group, whether they are sent, the other rank
 
 
-BATCH = "batch"  # as the ranks record it
-
-
 def with_states(
     calls: Sequence[Collective], recorded: Iterable[Collective], stream: StreamProgress | None = None
 ) -> tuple[Collective, ...]:
@@ -68,8 +65,8 @@ def _not_passed(calls: Sequence[Collective], stream: StreamProgress | None) -> C
         return Counter()
     since = stream.reached.t if stream.reached is not None else 0.0
     ahead = [call for call in calls if call.t < stream.outstanding.t and call.t >= since]
-    first = ahead[0].t if ahead and all(call.how == BATCH for call in ahead) else stream.outstanding.t
-    return Counter(_way(call) for call in calls if call.how == BATCH and call.t >= first)
+    first = ahead[0].t if ahead and all(call.is_batched for call in ahead) else stream.outstanding.t
+    return Counter(_way(call) for call in calls if call.is_batched and call.t >= first)
 
 
 def _standing(call: Collective, state: CallState, is_first: bool) -> Collective:
@@ -90,12 +87,12 @@ def settled(ranks: Sequence[RankFacts]) -> tuple[RankFacts, ...]:
 
 def _settled(facts: RankFacts, ranks: Mapping[int, RankFacts]) -> RankFacts:
     told = any(call.state not in ("", "completed") for call in facts.recorded or () if call.peer is not None)
-    if told or not any(call.how == BATCH and call.state == "enqueued" for call in facts.collectives):
+    if told or not any(call.is_batched and call.state == "enqueued" for call in facts.collectives):
         return facts
     ended: dict[str, Any] = {"state": "completed", "done": True, "issued": False}
     calls = [
         dataclasses.replace(call, **ended)
-        if call.how == BATCH and call.state == "enqueued" and _has_ended(call, facts.rank, ranks.get(call.peer or 0))
+        if call.is_batched and call.state == "enqueued" and _has_ended(call, facts.rank, ranks.get(call.peer or 0))
         else call
         for call in facts.collectives
     ]

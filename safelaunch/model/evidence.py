@@ -75,6 +75,10 @@ class Collective:
     outputs: tuple[int, ...] = ()
 
     @property
+    def is_batched(self) -> bool:
+        return self.how == "batch"  # none of these messages waits for another one
+
+    @property
     def is_message(self) -> bool:
         """Whether it is a message between two ranks, which has numbers of its own."""
         return self.op in ("send", "recv", "isend", "irecv")

@@ -15,6 +15,7 @@ from typing import Any, Dict, List
 
 from safelaunch import black_box
 from safelaunch.worker import device_times, progress, rank, recorders, word
+from safelaunch.worker.batches import BATCHES
 
 EVERY_S = 0.2
 NAME = "safelaunch-beat"
@@ -59,7 +60,9 @@ def _run(stop: threading.Event, box: Any, dumps: Dict[str, recorders.Dump]) -> N
             try:
                 if recorders.GLOO in dumps:
                     pulse.counters(*recorders.totals(dumps[recorders.GLOO]))
-                pulse.on_device(*devices.look())
+                under_way, completed = devices.look()
+                BATCHES.watch(stop)
+                pulse.on_device(under_way + BATCHES.under_way, completed + BATCHES.passed)
                 if pulse.asked():
                     word.write(box)
                     _write(black_box.beside(box.path, box.index, "recorder"), recorders.everything(dumps))
@@ -67,8 +70,9 @@ def _run(stop: threading.Event, box: Any, dumps: Dict[str, recorders.Dump]) -> N
             except Exception:
                 dumps = {}  # this torch has it otherwise; Python's own records remain
         stop.wait(EVERY_S)
-    if follower is not None:
-        follower.join(STOP_S / 2)
+    for thread in (follower, BATCHES.watch(stop)):
+        if thread is not None:
+            thread.join(STOP_S / 2)
 
 
 def _write(path: str, data: bytes) -> None:

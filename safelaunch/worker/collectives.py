@@ -14,19 +14,19 @@ import threading
 import weakref
 import zlib
 from threading import get_ident
-from time import monotonic
 from typing import Any, Callable
 
 from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
+from safelaunch.worker.batches import BATCHES
 from safelaunch.worker.groups import Memberships
+from safelaunch.worker.places import MOST as MOST_SITES
+from safelaunch.worker.places import Places, Site
 from safelaunch.worker.signatures import COLLECTIVES, MESSAGES, REDUCTIONS, ROOTS, reductions
 from safelaunch.worker.stream_marks import MARKS, WAITED
-from safelaunch.worker.user_code import is_user_code
 
 BATCH = "batch"  # of messages that are enqueued together
-PLACES = 1024  # of which code is kept: more than a program has, unless it makes code as it goes
 
 # What torch calls to carry out one of these is no second call.
 ATOMIC = {*COLLECTIVES, *MESSAGES, "monitored_barrier"}
@@ -35,20 +35,20 @@ ATOMIC = {*COLLECTIVES, *MESSAGES, "monitored_barrier"}
 def record_collectives(module: Any, box: Any) -> None:
     """Wrap what `torch.distributed` offers, so that the black box knows the latest calls."""
     recorder = _Recorder(module, box)
-    wrappers = [
-        (name, recorder.collective(*how, ROOTS.get(name), REDUCTIONS.get(name))) for name, how in COLLECTIVES.items()
-    ]
-    wrappers += [(name, recorder.message(*how)) for name, how in MESSAGES.items()]
-    wrappers += [
+    wrappers = [(name, recorder.collective(name, *how)) for name, how in COLLECTIVES.items()]
+    described = [(name, recorder.message(*how)) for name, how in MESSAGES.items()]
+    described += [
         ("init_process_group", recorder.init),
         ("new_group", recorder.new_group),
         ("split_group", recorder.split_group),
         ("monitored_barrier", recorder.monitored_barrier),
     ]
-    for name, describe in wrappers:
+    wrappers += [(name, recorder.described(name, describe)) for name, describe in described]
+    for name, enter in wrappers:
         function = getattr(module, name, None)
         if function is not None:
-            setattr(module, name, recorder.wrap(name, function, describe))
+            setattr(module, name, recorder.wrap(name, function, enter))
+    BATCHES.remember(module, recorder.places.of)
     recorder.watch_waits(module.Work)
 
 
@@ -67,8 +67,9 @@ class _Recorder:
     def __init__(self, module: Any, box: Any) -> None:
         self._module = module
         self._box = box
-        self._torch = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep
+        self.places = Places(os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) + os.sep)
         self._work = module.Work
+        self._default = module.GroupMember
         self._main = threading.main_thread().ident
         self._dtypes: dict[Any, str] = {}
         self._reductions = reductions(module)
@@ -76,16 +77,15 @@ class _Recorder:
         self._takes: dict[tuple[str, bool], int] = {}  # numbers that one message (or barrier) takes
         self._counts: dict[Any, int] = {}
         self._inside = _Inside()
-        self._library: dict[str, bool] = {}  # file -> whether it is no place of the user's
-        self._places: dict[Any, Any] = {}  # line and name of code, instruction -> code, whether a library, place
         self._works: Any = weakref.WeakKeyDictionary()
         self._members = Memberships(box, module)
 
     # -------------------------------------------------------------------------------------------- wrapping
 
-    def wrap(self, name: str, function: Callable, describe: Callable) -> Callable:  # type: ignore[type-arg]
-        """`describe(args, kwargs)` gives what `black_box.Writer.enter` takes about the call (group, its size, number,
-        elements, type, other rank, tag, how), or None for a call that is not to be recorded."""
+    def wrap(self, name: str, function: Callable, enter: Callable) -> Callable:  # type: ignore[type-arg]
+        """`enter(box, frame, args, kwargs)` records that the call is made by `frame`, and returns what
+        `black_box.Writer.leave` takes, the place of the call, and what `Writer.enter` took; or None for a call that is
+        not to be recorded."""
 
         after: Any = None  # what the call has changed
         if name in MESSAGES or name == "monitored_barrier":
@@ -95,20 +95,45 @@ class _Recorder:
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            inside = self._inside
+            # After a step nothing of this is in the processor's caches, where each function of Python costs a µs: so
+            # few are called.
+            box, inside = self._box, self._inside
             outer = inside.call
-            entry = None if outer in ATOMIC else self._enter(name, describe, args, kwargs)
-            if entry is None:
+            if box is None or outer in ATOMIC or not rank.here:
+                return function(*args, **kwargs)  # a forked child must not write into its parent's slot
+            entered: Any = None
+            try:
+                try:
+                    frame = sys._getframe(1)  # in one step: Python has to show those between as objects, for a µs
+                except ValueError:
+                    frame = sys._getframe()  # Python itself calls what `atexit` has
+                entered = enter(box, frame, args, kwargs)
+            except Exception as error:
+                self._give_up(error)
+            if entered is None:
                 return function(*args, **kwargs)
+            entry, place, call = entered
             inside.call = name
             try:
                 result = function(*args, **kwargs)
             except BaseException:
-                entry[0].leave(entry[1], black_box.RAISED_AN_ERROR)
+                box.leave(entry, black_box.RAISED_AN_ERROR)
                 raise
             finally:
                 inside.call = outer
-            self._left(entry, result, after, outer)
+            try:
+                waited = not outer and get_ident() == self._main
+                if isinstance(result, self._work):
+                    self._works[result] = (entry, call, name, place)
+                    box.leave(entry, black_box.ISSUED, waited)
+                else:
+                    box.leave(entry, black_box.DONE, waited)
+                    if MARKS.followed is not None:
+                        MARKS.past(name, place)
+                if after is not None:
+                    after()
+            except Exception as error:
+                self._give_up(error)
             return result
 
         return recorded
@@ -125,66 +150,24 @@ class _Recorder:
             if box is not None and not self._inside.call and rank.here:
                 try:
                     call = self._works.get(this)
-                    entry = box.again(*call) if call is not None else None
+                    entry = box.again(*call[:2]) if call is not None else None
                 except Exception as error:
                     self._give_up(error)
             if entry is None:
-                return wait(this, *args, **kwargs)
+                result = wait(this, *args, **kwargs)
+                BATCHES.waited(this)
+                return result
             status = black_box.RAISED_AN_ERROR
-            begun = monotonic()
             try:
                 result = wait(this, *args, **kwargs)
                 status = black_box.DONE
             finally:
-                box.leave(entry, status)
-            if get_ident() == self._main:
-                box.pulse.waited(monotonic() - begun)
+                box.leave(entry, status, get_ident() == self._main)
             if MARKS.followed is not None:
-                MARKS.past(call[1][0], call[1][6:9], WAITED)
+                MARKS.past(call[2], call[3], WAITED)
             return result
 
         work.wait = waiting
-
-    def _enter(self, name: str, describe: Callable, args: Any, kwargs: Any) -> Any:  # type: ignore[type-arg]
-        """What `_left` takes, or None for a call that is not recorded. After a step nothing of this is in the
-        processor's caches, and each function of Python costs a µs: so it is few."""
-        box = self._box
-        if box is None or not rank.here:
-            return None  # a forked child must not write into its parent's slot
-        try:
-            what = describe(args, kwargs)
-            if what is None:
-                return None
-            group, size, seq, numel, dtype, *message = what
-            try:
-                frame = sys._getframe(2)  # in one step: frames that Python has to show as objects cost a µs each
-            except ValueError:
-                frame = sys._getframe(1)  # Python itself calls what `atexit` has
-            place = self._place(frame)
-            call = (name, group, size, seq, numel, dtype, *place, *message)
-            if call[-1] is not BATCH or not self._inside.joins:
-                MARKS.mark(name, place)
-            return box, box.enter(*call), call
-        except Exception as error:
-            self._give_up(error)
-            return None
-
-    def _left(self, entry: Any, result: Any, after: Any, outer: str) -> None:
-        try:
-            box, place, call = entry
-            if isinstance(result, self._work):
-                self._works[result] = (place, call)
-                box.leave(place, black_box.ISSUED)
-            else:
-                box.leave(place)
-                if MARKS.followed is not None:
-                    MARKS.past(call[0], call[6:9])
-            if not outer and get_ident() == self._main:
-                box.pulse.waited(monotonic() - place[2])
-            if after is not None:
-                after()
-        except Exception as error:
-            self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         """Off for good: a record with gaps would mislead."""
@@ -193,69 +176,82 @@ class _Recorder:
             box.pulse.record_lost()
         off("the record of collectives", error)
 
-    def _place(self, frame: Any) -> Any:
-        """File, line and function of the user's code that has called `frame`, or is that.
-
-        A program makes its calls at a few places, and Python searches for the number of a line each time: what has
-        been found is kept, with its code. That makes no key: its hash is that of all it holds, and its `id()` comes to
-        audit hooks.
-        """
-        while True:
-            code = frame.f_code
-            found = self._places.get((code.co_firstlineno, code.co_name, frame.f_lasti))
-            if found is None or found[0] is not code:
-                found = self._note_place(frame)
-            _, is_library, place = found
-            before = frame.f_back if is_library else None
-            if before is None:
-                return place
-            frame = before
-
-    def _note_place(self, frame: Any) -> Any:
-        code = frame.f_code
-        if len(self._places) >= PLACES:
-            self._places.clear()
-        place = (code.co_filename, frame.f_lineno, code.co_name)
-        found = (code, self._is_library(code.co_filename), place)
-        self._places[code.co_firstlineno, code.co_name, frame.f_lasti] = found
-        return found
-
-    def _is_library(self, file: str) -> bool:
-        found = self._library.get(file)
-        if found is None:
-            found = self._library[file] = file.startswith(self._torch) or not is_user_code(file)
-        return found
-
     # -------------------------------------------------------------------------------------------- describing
 
-    def collective(self, position: int, keyword: str, group_at: int, root: Any, reduction: Any) -> Callable:  # type: ignore[type-arg]
-        """Describes a collective by the places of its tensor, its group, its root and its operation on elements."""
+    def collective(self, name: str, position: int, keyword: str, group_at: int) -> Callable:  # type: ignore[type-arg]
+        """Enters a collective; arguments as in `signatures.COLLECTIVES`."""
+        root, reduction = ROOTS.get(name), REDUCTIONS.get(name)
+        sites: dict[tuple[int, int], Site] = {}
 
-        def describe(args: Any, kwargs: Any) -> Any:
+        def enter(box: Any, frame: Any, args: Any, kwargs: Any) -> Any:
             count = len(args)
             group = args[group_at] if group_at < count else kwargs.get("group")
             if group is None:
-                group = self._module._world.default_pg
-            if group is None or isinstance(group, int):
-                return None  # there is none yet, or this rank is no member: the call itself will say so
+                group = self._default.WORLD
+                if group is None:
+                    return None  # there is none yet: the call itself will say so
+            tensor = args[position] if 0 <= position < count else kwargs.get(keyword)
+            dtype = getattr(tensor, "dtype", None)
+            op = None
+            if reduction is not None:
+                op = args[reduction] if reduction < count else kwargs.get("op")
+            code = frame.f_code
+            site = sites.get((code.co_firstlineno, frame.f_lasti))
+            if (
+                site is None
+                or site.code is not code
+                or site.group() is not group
+                or site.dtype is not dtype
+                or site.op is not op
+            ):
+                if isinstance(group, int):
+                    return None  # this rank is no member: the call itself will say so
+                site = self._site(box, name, frame, group, tensor, dtype, op)
+                if self.places.is_users(frame):
+                    if len(sites) >= MOST_SITES:
+                        sites.clear()
+                    sites[code.co_firstlineno, frame.f_lasti] = site
             try:
                 seq = group._get_sequence_number_for_group() + 1
             except RuntimeError:
                 return None  # see `_number`
-            name = group.group_name
-            if name not in self._members.known:
-                self._members.update()
             if self._shift:
-                seq -= self._shift.get(name, 0)
-            tensor = args[position] if 0 <= position < count else kwargs.get(keyword)
+                seq -= self._shift.get(site.name, 0)
+            MARKS.mark(name, site.place)
             peer = -1 if root is None else self._root(group, root, args, kwargs)
-            if reduction is None:
-                return (name, group.size(), seq, *self._shape(tensor), peer)
-            op = args[reduction] if reduction < count else kwargs.get("op")
-            how = "sum" if op is None else next((how for what, how in self._reductions if what is op), "")
-            return (name, group.size(), seq, *self._shape(tensor), peer, 0, how)
+            call = (site.text, site.size, seq, tensor.numel() if site.measured else -1, peer)
+            return box.enter(*call), site.place, call
 
-        return describe
+        return enter
+
+    def _site(self, box: Any, name: str, frame: Any, group: Any, tensor: Any, dtype: Any, op: Any) -> Site:
+        site = Site()
+        site.code, site.group, site.dtype, site.op = frame.f_code, weakref.ref(group), dtype, op
+        site.place, site.name, site.size = self.places.of(frame), self._name(group), group.size()
+        numel, type_name = self._shape(tensor)
+        site.measured = numel >= 0
+        how = ""
+        if name in REDUCTIONS:
+            how = "sum" if op is None else next((how for what, how in self._reductions if what is op), "")
+        site.text = box.text(name, site.place, site.name, type_name, 0, how)
+        return site
+
+    def described(self, name: str, describe: Callable) -> Callable:  # type: ignore[type-arg]
+        """Enters what `describe(args, kwargs)` describes: group, its size, number, elements, type, other rank, tag and
+        how; None for a call that is not to be recorded."""
+
+        def enter(box: Any, frame: Any, args: Any, kwargs: Any) -> Any:
+            what = describe(args, kwargs)
+            if what is None:
+                return None
+            group, size, seq, numel, dtype, peer, tag, how = what
+            place = self.places.of(frame)
+            if how is not BATCH or not self._inside.joins:
+                MARKS.mark(name, place)
+            call = (box.text(name, place, group, dtype, tag, how), size, seq, numel, peer)
+            return box.enter(*call), place, call
+
+        return enter
 
     def _root(self, group: Any, root: tuple[int, str], args: Any, kwargs: Any) -> int:
         position, keyword = root
@@ -300,14 +296,14 @@ class _Recorder:
         self._inside.group = group
         name = "%s:monitored_barrier" % self._name(group)
         self._members.add(name, self._module.get_process_group_ranks(group))
-        return (name, group.size(), self._next(name), -1, "", -1)
+        return (name, group.size(), self._next(name), -1, "", -1, 0, "")
 
     def init(self, *_: Any) -> Any:
         """All ranks of the job meet in `init_process_group`."""
         self._box.pulse.uses_groups()
         size = int(os.environ.get("WORLD_SIZE", "1"))
         self._members.add("init", range(size))
-        return ("init", size, self._next("init"), -1, "", -1)
+        return ("init", size, self._next("init"), -1, "", -1, 0, "")
 
     def new_group(self, args: Any, kwargs: Any) -> Any:
         """The members of a new group meet in `new_group`; every rank calls it, in the same order, or the members alone
@@ -323,7 +319,7 @@ class _Recorder:
         if self._module.get_rank() not in members:
             return None
         self._members.add(name, members)
-        return (name, len(members), 1, -1, "", -1)
+        return (name, len(members), 1, -1, "", -1, 0, "")
 
     def split_group(self, args: Any, kwargs: Any) -> Any:
         """All members of the parent meet in `split_group`."""
@@ -332,7 +328,7 @@ class _Recorder:
             return None
         name = "%s:split_group" % self._name(parent)
         self._members.add(name, self._module.get_process_group_ranks(parent))
-        return (name, parent.size(), self._next(name), -1, "", -1)
+        return (name, parent.size(), self._next(name), -1, "", -1, 0, "")
 
     @staticmethod
     def _number(group: Any) -> Any:

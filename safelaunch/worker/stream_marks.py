@@ -52,15 +52,15 @@ class StreamMarks:
         """The program has imported `torch.cuda`."""
         self._cuda = cuda
 
-    def mark(self, call: str, place: _Place = NOWHERE, kind: str = AHEAD) -> None:
+    def mark(self, call: str, place: _Place = NOWHERE, kind: str = AHEAD) -> Optional[_Mark]:
         """Note what the host enqueues now: about 1 µs. Nothing happens before the program uses CUDA, nor while it
-        captures a graph. An empty `kind` is not followed."""
+        captures a graph: then it returns None. An empty `kind` is not followed."""
         runtime = self._runtime or self._started()
         if runtime is None:
-            return
+            return None
         try:
             if runtime._cuda_isCurrentStreamCapturing():
-                return
+                return None
             slot = next(self._count) % MOST
             before = self._marks[slot]
             key = runtime._cuda_getCurrentStream(-1)
@@ -71,13 +71,15 @@ class StreamMarks:
             device = key[1]
             event = before[0] if before is not None and before[1] == device else runtime._CudaEventBase()
             event.record(stream)
-            self._marks[slot] = (event, device, monotonic(), call, place)
+            mark = self._marks[slot] = (event, device, monotonic(), call, place)
             if self.followed is not None and kind:
                 self.followed.add(event, key, kind, call, place)
+            return mark
         except Exception as error:
             self._cuda = self._runtime = None
             if "CUDA error" not in str(error):  # the program meets that one itself
                 off("the record of how far the GPU is", error)
+        return None
 
     def past(self, call: str, place: _Place = NOWHERE, kind: str = BEHIND) -> None:
         """Note, while the GPU is followed, what the host has enqueued."""

@@ -22,6 +22,7 @@ HANGS = {
     ("ddp", "late", "none"): "SL301",
     ("fsdp2", "late", "item"): "SL301",
     ("pipeline", "late", "item"): "SL301",
+    ("halo", "late", "item"): "SL301",
     ("loop", "skip", "synchronize"): "SL302",
     ("fsdp2", "extra", "item"): "SL302",
     ("mesh", "size", "item"): "SL410",

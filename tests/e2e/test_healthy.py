@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import FAULTS, Ended, launch
+from harness import FAULTS, Ended, busy, launch
 from test_hang import debugged
 
 HEALTHY = FAULTS / "healthy.py"
@@ -78,12 +76,8 @@ def test_a_breakpoint_that_is_answered_after_a_minute(tmp_path: Path) -> None:
 
 @pytest.fixture
 def busy_machine() -> Iterator[None]:
-    """Two processes beside the run that take all the time they get."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    yield
-    for other in others:
-        other.kill()
-        other.wait()
+    with busy(2):
+        yield
 
 
 @pytest.mark.long

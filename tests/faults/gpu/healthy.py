@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
-from training import DEVICE, RANK, SIZE, begin, end
+from training import DEVICE, RANK, SIZE, begin, end, exchange_borders
 
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 8.0
 NANOSECONDS = 1_000_000_000  # what `torch.cuda._sleep` takes, on the fake GPUs
@@ -174,17 +174,8 @@ def stages() -> None:
 
 def halos() -> None:
     """Neighbours exchange their borders in one batch; one of them works for longer, now and then."""
-    left, right = (RANK - 1) % SIZE, (RANK + 1) % SIZE
     for number in range(40):
-        borders = [torch.empty_like(metrics) for _ in range(2)]
-        messages = [
-            dist.P2POp(dist.isend, metrics, left),
-            dist.P2POp(dist.isend, metrics, right),
-            dist.P2POp(dist.irecv, borders[0], right),
-            dist.P2POp(dist.irecv, borders[1], left),
-        ]
-        for one in dist.batch_isend_irecv(messages):
-            one.wait()
+        borders = exchange_borders(metrics)
         if RANK == SLOW and number in (10, 30):
             kernel(SECONDS / 2)
         borders[0].sum().item()
@@ -214,12 +205,7 @@ def ends_later() -> None:
         work(SECONDS)
 
 
-KINDS: tuple[Callable[[], None], ...] = (
-    runs_ahead, long_kernels, one_long_kernel, compiles, first_communicators, evaluates, generates, checkpoints, loads,
-    overlaps, side_streams, stages, halos, accumulates, ends_later,
-)  # fmt: skip
-
 if __name__ == "__main__":
     begin()
-    {kind.__name__: kind for kind in KINDS}[sys.argv[1]]()
+    globals()[sys.argv[1]]()
     end()

@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> str:
 
 
 def enter(writer: black_box.Writer, seq: int, *, op: str = "all_reduce", file: str = "/job/train.py") -> int:
-    return writer.enter(op, "0", 4, seq, 1000 + seq, "float32", file, 61, "main")
+    return writer.enter(writer.text(op, (file, 61, "main"), "0", "float32"), 4, seq, 1000 + seq)
 
 
 def slot(path: str, index: int = 0) -> black_box.Slot:

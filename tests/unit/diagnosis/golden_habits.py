@@ -107,6 +107,8 @@ def cases() -> Golden:
     first_time = on_a_mesh((21, 21, 20, 20), end, end, other_dimension, dataclasses.replace(as_always, seq=21))
     pairs = tuple(ProcessGroup(name, members) for name, members in (("1", (0, 1)), ("2", (1, 2)), ("3", (0, 2))))
     others = (in_turn(1, ("1", "2"), "1"), in_turn(2, ("2", "3"), "2"))
+    rows = (("1", (0, 1)), ("2", (2, 3)), ("3", (0, 2)), ("4", (1, 3)))
+    of_mesh = ("1", "3"), ("1", "4"), ("2", "3"), ("2", "4")
     return {
         "hang-two-whose-order-is-data": (
             hang(
@@ -215,6 +217,20 @@ def cases() -> Golden:
                 confidence="medium",
                 conclusive=True,
                 mentions=("group 1 at line 61 was next",),
+            ),
+        ),
+        "hang-half-of-a-mesh-in-another-order": (
+            hang(
+                *(in_turn(number, both, both[number in (0, 3)]) for number, both in enumerate(of_mesh)),
+                groups=tuple(ProcessGroup(name, members) for name, members in rows),
+            ),
+            Expected(
+                "SL311",
+                (0, 3),
+                place(LOOP),
+                confidence="low",
+                conclusive=True,
+                mentions=("in another order than ever", "rank 0 has always made the same 2 calls in turn"),
             ),
         ),
         # Those that have never been in two groups in turn have no order to depart from.

@@ -231,6 +231,34 @@ def test_what_holds_a_stream_may_be_a_call_that_the_recorder_takes_for_ended() -
     assert verdict.code != "SL318"
 
 
+def in_batches(number: int, completed: int, *, pending: bool) -> RankFacts:
+    """A rank that has exchanged messages with both neighbours so many times, in batches, and may do so once more."""
+    calls = [
+        Collective(
+            op, "0", turn, 4, "float32", True, turn + n / 100, SIZE, LINE, peer=(number + step) % SIZE, how="batch",
+            thread=100 + number,
+        )
+        for turn in range(1, completed + pending + 1)
+        for n, (op, step) in enumerate([("isend", -1), ("isend", 1), ("irecv", 1), ("irecv", -1)])
+    ]  # fmt: skip
+    states: list[CallState] = ["completed" if call.seq <= completed else "enqueued" for call in calls]
+    recorded = tuple(
+        dataclasses.replace(one, state=state, done=state == "completed", location=None, thread=0)
+        for one, state in zip(calls, states, strict=True)
+    )
+    facts = rank(number)
+    return dataclasses.replace(facts, collectives=with_states(calls, recorded), recorded=recorded)
+
+
+def test_neighbours_in_batches_wait_for_the_one_that_has_not_come_and_not_for_each_other() -> None:
+    # GPU 2 still computes; rank 0 has gone on to its next batch, since it exchanges nothing with rank 2.
+    ranks = (in_batches(n, 12 if n == 0 else 11, pending=n != 2) for n in range(SIZE))
+    found = graph(job(*ranks))
+
+    assert found.cycle == ()
+    assert [number for number, _ in found.sinks] == [2]
+
+
 def test_a_rank_that_reduces_in_another_way_is_named() -> None:
     def reduces(number: int, how: str) -> RankFacts:
         facts = rank(number, call(8, "enqueued"))

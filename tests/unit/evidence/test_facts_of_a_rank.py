@@ -80,7 +80,7 @@ def test_a_black_box_of_an_earlier_process_is_not_this_ranks(tmp_path: Path) -> 
     black_box.create(path, 1)
     assert "did not open" in box_evidence.collect(INCIDENT, worker(box=path), 0).unavailable
     writer = black_box.Writer(path, 0)
-    writer.enter("barrier", "0", 4, 1, -1, "", "a.py", 1, "main")
+    writer.enter(writer.text("barrier", ("a.py", 1, "main"), "0", ""), 4, 1, -1)
 
     found = box_evidence.collect(INCIDENT, worker(box=path), 0).data
     assert found is not None

@@ -246,7 +246,7 @@ def test_the_pulse_is_in_the_evidence(box: str) -> None:
     for _ in range(2):
         writer.pulse.fed(None, None, 0)
     writer.pulse.begin("checkpoint", 90.0)
-    failed = writer.enter("all_reduce", "0", 2, 1, 4, "float32", "a.py", 1, "main")
+    failed = writer.enter(writer.text("all_reduce", ("a.py", 1, "main"), "0", "float32"), 2, 1, 4)
     writer.leave(failed, black_box.RAISED_AN_ERROR)
 
     data = box_evidence.collect(HANG, living.rank(os.getpid(), box=box), soon()).data
