@@ -25,6 +25,7 @@ from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
 from safelaunch.report.text import printable
 from safelaunch.settings.commandline import Parser, misuse
+from safelaunch.sizes import plural
 
 USAGE = """\
 usage: safelaunch diagnose [--signatures FILE] [--profile NAME] [--json] [--color auto|always|never]
@@ -305,7 +306,9 @@ def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequenc
     facts = logs.read(paths, logs.load([*signatures, *further]))
     if not facts.files:
         raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
-    return [Conclusion("logs", tuple(paths), rules.diagnose(facts), logs=facts)]
+    torn = [(plural(file.torn, "line"), file.path) for file in facts.files if file.torn]
+    notes = tuple(f"{count} of {path} could not be read, and the others were" for count, path in torn[:4])
+    return [Conclusion("logs", tuple(paths), rules.diagnose(facts), notes=notes, logs=facts)]
 
 
 # The first that knows a path reads it. Logs come last: any file may be one.

@@ -22,8 +22,8 @@ IDLE, BUSY = 5, 50  # percent: a collective of NCCL keeps a GPU at 100, and a GP
 
 def waits_for_gpu(case: Case, rank: int, gpus: Sequence[GpuState]) -> list[str]:
     """`it waits for GPU 3, which is busy (100 %): a kernel does not end`; nothing where it does not wait for it, or
-    cannot be said to. A line alone (`.item()`) counts only where the GPU is busy: it runs on the CPU as well. What keeps
-    it busy may be a collective that is under way: then nothing is said of a kernel."""
+    cannot be said to. A line alone (`.item()`) counts only where the GPU is busy: it runs on the CPU as well. What
+    keeps it busy may be a collective that is under way: then nothing is said of a kernel."""
     facts = next((facts for facts in case.ranks if facts.rank == rank), None)
     if facts is None or not gpus:
         return []
