@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import gzip
 import io
 import json
@@ -88,9 +89,9 @@ def of_document(document: Any, chance: random.Random) -> Any:
             case 1:
                 holder[key] = chance.choice(NUMBERS)
             case 2 | 3:
-                holder[key] = chance.choice(OTHERS)
+                holder[key] = copy.deepcopy(chance.choice(OTHERS))
             case 4:
-                holder[key] = [holder[key]] * chance.choice((1, 2, 300))
+                holder[key] = [copy.deepcopy(holder[key]) for _ in range(chance.choice((1, 2, 300)))]
             case _:
                 other, name = chance.choice(places)
                 with contextlib.suppress(KeyError, IndexError):
@@ -270,7 +271,7 @@ KINDS: dict[str, tuple[Callable[[], Any], Make, Callable[[list[str]], None]]] = 
     "case": (documents, a_case, diagnosed),
     "run": (documents, a_run, diagnosed),
     "archive": (documents, an_archive, diagnosed),
-    "pickle": (lambda: dumps("pickle"), some_dumps, dumps_diagnosed),
+    "pickle": (lambda: dumps("pickle"), some_dumps, diagnosed),
     "json": (lambda: dumps("json"), some_dumps, dumps_diagnosed),
     "log": (logs, a_log, diagnosed),
     "profile": (profiles, a_profile, shown),

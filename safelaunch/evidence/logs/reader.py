@@ -19,6 +19,7 @@ from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised
 from safelaunch.model.ranks import MOST_RANKS
 
 SAMPLE = 1 << 16
+BINARY = 0.2  # of the characters of a text that are none: a log in Latin-1 has fewer
 WIDTH = 400  # of a quoted line
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
 VARIANTS = 50  # of one message, with other numbers in it
@@ -112,6 +113,13 @@ class Reader:
             return _Pass(number, path, self._signatures, self._sieve, self._gate).run(stream)
 
 
+def _is_binary(sample: bytes) -> bool:
+    """Whether a file begins with something else than text. Holes that are full of NULs are left by file systems."""
+    text = sample.replace(b"\0", b"").decode("utf-8", "replace")
+    odd = sum(char == "\ufffd" or (char < " " and char not in "\t\n\r\x1b\b\f\v") for char in text)
+    return bool(sample) and odd >= len(text) * BINARY
+
+
 class _Pass:
     def __init__(
         self,
@@ -155,6 +163,8 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
+        if not contents.events and _is_binary(sieve.sample + sieve.tail):
+            sieve.broken = sieve.broken or "it is no text, and nothing in it is known"
         contents.file = LogFile(self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn))
         return contents
 
