@@ -19,7 +19,7 @@ from safelaunch.evidence.offline.dump import Dump, UnreadableError
 
 MAX_BYTES = 64 << 20  # a full ring of 2000 entries with frames is about 1 MB
 ROOM, ROOM_PER_BYTE = 192 << 20, 40  # address space of one reader beyond what it has; a pickle may ask for 64 GiB
-CPU_S, CPU_S_PER_MIB = 2.0, 2.0  # of one file: a ring of 2,000 entries takes 0.05 s
+CPU_S, CPU_S_PER_MIB = 1.0, 2.0  # of one file: a ring of 2,000 entries takes 0.05 s
 TOTAL_S = 5.0  # for files that end their readers, all together
 SNIFF_BYTES = 4096
 DEPTH = 4

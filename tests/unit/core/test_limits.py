@@ -25,17 +25,21 @@ def test_what_takes_too_long_is_ended_and_the_limit_is_named(monkeypatch: pytest
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
-def test_what_takes_too_much_memory_is_ended_and_the_limit_is_named() -> None:
+def test_what_takes_too_much_memory_is_ended_and_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROOM", 16 << 20)
+    monkeypatch.setattr(limits, "ROOM_PER_MIB", 16 << 20)
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with pytest.raises(LimitError, match="448 MiB"), limited(5):
-        bytearray(1 << 30)
+    with pytest.raises(LimitError, match="32 MiB"), limited(5):
+        bytearray(64 << 20)
 
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
-def test_a_larger_input_may_take_more() -> None:
+def test_a_larger_input_may_take_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROOM", 16 << 20)
+    monkeypatch.setattr(limits, "ROOM_PER_MIB", 16 << 20)
     with limited(20 << 20):
-        bytearray(1 << 30)
+        bytearray(64 << 20)
 
 
 def test_the_clock_stands_still_while_somebody_writes(monkeypatch: pytest.MonkeyPatch) -> None:
