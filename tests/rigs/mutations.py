@@ -227,9 +227,51 @@ def a_job(folder: Path, chance: random.Random, real: list[tuple[str, bytes]]) ->
     return [str(folder / name)]
 
 
+JOBS = {
+    "job.sh": b"""#!/bin/bash
+#SBATCH --nodes=2 --export=ALL,NCCL_DEBUG=INFO
+module load cuda
+export NCCL_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=${OMP_NUM_THREADS:-8}
+cat > env.sh <<END
+export NCCL_IB_DISABLE=1
+END
+source env.sh
+if [ -n "$DEBUG" ]; then export TORCH_DISTRIBUTED_DEBUG=DETAIL; fi
+srun --export=ALL,NCCL_ALGO=Ring bash -c "NCCL_PROTO=LL torchrun --nproc-per-node 8 train.py"
+""",
+    "pod.yaml": b"""apiVersion: v1
+spec:
+  containers:
+    - name: train
+      command: [sh, -c, "NCCL_DEBUG=WARN torchrun train.py"]
+      env: &env
+        - {name: NCCL_P2P_LEVEL, value: "SYS"}
+        - name: TORCH_NCCL_ASYNC_ERROR_HANDLING
+          value: "1"
+    - name: other
+      env: *env
+      args:
+        - |
+          export NCCL_IB_HCA=mlx5
+""",
+    "Dockerfile": b"""FROM base AS train
+ENV NCCL_DEBUG=INFO \\
+    NCCL_BUFFSIZE=4194304
+ARG LEVEL=2
+RUN export CUDA_LAUNCH_BLOCKING=1 && python -m build
+ENTRYPOINT ["env", "NCCL_NTHREADS=256", "torchrun"]
+""",
+    "job.json": b'{"env": {"NCCL_DEBUG": "INFO", "RANK": 0}, "cmd": "NCCL_ALGO=Tree torchrun t.py"}',
+    "Makefile": b"export NCCL_DEBUG ?= INFO\nrun: build\n\tNCCL_IB_TC=106 torchrun train.py\n",
+    "job.env": b"NCCL_DEBUG=INFO\nNCCL_IB_GID_INDEX='3'\n# a comment\n",
+    "train.py": b'import os\nos.environ["NCCL_DEBUG"] = "INFO"\nos.environ.update(NCCL_ALGO="Ring")\n',
+}
+
+
 def jobs() -> list[tuple[str, bytes]]:
-    found = [path for path in sorted((REPOSITORY / "examples").rglob("*")) if path.is_file() and path.suffix != ".py"]
-    return [(path.name, path.read_bytes()) for path in found]
+    """Files of jobs of all kinds that set variables."""
+    found = [path for path in sorted((REPOSITORY / "examples").rglob("*")) if path.is_file()]
+    return [*JOBS.items(), *((path.name, path.read_bytes()) for path in found)]
 
 
 def profiles() -> list[bytes]:

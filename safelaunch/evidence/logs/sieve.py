@@ -22,7 +22,7 @@ from safelaunch import regular
 BLOCK = 1 << 20
 PACKED = 1 << 16  # of a compressed file at once
 WRITER_S = 5  # for the first byte of a pipe that was named
-UNPACKED, UNPACKED_PER_BYTE = 64 << 20, 200  # bytes of a compressed file: the same line again and again takes 1/100
+UNPACKED, UNPACKED_PER_BYTE = 32 << 20, 100  # bytes of a compressed file: lines that differ take a thirtieth
 LONGEST = 1 << 18  # of a line without an end, this much is held at once
 SEGMENT = 1 << 14  # of a line, this much is looked at
 TAIL = 1 << 16
