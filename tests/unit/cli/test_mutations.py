@@ -1,4 +1,4 @@
-"""Real input of each kind, changed at random, is read or refused with a message; `tests/rigs/mutations.py` makes more."""
+"""Real input of each kind, changed at random, is read or refused; `tests/rigs/mutations.py` makes more of it."""
 
 from __future__ import annotations
 
