@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 
 MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
@@ -48,6 +49,12 @@ def read(path: str, most: int = MOST, owner: int | None = None, offset: int = 0)
     return data
 
 
+def beginning(path: str, most: int) -> bytes:
+    """The first bytes of a regular file; errors are as for `read`, but for a file that is longer."""
+    with open(descriptor(path), "rb") as file:
+        return file.read(most)
+
+
 def descriptor(path: str, owner: int | None = None, *, linked: bool = False, writable: bool = False) -> int:
     """A descriptor to read a regular file, or to write into it as well; `owner` and errors are as for `read`. `linked`
     says that the path may be a link all the same."""
@@ -61,6 +68,31 @@ def descriptor(path: str, owner: int | None = None, *, linked: bool = False, wri
     except OSError:
         os.close(opened)
         raise
+    return opened
+
+
+def given(path: str, seconds: float = 2.0) -> int:
+    """A descriptor to read what a user has named: a regular file, or a pipe into which a program writes.
+
+    Args:
+        path: of the file.
+        seconds: to wait for the first byte of a pipe.
+
+    Raises:
+        OSError: it cannot be opened, is a folder, a device or a socket, or a pipe into which nobody writes.
+    """
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+        raise OSError(errno.EINVAL, "it is no file, but a folder, a device or a socket", path)
+    # To open a FIFO waits for somebody who writes.
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISFIFO(mode):
+        poll = select.poll()
+        poll.register(opened, select.POLLIN)
+        if not poll.poll(seconds * 1000):
+            os.close(opened)
+            raise OSError(errno.EAGAIN, f"nobody has written to this pipe for {seconds:.0f} s", path)
+        os.set_blocking(opened, True)
     return opened
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from safelaunch import codes
+from safelaunch import codes, limits
 from safelaunch.cli import messages, output, share
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
@@ -24,6 +25,7 @@ from safelaunch.printable import Line, line
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
 from safelaunch.settings.commandline import Parser, misuse
+from safelaunch.sizes import plural
 
 USAGE = """\
 usage: safelaunch diagnose [--signatures FILE] [--profile NAME] [--json] [--color auto|always|never]
@@ -32,7 +34,7 @@ usage: safelaunch diagnose [--signatures FILE] [--profile NAME] [--json] [--colo
 Tell who failed, or who hangs, from what a job left behind. Nothing of it is executed, torch is not needed.
 
 PATH is any of
-  a bundle            a run directory, an incident folder, its evidence/case.json, or a bundle.tar.gz:
+  a bundle            a run directory, an incident folder, its evidence/case.json, or a bundle.tar.gz (or .zip):
                       the rules are applied again; folders of several nodes of a run give one verdict
   a folder of dumps   of torch's Flight Recorder (torch >= 2.4, NCCL or Gloo, pickle or JSON), such as
                       nccl_trace_rank_0, comm_lib_trace_rank_0, or files with any stem and a rank number
@@ -50,9 +52,12 @@ options:
   --color WHEN        auto (the default), always or never
   -h, --help          show this text
 
+Reading has limits of time and memory, by the size of what is read: 9 s and 448 MiB for up to 1 MiB.
+
 exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or nothing that can be read
 """
 
+DEPTH = 6  # folders below a PATH that are looked at for the size of what is read
 RECOVERED = "SL501"  # what is written over a notice when progress has returned
 
 
@@ -103,6 +108,19 @@ def run(argv: list[str]) -> int:
     piped = [arguments.html, arguments.bundle].count(STANDARD_OUTPUT)
     if piped + arguments.json > 1:
         raise misuse("more than one result would go to the standard output", "name a file for the others")
+    try:
+        with limits.limited(limits.size_of(arguments.paths, DEPTH)):
+            page = _answer(arguments)
+    except limits.LimitError as error:
+        raise unreadable(f"{', '.join(arguments.paths[:3])}: {error}") from None
+    if page:
+        share.tell_of_page(page, show=arguments.open)
+    return codes.EXIT_OK
+
+
+def _answer(arguments: argparse.Namespace) -> str:
+    """Read, conclude and print; returns the path of the page that was written, if one was."""
+    piped = [arguments.html, arguments.bundle].count(STANDARD_OUTPUT)
     found = conclusions(arguments.paths, arguments.signatures, _of_profiles(arguments.profile))
     if arguments.json:
         told = [{key: item for key, item in vars(one).items() if key not in ("case", "logs")} for one in found]
@@ -113,11 +131,10 @@ def run(argv: list[str]) -> int:
         for at, one in enumerate(found):
             output.show([*([line()] if at else []), *_lines(one, palette)], stream)
         stream.flush()
-    if arguments.html is not None or arguments.open:
-        share.page(arguments.html, found, show=arguments.open)
+    page = share.page(arguments.html, found) if arguments.html is not None or arguments.open else ""
     if arguments.bundle is not None:
         share.pack(arguments.bundle, arguments.paths[0])
-    return codes.EXIT_OK
+    return page
 
 
 def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
@@ -276,6 +293,10 @@ def _read(case: Case, dumps: Sequence[Dump], others: int) -> list[str]:
     read = f"{len(good)} Flight Recorder dump{'s' * (len(good) != 1)}"
     lines = [f"read {read} of {len(case.ranks)} rank{'s' * (len(case.ranks) != 1)} ({'; '.join(kinds)})"]
     lines += [f"{dump.path}: {dump.unreadable}" for dump in dumps if dump.unreadable]
+    torn = [dump for dump in good if dump.torn]
+    lines += [
+        f"{dump.path}: {plural(dump.torn, 'part')} of it could not be read, and the others were" for dump in torn[:4]
+    ]
     ranks = {dump.rank for dump in dumps}
     absent = [facts.rank for facts in case.ranks if facts.rank not in ranks]
     if absent:
@@ -308,7 +329,9 @@ def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequenc
     facts = logs.read(paths, logs.load([*signatures, *further]))
     if not facts.files:
         raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
-    return [Conclusion("logs", tuple(paths), rules.diagnose(facts), logs=facts)]
+    torn = [(plural(file.torn, "line"), file.path) for file in facts.files if file.torn]
+    notes = tuple(f"{count} of {path} could not be read, and the others were" for count, path in torn[:4])
+    return [Conclusion("logs", tuple(paths), rules.diagnose(facts), notes=notes, logs=facts)]
 
 
 # The first that knows a path reads it. Logs come last: any file may be one.

@@ -10,9 +10,10 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from safelaunch import codes, printable
+from safelaunch import codes, printable, regular
 from safelaunch.cli import output
 from safelaunch.codec import to_json
+from safelaunch.limits import LimitError, limited
 from safelaunch.model import SCHEMA_VERSION, Finding, Origin, SafelaunchError, Settings, Value
 from safelaunch.printable import Line
 from safelaunch.report import text
@@ -29,6 +30,7 @@ THE_SHELL = Origin("shell", "the environment")
 SCAN_S = 60.0  # for reading the installed libraries, where nothing waits for the answer
 LAUNCH_SCAN_S = 10.0  # for reading the installed libraries at a launch, beside the agent's import of torch
 SHOWN_AT_LAUNCH = 8  # findings that a launch tells in a line each
+MOST_BYTES = 8 << 20  # of a job's file
 HELP_WIDTH = 120  # characters of what to do, in such a line
 
 
@@ -83,14 +85,18 @@ def of_file(path: str, installed: Installed) -> tuple[tuple[Setting, ...], tuple
     from safelaunch.settings.lint.extract import extract, reads
 
     try:
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
-            content = file.read()
-    except OSError as error:
+        with open(regular.given(path), encoding="utf-8", errors="replace", newline="") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise LimitError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        with limited(len(content)):
+            found = extract(path, content)
+            return found, lint(Scene(found, installed, read_by_script=reads(path, content)), {})
+    except (OSError, LimitError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
         raise SafelaunchError(
-            "SL201", f"{path} cannot be read: {error.strerror}", "check the path", exit_code=codes.EXIT_USAGE
+            "SL201", f"{path} cannot be read: {said}", "check the path", exit_code=codes.EXIT_USAGE
         ) from None
-    found = extract(path, content)
-    return found, lint(Scene(found, installed, read_by_script=reads(path, content)), {})
 
 
 def _scene(

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from safelaunch import files
-from safelaunch.codec import from_json
+from safelaunch import files, regular
+from safelaunch.codec import checked
 from safelaunch.diagnosis.graph import graph
 from safelaunch.model import Case, Finding, Verdict
 
@@ -129,7 +129,7 @@ def _findings(result: dict[str, Any]) -> list[Finding] | None:
     if "findings" not in result:
         return None
     try:
-        return [from_json(Finding, item) for item in result["findings"]]
+        return [checked(Finding, item) for item in result["findings"]]
     except (TypeError, ValueError, AttributeError):
         return None
 
@@ -143,8 +143,4 @@ def _document(path: str) -> dict[str, Any]:
 
 
 def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_BYTES)
-    except OSError:
-        return ""
+    return regular.text(path, MAX_BYTES) or ""

@@ -9,13 +9,14 @@ import sys
 import tarfile
 import tempfile
 import webbrowser
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import output, redaction
 from safelaunch.cli import report
 from safelaunch.cli.output import show as show_lines
-from safelaunch.codec import from_json
+from safelaunch.codec import checked
 from safelaunch.evidence.offline import bundle
 from safelaunch.model import Case, SafelaunchError, Verdict
 from safelaunch.printable import whole
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.cli.diagnose import Conclusion
     from safelaunch.report.page import Surroundings
 
-TARS = (".tar", ".tar.gz", ".tgz")
+TARS = bundle.ARCHIVES
 TEXTS = (".txt", ".log", ".json", ".jsonl")
 LOG_BYTES = 256 << 10  # of each log: its end tells most
 MARGIN = 64 << 10  # bytes before that in which a secret may begin
@@ -36,9 +37,9 @@ DEPTH = 6  # folders below the one that is packed
 # ---------------------------------------------------------------------------------------------------------- page
 
 
-def page(target: str | None, found: Sequence[Conclusion], *, show: bool) -> None:
-    """Write the page on all conclusions to `target` (None: a new temporary folder, `-`: the standard output), and open
-    it where asked.
+def page(target: str | None, found: Sequence[Conclusion]) -> str:
+    """Write the page on all conclusions to `target` (None: a new temporary folder, `-`: the standard output), and
+    return its path.
 
     Raises:
         SafelaunchError: when it cannot be written.
@@ -49,6 +50,11 @@ def page(target: str | None, found: Sequence[Conclusion], *, show: bool) -> None
         output.write(path, _encoded(report.build(subjects, _surroundings(found))))
     except OSError as error:
         raise _unwritable("the report", error) from error
+    return path
+
+
+def tell_of_page(path: str, *, show: bool) -> None:
+    """Say where the page is, and open it in the browser where asked. Not below limits: a browser would inherit them."""
     if path == output.STANDARD_OUTPUT:
         return
     path, opened = os.path.abspath(path), False
@@ -85,7 +91,7 @@ def _unpack_run(path: str, folder: str) -> None:
                 if file is not None:
                     with open(os.path.join(folder, name), "wb") as copy:
                         copy.write(file.read())
-    except (OSError, EOFError, tarfile.TarError):
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error):
         pass  # what is missing is not shown
 
 
@@ -236,7 +242,7 @@ def _page(root: str, folder: str, said: str) -> bytes | None:
             return redaction.document(json.load(file))
 
     try:
-        case, verdict = from_json(Case, read(bundle.CASE)), from_json(Verdict, read(said))
+        case, verdict = checked(Case, read(bundle.CASE)), checked(Verdict, read(said))
         shown = os.path.relpath(folder, root)
         return _encoded(html.build([report.subject(case, verdict, shown)], report.surroundings(folder)))
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):

@@ -20,7 +20,8 @@ from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 # a dimension of a mesh (`pp_rank == 0`) is that of several ranks at once.
 RANK = r"(?:\w+(?:\(\))?\.)*(?:get_|ddp_|_)?(?:global_|world_|local_?)?rank(?:\(\))?"
 ONE_RANK = re.compile(
-    rf"^{RANK}\s*==\s*(?P<after>\d+)$|^(?P<before>\d+)\s*==\s*{RANK}$|^not {RANK}$|^{RANK}\s*(?:<=\s*0|<\s*1)$",
+    rf"^{RANK}\s*==\s*(?P<after>\d{{1,9}})$|^(?P<before>\d{{1,9}})\s*==\s*{RANK}$|^not {RANK}$"
+    rf"|^{RANK}\s*(?:<=\s*0|<\s*1)$",
     re.IGNORECASE,
 )
 MAIN_RANK = re.compile(
@@ -39,7 +40,7 @@ IDLE = re.compile(
     r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|sleep|exists|isfile)\b"
 )
 GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
-RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9}), in (?P<function>.+)$', re.MULTILINE)
 
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,

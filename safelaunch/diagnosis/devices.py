@@ -90,7 +90,7 @@ def _too_few(device: RankDevice | None) -> bool:
 
 
 def _named(case: Case, text: str) -> list[RankFacts]:
-    numbers = {int(number) for number in re.findall(r"\brank (\d+)", text)}
+    numbers = {int(number) for number in re.findall(r"\brank (\d{1,9})", text)}
     return [facts for facts in case.ranks if facts.rank in numbers]
 
 

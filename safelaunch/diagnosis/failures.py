@@ -49,7 +49,7 @@ SIMULTANEOUS_S = 0.5
 
 # Messages that speak of another rank. A DataLoader numbers its worker processes, CUDA names processes by their pids.
 ANOTHER = re.compile(r"\b(?:another|other|some|a) (?:rank|worker|process|peer)s?\b", re.IGNORECASE)
-OTHER_RANK = re.compile(r"(?<!worker )\b(?:rank|process)\s+(\d+)\b(?! has )", re.IGNORECASE)
+OTHER_RANK = re.compile(r"(?<!worker )\b(?:rank|process)\s+(\d{1,9})\b(?! has )", re.IGNORECASE)
 
 IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError"}
 
@@ -60,7 +60,7 @@ RELAYED = re.compile(r"^CheckpointException ranks:\s*dict_keys\(\[([\d, ]+)\]\)"
 CLASSES = {"SL404", *(f"SL42{digit}" for digit in range(10))}
 MAY_BE_A_PEERS = {"SL426"}  # ... but for NCCL's, whose cause may lie with another rank, and which speak of several
 
-FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (\S+)')
+FRAME = re.compile(r'^  File "([^"\n]+)", line (\d{1,9}), in (\S+)')
 
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
 TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
@@ -153,7 +153,7 @@ def is_peer_loss(facts: RankFacts) -> bool:
 def is_relayed(facts: RankFacts) -> bool:
     """Whether a rank raised what a library told it of other ranks."""
     match = RELAYED.search(facts.error.message) if facts.error is not None else None
-    return match is not None and facts.rank not in {int(rank) for rank in re.findall(r"\d+", match[1])}
+    return match is not None and facts.rank not in {int(rank) for rank in re.findall(r"\d{1,9}", match[1])}
 
 
 def retells(case: Case, facts: RankFacts) -> bool:

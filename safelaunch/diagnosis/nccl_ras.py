@@ -17,11 +17,11 @@ MOST_RANKS = 1 << 16  # of one list
 QUOTED = 2  # lines; a verdict has four, and the bundle has all
 
 # A row of the table of communicators: group, comms, nodes, ranks per node, ranks per comm, ranks in group, status, ...
-_ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+[A-Z]+\s+\S+\s*$")
+_ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d{1,9})\s+\d+\s+[A-Z]+\s+\S+\s*$")
 _HEAD = re.compile(r"^#(\d+)-\d+ \([0-9a-f]+\) ([A-Z]+)")
-_MANY = re.compile(r"^\s+(\d+) ranks (?:have launched up to operation (\d+)|have not launched any operations)")
-_ONE = re.compile(r"^\s+Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations)")
-_RANK = re.compile(r"^\s+Rank (\d+) -- ")
+_MANY = re.compile(r"^\s+(\d+) ranks (?:have launched up to operation (\d{1,18})|have not launched any operations)")
+_ONE = re.compile(r"^\s+Rank (\d{1,9}) has (?:launched up to operation (\d{1,18})|not launched any operations)")
+_RANK = re.compile(r"^\s+Rank (\d{1,9}) -- ")
 _MISSING = re.compile(r"^\s+The missing ranks?: ([\d,-]+)")
 _TELLING = re.compile(
     r"Process \d+ on node|Rank \d+ |The missing rank|considered dead|have different .* counts|have launched up to|"
@@ -105,7 +105,9 @@ def _least(counts: dict[int, set[int]], highest: int | None) -> set[int]:
 
 def _numbers(text: str) -> set[int]:
     found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1))
+    for part in text.split(","):
+        span = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+        if span is not None and len(found) < MOST_RANKS:
+            first = int(span[1])
+            found |= set(range(first, min(int(span[2] or first), first + MOST_RANKS) + 1))
     return found

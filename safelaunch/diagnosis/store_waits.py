@@ -16,7 +16,7 @@ from safelaunch.diagnosis.stuck import STORE, asks_store
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d{1,18}")  # of a key; one with more is a text
 SHOWN = 3  # keys
 
 

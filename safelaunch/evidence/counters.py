@@ -30,7 +30,7 @@ def progress(dump: Mapping[str, Any], backend: str) -> tuple[GroupProgress, ...]
         ValueError, TypeError, KeyError, AttributeError: for counters that are none.
     """
     status = {int(key): counts for key, counts in (dump.get("pg_status") or {}).items()}
-    entries = [entry for entry in dump.get("entries") or () if "pg_id" in entry]
+    entries = [entry for entry in dump.get("entries") or () if entry.get("pg_id") is not None]
     names = _names(sorted(status), [str(name) for name in dump.get("pg_config") or {}], entries, backend)
     base = 1 if backend in FROM_ZERO else 0
     messages = {int(entry["pg_id"]) for entry in entries if entry.get("is_p2p") or entry.get("p2p_seq_id")}
@@ -62,7 +62,8 @@ def _names(
     backend names those whose communicator exists: between two groups that entries tell, names stand in the order of
     the keys, and where there are as many of them, one belongs to each.
     """
-    told = {int(entry["pg_id"]): str(entry["process_group"][0]) for entry in entries}
+    latest = {entry["pg_id"]: entry for entry in entries}  # of 2,000 entries, those of a few groups
+    told = {int(key): str(entry["process_group"][0]) for key, entry in latest.items()}
     left = [name for name in names if name not in told.values()]
     open_ = [key for key in keys if key not in told]
     if len(open_) == len(left) == 1 and len(names) == len(keys):

@@ -7,6 +7,8 @@ from typing import Literal
 
 from safelaunch.model.diagnostic import Location
 
+DIGITS = 18  # of a number in a message; one with more was written into another, or is none
+
 # cause: the message says itself why a process failed. consequence: it tells that something else failed first.
 # outside: somebody or something outside the job ended it. note: worth quoting, no more.
 Role = Literal["cause", "consequence", "outside", "note"]
@@ -157,16 +159,23 @@ class Sighting(Event):
         """A named part of the message, or nothing."""
         return dict(self.fields).get(name, "")
 
+    def number(self, name: str) -> int | None:
+        """A named part of the message, where it is a number that a program counts."""
+        text = self.field(name)
+        return int(text) if text.isdecimal() and len(text) <= DIGITS else None
+
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it."""
+    """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
+    counts its lines that could not be read, as when two processes wrote at once."""
 
     path: str
     lines: int = 0
     size: int = 0
     ranks: tuple[int, ...] = ()
     unreadable: str = ""
+    torn: int = 0
 
 
 @dataclass(frozen=True)

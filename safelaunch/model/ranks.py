@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MOST_RANKS = 1 << 18  # a rank above is none: the largest jobs that were told of have about 100,000
+
 
 def runs(ranks: Iterable[int]) -> list[list[int]]:
     """Ranks in order, those that follow one another together: `[[0, 1, 2], [7]]`."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from safelaunch import codes, user_files
+from safelaunch import codes, regular, toml, user_files
 from safelaunch.model import Origin, SafelaunchError, Value
 from safelaunch.settings import schema
 from safelaunch.settings.spelling import did_you_mean
@@ -108,7 +108,7 @@ def parse_file(path: str) -> Profile:
     """
     text = _text(path)
     try:
-        data = tomllib.loads(text)
+        data = toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(path, text, str(error)) from None
     lines = key_lines(text)
@@ -138,8 +138,11 @@ def parse_file(path: str) -> Profile:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        with open(regular.given(path), encoding="utf-8") as file:
+            text = file.read(toml.MOST_BYTES + 1)
+        if len(text) > toml.MOST_BYTES:
+            raise _unavailable(f"{path}: a profile of more than {toml.MOST_BYTES >> 20} MiB", "check the path")
+        return text
     except OSError as error:
         raise _unavailable(f"{path}: the profile cannot be read: {error.strerror}", "check the path") from None
     except UnicodeDecodeError as error:

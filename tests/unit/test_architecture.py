@@ -28,7 +28,7 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable",
+    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits", "toml",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -50,6 +50,8 @@ LAYERS: dict[str, set[str]] = {
     "import_variables": set(),
     "black_box": {"pulse", "regular"},
     "regular": set(),
+    "limits": set(),
+    "toml": set(),
     "pulse": set(),
     "codec": set(),
     "files": {"codec", "printable"},
@@ -66,6 +68,7 @@ LAYERS: dict[str, set[str]] = {
         "user_files",
         "import_variables",
         "regular",
+        "toml",
     },
     "cluster": {"model", "codes"},
     "preflight": {"model", "codec", "codes", "thresholds", "redaction", "sizes", "within", "user_files"},
@@ -82,7 +85,7 @@ LAYERS: dict[str, set[str]] = {
         "redaction",
     },
     "watch": {"model", "codes", "pulse"},
-    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files", "regular"},
+    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files", "regular", "limits", "toml"},
     "diagnosis": {"model", "codes", "sizes"},
     "report": {"model", "codes", "files", "redaction", "printable"},
     "worker": {"black_box", "pulse", "import_variables", "__init__"},

@@ -21,7 +21,7 @@ STATE = re.compile(r"GPU (\d+) has a total capac\w* of ([\d.]+ \w+),? of which (
 OLD_STATE = re.compile(r"\(GPU (\d+); ([\d.]+ \w+) total capacity;.*?; ([\d.]+ \w+) free;")
 OWN = re.compile(r"this process has ([\d.]+ \w+) memory in use")
 OTHER = re.compile(r"Process (\d+) has ")
-HELD = re.compile(r"Process (\d+) has ([\d.]+ \w+)")
+HELD = re.compile(r"Process (\d{1,9}) has ([\d.]+ \w+)")
 IDLE = re.compile(r"([\d.]+) (\w+) is reserved by PyTorch but unallocated")
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -31,7 +31,7 @@ FAULT = re.compile(r"(?:CUDA|HIP) error: ([^\n]+)|(device-side assert triggered|
 NCCL = re.compile(r"(unhandled (?:cuda|system) error|internal error|invalid (?:argument|usage)|remote process \w+)")
 NCCL_VERSION = re.compile(r"NCCL version ([\d.]+)")
 LAST_ERROR = re.compile(r"Last error:\s*\n?\s*(\S[^\n]*)")
-DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on CUDA device (\w+)")
+DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d{1,9}) and rank (\d{1,9}) both on CUDA device (\w+)")
 VERSIONS = re.compile(r"(?:Mismatched NCCL version|NCCL version mismatch)[^\n]*")
 
 

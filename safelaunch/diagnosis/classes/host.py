@@ -191,7 +191,7 @@ def _remedy(error: PyError) -> str:
 
 
 ORIGINAL = re.compile(r"^Original Traceback \(most recent call last\):", re.MULTILINE)
-FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (\S+)', re.MULTILINE)
+FRAME = re.compile(r'^  File "([^"\n]+)", line (\d{1,9}), in (\S+)', re.MULTILINE)
 
 
 def worker_place(error: PyError) -> Location | None:

@@ -70,7 +70,8 @@ def crashed(story: Story) -> Verdict | None:
         return untold(story, suspects)
     if len(first) > 1 and _points_elsewhere(first):
         return untold(story, suspects)
-    others = [s for s in suspects if s not in first]
+    leading = {id(s) for s in first}
+    others = [s for s in suspects if id(s) not in leading]
     return _verdict(story, first, others, certain)
 
 
@@ -158,7 +159,7 @@ def _summary(
 ) -> str:
     lead = first[0]
     if lead.code == "SL426" and (pairs := _shared_gpus(story.facts)):
-        shared = sorted({int(rank) for one, other, _ in pairs for rank in (one, other)})
+        shared = sorted({rank for one, other, _ in pairs for rank in (one, other)})
         devices = sorted({device for *_, device in pairs})
         return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
     if lead.code in NOBODY and lead.what.startswith("raised"):
@@ -175,12 +176,12 @@ def _summary(
     )
 
 
-def _shared_gpus(facts: LogFacts) -> set[tuple[str, str, str]]:
+def _shared_gpus(facts: LogFacts) -> set[tuple[int, int, str]]:
     """The pairs of ranks on one GPU, as NCCL names them, with the GPU."""
     return {
-        (s.field("one"), s.field("other"), s.field("device"))
+        (one, other, s.field("device"))
         for s in facts.sightings
-        if s.field("device") and s.field("one").isdigit() and s.field("other").isdigit()
+        if s.field("device") and (one := s.number("one")) is not None and (other := s.number("other")) is not None
     }
 
 
@@ -347,7 +348,7 @@ def from_outside(story: Story) -> Verdict | None:
 
 def _signal(number: str) -> str:
     try:
-        return signal.Signals(int(number)).name
+        return signal.Signals(int(number[:9])).name
     except ValueError:
         return ""
 

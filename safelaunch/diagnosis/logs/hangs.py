@@ -6,7 +6,9 @@ barrier, or by the count of those that came.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterable
 
 from safelaunch.diagnosis.logs import nccl2
 from safelaunch.diagnosis.logs.story import Story, missing, quote
@@ -14,7 +16,8 @@ from safelaunch.diagnosis.logs.waits import hang_verdict, odd_one, peers
 from safelaunch.diagnosis.logs.watchdogs import answered, timed_out
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogLine
+from safelaunch.model.logs import LogLine, Sighting
+from safelaunch.model.ranks import MOST_RANKS
 
 
 def hung(story: Story) -> Verdict | None:
@@ -71,15 +74,15 @@ def _barrier(story: Story) -> Verdict | None:
     said = next((s for s in facts.sightings if s.known.name == "monitored-barrier"), None)
     if said is None:
         return None
-    late = {int(number) for number in said.field("ranks").replace(" ", "").split(",") if number.isdigit()}
-    came = {
-        int(s.field("self")) for s in facts.sightings if s.known.name == "monitored-barrier-victim" and s.field("self")
-    }
+    late = {int(number) for number in re.findall(r"\d{1,9}", said.field("ranks"))}
+    came = _selves(s for s in facts.sightings if s.known.name == "monitored-barrier-victim")
+    waited = said.number("ms")
     if not late or late & came:
         return None
     return hang_verdict(
         "SL301",
-        f"{names(late)} never entered monitored_barrier, and rank 0 waited {int(said.field('ms')) / 1000:.0f} s",
+        f"{names(late)} never entered monitored_barrier, and rank 0 waited "
+        + ("in vain" if waited is None else f"{waited / 1000:.0f} s"),
         late,
         because=(
             quote(said.at),
@@ -146,10 +149,10 @@ def _never_came(story: Story) -> Verdict | None:
     said = [s for s in said if all(one.at.line != s.at.line or one.at.file != s.at.file for one in story.launcher)]
     if not said:
         return None
-    world, came = int(said[0].field("world")), max(int(s.field("came")) for s in said)
-    reported = {int(s.field("self")) for s in said if s.field("self").isdigit()} | {
-        s.rank for s in said if s.rank is not None
-    }
+    world, came = said[0].number("world"), max((s.number("came") or 0 for s in said), default=0)
+    if world is None or world > MOST_RANKS:
+        return None
+    reported = _selves(said) | {s.rank for s in said if s.rank is not None}
     if came > world:
         return hang_verdict(
             "SL309",
@@ -178,6 +181,11 @@ def _never_came(story: Story) -> Verdict | None:
     )
 
 
+def _selves(said: Iterable[Sighting]) -> set[int]:
+    """The ranks that these messages say that they are of."""
+    return {rank for one in said if (rank := one.number("self")) is not None}
+
+
 def _say(ranks: set[int]) -> str:
     return "says" if len(ranks) == 1 else "say"
 
@@ -188,8 +196,9 @@ def _first_collective(story: Story) -> Verdict | None:
     said = [s for s in facts.sightings if s.known.name == "nccl-id" and "timeout" in s.field("error").lower()]
     if not said:
         return None
-    waiting = {int(s.field("self")) for s in said if s.field("self").isdigit()}
-    root = int(said[0].field("root"))
+    waiting, root = _selves(said), said[0].number("root")
+    if root is None or not waiting:
+        return None
     alone = {s.field("root") for s in said} == {said[0].field("root")} and root not in waiting
     sure = alone and "default_pg" in said[0].field("error") and len(waiting) > 1
     return hang_verdict(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 
 from safelaunch.diagnosis.failures import IMPORT_ERRORS, is_user_code
 from safelaunch.diagnosis.logs.story import Suspect, before, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Location
-from safelaunch.model.logs import Ended, LogFacts, Raised, Sighting
+from safelaunch.model.logs import Ended, LogFacts, LogLine, Raised, Sighting
 
 # torch elastic waits 30 s for SIGTERM to work (TORCH_ELASTIC_SHUTDOWN_TIMEOUT may shorten that), and it ends the others
 # within a second of the first death that it notices.
 SHUTDOWN_S = 2.0
+
+# Of failures that are alike, so many are compared with each other: among tens of thousands, more would take minutes.
+EARLIEST = 100
 
 ABORTED = ("nccl-aborted", "nccl2-timeout", "nccl2-abort")  # SIGABRT follows these
 OUTSIDE_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -25,18 +29,21 @@ def user_place(raised: Raised) -> Location | None:
     return next((frame for frame in reversed(raised.frames) if is_user_code(frame)), None)
 
 
-def exit_of(facts: LogFacts, rank: int | None) -> Ended | None:
-    found = [end for end in facts.ended if end.rank == rank and end.code and not end.ordered]
-    return found[0] if found and rank is not None else None
+def exits(facts: LogFacts) -> dict[int, Ended]:
+    """How ranks ended by themselves, with an error, in the words that come first."""
+    found: dict[int, Ended] = {}
+    for end in facts.ended:
+        if end.rank is not None and end.code and not end.ordered:
+            found.setdefault(end.rank, end)
+    return found
 
 
-def from_raised(facts: LogFacts, one: Raised, cleaning_up: bool = False) -> Suspect:
+def from_raised(end: Ended | None, one: Raised, cleaning_up: bool = False) -> Suspect:
     """The suspect of an exception; with `cleaning_up` that from which it came: it tells of a lost peer."""
     place = user_place(one)
     name = one.type.rpartition(".")[2]
     code = one.known.code if one.known is not None and one.known.code else "SL401"
     code = "SL409" if name in IMPORT_ERRORS and code == "SL401" else code
-    end = exit_of(facts, one.rank)
     first = one.chain[0] if one.chain else ""
     own = f"{name}: {one_line(one.message, 140)}".rstrip(": ")
     if one.chain and cleaning_up:
@@ -104,6 +111,9 @@ def from_ended(
     ordered = {end.pid for end in facts.ended if end.ordered} | _ended_by_launcher(facts)
     aborting = bool(facts.timed_out) or any(s.known.name in ABORTED for s in facts.sightings)
     named = {s.rank for s in suspects}
+    of_nodes, memory = _of_nodes(facts), [s for s in facts.sightings if s.known.code == "SL404"]
+    memory = [s for s in memory if s.known.role == "outside"][:EARLIEST]
+    failed_first = _failed_first(facts)
     found: list[Suspect] = []
     unexplained: list[Ended] = []
     for end in facts.ended:
@@ -111,7 +121,7 @@ def from_ended(
         if (told or not end.code) and (end.ordered or not end.memory):
             continue
         rank = end.rank if end.rank is not None else (pids[end.pid].rank if end.pid in pids else None)
-        if rank is None and end.task is not None and not _of_nodes(facts):
+        if rank is None and end.task is not None and not of_nodes:
             rank = end.task
         end = replace(end, rank=rank)
         number = -end.code if end.code is not None and end.code < 0 else 0
@@ -119,7 +129,7 @@ def from_ended(
             if rank not in named and rank not in victims:
                 unexplained.append(end)
             continue
-        if end.by == "slurm" and number == signal.SIGKILL and not end.memory and _after_another(facts, end):
+        if end.by == "slurm" and number == signal.SIGKILL and not end.memory and _after_another(failed_first, end):
             unexplained.append(end)  # srun ends the rest of a step in this way
             continue
         if number == signal.SIGABRT and (aborting or rank in victims or rank in named):
@@ -127,7 +137,7 @@ def from_ended(
         if number == signal.SIGABRT and end.by != "faulthandler" and not end.frames:
             unexplained.append(end)  # who aborts says why on stderr; without that it may have followed
             continue
-        found.append(_ended_suspect(end, number, _counted_oom(facts, end)))
+        found.append(_ended_suspect(end, number, _counted_oom(memory, end)))
     return found, unexplained
 
 
@@ -142,7 +152,7 @@ def of_loaders(facts: LogFacts, suspects: list[Suspect]) -> list[Suspect]:
     found = list(suspects)
     for one in facts.raised:
         pids = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", one.message)
-        owner = next((s for s in found if s.at == one.at), None)
+        owner = next((s for s in found if s.at == one.at), None) if pids else None
         for number in re.findall(r"\d+", pids[1]) if pids and owner is not None else ():
             worker = next((s for s in found if "kernel" in s.sources and f"process {number} " in s.at.text), None)
             if worker is not None and owner is not None:
@@ -170,16 +180,26 @@ def _of_nodes(facts: LogFacts) -> bool:
     return elastic or any(s.host.startswith("task ") for s in (*facts.sightings, *facts.raised, *facts.timed_out))
 
 
-def _after_another(facts: LogFacts, end: Ended) -> bool:
+def _failed_first(facts: LogFacts) -> list[tuple[LogLine, int | None]]:
+    """The first tasks that failed, by lines and by times, and where the step was being cancelled (task None)."""
+    lines: list[tuple[LogLine, int | None]] = [(e.at, e.task) for e in facts.ended if e.by == "slurm" and e.code]
+    cancelled = ("slurm-step-cancelled", "slurm-cancelled")
+    lines += [(s.at, None) for s in facts.sightings if s.known.name in cancelled]
+    kept: dict[tuple[str, str], list[tuple[LogLine, int | None]]] = {}
+    for one in sorted(lines, key=lambda one: one[0].line):
+        kept.setdefault(("file", one[0].file), []).append(one)
+    for one in sorted(lines, key=lambda one: one[0].t or 0.0):
+        kept.setdefault(("clock", one[0].clock), []).append(one)
+    return [one for ones in kept.values() for one in ones[:EARLIEST]]
+
+
+def _after_another(failed_first: Sequence[tuple[LogLine, int | None]], end: Ended) -> bool:
     """Whether another task had failed before, or the step was already being cancelled."""
-    others = [e.at for e in facts.ended if e.by == "slurm" and e.task != end.task and e.code and e.at != end.at]
-    others += [s.at for s in facts.sightings if s.known.name in ("slurm-step-cancelled", "slurm-cancelled")]
-    return any(before(at, end.at) for at in others)
+    return any(task != end.task and at != end.at and before(at, end.at) for at, task in failed_first)
 
 
-def _counted_oom(facts: LogFacts, end: Ended) -> bool:
+def _counted_oom(said: Sequence[Sighting], end: Ended) -> bool:
     """Whether the scheduler counted an OOM kill where this process died."""
-    said = [s for s in facts.sightings if s.known.code == "SL404" and s.known.role == "outside"]
     return any(not s.host or not end.host or s.host == end.host for s in said)
 
 
@@ -221,11 +241,20 @@ def _ended_suspect(end: Ended, number: int, counted: bool) -> Suspect:
 def merged(suspects: list[Suspect]) -> list[Suspect]:
     """What several witnesses say of one process, as one suspect: the one that says most leads."""
     found: list[Suspect] = []
+    places: dict[tuple[str, object], list[int]] = {}
+
+    def keep(at: int, one: Suspect) -> None:
+        for key in _keys(one):
+            places.setdefault(key, []).append(at)
+
     for one in suspects:
-        same = next((s for s in found if _same_process(s, one)), None)
-        if same is None:
+        near = {at for key in _keys(one) for at in places.get(key, ())[:EARLIEST]}
+        place = next((at for at in sorted(near) if _same_process(found[at], one)), None)
+        if place is None:
+            keep(len(found), one)
             found.append(one)
             continue
+        same = found[place]
         lead, other = (one, same) if _weight(one) > _weight(same) else (same, one)
         code = "SL404" if {lead.code, other.code} == {"SL403", "SL404"} else lead.code
         source = other if code != lead.code else lead
@@ -241,8 +270,17 @@ def merged(suspects: list[Suspect]) -> list[Suspect]:
             host=lead.host or other.host,
             more=(*lead.more, quote(other.at)),
         )
-        found[found.index(same)] = both
+        keep(place, both)
+        found[place] = both
     return found
+
+
+def _keys(one: Suspect) -> list[tuple[str, object]]:
+    """What two suspects share that may be of one process. Of each, the first few are compared: a log that holds tens of
+    thousands of failures says nothing else by the rest."""
+    keys: list[tuple[str, object]] = [("alike", one.alike)]
+    keys += [("rank", one.rank)] if one.rank is not None else []
+    return keys + ([("pid", one.pid)] if one.pid is not None else [])
 
 
 def _same_process(one: Suspect, other: Suspect) -> bool:
@@ -274,8 +312,8 @@ def from_messages(
     found: list[Suspect] = []
     for s in facts.sightings:
         rank = s.rank
-        if rank is None and s.field("pid").isdigit() and int(s.field("pid")) in pids:
-            rank = pids[int(s.field("pid"))].rank
+        if rank is None and (pid := s.number("pid")) in pids and pid is not None:
+            rank = pids[pid].rank
         hardware = s.known.name.startswith("xid")
         if s.known.role != "cause" or s.inside or (not hardware and rank in known and (rank is not None or suspects)):
             continue

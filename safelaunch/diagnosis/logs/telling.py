@@ -9,7 +9,7 @@ from safelaunch.diagnosis.failures import PEER_LOSS, TRANSPORT
 from safelaunch.diagnosis.logs.story import Story, Suspect, before
 from safelaunch.diagnosis.logs.suspects import (
     attributed,
-    exit_of,
+    exits,
     from_ended,
     from_messages,
     from_raised,
@@ -32,28 +32,33 @@ def tell(facts: LogFacts) -> Story:
     """Sort what was found; only the last attempt of torch elastic counts."""
     earlier = facts.raised
     facts = _last_attempt(facts)
-    earlier = tuple(one for one in earlier if one not in facts.raised and not one.launcher and not one.background)
+    last = {id(one) for one in facts.raised}  # to compare each with each takes 20 s for 8,000 of them
+    earlier = tuple(one for one in earlier if id(one) not in last and not one.launcher and not one.background)
     pids = {end.pid: end for end in facts.ended if end.pid and end.rank is not None}
     raised = [one for one in facts.raised if not one.background]
     launcher = tuple(one for one in raised if one.launcher)
     raised = [one for one in raised if not one.launcher and one.type.rpartition(".")[2] not in LEAVING_ALONE]
+    ended_at = exits(facts)
     failed = bool(facts.timed_out or any(end.code and not end.ordered for end in facts.ended) or launcher)
-    listed = _not_listed(facts, raised)
+    listed = {id(one) for one in _not_listed(facts, raised)}
     survived = tuple(
         one
         for one in raised
-        if (one.survived and (not failed or not exit_of(facts, one.rank)))
+        if (one.survived and (not failed or one.rank not in ended_at))
         or (not failed and any(end.file == one.at.file and end.line > one.at.line for end in facts.finished))
-        or one in listed
+        or id(one) in listed
     )
-    raised = [one for one in raised if one not in survived]
+    raised = _without(raised, survived)
     cut = tuple(one for one in raised if not one.type or (one.cut and _of_torch(one)))
-    raised = [one for one in raised if one not in cut]
+    raised = _without(raised, cut)
     counts = [one for one in raised if (one.whole or failed or _near_end(facts, one.at))]
     whole = _without_echoes(counts)
     victims: list[tuple[int | None, LogLine]] = [(one.rank, one.at) for one in whole if _follows(facts, one)]
     causes = [one for one in whole if not _follows(facts, one)]
-    suspects = [from_raised(facts, one, _follows_at_last(one)) for one in causes]
+    suspects = [
+        from_raised(ended_at.get(one.rank) if one.rank is not None else None, one, _follows_at_last(one))
+        for one in causes
+    ]
     suspects = attributed(facts, suspects, {rank for rank, _ in victims})
     ended, unexplained = from_ended(facts, suspects, {rank for rank, _ in victims}, pids)
     unexplained = without_terminated(unexplained)
@@ -61,7 +66,7 @@ def tell(facts: LogFacts) -> Story:
     if failed or suspects or victims or any(_near_end(facts, s.at) for s in facts.sightings if s.known.role == "cause"):
         suspects += from_messages(facts, suspects, {rank for rank, _ in victims}, pids)
     victims += [
-        (s.rank if s.rank is not None or not s.field("self") else int(s.field("self")), s.at)
+        (s.rank if s.rank is not None else s.number("self"), s.at)
         for s in facts.sightings
         if s.known.role == "consequence" and not s.inside
         if s.known.name not in ANY_CONNECTION or TRANSPORT.search(s.at.text)
@@ -69,6 +74,11 @@ def tell(facts: LogFacts) -> Story:
     victims += [(t.rank, t.at) for t in facts.timed_out]
     outside = tuple(s for s in facts.sightings if s.known.role == "outside")
     return Story(facts, tuple(suspects), tuple(victims), outside, tuple(unexplained), launcher, survived, cut, earlier)
+
+
+def _without(raised: list[Raised], others: Iterable[Raised]) -> list[Raised]:
+    left_out = {id(one) for one in others}
+    return [one for one in raised if id(one) not in left_out]
 
 
 def _of_torch(one: Raised) -> bool:
@@ -166,5 +176,5 @@ def _follows(facts: LogFacts, one: Raised) -> bool:
         return True
     if one.known is not None and one.known.role == "outside":
         return True
-    own = [t.at for t in facts.timed_out if one.rank is None or t.rank == one.rank]
+    own = (t.at for t in facts.timed_out if one.rank is None or t.rank == one.rank)
     return any(before(at, one.at) for at in own)  # it had been waiting, and its watchdog gave up

@@ -10,8 +10,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from safelaunch import limits
 from safelaunch.evidence.logs.assemble import facts
-from safelaunch.evidence.logs.reader import Reader
+from safelaunch.evidence.logs.reader import Contents, Reader
+from safelaunch.evidence.logs.sieve import is_pipe
 from safelaunch.evidence.logs.signatures import Signature, load
 from safelaunch.model.logs import LogFacts
 
@@ -22,6 +24,7 @@ _OTHER_NAME = re.compile(
     r"\.(?:py|json|jsonl|toml|ya?ml|pt|pth|pkl|pickle|bin|safetensors|csv|md|html|svg|png|so|npz?)$"
 )
 _HEAD = 4096
+DEPTH = 16  # folders below the one that was named
 
 
 def read(paths: Sequence[str], signatures: Sequence[Signature] | None = None) -> LogFacts:
@@ -37,15 +40,25 @@ def read(paths: Sequence[str], signatures: Sequence[Signature] | None = None) ->
     """
     reader = Reader(load() if signatures is None else signatures)
     found = [path for given in paths for path in _files(given)]
-    return facts([reader.read(number, path) for number, path in enumerate(dict.fromkeys(found))])
+    return facts([_read(reader, number, path) for number, path in enumerate(dict.fromkeys(found))])
+
+
+def _read(reader: Reader, number: int, path: str) -> Contents:
+    if not is_pipe(path):
+        return reader.read(number, path)
+    with limits.waiting():
+        return reader.read(number, path)
 
 
 def _files(path: str) -> Iterator[str]:
     if path == "-" or not os.path.isdir(path):
         yield path
         return
+    deepest = path.rstrip(os.sep).count(os.sep) + DEPTH
     for folder, below, names in os.walk(path):
         below.sort()
+        if folder.count(os.sep) >= deepest:
+            below.clear()
         for name in sorted(names):
             full = os.path.join(folder, name)
             if _LOG_NAME.search(name) and not _OTHER_NAME.search(name) and _is_text(full):

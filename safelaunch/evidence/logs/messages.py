@@ -11,6 +11,7 @@ from typing import Any
 from safelaunch.evidence.logs import prefixes
 from safelaunch.model import Location
 from safelaunch.model.logs import Brought, Desync, Ended, Event, LogLine, Progress, TimedOut
+from safelaunch.model.ranks import MOST_RANKS
 
 NEEDLES = (
     "Watchdog caught", "NCCL work:", " work:", "lagging", "but didn't join collective", "finish collective",
@@ -58,7 +59,7 @@ _QUOTED = re.compile(
     r"|CalledProcessError: Command '?\[.*?(?:died with <Signals\.\w+: (?P<signal>\d+)>"
     r"|returned non-zero exit status (?P<status>\d+))"
 )
-_RESTART = re.compile(r"\b(?P<left>\d+)/(?P<most>\d+) attempts left;? will restart worker group")
+_RESTART = re.compile(r"\b(?P<left>\d{1,6})/(?P<most>\d{1,6}) attempts left;? will restart worker group")
 _WORLD = re.compile(
     r"(?:\bnranks |\bworld_size\W{1,3}|\bWORLD_SIZE\W{1,3}|MEMBER: \d+/|Starting with )(?P<world>\d+)(?!\d)", re.ASCII
 )
@@ -69,7 +70,6 @@ _WORDS = {
     "Bus error": signal.SIGBUS, "Terminated": signal.SIGTERM, "Illegal instruction": signal.SIGILL,
     "Floating point exception": signal.SIGFPE, "Out Of Memory": signal.SIGKILL,
 }  # fmt: skip
-LARGEST_WORLD = 1 << 20
 
 
 @dataclass
@@ -102,15 +102,15 @@ class Messages:
         name = (group["guid"] or group["only"] or group["id"]) if group else ""
         if match := _WATCHDOG.search(text):
             parts = dict(_WORK.findall(match["work"]))
-            if parts.get("SeqNum", "").isdigit() and "OpType" in parts:
+            if parts.get("SeqNum", "").isdecimal() and "OpType" in parts:
                 yield TimedOut(
                     **common,
                     member=int(match["member"]),
                     group=name,
                     seq=int(parts["SeqNum"]),
                     op=parts["OpType"],
-                    numel_in=int(parts.get("NumelIn", -1)),
-                    numel_out=int(parts.get("NumelOut", -1)),
+                    numel_in=_count(parts.get("NumelIn", "")),
+                    numel_out=_count(parts.get("NumelOut", "")),
                     ran_s=int(match["ms"]) / 1000,
                 )
         if group and (match := _STATUS.search(text)):
@@ -240,7 +240,7 @@ class Messages:
             code = -int(match["signal"]) if match["signal"] else int(match["code"] or match["status"])
             yield Ended(**common, by="launcher", code=code, first=True)
         for match in _WORLD.finditer(text):
-            if 0 < int(match["world"]) <= LARGEST_WORLD:
+            if 0 < int(match["world"]) <= MOST_RANKS:
                 self.world = max(self.world, int(match["world"]))
 
 
@@ -271,10 +271,15 @@ _NUMBERS = {int(number) for number in signal.Signals}
 def _spans(text: str) -> Iterator[tuple[int, int]]:
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
+        if first.isdecimal() and (not last or last.isdecimal()):
             low, high = int(first), int(last or first)
-            if high - low < LARGEST_WORLD:
+            if high - low < MOST_RANKS:
                 yield low, high
+
+
+def _count(text: str) -> int:
+    """A number of elements; -1 where it runs into what another process wrote (`1048Watchdog`), or is not there."""
+    return int(text) if text.isdecimal() else -1
 
 
 def _ranks(text: str) -> tuple[int, ...]:

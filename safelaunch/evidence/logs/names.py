@@ -6,6 +6,8 @@ import os
 import re
 from dataclasses import dataclass
 
+from safelaunch.model.ranks import MOST_RANKS
+
 _ELASTIC = re.compile(r"(.*?)/?attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")  # torchrun --log-dir -r 3
 _RANK = re.compile(r"(?<![A-Za-z])(node[_-]?|group[_-]?|local[_-]?|global[_-]?)?rank[_\-=.]?(\d+)(?!\d)", re.IGNORECASE)
 _SLURM_TASK = re.compile(r"^\d+_(\d+)_log\.(?:out|err)$")  # submitit: %j_%t_log.out
@@ -36,7 +38,13 @@ class PathHint:
 
 
 def hint(path: str) -> PathHint:
-    """What a path says; compression endings are ignored."""
+    """What a path says; compression endings are ignored, and so are numbers that are none of any job."""
+    found = _hint(path)
+    numbers = (found.rank, found.local, found.task, found.attempt)
+    return PathHint() if any(number is not None and number > MOST_RANKS for number in numbers) else found
+
+
+def _hint(path: str) -> PathHint:
     path = re.sub(r"\.(?:gz|bz2|xz|\d+)$", "", path.replace(os.sep, "/"))
     name = path.rpartition("/")[2]
     if match := _ELASTIC.search(path):

@@ -180,7 +180,7 @@ def _time(found: Stripped) -> Stripped | None:
         t = seconds(*date, int(match[3]), int(match[4]), int(match[5]))
         return replace(found, text=text[match.end() :], t=t, clock="local")
     if match := _DMESG.match(text):
-        return replace(found, text=text[match.end() :], t=float(match[1]), clock="boot")
+        return replace(found, text=text[match.end() :], t=float(match[1][:20]), clock="boot")
     if match := _DAY.match(text):
         t = seconds(LEAP_YEAR, 1, 1, int(match[1]), int(match[2]), int(match[3]), match[4])
         return replace(found, text=text[match.end() :], t=t, clock="day") if t is not None else None

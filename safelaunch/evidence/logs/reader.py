@@ -15,14 +15,18 @@ from safelaunch.evidence.logs.sieve import Sieve, open_log
 from safelaunch.evidence.logs.signatures import Signature, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
-from safelaunch.model.logs import Ended, Event, LogFile, LogLine, Raised, Sighting
+from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting
+from safelaunch.model.ranks import MOST_RANKS
 
 SAMPLE = 1 << 16
+BINARY = 0.2  # of the characters of a text that are none: a log in Latin-1 has fewer
 WIDTH = 400  # of a quoted line
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
 VARIANTS = 50  # of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 EVENTS = 20_000  # of one file; a job that says more says the same again
+LARGEST = 1 << 63  # a number above is none that a program counts: two were written into one another
+_OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
 # What a process writes that is about to end, or has ended: no sign that it went on.
@@ -109,6 +113,13 @@ class Reader:
             return _Pass(number, path, self._signatures, self._sieve, self._gate).run(stream)
 
 
+def _is_binary(sample: bytes) -> bool:
+    """Whether a file begins with something else than text. Holes that are full of NULs are left by file systems."""
+    text = sample.replace(b"\0", b"").decode("utf-8", "replace")
+    odd = sum(char == "\ufffd" or (char < " " and char not in "\t\n\r\x1b\b\f\v") for char in text)
+    return bool(sample) and odd >= len(text) * BINARY
+
+
 class _Pass:
     def __init__(
         self,
@@ -129,14 +140,19 @@ class _Pass:
         self._indents: dict[Origin, int | None] = {}  # of tracebacks that stand within torch elastic's record
         self._habits: Habits | None = None
         self._attempts: dict[Origin, int] = {}
+        self._torn: set[int] = set()
 
     def run(self, stream: Any) -> Contents:
         contents = self._contents
         for line, raw in self._sieve.lines_of(stream):
             if self._habits is None:
                 self._learn()
-            if self._line(line, raw):
-                self._sieve.told = True
+            try:
+                if self._line(line, raw):
+                    self._sieve.told = True
+            except Exception:  # two processes wrote at once: whatever is wrong in it, the next one is read
+                self._torn.add(line)
+                self._sieve.told = True  # one like it may be whole
             if self._tracebacks.waiting:
                 self._sieve.attend(tracebacks.PATIENCE)
         if self._habits is None:
@@ -147,7 +163,9 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
-        contents.file = LogFile(self._path, sieve.lines, sieve.size, unreadable=sieve.broken)
+        if not contents.events and _is_binary(sieve.sample + sieve.tail):
+            sieve.broken = sieve.broken or "it is no text, and nothing in it is known"
+        contents.file = LogFile(self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn))
         return contents
 
     def _mark_cut(self, last: int) -> None:
@@ -163,6 +181,8 @@ class _Pass:
 
     def _origin(self, line: Stripped) -> Origin:
         found = self._contents.hint
+        if max(line.rank or 0, line.local or 0, line.task or 0) > MOST_RANKS:
+            raise ValueError("it names a rank that no job has")
         origin = Origin(file=self._number, host=line.host or found.host)
         if line.rank is not None or line.local is not None or line.process:
             return replace(origin, rank=line.rank, local=line.local, task=line.task, process=line.process)
@@ -193,6 +213,8 @@ class _Pass:
             self._redirected = {key: value for key, value in self._redirected.items() if value != origin}
         for event in self._messages.read(text, at, origin.host, origin):
             told = True
+            if len(self._contents.events) >= EVENTS:
+                break  # a single line may tell of a million tasks
             if isinstance(event, Event):
                 self._keep(origin, event)
                 if isinstance(event, Ended) and event.said.startswith("Traceback"):
@@ -233,12 +255,11 @@ class _Pass:
             elif len(self._contents.events) < EVENTS:
                 self._seen[place] = len(self._contents.events)
                 self._variants[same] = self._variants.get(same, 0) + 1
-                about = dict(fields).get("rank", "")
                 self._keep(
                     origin,
                     Sighting(
                         at=at,
-                        rank=int(about) if about.isdigit() else None,
+                        rank=Sighting(at=at, known=signature.known, fields=fields).number("rank"),
                         host=origin.host,
                         attempt=self._messages.attempt,
                         known=signature.known,
@@ -257,6 +278,11 @@ class _Pass:
         self._contents.events[index] = (origin, replace(event, times=event.times + 1))
 
     def _keep(self, origin: Origin, event: Event) -> None:
+        for name, value in vars(event).items():
+            if isinstance(value, int) and abs(value) > (MOST_RANKS if name in _OF_RANKS else LARGEST):
+                raise ValueError(f"{name} is a number that is none")
+        if isinstance(event, Desync) and max((*event.late, *event.inside), default=0) > MOST_RANKS:
+            raise ValueError("it names a rank that no job has")
         if len(self._contents.events) < EVENTS:
             self._contents.events.append((origin, event))
 
@@ -264,7 +290,9 @@ class _Pass:
 
     def _raised(self, key: Hashable, found: Found) -> None:
         assert isinstance(key, Origin)
-        known = of_exception(self._signatures, (*found.chain, f"{found.type}: {found.message}"))
+        said = (*found.chain, f"{found.type}: {found.message}")
+        may = self._gate is None or any(self._gate.search(text) for text in said)
+        known = of_exception(self._signatures, said) if may else None
         event = Raised(
             at=found.at,
             host=key.host,
@@ -315,10 +343,15 @@ class _Pass:
                 text = part[-2000:].decode("utf-8", "replace")
                 if not text.strip() or (number == first and sieve.tail_cut):
                     continue
-                line = prefixes.strip(text, self._habits)
-                if not line.text.strip():
-                    continue
-                at = LogLine(self._path, number, line.text.strip()[:WIDTH], line.t, line.clock)
-                if _FINISHED.search(line.text):
-                    self._contents.finished = at
-                self._contents.tails[self._origin(line)] = (at, not _LAST_WORDS.search(line.text))
+                try:
+                    self._tail(number, prefixes.strip(text, self._habits))
+                except ValueError:
+                    self._torn.add(number)
+
+    def _tail(self, number: int, line: Stripped) -> None:
+        if not line.text.strip():
+            return
+        at = LogLine(self._path, number, line.text.strip()[:WIDTH], line.t, line.clock)
+        if _FINISHED.search(line.text):
+            self._contents.finished = at
+        self._contents.tails[self._origin(line)] = (at, not _LAST_WORDS.search(line.text))

@@ -11,13 +11,18 @@ import io
 import lzma
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
+from safelaunch import regular
+
 BLOCK = 1 << 20
 PACKED = 1 << 16  # of a compressed file at once
+WRITER_S = 5  # for the first byte of a pipe that was named
+UNPACKED, UNPACKED_PER_BYTE = 32 << 20, 100  # bytes of a compressed file: lines that differ take a thirtieth
 LONGEST = 1 << 18  # of a line without an end, this much is held at once
 SEGMENT = 1 << 14  # of a line, this much is looked at
 TAIL = 1 << 16
@@ -80,7 +85,7 @@ class Sieve:
         self.sample, self.tail, self.tail_line, self.tail_cut = b"", b"", 1, False
         self._left = dict.fromkeys(self._needles, ENOUGH)
         whole = _size(stream)
-        rest = b""
+        rest, within = b"", False
         while True:
             try:
                 block = stream.read(BLOCK)
@@ -90,7 +95,8 @@ class Sieve:
             self._ending = whole - self.size < END if whole else False
             data = rest + block
             if not block:
-                self.unfinished = bool(data)
+                self.unfinished = bool(data) or within
+                self.lines += within and not data
                 if data:
                     yield from self._block(data, last=True)
                 return
@@ -98,6 +104,7 @@ class Sieve:
             if not cut and len(data) < LONGEST:
                 rest = data
                 continue
+            within = not cut  # a line without an end is looked at in parts
             cut = cut or len(data)
             rest = data[cut:]
             yield from self._block(data[:cut])
@@ -237,6 +244,7 @@ class Unpacked(io.RawIOBase):
     def __init__(self, file: IO[bytes], start: Callable[[], Any]):
         super().__init__()
         self._file, self._start = file, start
+        self._most = self._left = UNPACKED + UNPACKED_PER_BYTE * _size(file)
         self._decoder = start()
         self._rest = b""
 
@@ -253,6 +261,9 @@ class Unpacked(io.RawIOBase):
             if not data and self._hungry():
                 raise EOFError("the compressed file is cut")
             text: bytes = self._decoder.decompress(data, size)
+            self._left -= len(text)
+            if self._left < 0:
+                raise EOFError(f"it unpacks to more than {self._most >> 20} MiB, the limit for its size")
             self._rest = getattr(self._decoder, "unconsumed_tail", b"")
             if text:
                 return text
@@ -266,9 +277,21 @@ class Unpacked(io.RawIOBase):
         super().close()
 
 
+def is_pipe(path: str) -> bool:
+    """Whether somebody writes it while it is read, so that its end cannot be foreseen."""
+    try:
+        return path == "-" or stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 def open_log(path: str) -> IO[bytes]:
-    """Open a file, or what a compressed file holds (gzip, bzip2, xz); `-` is the standard input."""
-    file: IO[bytes] = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115
+    """Open a file, or what a compressed file holds (gzip, bzip2, xz); `-` is the standard input.
+
+    Raises:
+        OSError: it cannot be opened, is a device, or a pipe into which nobody writes.
+    """
+    file: IO[bytes] = sys.stdin.buffer if path == "-" else open(regular.given(path, WRITER_S), "rb")  # noqa: SIM115
     head = file.peek(6)[:6] if isinstance(file, io.BufferedReader) else b""
     starts: dict[bytes, Callable[[], Any]] = {
         b"\x1f\x8b": lambda: zlib.decompressobj(31),

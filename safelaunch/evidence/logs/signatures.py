@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from safelaunch import codes, user_files
+from safelaunch import codes, regular, toml, user_files
 from safelaunch.model import SafelaunchError
 from safelaunch.model.logs import Known
 
@@ -112,8 +112,8 @@ def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known
 
 def _read(path: str) -> list[Signature]:
     try:
-        with open(path, "rb") as file:
-            data = tomllib.load(file)
+        with open(regular.given(path), "rb") as file:
+            data = toml.loads(file.read(toml.MOST_BYTES).decode())
     except OSError as error:
         raise _refuse(path, f"cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -11,10 +11,10 @@ from safelaunch.model import Location
 from safelaunch.model.logs import LogLine
 
 HEADER = re.compile(r"Traceback \(most recent call last\):")
-FRAME = re.compile(r'^(\s*)File "([^"]+)", line (\d+), in (.+?)\s*$')
+FRAME = re.compile(r'^(\s*)File "([^"]+)", line (\d{1,9}), in (.+?)\s*$')
 FATAL = re.compile(r"Fatal Python error: (\w[\w ]*)")
-FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
-SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error:")
+FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d{1,9}) in (.+)$')
+SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error:")
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?(.*))?$")
 _NAMED_LIKE_ONE = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Failed|Fault|Abort|Iteration|Stop|ExceptionGroup)$"
@@ -94,11 +94,12 @@ class Tracebacks:
     def __init__(self, raised: Callable[[Hashable, Found], None], died: Callable[[Hashable, Fault], None]):
         self._raised, self._died = raised, died
         self._streams: dict[Hashable, _Stream] = {}
+        self._open_streams: set[Hashable] = set()
 
     @property
     def waiting(self) -> bool:
         """Whether a traceback is open, so that every line counts."""
-        return any(s.open or s.closed or (s.fault and not s.fault.over) for s in self._streams.values())
+        return bool(self._open_streams)
 
     def feed(self, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
         """One line of a stream; returns whether it was part of a traceback.
@@ -114,6 +115,10 @@ class Tracebacks:
         stream.quiet = 0 if taken else stream.quiet + 1
         if stream.quiet > PATIENCE:
             self._give_up(stream, key)
+        if stream.open or stream.closed or (stream.fault and not stream.fault.over):
+            self._open_streams.add(key)
+        else:
+            self._open_streams.discard(key)
         return taken
 
     def finish(self) -> None:
@@ -121,6 +126,7 @@ class Tracebacks:
         for key, stream in self._streams.items():
             self._give_up(stream, key)
         self._streams.clear()
+        self._open_streams.clear()
 
     def _give_up(self, stream: _Stream, key: Hashable) -> None:
         self._emit(stream, key)

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
 import re
+import struct
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
-from safelaunch.codec import from_json
+from safelaunch import regular
+from safelaunch.codec import ShapeError, checked
 from safelaunch.codes import CATALOGUE
 from safelaunch.model import Case, Verdict
+from safelaunch.model.ranks import MOST_RANKS
 
 CASE = "evidence/case.json"
 DEPTH = 5  # folders below the one that was named: run id, host, incident
 MAX_DOCUMENT = 64 << 20  # bytes; the case of eight ranks is about 300 KB
-MAX_UNPACKED = 2 << 30  # bytes of a tar file, unpacked: a bomb must end somewhere
+MAX_LINE = 1 << 20  # of agent.jsonl
+# Bytes that an archive may unpack to, and at most. JSON is packed to a twentieth, a log of one line to a hundredth.
+UNPACKED, UNPACKED_PER_BYTE, MAX_UNPACKED = 32 << 20, 64, 2 << 30
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 MAX_MEMBERS = 100_000
-MOST_RANKS = 1 << 20
 # Advice in words: nothing that a shell takes for more than a word, but a signal to processes by their numbers.
 WORDS = re.compile(r"(?:[\w ,;:()'%/=.+-]|`kill -CONT(?: \d{1,10}){1,64}`)*", re.ASCII)
 WANTED = ("case.json", "verdict.json", "notice.json", "run.json", "result.json", "agent.jsonl")
+
+ENDS = 8  # reads behind the end of a file: tarfile makes two
+
+# What comes of members that are damaged or encrypted, or packed in a way that is not known.
+_DAMAGED = (
+    OSError, EOFError, ValueError, RuntimeError, OverflowError, LookupError, struct.error, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -46,6 +60,29 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class _Started:
+    """What is read of run.json."""
+
+    run_id: str = ""
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What is read of result.json. Its verdicts are taken apart one by one: a wrong one costs itself."""
+
+    exit_code: int | None = None
+    verdicts: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """What is read of a line of agent.jsonl: its time by the wall clock, and by CLOCK_MONOTONIC."""
+
+    time: float
+    t: float
+
+
+@dataclass(frozen=True)
 class Run:
     """What one PATH holds: incidents, and how the run ended where it left none."""
 
@@ -58,7 +95,7 @@ class Run:
 def knows(path: str) -> bool:
     """Whether a path is a bundle, or holds some."""
     if os.path.isfile(path):
-        if path.endswith((".tar", ".tar.gz", ".tgz")):
+        if path.endswith(ARCHIVES) or _is_zip(path):
             return True
         return os.path.basename(path) == "case.json"
     return next(_documents(path), None) is not None
@@ -68,10 +105,13 @@ def read(path: str) -> Run:
     """All incidents at or below a path, in the order of their folders.
 
     Raises:
-        UnreadableError: when it is no tar file, or one that unpacks without end.
+        UnreadableError: when it is no archive, one that unpacks without end, or one without a document of a run.
     """
     if os.path.isfile(path) and os.path.basename(path) != "case.json":
-        documents, damage = _from_tar(path)
+        documents, damage = _from_zip(path) if _is_zip(path) else _from_tar(path)
+        if not documents:
+            what = damage or "it holds no run of safelaunch; of dumps or logs, name the folder they are unpacked to"
+            raise UnreadableError(what)
         run = _run(path, documents, in_tar=True)
         return replace(run, unreadable=(*run.unreadable, f"{path}: {damage}")) if damage else run
     return _run(path, dict(_documents(path)), in_tar=False)
@@ -105,7 +145,7 @@ def _from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             source: Any = gzip.GzipFile(fileobj=raw) if packed else raw
-            bounded: Any = _Bounded(source)
+            bounded: Any = _Bounded(source, _most(path))
             with tarfile.open(fileobj=bounded, mode="r|") as archive:
                 for count, member in enumerate(archive):
                     if count >= MAX_MEMBERS:
@@ -116,60 +156,165 @@ def _from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
                     file = archive.extractfile(member)
                     if file is not None and member.size <= MAX_DOCUMENT:
                         found[name] = file.read()
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (*_DAMAGED, tarfile.TarError) as error:
         if not found:
             raise UnreadableError(f"it is no tar file, or damaged: {error}") from error
         return found, f"it is cut off or damaged ({error})"
     return found, ""
 
 
-class _Bounded:
-    """A file that ends with an error when more than `MAX_UNPACKED` bytes are read from it."""
+def _most(path: str) -> int:
+    return min(UNPACKED + UNPACKED_PER_BYTE * os.path.getsize(path), MAX_UNPACKED)
 
-    def __init__(self, file: IO[bytes]) -> None:
+
+class _Bounded:
+    """A file that ends with an error when more than `most` bytes are read from it, or when it is read on and on behind
+    its end: a header may tell of a member of 10^18 bytes."""
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
         self._file = file
-        self._left = MAX_UNPACKED
+        self._most = self._left = most
+        self._ends = 0
 
     def read(self, size: int) -> bytes:
-        data = self._file.read(size)
+        data = self._file.read(min(size, self._left + 1))
         self._left -= len(data)
+        self._ends += not data
         if self._left < 0:
-            raise UnreadableError(f"it unpacks to more than {MAX_UNPACKED >> 30} GiB")
+            raise UnreadableError(f"it unpacks to more than {self._most >> 20} MiB, the limit for its size")
+        if self._ends > ENDS:
+            raise EOFError("a member is longer than the file")
         return data
+
+
+def _is_zip(path: str) -> bool:
+    try:
+        return regular.beginning(path, 4) in (b"PK\x03\x04", b"PK\x05\x06")
+    except OSError:
+        return False
+
+
+def _from_zip(path: str) -> tuple[dict[str, bytes | None], str]:
+    """As `_from_tar`, of a zip file: programs for mail pack what is attached."""
+    import zipfile
+
+    found: dict[str, bytes | None] = {}
+    left = most = _most(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if len(members) > MAX_MEMBERS:
+                raise UnreadableError(f"it has more than {MAX_MEMBERS} members")
+            for member in members:
+                name = os.path.normpath(member.filename)
+                if member.is_dir() or os.path.basename(name) not in WANTED or name in found:
+                    continue
+                with archive.open(member) as file:
+                    data = file.read(min(left, MAX_DOCUMENT) + 1)
+                left -= len(data)
+                if left < 0:
+                    raise UnreadableError(f"it unpacks to more than {most >> 20} MiB, the limit for its size")
+                if len(data) <= MAX_DOCUMENT:
+                    found[name] = data
+    except (*_DAMAGED, zipfile.BadZipFile) as error:
+        if not found:
+            raise UnreadableError(f"it is no zip file, damaged or encrypted: {error}") from error
+        return found, f"it is cut off or damaged ({error})"
+    return found, ""
 
 
 def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> Run:
     incidents: list[Recorded] = []
     unreadable: list[str] = []
-    for name, data in sorted(documents.items(), key=lambda item: _natural(item[0])):
-        if os.path.basename(name) != "case.json":
-            continue
+
+    def read(cls: type[T], name: str) -> T | None:
+        try:
+            # What a tar file does not hold is not looked for in the current folder.
+            return None if in_tar and name not in documents else _document(cls, name, documents)
+        except UnreadableError as error:
+            unreadable.append(f"{name}: {error}")
+            return None
+
+    for name in sorted((name for name in documents if os.path.basename(name) == "case.json"), key=_natural):
         folder = os.path.dirname(name)
         folder = os.path.dirname(folder) if os.path.basename(folder) == "evidence" else folder
-        run = _above(folder, "run.json", documents)
-        try:
-            case = from_json(Case, _json(name, data))
-            if not 0 < int(case.world_size) <= MOST_RANKS:
-                raise UnreadableError(f"a world of {case.world_size} ranks")
-        except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError, UnreadableError) as error:
-            shown = error.strerror if isinstance(error, OSError) else f"it holds no case ({str(error)[:80]})"
-            unreadable.append(f"{name}: {shown}")
+        case = read(Case, name)
+        if case is None:
             continue
+        started = read(_Started, _above(folder, "run.json", documents))
         incidents.append(
             Recorded(
                 path if in_tar else folder,
                 case,
-                _verdict(os.path.join(folder, "verdict.json"), documents),
-                _verdict(os.path.join(folder, "notice.json"), documents),
-                str((_maybe(run, documents) or {}).get("run_id", "")),
+                read(Verdict, os.path.join(folder, "verdict.json")),
+                read(Verdict, os.path.join(folder, "notice.json")),
+                started.run_id if started is not None else "",
                 _offset(_above(folder, "agent.jsonl", documents), documents),
             )
         )
-    results = [_maybe(name, documents) for name in documents if os.path.basename(name) == "result.json"]
-    ends = [result for result in results if isinstance(result, dict)]
-    codes = [code for result in ends if isinstance(code := result.get("exit_code"), int)]
-    verdicts = [v for result in ends for item in result.get("verdicts") or () if (v := _as_recorded(item))]
+    ends = [read(_Result, name) for name in documents if os.path.basename(name) == "result.json"]
+    codes = [end.exit_code for end in ends if end is not None and end.exit_code is not None]
+    verdicts: list[Verdict] = []
+    for end in ends:
+        for item in end.verdicts if end is not None else ():
+            try:
+                verdicts.append(_without_commands(checked(Verdict, item)))
+            except ShapeError as error:
+                unreadable.append(f"a verdict of result.json: {error}")
+    unreadable = list(dict.fromkeys(unreadable))
     return Run(tuple(incidents), max(codes, default=None), tuple(verdicts), tuple(unreadable))
+
+
+def _document(cls: type[T], name: str, documents: Mapping[str, bytes | None]) -> T | None:
+    """A document, None where there is none.
+
+    Raises:
+        UnreadableError: it is damaged, or of another shape.
+    """
+    try:
+        document = checked(cls, _json(name, documents.get(name)))
+        if isinstance(document, Verdict):
+            document = cast(T, _without_commands(document))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableError(error.strerror or "it cannot be read") from None
+    except RecursionError:
+        raise UnreadableError("it is nested too deep") from None
+    except MemoryError:
+        raise UnreadableError("reading it takes more memory than the limit for its size") from None
+    except ShapeError as error:
+        raise UnreadableError(f"it holds no {cls.__name__.strip('_').lower()} ({str(error)[:120]})") from None
+    except ValueError as error:
+        raise UnreadableError(f"it is no JSON ({str(error)[:80]})") from None
+    if isinstance(document, Case):
+        _check(document)
+    return document
+
+
+def _without_commands(verdict: Verdict) -> Verdict:
+    """A verdict as a file has it. Whoever wrote the file may have put any command into its advice: words stay.
+
+    Raises:
+        ShapeError: its code is none.
+    """
+    if verdict.code not in CATALOGUE:
+        raise ShapeError(f".code: expected a code of safelaunch, got {verdict.code[:40]!r}")
+    only_words = WORDS.fullmatch(verdict.remedy) and "://" not in verdict.remedy
+    return verdict if only_words else replace(verdict, remedy="")
+
+
+def _check(case: Case) -> None:
+    """Refuse numbers of ranks that no job has: rules count up to them."""
+    ranks = [facts.rank for facts in case.ranks]
+    ranks += [rank for group in case.groups for rank in group.ranks]
+    ranks += [call.peer for facts in case.ranks for call in facts.calls if call.peer is not None]
+    if not 0 < case.world_size <= MOST_RANKS:
+        raise UnreadableError(f"it tells of a world of {case.world_size} ranks")
+    if len({facts.rank for facts in case.ranks}) < len(case.ranks):
+        raise UnreadableError("it tells of one rank twice")
+    if any(not -1 <= rank < MOST_RANKS for rank in ranks):
+        raise UnreadableError("it tells of a rank that no job has")
 
 
 def _above(folder: str, name: str, documents: Mapping[str, bytes | None]) -> str:
@@ -186,37 +331,10 @@ def _above(folder: str, name: str, documents: Mapping[str, bytes | None]) -> str
 
 def _json(name: str, data: bytes | None) -> Any:
     if data is None:
-        with open(name, "rb") as file:
-            data = file.read(MAX_DOCUMENT + 1)
+        data = regular.beginning(name, MAX_DOCUMENT + 1)
     if len(data) > MAX_DOCUMENT:
         raise UnreadableError(f"larger than {MAX_DOCUMENT >> 20} MiB")
     return json.loads(data.decode("utf-8", errors="replace"))
-
-
-def _maybe(name: str, documents: Mapping[str, bytes | None]) -> Any:
-    try:
-        return _json(name, documents.get(name))
-    except (OSError, ValueError, UnreadableError, RecursionError):
-        return None
-
-
-def _decoded(cls: type[T], data: Any) -> T | None:
-    try:
-        return from_json(cls, data) if data is not None else None
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
-        return None
-
-
-def _as_recorded(data: Any) -> Verdict | None:
-    """A verdict as a file has it. Whoever wrote the file may have put any command into its advice: words stay."""
-    found = _decoded(Verdict, data)
-    if found is None or found.code not in CATALOGUE:
-        return None
-    return found if WORDS.fullmatch(found.remedy) and "://" not in found.remedy else replace(found, remedy="")
-
-
-def _verdict(name: str, documents: Mapping[str, bytes | None]) -> Verdict | None:
-    return _as_recorded(_maybe(name, documents))
 
 
 def _offset(name: str, documents: Mapping[str, bytes | None]) -> float | None:
@@ -224,12 +342,11 @@ def _offset(name: str, documents: Mapping[str, bytes | None]) -> float | None:
     data = documents.get(name)
     try:
         if data is None:
-            with open(name, "rb") as file:
-                data = file.readline(1 << 20)
-        first = json.loads(data.partition(b"\n")[0])
-        return float(first["time"]) - float(first["t"])
-    except (OSError, ValueError, KeyError, TypeError):
+            data = b"" if any(documents.values()) else regular.beginning(name, MAX_LINE)
+        first = checked(_Moment, json.loads(data[:MAX_LINE].partition(b"\n")[0]))
+    except (OSError, ValueError, RecursionError, ShapeError):
         return None
+    return float(first.time) - float(first.t)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

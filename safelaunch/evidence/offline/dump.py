@@ -27,20 +27,20 @@ from typing import Any
 from safelaunch.evidence import counters
 from safelaunch.evidence.flight_recorder import DTYPES, LAST
 from safelaunch.evidence.flight_recorder import NAMES as LIVE_NAMES
+from safelaunch.evidence.offline import dump_shape
+from safelaunch.evidence.offline.dump_shape import Entry, whole
 from safelaunch.model import CallState, Collective, GroupProgress, Location, ProcessGroup
+from safelaunch.model.ranks import MOST_RANKS
 
 KNOWN_MAJOR = "2"
 BEHIND = 5  # calls kept that are enqueued behind the one that a rank waits in
-MOST_RANKS = 1 << 20  # a rank above is no rank of any job
 
 NAMES = {**LIVE_NAMES, "all_reduce_barrier": "barrier", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce"}
-MESSAGE = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)$")
+MESSAGE = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})$")
 COALESCED = "coalesced"
 LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|^<|^\?\?|/torch/(?:distributed|autograd|nn|utils|optim)/|/safelaunch/worker/"
 )
-
-Entry = dict[str, Any]
 
 
 class UnreadableError(Exception):
@@ -56,7 +56,8 @@ class Dump:
     entry, `written` that of its file (0: not known), in seconds; `left_out` counts entries of a second backend.
     `progress` is how far it has come in each group; by `counters` of the recorder, a group without them had no call.
     `gave_up` says that a call is marked as given up by its watchdog, `limit` at which time of the wall clock the first
-    of the calls that are not done times out (0: not known).
+    of the calls that are not done times out (0: not known). `torn` counts entries, groups and counters that were left
+    out because they are not of their shape.
     """
 
     rank: int
@@ -81,6 +82,7 @@ class Dump:
     gave_up: bool = False
     counters: bool = False
     limit: float = 0.0
+    torn: int = 0
 
 
 @dataclass
@@ -119,19 +121,24 @@ def read(document: Any, rank: int, path: str) -> Dump:
     """
     if not isinstance(document, dict) or not {"entries", "pg_config", "pg_status", "version"} & document.keys():
         raise UnreadableError("it is no dump of a Flight Recorder")
+    told = bool(document.get("entries"))
+    document, torn = dump_shape.plain(document)
     version = str(document.get("version", ""))
     if version.partition(".")[0] != KNOWN_MAJOR:
         raise UnreadableError(f"version {version[:20] or 'unknown'} of the format is not known")
-    entries = document.get("entries") or []
+    entries = document["entries"]
+    if not entries and torn:
+        what = "its entries" if told else "it holds no entries, and its counters"
+        raise UnreadableError(f"{what} are not those of a Flight Recorder")
     if not entries and not document.get("pg_config"):
         raise UnreadableError("the recorder was off, or torch.distributed was not initialised")
     try:
         groups = _groups(document.get("pg_config"))
-        backend, kept = _of_one_backend(entries)
+        backend, kept = _of_one_backend(entries, document["names"])
         backend = backend or _backend_of(document)
         course = _course(kept, backend)
         progress = counters.progress({**document, "entries": kept}, backend)
-        first, last = (int(entries[at].get("record_id", 0)) if entries else 0 for at in (0, -1))
+        first, last = (whole(entries[at], "record_id") if entries else 0 for at in (0, -1))
         lost = first > 0 or last - first + 1 != len(entries) if entries else any(one.enqueued for one in progress)
         return Dump(
             rank,
@@ -149,12 +156,13 @@ def read(document: Any, rank: int, path: str) -> Dump:
             lost,
             any(entry.get("frames") for entry in kept[-1:]),
             backend == "gloo" and course.messages,
-            max((int(entry.get("time_created_ns") or 0) for entry in kept[-1:]), default=0) / 1e9,
+            max((whole(entry, "time_created_ns") for entry in kept[-1:]), default=0) / 1e9,
             left_out=len(entries) - len(kept),
-            since=min((int(entry.get("time_created_ns") or 0) for entry in kept[:1]), default=0) / 1e9,
+            since=min((whole(entry, "time_created_ns") for entry in kept[:1]), default=0) / 1e9,
             gave_up=backend != "gloo" and any(entry.get("retired") for entry in _open(course)),
             counters=bool(progress),
             limit=min(filter(None, map(_limit, _open(course))), default=0.0),
+            torn=torn,
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         what = "its entries" if entries else "it holds no entries, and its counters"
@@ -199,7 +207,7 @@ def _open(course: _Course) -> Iterator[Entry]:
 
 def _limit(entry: Entry) -> float:
     """When the watchdog gives a call up, 0 where that is not known."""
-    created, timeout = int(entry.get("time_created_ns") or 0), int(entry.get("timeout_ms") or 0)
+    created, timeout = whole(entry, "time_created_ns"), whole(entry, "timeout_ms")
     return created / 1e9 + timeout / 1e3 if created > 0 and timeout > 0 else 0.0
 
 
@@ -211,25 +219,24 @@ def _backend_of(document: dict[Any, Any]) -> str:
     return "gloo" if "" in document["pg_config"] else "nccl2"
 
 
-def _groups(config: Any) -> tuple[ProcessGroup, ...]:
+def _groups(config: dict[str, Any]) -> tuple[ProcessGroup, ...]:
     """Membership as NCCL writes it down. Gloo keeps one nameless group without members (torch 2.13)."""
     found = []
-    for key, group in config.items() if isinstance(config, dict) else ():
-        ranks = group.get("ranks", "") if isinstance(group, dict) else ""
-        numbers = [int(number) for number in re.findall(r"\d+", str(ranks))]
-        if str(key) and numbers and max(numbers) < MOST_RANKS:
-            found.append(ProcessGroup(str(key), tuple(numbers)))
+    for key, group in config.items():
+        numbers = [int(number) for number in re.findall(r"\d{1,9}", str(group.get("ranks", "")))]
+        if key and numbers and max(numbers) < MOST_RANKS:
+            found.append(ProcessGroup(key, tuple(numbers)))
     return tuple(found)
 
 
-def _of_one_backend(entries: list[Entry]) -> tuple[str, list[Entry]]:
+def _of_one_backend(entries: list[Entry], names: set[str]) -> tuple[str, list[Entry]]:
     """Backends number the calls of one group each for itself; where there are two, the busier one is looked at."""
-    backends = {name.partition(":")[0] for name in {entry["profiling_name"] for entry in entries}}
+    backends = {name.partition(":")[0] for name in names}
     if len(backends) < 2:
         return next(iter(backends), ""), entries
-    names = [entry["profiling_name"].partition(":")[0] for entry in entries]
-    backend = max(sorted(backends), key=names.count)
-    return backend, [entry for name, entry in zip(names, entries, strict=True) if name == backend]
+    each = [entry["profiling_name"].partition(":")[0] for entry in entries]
+    backend = max(sorted(backends), key=each.count)
+    return backend, [entry for name, entry in zip(each, entries, strict=True) if name == backend]
 
 
 def _course(entries: list[Entry], backend: str) -> _Course:
@@ -240,40 +247,48 @@ def _course(entries: list[Entry], backend: str) -> _Course:
     later: dict[str, tuple[bool, int, _Launch | None]] = {}  # of each group: message, number, launch
     kept: dict[str, int] = {}
     kinds: set[tuple[str, str]] = set()
+    named_message: dict[str, bool] = {}  # by their names, of which there are a few
     gloo = backend == "gloo"
+    high, met, seen = course.high, course.met, course.messages_seen
     for entry in reversed(entries):
         group, name = entry["process_group"][0], entry["profiling_name"]
         if group not in latest:
             latest[group] = entry.get("pg_id")
             # Gloo records no messages, but counts them among the group's operations.
-            course.messages = course.messages or int(entry.get("op_id") or 0) > int(entry["collective_seq_id"])
+            course.messages = course.messages or whole(entry, "op_id") > entry["collective_seq_id"]
         elif latest[group] != entry.get("pg_id"):
             continue
-        state = entry["state"]
-        message = entry.get("is_p2p") or ":send" in name or ":recv" in name
-        number = entry["p2p_seq_id" if message else "collective_seq_id"]
-        if message:
-            count_later = course.messages_seen.get((group, name), 0)
-            course.messages_seen[group, name] = count_later + 1
+        if name not in named_message:
+            named_message[name] = ":send" in name or ":recv" in name
+        count_later = 0
+        if message := named_message[name] or bool(entry.get("is_p2p")):
+            number = whole(entry, "p2p_seq_id")
+            count_later = seen.get((group, name), 0)
+            seen[group, name] = count_later + 1
+        else:
+            number = entry["collective_seq_id"]
         following = later.get(group)
-        if following is not None and following[0] == message and following[1] == number:
+        if following is not None and following[1] == number and following[0] == message:
             # torch marks the parts of a coalesced launch as scheduled for ever: its end has their state.
             if following[2] is not None:
                 following[2].entries.append(entry)
-                following[2].later.append(count_later if message else 0)
+                following[2].later.append(count_later)
             continue
+        state = entry.get("state")
         done = state == "completed" or (gloo and bool(entry.get("retired")))
-        if not message and group not in course.high:
-            course.high[group] = int(number)
-        # The last of gloo's may be retired because it failed.
-        certain = done and not (gloo and number == course.high.get(group))
-        if certain and not message and group not in course.met and MEETS.search(name):
-            course.met[group] = int(number)
+        if not message:
+            if group not in high:
+                high[group] = number
+            # The last of gloo's may be retired because it failed.
+            if done and group not in met and not (gloo and number == high[group]) and MEETS.search(name):
+                met[group] = number
         count = kept.get(group, 0)
         if done and count >= LAST and (group, name) in kinds:
             later[group] = (message, number, None)
             continue
-        launch = _Launch(group, [entry], bool(message), done, state == "started", [count_later if message else 0])
+        if type(state) is not str:
+            continue  # nobody knows whether it is done
+        launch = _Launch(group, [entry], message, done, state == "started", [count_later])
         course.timed = course.timed or _has_start(entry)
         course.launches.append(launch)
         later[group] = (message, number, launch)
@@ -329,17 +344,17 @@ def _collectives(
 
 
 def _collective(entry: Entry, launch: _Launch, op: str, seq: int, size: int) -> Collective:
-    sizes, dtypes = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
+    sizes, dtypes = dump_shape.sizes(entry), dump_shape.dtypes(entry)
     return Collective(
         op=op,
         group=launch.group,
         seq=seq,
         numel=math.prod(sizes[0]) if sizes else -1,
-        dtype=DTYPES.get(dtypes[0], str(dtypes[0])) if dtypes else "",
+        dtype=DTYPES.get(dtypes[0], dtypes[0]) if dtypes else "",
         done=launch.done,
-        t=int(entry.get("time_created_ns") or 0) / 1e9,
+        t=whole(entry, "time_created_ns") / 1e9,
         group_size=size,
-        location=_location(entry.get("frames") or ()),
+        location=_location(dump_shape.frames(entry)),
         state=_state(entry, launch),
     )
 
@@ -358,7 +373,7 @@ def _op(entry: Entry) -> str:
 def _location(frames: Any) -> Location | None:
     """The innermost line of the user's program."""
     for frame in frames:
-        file = str(frame["filename"])
+        file: str = frame["filename"]
         if not LIBRARY.search(file):
-            return Location(file, int(frame["line"]), str(frame["name"]))
+            return Location(file, whole(frame, "line"), frame["name"])
     return None

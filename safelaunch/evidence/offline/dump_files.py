@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import re
-import resource
+import signal
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from safelaunch import regular
+from safelaunch import limits, regular
 from safelaunch.evidence.offline import dump, restricted_pickle
 from safelaunch.evidence.offline.dump import Dump, UnreadableError
 
 MAX_BYTES = 64 << 20  # a full ring of 2000 entries with frames is about 1 MB
-ROOM_BYTES = 1 << 30  # address space for one reader beyond what it has; a hostile pickle may ask for 64 GiB
+ROOM, ROOM_PER_BYTE = 192 << 20, 40  # address space of one reader beyond what it has; a pickle may ask for 64 GiB
+CPU_S, CPU_S_PER_MIB = 1.0, 2.0  # of one file: a ring of 2,000 entries takes 0.05 s
+TOTAL_S = 5.0  # for files that end their readers, all together
 SNIFF_BYTES = 4096
 DEPTH = 4
 PER_TASK = 8  # files that a reader takes at once
@@ -94,25 +98,45 @@ def read_all(found: Sequence[Found]) -> list[Dump]:
     What cannot be read says so in `unreadable`; a damaged or hostile file costs its own dump and no other.
     """
     tasks = [found[start : start + PER_TASK] for start in range(0, len(found), PER_TASK)]
-    dumps: list[Dump] = []
-    for task, read in zip(tasks, _in_processes(tasks), strict=True):
-        # A reader that died has taken what was with it along: each of them alone, then.
-        dumps += read if read is not None else [_alone(one) for one in task]
+    # The memory of all readers together is bounded as well: one is enough for small files.
+    most = min(len(os.sched_getaffinity(0)), 8, 1 + (limits.size_of((one.path for one in found), 0) >> 20))
+    dumps: dict[Found, Dump] = {}
+    left: list[Found] = []
+    for task, read in zip(tasks, _in_processes(tasks, most), strict=True):
+        if read is None:
+            left += task  # a reader that died has taken what was with it along
+        else:
+            dumps.update(zip(task, read, strict=True))
+    dumps.update(_one_by_one(left))
+    return [dumps[one] for one in found]
+
+
+def _one_by_one(found: Sequence[Found]) -> dict[Found, Dump]:
+    """Files of which at least one ends its reader: the first that has no answer is the one."""
+    dumps: dict[Found, Dump] = {}
+    until = time.monotonic() + TOTAL_S
+    left = list(found)
+    while left:
+        if time.monotonic() > until:
+            why = f"it was not read: others beside it took longer than the limit of {TOTAL_S:.0f} s"
+            return dumps | {one: Dump(one.rank, one.path, unreadable=why) for one in left}
+        answers = _in_processes([[one] for one in left], 1)
+        whole = next((at for at, answer in enumerate(answers) if answer is None), len(left))
+        dumps.update((one, answer[0]) for one, answer in zip(left, answers[:whole], strict=False) if answer)
+        for one in left[whole : whole + 1]:
+            why = f"reading it takes more than {_cpu_s(one.path):.0f} s, the limit for its size, or ends the reader"
+            dumps[one] = Dump(one.rank, one.path, unreadable=why)
+        left = left[whole + 1 :]
     return dumps
 
 
-def _alone(one: Found) -> Dump:
-    (read,) = _in_processes([[one]])
-    return read[0] if read else Dump(one.rank, one.path, unreadable="its reader died of it")
-
-
-def _in_processes(tasks: Sequence[Sequence[Found]]) -> list[list[Dump] | None]:
+def _in_processes(tasks: Sequence[Sequence[Found]], most: int) -> list[list[Dump] | None]:
     # A run that reads the dumps of its own ranks needs none of these.
     import multiprocessing
     from concurrent.futures import Future, ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
-    workers = min(len(tasks), len(os.sched_getaffinity(0)), 8)
+    workers = min(len(tasks), most)
     if not workers:
         return []
     results: list[list[Dump] | None] = []
@@ -132,20 +156,30 @@ def _in_processes(tasks: Sequence[Sequence[Found]]) -> list[list[Dump] | None]:
 
 
 def _limit() -> None:
-    """A reader must not take the machine's memory, whatever a file asks for."""
     gc.disable()  # a document is a tree: nothing to collect, and much to look through
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            now = int(file.read().split()[0]) * resource.getpagesize()
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = now + ROOM_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
-    except (OSError, ValueError):
-        pass
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, whatever C it is in
 
 
 def _read_task(task: Sequence[Found]) -> list[Dump]:
-    return [_read(one) for one in task]
+    return [_bounded(one) for one in task]
+
+
+def _bounded(one: Found) -> Dump:
+    """Read a file, but take neither the machine's memory nor its time, whatever the file asks for."""
+    with contextlib.suppress(OSError, ValueError):
+        limits.take(ROOM + ROOM_PER_BYTE * min(os.stat(one.path).st_size, MAX_BYTES))
+    signal.setitimer(signal.ITIMER_PROF, _cpu_s(one.path))
+    try:
+        return _read(one)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _cpu_s(path: str) -> float:
+    try:
+        return CPU_S + CPU_S_PER_MIB * (min(os.stat(path).st_size, MAX_BYTES) >> 20)
+    except OSError:
+        return CPU_S
 
 
 def _read(one: Found) -> Dump:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint import cost, dangerous, late, names, pairs, timeouts, values
 from safelaunch.settings.lint.scene import Scene
 from safelaunch.settings.severity import weighed
+
+MOST_SETTINGS = 2000  # a guess at what a wrong name was meant to be takes a millisecond
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ def lint(scene: Scene, severity: Mapping[str, str], rules: Sequence[Rule] = RULE
     """
     found: list[Finding] = []
     failed: dict[str, str] = {}
+    if len(scene.settings) > MOST_SETTINGS:
+        said = f"only the last {MOST_SETTINGS} of {len(scene.settings)} variables were looked at: no job sets so many"
+        found.append(Finding(code="SL210", severity="warning", summary=said, remedy="name the file that the job uses"))
+        scene = replace(scene, settings=scene.settings[-MOST_SETTINGS:])
     for rule in rules:
         if severity.get(rule.code) == "off":
             continue

@@ -49,6 +49,12 @@ class Installed:
         """Every name that the libraries hold, or None."""
         return self._names()
 
+    @cached_property
+    def _ends(self) -> frozenset[str]:
+        """The names without their first words."""
+        ends = (held.split("_", at + 1)[-1] for held in self.names or () for at in range(held.count("_")))
+        return frozenset(ends)
+
     def holds(self, name: str) -> bool | None:
         """Whether the installed libraries hold this name, as a whole word; None where that cannot be told.
 
@@ -59,7 +65,7 @@ class Installed:
             return None
         if name in self.names:
             return True
-        return None if any(held.endswith(f"_{name}") for held in self.names) else False
+        return None if name in self._ends else False
 
     def judges(self, name: str, owner: str) -> bool:
         """Whether what reads this variable is installed and was looked at, so that `holds` may say no.

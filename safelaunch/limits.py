@@ -1,0 +1,121 @@
+"""Limits of time and memory for reading what others have written: the answer comes, and names the limit.
+
+What is written in C and never looks up (the unpickler, a decompressor) is read in child processes, or in small pieces;
+everything else is ended by these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from types import FrameType
+
+# For an input of up to 1 MB the answer comes within 10 s and 512 MiB, the start of Python and the printing included.
+SECONDS, SECONDS_PER_MIB = 7.0, 2.0
+ROOM, ROOM_PER_MIB = 384 << 20, 64 << 20  # of address space beyond what is in use: two threads take 150 MiB of it
+MOST_FILES = 100_000  # that are looked at for their sizes
+
+
+class LimitError(Exception):
+    """Something took longer, or more memory, than what it reads is worth. The message names the limit."""
+
+
+@contextlib.contextmanager
+def limited(size: int) -> Iterator[None]:
+    """Bound what happens inside by an amount of time and memory that goes with the size of the input.
+
+    Args:
+        size: bytes of the input.
+
+    Raises:
+        LimitError: the time or the memory was not enough. What was inside may have left child processes, which have
+            limits of their own.
+    """
+    mib = -(-size >> 20) if size > 1 << 20 else 1
+    seconds = SECONDS + SECONDS_PER_MIB * mib
+    try:
+        with _memory(ROOM + ROOM_PER_MIB * mib) as room, _time(seconds):
+            yield
+    except MemoryError:
+        raise LimitError(f"it takes more than {room >> 20} MiB of memory, the limit for {mib} MiB of input") from None
+
+
+@contextlib.contextmanager
+def _time(seconds: float) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGALRM) is None:
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise LimitError(f"it takes longer than {seconds:.0f} s, the limit for an input of its size")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """The clock stands still: somebody else is waited for, who writes to a pipe."""
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, left)
+
+
+@contextlib.contextmanager
+def _memory(room: int) -> Iterator[int]:
+    try:
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        take(room)
+    except (OSError, ValueError):
+        yield room
+        return
+    try:
+        yield room
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def take(room: int) -> None:
+    """Let this process have so many bytes of address space more than it has now, or less where its user says so.
+
+    Raises:
+        OSError, ValueError: there is no /proc, or the limit cannot be set.
+    """
+    with open("/proc/self/statm", encoding="ascii") as file:
+        wanted = int(file.read().split()[0]) * resource.getpagesize() + room
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
+
+
+def size_of(paths: Iterable[str], depth: int) -> int:
+    """The bytes of the files at and below paths, so many folders deep."""
+    total = count = 0
+    for path in paths:
+        files = _below(path, depth) if os.path.isdir(path) else iter((path,))
+        for file in files:
+            count += 1
+            with contextlib.suppress(OSError, ValueError):
+                total += os.stat(file).st_size
+            if count > MOST_FILES:
+                return total
+    return total
+
+
+def _below(path: str, depth: int) -> Iterator[str]:
+    deepest = path.rstrip(os.sep).count(os.sep) + depth
+    for folder, below, names in os.walk(path):
+        if folder.count(os.sep) >= deepest:
+            below.clear()
+        yield from (os.path.join(folder, name) for name in names)

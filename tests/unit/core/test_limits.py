@@ -1,0 +1,60 @@
+"""What is read has limits of time and memory, and they are gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from safelaunch import limits
+from safelaunch.limits import LimitError, limited, size_of
+
+
+def test_what_takes_too_long_is_ended_and_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
+    monkeypatch.setattr(limits, "SECONDS_PER_MIB", 0.8)
+    begun = time.monotonic()
+    with pytest.raises(LimitError, match="longer than 1 s"), limited(5):
+        sum(1 for _ in iter(int, 1))
+
+    assert time.monotonic() - begun < 5
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_what_takes_too_much_memory_is_ended_and_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROOM", 16 << 20)
+    monkeypatch.setattr(limits, "ROOM_PER_MIB", 16 << 20)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(LimitError, match="32 MiB"), limited(5):
+        bytearray(64 << 20)
+
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_larger_input_may_take_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROOM", 16 << 20)
+    monkeypatch.setattr(limits, "ROOM_PER_MIB", 16 << 20)
+    with limited(20 << 20):
+        bytearray(64 << 20)
+
+
+def test_the_clock_stands_still_while_somebody_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(limits, "SECONDS_PER_MIB", 0.2)
+    with limited(5), limits.waiting():
+        time.sleep(0.6)
+
+
+def test_the_size_of_what_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "one").write_bytes(bytes(10))
+    (tmp_path / "a" / "b" / "two").write_bytes(bytes(100))
+    os.mkfifo(tmp_path / "pipe")
+
+    assert size_of([str(tmp_path)], 6) == 110
+    assert size_of([str(tmp_path)], 1) == 10
+    assert size_of([str(tmp_path / "a" / "one"), "-", "/nowhere"], 6) == 10
