@@ -28,7 +28,7 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits", "toml",
+    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
