@@ -82,6 +82,19 @@ _DATABASE_HINTS = (
 )  # fmt: skip
 _DATABASES = "(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|oracle|clickhouse|snowflake|cockroachdb)"
 
+_USER = r"(?i:uid|user id)\s?="
+_ODBC = r"(?:\{[^}\n]{1,256}\}(?=[\s;\"']|\Z)|[^\s;\"']+)"
+# "Password" and "secret key" in languages other than English, as they are and as JSON writes them (`\\u5bc6`).
+_FOREIGN = (
+    "密码", "密碼", "口令", "密钥", "令牌", "パスワード", "비밀번호", "пароль", "contraseña", "contrasena",
+    "mot_de_passe", "mot de passe", "senha", "hasło", "kennwort", "wachtwoord", "lösenord", "şifre",
+)  # fmt: skip
+_CODES = {char: f"u{ord(char):04x}" for word in _FOREIGN for char in word if not char.isascii()}
+_FOREIGN_HINTS = _FOREIGN + tuple(_CODES.values())
+_FOREIGN_NAMES = "|".join(
+    "".join(rf"(?:{char}|\\{{1,8}}{_CODES[char]})" if char in _CODES else char for char in word) for word in _FOREIGN
+)
+
 # Group 1 stays, the rest of the match goes. In front of each, what a text has to hold in lower case.
 INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     # RFC 3986, 3.2.1. A password may hold what it must not: "/" where no port can be meant, "@" and "#".
@@ -91,7 +104,7 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("://",), r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
     (
         ("authorization",),
-        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?"
+        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?!(?:\w+\s+)?\*{2})"
         r"(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)\s+)?)[^\s\"',\\]+",
     ),
     (
@@ -110,6 +123,19 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(https?://[\w.-]{1,80}\.(?:webhook\.office|logic\.azure)\.com[:0-9]*/)[^\s\"'<>]+",
     ),
     (("api.telegram.org",), r"(https?://api\.telegram\.org/bot)[^\s\"'<>/]+"),
+    (
+        ("feishu", "larksuite"),
+        r"(https?://open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v[0-9]/hook/)[A-Za-z0-9-]+",
+    ),
+    (("create secret",), r"(--from-literal[ =][\"']?[\w.-]{1,80}=)[^\s\"']+"),
+    # ODBC, where `PWD` is no working directory.
+    (("uid=", "user id="), rf"(\b{_USER}[^;\"'\n]{{0,128}};\s?(?i:pwd|password)\s?=\s?){_ODBC}"),
+    (("uid=", "user id="), rf"((?i:pwd|password)\s?=\s?){_ODBC}(?=;\s?{_USER})"),
+    (
+        _FOREIGN_HINTS,
+        rf"((?i:{_FOREIGN_NAMES})\\{{0,8}}[\"']?\s?(?:[:=\uff1a]|\\{{1,8}}uff1a)\s?\\{{0,8}}[\"']?)(?!<redacted>)"
+        r"[^\s\"',;\uff0c\\]{4,}",
+    ),
     (("hooks.zapier.com",), r"(https?://hooks\.zapier\.com/hooks/catch/)[A-Za-z0-9/_-]+"),
     (("maker.ifttt.com",), r"(https?://maker\.ifttt\.com/trigger/[^\s/]{1,80}/(?:json/)?with/key/)[A-Za-z0-9_-]+"),
     (("auth plain", "auth login"), r"(\b(?i:auth (?:plain|login)) )[A-Za-z0-9+/]{8,}={0,2}"),
@@ -222,6 +248,8 @@ HINTS = (
     r"ipmitool", r"openssl", r"mc alias", r"hooks\.", r"webhook", r"telegram", r"ifttt",
     r"==(?<=[a-z0-9+/]{20}==)", r"lftp", r"keytool", r"rclone", r"logic\.azure",
     r"_[a-z0-9]{32}", r"-[a-z0-9]{32}", r"private", r"mnemonic", r"psk\b",
+    r"uid=", r"user id=", r"from-literal", r"feishu", r"larksuite",
+    *_FOREIGN, *(r"\\" + code for code in _CODES.values()),
     r"=[ \"']{0,2}[0-9a-f]{40}", r":[ \"']{0,2}[0-9a-f]{40}",
 )  # fmt: skip
 

@@ -39,6 +39,13 @@ SECRETS: list[tuple[str, str]] = [
     ("https://api.telegram.org/bot123456789:AA" + LETTERS[:33] + "/getMe", LETTERS[:33]),
     ("https://" + HEX32 + "@o1.ingest.sentry.io/4", HEX32),
     ("https://acme.webhook.office.com/webhookb2/" + HEX32 + "@x/IncomingWebhook/" + HEX32, HEX32),
+    ("with url: /bot6539510932:AA" + LETTERS[:33] + "/sendMessage?chat_id=-1", LETTERS[:33]),
+    ("https://open.feishu.cn/open-apis/bot/v2/hook/e5e26fcc-11ea-4d41-8ca7-09b3d90c9567", "09b3d90c9567"),
+    ("DRIVER={ODBC Driver 18 for SQL Server};SERVER=tcp:db,1433;UID=ml;PWD=hunter2;Encrypt=yes", "hunter2"),
+    ("Server=db;PWD={hun;ter2};UID=ml", "hun;ter2"),
+    ("kubectl create secret generic x --from-literal=a=hunter2 --from-literal b=hunter3 -n train", "hunter3"),
+    ("用户名=admin 密码=hunter2 主机=10.2.0.4", "hunter2"),
+    ("usuario: ada\ncontraseña: 'hunter2'", "hunter2"),
     # documents
     ('{"auths": {"https://index.docker.io/v1/": {"auth": "' + LOGIN + '"}}}', LOGIN),
     ('{"username":"ada","key":"' + HEX32 + '"}', HEX32),
@@ -216,6 +223,12 @@ HARMLESS_VARIABLES: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 HARMLESS: list[str] = [
+    "Authorization: Bearer ***", "docker login -u ci --password-stdin registry.example.com",
+    "PWD=/work/train OLDPWD=/work", "kubectl create configmap x --from-literal=lr=0.1", "密码学 = cryptography",
+    "Authorization: Bearer ***",
+    "docker login -u ci --password-stdin registry.example.com",
+    "PWD=/work/train OLDPWD=/work",
+    "kubectl create configmap x --from-literal=lr=0.1",
     "passwd: files systemd", "pass --password to set one", "secretKeyRef: name: db", "a == b, c==d",
     f"HEAD is now at {HEX40}", f"commit {HEX40} (HEAD -> main)", f"revision: {HEX40}", f"etag: \"{HEX64}\"",
     f"sha256={HEX64}",
