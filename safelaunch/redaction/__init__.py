@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from safelaunch.redaction import commands, names, shapes, structure
+from safelaunch.redaction import commands, introduced, names, shapes, structure
 from safelaunch.redaction.commands import REDACTED
 
 ESCAPED = re.compile(r"\\{1,16}[nrt]")
@@ -132,7 +132,7 @@ def _patterns() -> tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]:
     """Compiled at first use: a launch that shows nothing does not pay for them."""
 
     def compiled() -> Iterator[tuple[tuple[str, ...], re.Pattern[str], str]]:
-        for hints, pattern in structure.INTRODUCED:
+        for hints, pattern in introduced.INTRODUCED:
             yield hints, re.compile(pattern), r"\g<1>" + REDACTED
         yield ("",), shapes.compiled(), REDACTED
         yield (":aa", "q~", "-us", ".atlasv1.", "=="), shapes.free(), REDACTED

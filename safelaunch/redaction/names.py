@@ -102,7 +102,7 @@ def kind(name: str) -> Kind:
         return "" if before in PIECES else "random" if last == "tokens" else "secret"
     if last in SECRETS or GLUED.fullmatch(last):
         return "password" if "pass" in last else "secret"
-    if last in ("auth", "login", "basic"):
+    if last in ("auth", "login", "basic") or (last == "sk" and before):  # `HUAWEICLOUD_SDK_SK`
         return "random"
     inner = {*found[:-1]}
     return "secret" if inner & {"secret", "secrets", "password", "passwd", "credential", "passphrase"} else ""

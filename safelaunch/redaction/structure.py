@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.redaction import commands, names, values
+from safelaunch.redaction import commands, introduced, names, values
 from safelaunch.redaction.commands import REDACTED
 
 # Of private use in Unicode: behind an end of a line that was an escape, in a text within a text.
@@ -74,84 +74,6 @@ def _is_of_key(line: str) -> bool:
     return len(line) < 300 and _LINE_OF_KEY.fullmatch(line) is not None
 
 
-# ------------------------------------------------------------------------------------- introduced by other words
-
-_DATABASE_HINTS = (
-    "postgres", "mysql", "mariadb", "mongodb", "redis", "amqp", "mssql", "oracle", "clickhouse", "snowflake",
-    "cockroach",
-)  # fmt: skip
-_DATABASES = "(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|oracle|clickhouse|snowflake|cockroachdb)"
-
-_USER = r"(?i:uid|user id)\s?="
-_ODBC = r"(?:\{[^}\n]{1,256}\}(?=[\s;\"']|\Z)|[^\s;\"']+)"
-# "Password" and "secret key" in languages other than English, as they are and as JSON writes them (`\\u5bc6`).
-_FOREIGN = (
-    "密码", "密碼", "口令", "密钥", "令牌", "パスワード", "비밀번호", "пароль", "contraseña", "contrasena",
-    "mot_de_passe", "mot de passe", "senha", "hasło", "kennwort", "wachtwoord", "lösenord", "şifre",
-)  # fmt: skip
-_CODES = {char: f"u{ord(char):04x}" for word in _FOREIGN for char in word if not char.isascii()}
-_FOREIGN_HINTS = _FOREIGN + tuple(_CODES.values())
-_FOREIGN_NAMES = "|".join(
-    "".join(rf"(?:{char}|\\{{1,8}}{_CODES[char]})" if char in _CODES else char for char in word) for word in _FOREIGN
-)
-
-# Group 1 stays, the rest of the match goes. In front of each, what a text has to hold in lower case.
-INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
-    # RFC 3986, 3.2.1. A password may hold what it must not: "/" where no port can be meant, "@" and "#".
-    (("://",), r"(://)(?=[^/\s:@\"'<>]*:)[^/\s\"'<>]*(?:@[^/\s\"'<>]*)*(?=@)"),
-    (("://",), r"(://)[^/\s:@\"'<>\[\]]{0,64}:(?![0-9]{1,5}/)[^\s\"'<>@]{1,128}(?=@[\w.-])"),
-    (_DATABASE_HINTS, rf"({_DATABASES}(?:\+\w{{1,20}})?://)[^/\s:@\"'<>]{{0,64}}:[^\s\"'<>@]{{1,128}}(?=@)"),
-    (("://",), r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
-    (
-        ("authorization",),
-        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?!(?:\w+\s+)?\*{2})"
-        r"(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)\s+)?)[^\s\"',\\]+",
-    ),
-    (
-        ("bearer",),
-        r"(\b(?i:bearer)\\{0,8}[\"']?[\s=:]{1,3}\\{0,8}[\"']?)(?=[A-Za-z0-9._~+/-]{0,200}[0-9])[A-Za-z0-9._~+/-]{16,}=*",
-    ),
-    (("basic",), r"(\b(?i:basic)\s+)(?=[A-Za-z0-9+/]{0,60}[A-Z0-9=])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9._-])"),
-    (("cookie",), r"((?i:\b(?:set-)?cookie)\\{0,8}[\"']?\s?:\s?\\{0,8}[\"']?)(?=[^\s\"'=]+=)[^\"'\n]+"),
-    (("x-", "token:", "key:"), r"(\b(?i:x-[a-z-]{0,40}(?:key|token|secret|auth|signature))\s?:\s?)[^\s\"',]{4,}"),
-    (("wandb",), r"((?i:wandb)[^\n]{0,40}?(?i:login|key)[^\n]{0,20}?\b)[0-9a-f]{40}\b"),
-    (("login",), r"(\blogin\s+\S+\s+password\s+)\S+"),  # .netrc
-    (("hooks.slack.com",), r"(https?://hooks\.slack\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]+"),
-    (("discord",), r"(https?://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/)[A-Za-z0-9/_-]+"),
-    (
-        ("webhook.office.com", "logic.azure.com"),
-        r"(https?://[\w.-]{1,80}\.(?:webhook\.office|logic\.azure)\.com[:0-9]*/)[^\s\"'<>]+",
-    ),
-    (("api.telegram.org",), r"(https?://api\.telegram\.org/bot)[^\s\"'<>/]+"),
-    (
-        ("feishu", "larksuite"),
-        r"(https?://open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v[0-9]/hook/)[A-Za-z0-9-]+",
-    ),
-    (("create secret",), r"(--from-literal[ =][\"']?[\w.-]{1,80}=)[^\s\"']+"),
-    # ODBC, where `PWD` is no working directory.
-    (("uid=", "user id="), rf"(\b{_USER}[^;\"'\n]{{0,128}};\s?(?i:pwd|password)\s?=\s?){_ODBC}"),
-    (("uid=", "user id="), rf"((?i:pwd|password)\s?=\s?){_ODBC}(?=;\s?{_USER})"),
-    (
-        _FOREIGN_HINTS,
-        rf"((?i:{_FOREIGN_NAMES})\\{{0,8}}[\"']?\s?(?:[:=\uff1a]|\\{{1,8}}uff1a)\s?\\{{0,8}}[\"']?)(?!<redacted>)"
-        r"[^\s\"',;\uff0c\\]{4,}",
-    ),
-    (("hooks.zapier.com",), r"(https?://hooks\.zapier\.com/hooks/catch/)[A-Za-z0-9/_-]+"),
-    (("maker.ifttt.com",), r"(https?://maker\.ifttt\.com/trigger/[^\s/]{1,80}/(?:json/)?with/key/)[A-Za-z0-9_-]+"),
-    (("auth plain", "auth login"), r"(\b(?i:auth (?:plain|login)) )[A-Za-z0-9+/]{8,}={0,2}"),
-    # A user and a password in brackets: `auth=("ada", "X")`.
-    (
-        ("auth", "cred", "login"),
-        r"((?i:\b(?:\w{0,20}auth|credentials?|creds|login))\s?=?\s?\(\s?[\"'][^\"'\n]{1,64}[\"'],\s?[\"'])[^\"'\n]+",
-    ),
-    (("sentry", "ingest"), r"(https?://)[0-9a-f]{32}(?=@)"),
-    (
-        ("?", "&"),
-        r"([?&](?i:x-(?:amz|goog)-(?:signature|credential|security-token)|sig|signature|AWSAccessKeyId|key|code|token"
-        r"|access_token|api_?key|auth|password|secret|client_secret|sas)=)[^&\s\"'<>#]{6,}",
-    ),
-)
-
 # What services answer: `Incorrect API key provided: X`. In lower case; the value is looked at as it is.
 _ANSWER = re.compile(
     r"(?:key|token|password|secret|credentials?|passphrase)"
@@ -179,6 +101,8 @@ def without_answers(value: str, low: str) -> str:
     done = 0
     for match in _ANSWER.finditer(low):
         begin, end = match.span(1)
+        if low.endswith("gpg: ", 0, match.start()):
+            continue  # the number of a public key
         end -= value[end - 1] == "."
         if _is_answer(value[begin:end], match[0], _name_before(low, match.start() - 1)):
             parts += [value[done:begin], REDACTED]
@@ -214,14 +138,14 @@ def without_random(value: str) -> str:
 
 # Where a value is yet to come: on the next line, in brackets, in a block of YAML, behind the mark of a rank.
 OPEN = re.compile(
-    r"(?:name[\"']?: ?[\"']?[\w-]{1,80}[\"']?,?|[=:(\[,|>\\]|[|>][+-]|[=:]\s?[\"']{1,3}[^\"'\n]*)[ \t\r]*\Z"
+    r"(?:name[\"']?: ?[\"']?[\w-]{1,80}[\"']?,?|[=:(\[,|>\\]|[|>][+-]|[=:]\s?[\"']{1,3}[^\"'\n]*|</name>)[ \t\r]*\Z"
 )
 _NEXT = r"(?:[ \t]*[\\(\[|>]?[|>+-]{0,2}[ \t]*\r?\n[MARKS]?(?:\[[\w .:-]{1,40}\]:?)?[ \t]{0,80}(?:[-][ \t])?)".replace(
     "MARKS", MARKS
 )
 VALUE = (
     r"([rbfuRBFU]{0,2}(?:\\{0,8}\"){3}[^\"]{0,2048}(?:\\{0,8}\"){3}|\\{0,8}[rbfuRBFU]{0,2}\"[^\"]{0,2048}\"|\\{0,8}[rbfuRBFU]{0,2}'[^']{0,2048}'"
-    r"|[^\s\"',;&)}\]<>]{1,2048}|<[^\s<>]{0,80}>)"
+    r"|(?:[^\s\"',;&)}\]<>`]|`(?=\w)){1,2048}|<[^\s<>]{0,80}>)"
 )
 # Behind a name: what stands between it and its value, and that.
 _ASSIGNED = re.compile(
@@ -231,7 +155,7 @@ _ASSIGNED = re.compile(
 _GIVEN = re.compile(r"(\s+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
 # A part of each name that tells (`names.kind`), in lower case.
 _TELLS = re.compile(
-    r"pass|pwd|pw|secret|token|key|cred|cookie|auth|jwt|bearer|otp|webhook|pat|sas|psk|sig|mnemonic|seedphrase|login|basic"
+    r"pass|pwd|pw|secret|token|key|cred|cookie|auth|jwt|bearer|otp|webhook|pat|sas|psk|sig|mnemonic|seedphrase|login|basic|_sk"
 )
 _LONG_NUMBER = re.compile(r"[\"']?\s?[=:]\s?[\"']?((?:[0-9a-fA-F]{24})?[0-9a-fA-F]{40})(?![0-9A-Za-z_])")
 LONGEST_NAME = 80  # characters
@@ -248,8 +172,8 @@ HINTS = (
     r"ipmitool", r"openssl", r"mc alias", r"hooks\.", r"webhook", r"telegram", r"ifttt",
     r"==(?<=[a-z0-9+/]{20}==)", r"lftp", r"keytool", r"rclone", r"logic\.azure",
     r"_[a-z0-9]{32}", r"-[a-z0-9]{32}", r"private", r"mnemonic", r"psk\b",
-    r"uid=", r"user id=", r"from-literal", r"feishu", r"larksuite",
-    *_FOREIGN, *(r"\\" + code for code in _CODES.values()),
+    r"uid=", r"user id=", r"_sk[\"']?\s?[=:]", r"honeycomb", r"/t/", r":[56]432:", r"from-literal", r"feishu",
+    r"larksuite", *introduced.FOREIGN_HINTS,
     r"=[ \"']{0,2}[0-9a-f]{40}", r":[ \"']{0,2}[0-9a-f]{40}",
 )  # fmt: skip
 
@@ -266,8 +190,8 @@ def is_secret(name: str, value: str, *, alone: bool, told: bool = False) -> bool
     kind = names.kind(name)
     if not kind:
         return values.is_drawn(value) and not names.is_public(name)
-    if values.is_stand_in(value) or REDACTED in value[:64]:
-        return False
+    if values.is_stand_in(value) or REDACTED in value[:64] or names.words(value[:LONGEST_NAME]) == names.words(name):
+        return False  # `--api-key API_KEY` in a help text, `token=token` in a line of code
     if kind == "password":
         return _is_password(name, value, told=told)
     if values.NUMBER.fullmatch(value, 0, 64) or values.is_file(value):
@@ -298,8 +222,9 @@ def _is_password(name: str, value: str, *, told: bool) -> bool:
 
 def without_named(value: str) -> str:
     """A line without the values of names that tell a secret, of options, and of what services answer."""
-    value = _PAIR.sub(_of_pair, _without_long_numbers(_without_named(value, lower(value))))
     value = commands.without(value)
+    value = _PAIR.sub(_of_pair, _without_long_numbers(_without_named(value, lower(value))))
+    value = _PROPERTY.sub(_of_pair, value)
     value = without_answers(value, lower(value))
     return without_random(value)
 
@@ -311,6 +236,10 @@ _PAIR = re.compile(
     )
     + VALUE
 )
+
+
+# A property of Hadoop's: `<name>NAME</name> <value>...</value>`.
+_PROPERTY = re.compile(rf"(<name>\s?([\w.-]{{1,120}})\s?</name>[\s{MARKS}]{{0,80}}<value>)([^<\n]{{1,2048}})")
 
 
 def _of_pair(match: re.Match[str]) -> str:

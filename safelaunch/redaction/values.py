@@ -13,13 +13,13 @@ STAND_IN = re.compile(
     r"|hidden|masked|redacted|removed|invalid|expired|unknown|n/?a|\*+|x{3,}|\.{3,}|-+|changeme|example|placeholder|dummy"
     r"|basic|bearer|digest|negotiate|ntlm|oauth2?|token|password|secret|key|keys|str|string|bytes|int|float|bool|object"
     r"|your[-_a-z ]*|my[-_ ]?(?:token|key|password|secret)|[<{($%].*|\[(?:redacted|filtered|pad|unk|mask|cls|sep).*"
-    r"|(?:os\.|self\.|args\.|cfg\.|config\.|env\.|getenv|environ|settings\.)[\w.\[\]()'\"]*|[a-z_][a-z_.]*[(\[].*|",
+    r"|sensitive|(?:os\.|var\.|local\.|secrets\.|self\.|args\.|cfg\.|config\.|env\.|getenv|environ|settings\.)[\w.\[\]()'\"]*|[a-z_][a-z_.]*[(\[].*|",
     re.IGNORECASE | re.DOTALL,
 )
 NUMBER = re.compile(r"[-+]?(?:[0-9][0-9.,_]*(?:e[-+]?[0-9]+)?|0x[0-9a-f]+)[a-z%/]{0,5}", re.IGNORECASE)
 FILE = re.compile(
     r"(?:~|\.{1,2})?/[\w./@+-]+|(?:[\w.-]+/)*[\w.-]+\.(?:json|txt|pem|key|crt|cer|pub|toml|ya?ml|model|bin|pt|pth|csv"
-    r"|safetensors|py|ini|cfg|conf|env|log|sock)"
+    r"|safetensors|py|ini|cfg|conf|env|log|sock|jsonl|parquet|arrow|npy|npz|tar|zip)(?:\.(?:gz|bz2|xz|zst))?"
 )
 # Words and small numbers: a name.
 PLAIN = re.compile(r"[A-Za-z]+[0-9]{0,4}(?:[ _.:/-](?:[A-Za-z]+[0-9]{0,4}|[0-9]{1,4}))*")

@@ -46,6 +46,12 @@ SECRETS: list[tuple[str, str]] = [
     ("kubectl create secret generic x --from-literal=a=hunter2 --from-literal b=hunter3 -n train", "hunter3"),
     ("用户名=admin 密码=hunter2 主机=10.2.0.4", "hunter2"),
     ("usuario: ada\ncontraseña: 'hunter2'", "hunter2"),
+    ("curl -u secret_lab_" + HEX32 + "." + HEX32 + ": https://cloud.example/api/v1/instances", HEX32),
+    ("<name>fs.oss.accessKeySecret</name>\n  <value>" + LETTERS[:30] + "</value>\n</property>", LETTERS[:30]),
+    ("db-7.example:5432:mlruns:mlflow:hunter2", "hunter2"),
+    ("url <https://conda.example/t/ab-f8c19c8d-684c-442d-bb11-d3a3849b4de3/x/repodata.json>", "d3a3849b4de3"),
+    ("HUAWEICLOUD_SDK_SK=" + LETTERS[:40], LETTERS[:40]),
+    ("OTEL_EXPORTER_OTLP_HEADERS=x-honeycomb-team=" + LETTERS[:22] + ",x-honeycomb-dataset=p", LETTERS[:22]),
     # documents
     ('{"auths": {"https://index.docker.io/v1/": {"auth": "' + LOGIN + '"}}}', LOGIN),
     ('{"username":"ada","key":"' + HEX32 + '"}', HEX32),
@@ -225,6 +231,10 @@ HARMLESS_VARIABLES: list[tuple[str, str]] = [
 HARMLESS: list[str] = [
     "Authorization: Bearer ***", "docker login -u ci --password-stdin registry.example.com",
     "PWD=/work/train OLDPWD=/work", "kubectl create configmap x --from-literal=lr=0.1", "密码学 = cryptography",
+    "    api_key=api_key or os.getenv('OPENAI_API_KEY'),", 'curl -H "Authorization: Bearer $OPENAI_API_KEY" http://x:8000/v1',
+    "password = var.db_password", "  + password = (sensitive value)", "  --hub_token HUB_TOKEN   The token to use",
+    "Usage: wandb login [OPTIONS] [KEY]...", 'gpg: key A4B469963BF863CC: public key "NVIDIA CORPORATION" imported',
+    "https://discuss.pytorch.org/t/how-to-use-ddp-with-2-gpus/41234",
     "Authorization: Bearer ***",
     "docker login -u ci --password-stdin registry.example.com",
     "PWD=/work/train OLDPWD=/work",
