@@ -33,9 +33,12 @@ _COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     (
         "login",
         "wandb|vault|comet|neptune|clearml|hf auth|huggingface-cli",
-        r"login (?:--relogin )?(?![-\[])",
+        r"login (?:--relogin )?(?![-\[<])",
         r"[^\s\0]{8,}",
     ),
+    ("config", "ossutil(?:64)?|obsutil|tosutil", "-k(?: |=)", _WORD),
+    ("coscmd", "coscmd", "-s ", _WORD),
+    ("sudo -s", "echo|printf", r"[\"']?", r"[^\s\"'|\0]+(?=(?:\\n)?[\"']? \| sudo -S)"),
     ("mongo", "mongo(?:sh|dump|restore|export|import)?", "-p ", _WORD),
     ("ldap", "ldap(?:search|modify|add|delete|whoami|passwd)", "-w ", _WORD),
     ("sqlcmd", "sqlcmd|bcp", "-P(?: )?", _WORD),

@@ -55,8 +55,8 @@ ABOUT = _set("""
     masks bias weight weights layer layers scale lr id ids arn hash digest embeddings embedding embed embeds
     classification pos position positions usage used second seconds sec s ms chars window stride dropout value
     values query width shape dtype device table map class func function counter budget_ratio loss accuracy acc
-    parallelism strategy level stdin status error errors retries attempts interval refresh region zone scope scopes
-    issuer audience domain realm plugin module backend generation throughput source ratio fraction
+    parallelism strategy level helper stdin status error errors retries attempts interval refresh region zone scope
+    scopes issuer audience domain realm plugin module backend generation throughput source ratio fraction
 """)
 PIECES = _set("""
     pad eos bos unk sep cls mask image video audio special next last first num max min per new total prompt input

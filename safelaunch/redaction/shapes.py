@@ -122,7 +122,7 @@ FREE = (
     r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{32,}",  # a bot of Telegram
     r"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}",  # Entra ID
     r"(?<![0-9a-f])[0-9a-f]{32}-us[0-9]{1,2}\b",  # Mailchimp
-    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}==(?![A-Za-z0-9+/=])",  # an account of Azure Storage
+    r"(?<!sha512-)(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}==(?![A-Za-z0-9+/=])",  # an account of Azure Storage
     r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}",  # Terraform Cloud
 )
 # A bot of Discord.

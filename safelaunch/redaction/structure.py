@@ -90,7 +90,7 @@ _NO_LOCKS = (names.TABLES | names.PIECES) - {
     "expected",
 }
 # A prefix that nobody here knows, and what follows it.
-_PREFIXED = re.compile(r"(?<=[_-])[A-Za-z0-9]{32,512}(?![A-Za-z0-9_/.-]|\Z\.)")
+_PREFIXED = re.compile(r"(?<=[_-])(?<!sha256-)(?<!sha384-)(?<!sha512-)[A-Za-z0-9]{32,512}(?![A-Za-z0-9_/.-]|\Z\.)")
 _BARE = re.compile(r"(?<![\w/.-])(?:[0-9a-f]{24})?[0-9a-f]{40}(?![\w/.-])")
 _TELLING = re.compile(r"api[ _-]?key|token|secret|login|credential|passw|bearer|unauthorized|authenticat")
 
@@ -173,7 +173,7 @@ HINTS = (
     r"==(?<=[a-z0-9+/]{20}==)", r"lftp", r"keytool", r"rclone", r"logic\.azure",
     r"_[a-z0-9]{32}", r"-[a-z0-9]{32}", r"private", r"mnemonic", r"psk\b",
     r"uid=", r"user id=", r"_sk[\"']?\s?[=:]", r"honeycomb", r"/t/", r":[56]432:", r"from-literal", r"feishu",
-    r"larksuite", *introduced.FOREIGN_HINTS,
+    r"larksuite", r"ossutil", r"obsutil", r"tosutil", r"coscmd", r"sudo -s", *introduced.FOREIGN_HINTS,
     r"=[ \"']{0,2}[0-9a-f]{40}", r":[ \"']{0,2}[0-9a-f]{40}",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ STAND_IN = re.compile(
     r"none|null|nil|true|false|yes|no|on|off|auto|required|optional|missing|empty|unset|disabled|enabled"
     r"|to|for|and|or|the|is|in|from|with|via|if|option|flag|argument|must|may|was|not|[a-z_]+:"
     r"|not[ _-]?set|set|undefined|default"
-    r"|hidden|masked|redacted|removed|invalid|expired|unknown|n/?a|\*+|x{3,}|\.{3,}|-+|changeme|example|placeholder|dummy"
+    r"|hidden|masked|redacted|removed|invalid|expired|unknown|n/?a|(?:[a-z]{1,6}[_-])?\*+|x{3,}|\.{3,}|-+|changeme|example|placeholder|dummy"
     r"|basic|bearer|digest|negotiate|ntlm|oauth2?|token|password|secret|key|keys|str|string|bytes|int|float|bool|object"
     r"|your[-_a-z ]*|my[-_ ]?(?:token|key|password|secret)|[<{($%].*|\[(?:redacted|filtered|pad|unk|mask|cls|sep).*"
     r"|sensitive|(?:os\.|var\.|local\.|secrets\.|self\.|args\.|cfg\.|config\.|env\.|getenv|environ|settings\.)[\w.\[\]()'\"]*|[a-z_][a-z_.]*[(\[].*|",
@@ -86,7 +86,7 @@ def is_login(value: str) -> bool:
 
 def is_word(value: str) -> bool:
     """Words, such as `val_loss` or `image/png`, with a number at the end."""
-    return re.fullmatch(r"[A-Za-z]+(?:[ _.:/-][A-Za-z]+)*[0-9]*", value) is not None
+    return re.fullmatch(r"[A-Za-z]+(?:[ _.:/,-][A-Za-z]+)*[0-9]*", value) is not None
 
 
 def is_drawn(value: str) -> bool:
