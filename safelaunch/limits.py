@@ -17,11 +17,15 @@ from types import FrameType
 # For an input of up to 1 MB the answer comes within 10 s and 512 MiB, the start of Python and the printing included.
 SECONDS, SECONDS_PER_MIB = 7.0, 2.0
 ROOM, ROOM_PER_MIB = 384 << 20, 64 << 20  # of address space beyond what is in use: two threads take 150 MiB of it
+AGAIN_S = 1.0
 MOST_FILES = 100_000  # that are looked at for their sizes
 
 
-class LimitError(Exception):
-    """Something took longer, or more memory, than what it reads is worth. The message names the limit."""
+class LimitError(BaseException):
+    """Something took longer, or more memory, than what it reads is worth. The message names the limit.
+
+    No `Exception`: it comes in the middle of anything, and what reads on after a torn line would read on after it.
+    """
 
 
 @contextlib.contextmanager
@@ -54,7 +58,8 @@ def _time(seconds: float) -> Iterator[None]:
         raise LimitError(f"it takes longer than {seconds:.0f} s, the limit for an input of its size")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # It rings again: the first time may come in the middle of what ends by itself, such as a weak reference.
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
     finally:
@@ -65,12 +70,19 @@ def _time(seconds: float) -> Iterator[None]:
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
     """The clock stands still: somebody else is waited for, who writes to a pipe."""
-    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    left, again = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
         yield
     finally:
         if left:
-            signal.setitimer(signal.ITIMER_REAL, left)
+            signal.setitimer(signal.ITIMER_REAL, left, again)
+
+
+def longer(size: int) -> None:
+    """What is read has so many bytes more than was known when the clock was set."""
+    left, again = signal.getitimer(signal.ITIMER_REAL)
+    if left:
+        signal.setitimer(signal.ITIMER_REAL, left + SECONDS_PER_MIB * size / (1 << 20), again)
 
 
 @contextlib.contextmanager
@@ -99,6 +111,9 @@ def take(room: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
 
 
+SPARSE = 1 << 20  # bytes that a file may have on no block of its disk, such as one that its inode holds
+
+
 def size_of(paths: Iterable[str], depth: int) -> int:
     """The bytes of the files at and below paths, so many folders deep."""
     total = count = 0
@@ -107,7 +122,8 @@ def size_of(paths: Iterable[str], depth: int) -> int:
         for file in files:
             count += 1
             with contextlib.suppress(OSError, ValueError):
-                total += os.stat(file).st_size
+                found = os.stat(file)
+                total += min(found.st_size, found.st_blocks * 512 + SPARSE)
             if count > MOST_FILES:
                 return total
     return total

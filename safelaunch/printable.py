@@ -15,6 +15,8 @@ PLACE_WIDTH = 4096 + 3 * WIDTH  # a path is of use only where it is whole (PATH_
 TAB = "    "
 # SGR, the sequences that change colours and nothing else (ECMA-48, 8.3.117).
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# Printable for Python, and yet not seen (Default_Ignorable_Code_Point in Unicode's DerivedCoreProperties).
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
 class Line(str):
@@ -77,8 +79,9 @@ def visible(text: str, kept: str = "") -> str:
     """All that is no letter, sign or space as an escape: C0 and C1 controls, DEL, marks of direction, what has no
     width, line separators, lone surrogates (`str.isprintable`). Characters in `kept` stay, other tabs are spaces."""
     if text.isprintable():
-        return str(text)
-    return "".join(c if c.isprintable() or c in kept else TAB if c == "\t" else _escape(c) for c in text)
+        return str(text) if text.isascii() else _UNSEEN.sub(lambda found: _escape(found[0]), text)
+    shown = "".join(c if c.isprintable() or c in kept else TAB if c == "\t" else _escape(c) for c in text)
+    return _UNSEEN.sub(lambda found: _escape(found[0]), shown)
 
 
 def _escape(c: str) -> str:

@@ -330,7 +330,7 @@ def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequenc
     if not facts.files:
         raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
     torn = [(plural(file.torn, "line"), file.path) for file in facts.files if file.torn]
-    notes = tuple(f"{count} of {path} could not be read, and the others were" for count, path in torn[:4])
+    notes = tuple(f"{count} of {path} could not be read" for count, path in torn[:4])
     return [Conclusion("logs", tuple(paths), rules.diagnose(facts), notes=notes, logs=facts)]
 
 

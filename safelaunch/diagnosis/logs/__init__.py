@@ -15,6 +15,7 @@ from safelaunch.diagnosis.logs.telling import tell
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts
+from safelaunch.sizes import plural
 
 
 def diagnose(facts: LogFacts) -> Verdict:
@@ -123,8 +124,15 @@ def nothing_found(story: Story) -> Verdict:
     if story.cut:
         because.append(f"a traceback is cut off: {quote(story.cut[0].at)}")
         return _plain("SL499", "a traceback is cut off, and the logs do not say more", tuple(because), "", "low", 1)
+    torn, left_out = (sum(getattr(file, name) for file in read) for name in ("torn", "left_out"))
+    if 2 * torn >= lines or left_out:
+        what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
+        return _plain("SL499", f"the logs could not be read as a whole: {what}", tuple(because), "", "low", 1)
     remedy = "if the job did fail, give the logs of all ranks and of the launcher"
-    return _plain("SL498", "nothing wrong was found", (*because, *missing(facts)[:1]), remedy, "medium", EXIT_OK)
+    understood = facts.finished or facts.sightings or any(file.ranks for file in read)
+    summary = "nothing wrong was found" + (" in the lines that could be read" if torn else "")
+    confidence = "medium" if understood and not torn else "low"
+    return _plain("SL498", summary, (*because, *missing(facts)[:1]), remedy, confidence, EXIT_OK)
 
 
 def _plain(code: str, summary: str, because: tuple[str, ...], remedy: str, confidence: str, exit_code: int) -> Verdict:

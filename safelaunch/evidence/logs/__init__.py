@@ -10,10 +10,8 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from safelaunch import limits
 from safelaunch.evidence.logs.assemble import facts
-from safelaunch.evidence.logs.reader import Contents, Reader
-from safelaunch.evidence.logs.sieve import is_pipe
+from safelaunch.evidence.logs.reader import Reader
 from safelaunch.evidence.logs.signatures import Signature, load
 from safelaunch.model.logs import LogFacts
 
@@ -40,14 +38,7 @@ def read(paths: Sequence[str], signatures: Sequence[Signature] | None = None) ->
     """
     reader = Reader(load() if signatures is None else signatures)
     found = [path for given in paths for path in _files(given)]
-    return facts([_read(reader, number, path) for number, path in enumerate(dict.fromkeys(found))])
-
-
-def _read(reader: Reader, number: int, path: str) -> Contents:
-    if not is_pipe(path):
-        return reader.read(number, path)
-    with limits.waiting():
-        return reader.read(number, path)
+    return facts([reader.read(number, path) for number, path in enumerate(dict.fromkeys(found))])
 
 
 def _files(path: str) -> Iterator[str]:

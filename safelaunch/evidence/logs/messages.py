@@ -23,16 +23,17 @@ NEEDLES = (
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
-    r"\[(?:PG GUID [^\]]* )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
-    r"Work\w+\((?P<work>.*?)\) ran for (?P<ms>\d+)"
+    r"\[(?:PG GUID [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
+    r"Work\w+\((?P<work>.{0,1000}?)\) ran for (?P<ms>\d+)"
 )
 _WORK = re.compile(r"(SeqNum|OpType|NumelIn|NumelOut)=(\w+)")
 _GROUP = re.compile(
-    r"\[PG (?:GUID (?P<only>[^\s(\]]+)|(?:ID )?(?P<id>[^\s\]]+?)(?: PG GUID (?P<guid>[^\s(\]]+))?)"
-    r" ?(?:\((?P<name>[^)]*)\))? Rank (?P<member>\d+)\]"
+    r"\[PG (?:GUID (?P<only>[^\s(\]]{1,100})|(?:ID )?(?P<id>[^\s\]]{1,100}?)(?: PG GUID (?P<guid>[^\s(\]]{1,100}))?)"
+    r" ?(?:\((?P<name>[^)]{0,100})\))? Rank (?P<member>\d+)\]"
 )
 _STATUS = re.compile(
-    r"(?:at (?:NCCL )?work(?: sequence id)?: (?P<work>-?\d+).*?)?[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+)"
+    r"(?:at (?:NCCL )?work(?: sequence id)?: (?P<work>-?\d+).{0,300}?)?"
+    r"[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+)"
     r"(?:, last started (?:\w+ )?work: -?\d+(?: \([^)]*\))?)?, last completed (?:\w+ )?work: (?P<completed>-?\d+)"
 )
 _STACK_LINE = re.compile(r"^#\d+ (\S+) from (.+):(\d+)$")
@@ -51,7 +52,7 @@ _FORCED = re.compile(r"Unable to shutdown process (?P<pid>\d+) via .*?SIGTERM")
 _SRUN = re.compile(r"srun: error: (?P<host>\S+?): tasks? (?P<tasks>[\d,\-]+): (?P<said>.+?)\s*$")
 _EXIT_CODE = re.compile(r"[Ee]xited with (?:exit )?code:? (\d+)")
 _KILLED = re.compile(r"(?P<memory>[Oo]ut of memory)[^:]*: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]+)\)")
-_SEGFAULT = re.compile(r"(?P<name>\S+)\[(?P<pid>\d+)\]: segfault at ")
+_SEGFAULT = re.compile(r"(?<![^\s\[])(?P<name>[^\s\[]{1,64})\[(?P<pid>\d+)\]: segfault at ")
 # DeepSpeed's launcher, and torch's until 1.8, quote the command of the process that they started last, whichever of
 # them failed (launch.py: `cmd` is the variable of the loop that starts them). So the local rank in it says nothing.
 _QUOTED = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from safelaunch.evidence.logs.sieve import Sieve, open_log
 from safelaunch.evidence.logs.signatures import Signature, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
-from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting
+from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 
 SAMPLE = 1 << 16
@@ -24,6 +25,9 @@ WIDTH = 400  # of a quoted line
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
 VARIANTS = 50  # of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
+WIDE = 4096  # bytes by which a text in UTF-16 is known
+_WIDE = re.compile(rb"[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
+OF_A_LINE = 2000  # events; a single line may tell of a million tasks
 EVENTS = 20_000  # of one file; a job that says more says the same again
 LARGEST = 1 << 63  # a number above is none that a program counts: two were written into one another
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
@@ -83,10 +87,15 @@ def needles(signatures: Sequence[Signature]) -> tuple[list[bytes], re.Pattern[by
         texts += signature.contains
         if not signature.contains or any(not part.strip("0123456789") for part in signature.contains):
             blind.append(signature.pattern.pattern.encode())
-    always = (
-        re.compile(b"|".join(b"(?:" + re.sub(rb"\(\?P<\w+>", b"(", part) + b")" for part in blind)) if blind else None
-    )
-    return [text.encode() for text in dict.fromkeys(texts)], always
+    return [text.encode() for text in dict.fromkeys(texts)], _any_of(blind) if blind else None
+
+
+def _any_of(patterns: Sequence[bytes]) -> re.Pattern[bytes]:
+    """What finds all that one of them does; more, where they cannot be joined (flags, references to groups)."""
+    try:
+        return re.compile(b"|".join(b"(?:" + re.sub(rb"\(\?P<\w+>", b"(", part) + b")" for part in patterns))
+    except (re.error, RecursionError, OverflowError):
+        return re.compile(b"")
 
 
 class Reader:
@@ -111,6 +120,12 @@ class Reader:
             return Contents(path, hint(path), LogFile(path, unreadable=error.strerror or str(error)))
         with stream:
             return _Pass(number, path, self._signatures, self._sieve, self._gate).run(stream)
+
+
+def _is_wide(sample: bytes) -> bool:
+    """Whether a text has two bytes for each character, as some shells write a file (UTF-16)."""
+    head = sample[:WIDE]
+    return head[:2] in (b"\xff\xfe", b"\xfe\xff") or 8 * len(_WIDE.findall(head)) > len(head)
 
 
 def _is_binary(sample: bytes) -> bool:
@@ -141,6 +156,7 @@ class _Pass:
         self._habits: Habits | None = None
         self._attempts: dict[Origin, int] = {}
         self._torn: set[int] = set()
+        self._left_out = 0
 
     def run(self, stream: Any) -> Contents:
         contents = self._contents
@@ -163,9 +179,13 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
-        if not contents.events and _is_binary(sieve.sample + sieve.tail):
+        if not contents.events and _is_wide(sieve.sample):
+            sieve.broken = sieve.broken or "it is UTF-16: `iconv -f UTF-16` makes a text of it that can be read"
+        elif not contents.events and _is_binary(sieve.sample + sieve.tail):
             sieve.broken = sieve.broken or "it is no text, and nothing in it is known"
-        contents.file = LogFile(self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn))
+        contents.file = LogFile(
+            self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out
+        )
         return contents
 
     def _mark_cut(self, last: int) -> None:
@@ -211,12 +231,11 @@ class _Pass:
             told = True
         elif origin in self._redirected.values() and text.startswith("====="):
             self._redirected = {key: value for key, value in self._redirected.items() if value != origin}
-        for event in self._messages.read(text, at, origin.host, origin):
+        for event in itertools.islice(self._messages.read(text, at, origin.host, origin), OF_A_LINE):
             told = True
-            if len(self._contents.events) >= EVENTS:
-                break  # a single line may tell of a million tasks
             if isinstance(event, Event):
-                self._keep(origin, event)
+                if not self._keep(origin, event):
+                    break
                 if isinstance(event, Ended) and event.said.startswith("Traceback"):
                     worker = replace(source, rank=event.rank, local=None, host=event.host or source.host)
                     self._redirected[source] = worker
@@ -252,7 +271,7 @@ class _Pass:
                 return True
             if place in self._seen:
                 self._again(place)
-            elif len(self._contents.events) < EVENTS:
+            elif self._has_room():
                 self._seen[place] = len(self._contents.events)
                 self._variants[same] = self._variants.get(same, 0) + 1
                 self._keep(
@@ -277,14 +296,22 @@ class _Pass:
         assert isinstance(event, (Sighting, Raised))
         self._contents.events[index] = (origin, replace(event, times=event.times + 1))
 
-    def _keep(self, origin: Origin, event: Event) -> None:
+    def _keep(self, origin: Origin, event: Event) -> bool:
+        """Whether there was room for it."""
         for name, value in vars(event).items():
             if isinstance(value, int) and abs(value) > (MOST_RANKS if name in _OF_RANKS else LARGEST):
                 raise ValueError(f"{name} is a number that is none")
         if isinstance(event, Desync) and max((*event.late, *event.inside), default=0) > MOST_RANKS:
             raise ValueError("it names a rank that no job has")
-        if len(self._contents.events) < EVENTS:
+        has_room = self._has_room(causes=isinstance(event, (Raised, TimedOut, Desync)))
+        if has_room:
             self._contents.events.append((origin, event))
+        self._left_out += not has_room
+        return has_room
+
+    def _has_room(self, *, causes: bool = False) -> bool:
+        """Whether another event is kept: half of the room is for those that tell who failed."""
+        return len(self._contents.events) < (EVENTS if causes else EVENTS // 2)
 
     # ------------------------------------------------------------------------------------------ tracebacks
 
@@ -345,7 +372,7 @@ class _Pass:
                     continue
                 try:
                     self._tail(number, prefixes.strip(text, self._habits))
-                except ValueError:
+                except (ValueError, RecursionError):
                     self._torn.add(number)
 
     def _tail(self, number: int, line: Stripped) -> None:

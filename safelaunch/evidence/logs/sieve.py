@@ -7,6 +7,7 @@ what told nothing then is passed over whenever it comes again. Of lines that are
 from __future__ import annotations
 
 import bz2
+import errno
 import io
 import lzma
 import os
@@ -17,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
-from safelaunch import regular
+from safelaunch import limits, regular
 
 BLOCK = 1 << 20
 PACKED = 1 << 16  # of a compressed file at once
@@ -277,12 +278,37 @@ class Unpacked(io.RawIOBase):
         super().close()
 
 
-def is_pipe(path: str) -> bool:
-    """Whether somebody writes it while it is read, so that its end cannot be foreseen."""
+class _Piped(io.RawIOBase):
+    """What somebody else writes while it is read: the clock of `limits` stands still while nothing comes."""
+
+    def __init__(self, file: IO[bytes]):
+        super().__init__()
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        with limits.waiting():
+            data: bytes = getattr(self._file, "read1", self._file.read)(size)
+        limits.longer(len(data))
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _is_piped(file: IO[bytes], path: str) -> bool:
+    """Whether its end cannot be foreseen: somebody writes it while it is read, or it was not named.
+
+    Raises:
+        OSError: it is a device, which may never end.
+    """
     try:
-        return path == "-" or stat.S_ISFIFO(os.stat(path).st_mode)
+        mode = os.fstat(file.fileno()).st_mode
     except (OSError, ValueError):
         return False
+    if stat.S_ISCHR(mode) and not os.isatty(file.fileno()):
+        raise OSError(errno.EINVAL, "it is a device")
+    return path == "-" or not stat.S_ISREG(mode)
 
 
 def open_log(path: str) -> IO[bytes]:
@@ -292,6 +318,7 @@ def open_log(path: str) -> IO[bytes]:
         OSError: it cannot be opened, is a device, or a pipe into which nobody writes.
     """
     file: IO[bytes] = sys.stdin.buffer if path == "-" else open(regular.given(path, WRITER_S), "rb")  # noqa: SIM115
+    source = cast(IO[bytes], _Piped(file)) if _is_piped(file, path) else file
     head = file.peek(6)[:6] if isinstance(file, io.BufferedReader) else b""
     starts: dict[bytes, Callable[[], Any]] = {
         b"\x1f\x8b": lambda: zlib.decompressobj(31),
@@ -300,5 +327,5 @@ def open_log(path: str) -> IO[bytes]:
     }
     for magic, start in starts.items():
         if head.startswith(magic):
-            return cast(IO[bytes], Unpacked(file, start))
-    return file
+            return cast(IO[bytes], Unpacked(source, start))
+    return source

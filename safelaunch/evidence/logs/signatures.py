@@ -144,7 +144,7 @@ def _signature(path: str, index: int, table: Any) -> Signature:
         raise _refuse(path, f"{which}: there is no code {code}")
     try:
         pattern = re.compile(table["pattern"])
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise _refuse(path, f"{which}: the pattern is no regular expression: {error}") from None
     known = Known(table["name"], table["role"], code, table["means"], table.get("remedy", ""))
     return Signature(known, pattern, contains, sources)

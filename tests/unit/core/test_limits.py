@@ -58,3 +58,20 @@ def test_the_size_of_what_is_named(tmp_path: Path) -> None:
     assert size_of([str(tmp_path)], 6) == 110
     assert size_of([str(tmp_path)], 1) == 10
     assert size_of([str(tmp_path / "a" / "one"), "-", "/nowhere"], 6) == 10
+
+
+def test_what_comes_through_a_pipe_lengthens_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.0)
+    monkeypatch.setattr(limits, "SECONDS_PER_MIB", 50.0)
+    with limits.limited(0):
+        limits.longer(2 << 20)
+        left, _ = signal.getitimer(signal.ITIMER_REAL)
+
+    assert 140 < left < 150
+
+
+def test_a_hole_in_a_file_gives_no_time(tmp_path: Path) -> None:
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 40)
+
+    assert limits.size_of([str(tmp_path / "sparse")], 1) <= 1 << 20

@@ -169,7 +169,7 @@ def test_the_processes_below_a_rank() -> None:
     assert found.stack is None
     assert found.missing == ("stack: py-spy: no Python",)
     text = cases.stack_text(found)
-    assert "# process 1100 below the rank: pt_data_worker, state D, in read of /nfs/a\nThread 1100" in text
+    assert "# process 1100 below the rank: pt_data_worker, state D, in read of /nfs/a\n  Thread 1100" in text
     assert "__getitem__ (/job/data.py:11)" in text
     idle = dataclasses.replace(child, kernel=dataclasses.replace(child.kernel, syscall="", file=""), stack=None)
     assert cases.stack_text(dataclasses.replace(found, children=(idle,))).endswith("pt_data_worker, state D\n")

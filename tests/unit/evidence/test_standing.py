@@ -9,7 +9,7 @@ import living
 import pytest
 from living import python, until
 
-from safelaunch.evidence import standing
+from safelaunch.evidence import spy, standing
 
 PROGRAM = """
 import threading, time
@@ -28,6 +28,8 @@ work()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="py-spy may not be allowed to look")
 def test_threads_that_run_are_seen_beside_the_main_one() -> None:
+    if spy.find() is None:
+        pytest.skip("py-spy is not installed")
     with python(PROGRAM) as process:
 
         def look() -> standing.Standing | None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from log_pieces import MAIN, traceback, watchdog
 
+from safelaunch import limits
 from safelaunch.cli.diagnose import Conclusion, conclusions
 from safelaunch.diagnosis.logs import diagnose
 from safelaunch.evidence import logs
+from safelaunch.evidence.logs import reader
 
 LONG = "9" * 5000
 CAUGHT = "[Rank 0] Watchdog caught collective operation timeout:"
@@ -87,3 +89,41 @@ def test_a_line_of_a_quarter_of_a_million_tasks_is_cut(tmp_path: Path) -> None:
     told(tmp_path, line * 2000)
 
     assert time.process_time() - begun < 8
+
+
+def test_a_line_of_many_tasks_that_ended_well_takes_no_room_from_a_failure(tmp_path: Path) -> None:
+    failure = (
+        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\nRuntimeError: x\n'
+    )
+    found = told(tmp_path, "srun: error: a: tasks 0-30000: Exited with exit code 0\n" * 20 + failure)
+
+    assert found.verdict.code == "SL401"
+
+
+def test_a_log_of_torn_lines_alone_is_none_in_which_nothing_is_wrong(tmp_path: Path) -> None:
+    assert told(tmp_path, "[rank99999999]: RuntimeError: x\n" * 6).verdict.code == "SL499"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_text_of_two_bytes_for_each_character_is_not_taken_as_read(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes("Traceback (most recent call last):\nRuntimeError: x\n".encode(encoding))
+    facts = logs.read([str(tmp_path / "a.log")])
+
+    assert "UTF-16" in facts.files[0].unreadable
+
+
+@pytest.mark.parametrize("line", ["Killed process " + "a" * 16_000, "[PG " + "(" * 16_000, "at work: 1 " * 2000])
+def test_a_long_line_takes_no_time(line: str, tmp_path: Path) -> None:
+    begun = time.process_time()
+    told(tmp_path, f"{line}\n" * 20)
+
+    assert time.process_time() - begun < 4
+
+
+def test_the_limit_of_time_is_no_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ring(*_: object) -> None:
+        raise limits.LimitError("it takes longer than 9 s")
+
+    monkeypatch.setattr(reader.prefixes, "strip", ring)
+    with pytest.raises(limits.LimitError):
+        told(tmp_path, "srun: error: a: task 0: Killed\n")
