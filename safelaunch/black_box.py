@@ -245,6 +245,10 @@ def _end(file: str) -> bytes:
     return file.encode("utf-8", "replace")[-FILE:]
 
 
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 19 else 0
+
+
 class Entry:
     """One collective as the slot holds it; see `model.Collective` for the meaning of the fields."""
 
@@ -259,7 +263,12 @@ class Entry:
         text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
         parts = (text.split(_SEPARATOR) + [""] * 8)[:8]
         self.op, self.group, self.dtype, self.file, line, self.function, tag, self.how = parts
-        self.line, self.tag = (int(number) if number.isdigit() else 0 for number in (line, tag))
+        self.line, self.tag = _number(line), _number(tag)
+
+    @property
+    def plausible(self) -> bool:
+        """Whether it may be what a writer of ours wrote: a rank can write anything into its slot."""
+        return bool(0.0 < self.t <= monotonic() + pulse.FAR_S and self.ordinal <= pulse.LARGEST)
 
 
 class Slot:
@@ -271,18 +280,18 @@ class Slot:
 
     def __init__(self, data: bytes) -> None:
         _, self.pid, left = _HEAD.unpack_from(data, 0)
-        self.shut_down = left or None
+        self.shut_down = left if 0.0 < left <= monotonic() + pulse.FAR_S else None
         self.raised = bool(data[RAISED])
         words = data[16 : 16 + TEXT].decode("utf-8", "replace").split(_SEPARATOR) + [""] * 5
         file, number, function, code, self.exit_said = words[:5]
-        line = int(number) if number.isdigit() else 0
+        line = _number(number)
         self.exit_call = (file, line, function, code) if line else None
         self.program = "" if line else file
         self.entries = []
         for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
             if _ORDINAL.unpack_from(data, offset)[0]:
                 self.entries.append(Entry(data, offset))
-        self.entries.sort(key=lambda entry: entry.ordinal)
+        self.entries = sorted((one for one in self.entries if one.plausible), key=lambda entry: entry.ordinal)
         self.pulse = pulse.Pulse(data, PULSE)
 
 
@@ -352,7 +361,8 @@ class Reader:
             return None
         places = range(base + RING, base + RING + ENTRIES * ENTRY, ENTRY)
         ordinal, offset = max((_ORDINAL.unpack_from(self._memory, place)[0], place) for place in places)
-        return Entry(self._memory[offset : offset + ENTRY], 0) if ordinal else None
+        entry = Entry(self._memory[offset : offset + ENTRY], 0) if ordinal else None
+        return entry if entry is not None and entry.plausible else None
 
     def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
         """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
@@ -362,7 +372,7 @@ class Reader:
         if _HEAD.unpack_from(self._memory, ring - RING)[:2] != (MAGIC, pid):
             return []
         found: list[tuple[Any, ...]] = []
-        count = after + 1
+        count, latest = after + 1, monotonic() + pulse.FAR_S
         for _ in range(2 * ENTRIES):
             offset = ring + (count % ENTRIES) * ENTRY
             ordinal = _ORDINAL.unpack_from(self._memory, offset)[0]
@@ -372,7 +382,7 @@ class Reader:
                 data = self._memory[offset : offset + ENTRY]
                 _, t, returned, seq, _, size, status, peer, thread = _BODY.unpack_from(data)
                 # Written over in between: what was copied may be of two calls.
-                if _ORDINAL.unpack_from(self._memory, offset)[0] == ordinal:
+                if _ORDINAL.unpack_from(self._memory, offset)[0] == ordinal and 0.0 < t <= latest >= returned >= -1:
                     words = tuple(data[_BODY.size :].split(b"\0", 6)[:6])
                     found.append((ordinal, t, returned, seq, size, status, thread, peer, words))
             else:

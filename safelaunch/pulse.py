@@ -64,6 +64,10 @@ USES_GROUPS = 1  # the rank has initialised torch.distributed
 RECORD_LOST = 2  # the record of collectives has ended early
 HAS_TORCH = 8  # torch was there before the script began
 PROGRAM_ENDED = 4  # the main thread has left the program: the interpreter ends what is left of it
+LARGEST = (1 << 63) - 1  # what a document of ours may hold (`codec`)
+FAR_S = 86400.0  # behind now: no clock of this machine says so
+LONGEST_S = 1e9  # that a phase is expected to take
+
 PROGRAM_RAISED = 16  # ... by an exception that nothing has caught: the rank has failed, whatever its process does
 
 
@@ -325,48 +329,60 @@ def follow(memory, base: int, seconds: float, every_s: float) -> None:  # type: 
     _U32.pack_into(memory, base + _FOLLOW_AT, asked + 1)
 
 
+def plausible(numbers, latest: float):  # type: ignore[no-untyped-def]
+    """Numbers from memory that a rank may have overwritten: times that cannot be are 0, counts have 63 bits at most.
+
+    Args:
+        numbers: floats are times, or seconds that were spent.
+        latest: `monotonic() + FAR_S`.
+    """
+    return [
+        (one if 0.0 <= one <= latest else 0.0) if type(one) is float else one if one <= LARGEST else LARGEST
+        for one in numbers
+    ]
+
+
 class Pulse:
     """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened.
 
     `on_device` counts groups with a call under way on a device, `device_calls` is 0 where no call has ended on one, and
-    else rises with them. `stepped`, `fed` and `marked` are the times of the
-    latest step, batch and mark; `loading` and `waited` the seconds spent so far in loaders and in collectives;
-    `loader_workers` is -1 where there was no loader.
+    else rises with them. `stepped`, `fed` and `marked` are the times of the latest step, batch and mark; `loading` and
+    `waited` the seconds spent so far in loaders and in collectives; `loader_workers` is -1 where there was no loader.
     """
 
     __slots__ = (
         "answered", "asked", "batches", "beat", "begun", "completed", "device_calls", "ended", "enqueued", "exhausted",
-        "fed",
-        "follow_asked", "followed",
-        "loader_workers", "loaders", "loading", "marked", "marks", "on_device", "phases", "progress", "state",
-        "stepped", "steps", "waited",
+        "fed", "follow_asked", "followed", "loader_workers", "loaders", "loading", "marked", "marks", "on_device",
+        "phases", "progress", "state", "stepped", "steps", "waited",
     )  # fmt: skip
 
     def __init__(self, data, base: int) -> None:  # type: ignore[no-untyped-def]
+        latest = monotonic() + FAR_S
         (
             self.beat, self.steps, self.stepped, self.batches, self.fed, self.exhausted, self.marks, self.marked, _, _,
             self.begun, self.ended, called, self.enqueued, self.completed, counted, _, turned,
             self.asked, self.answered, self.state,
-        ) = _ALL.unpack_from(data, base)  # fmt: skip
-        self.loading, self.waited, workers, imported = _SPENT.unpack_from(data, base + 160)
+        ) = plausible(_ALL.unpack_from(data, base), latest)  # fmt: skip
+        self.loading, self.waited, workers, imported = plausible(_SPENT.unpack_from(data, base + 160), latest)
         self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned, imported)
         self.loader_workers = workers - 1
-        self.on_device, self.device_calls, moved = _CALLS.unpack_from(data, base + _DEVICE_AT)
+        self.on_device, self.device_calls, moved = plausible(_CALLS.unpack_from(data, base + _DEVICE_AT), latest)
         self.follow_asked, self.followed, _, _ = _FOLLOW.unpack_from(data, base + _FOLLOW_AT)
         self.phases = []  # type: list[tuple[str, float, float, int]]
         if any(_SINCES.unpack_from(data, base + _PHASES_AT)):
-            self._read_phases(data, base + _PHASES_AT)
+            self._read_phases(data, base + _PHASES_AT, latest)
         # What a host does while its device waits is no progress: it runs ahead, as far as it can.
         self.progress = moved if self.on_device else max(self.progress, moved)
         passes = _PASSES.unpack_from(data, base + _LOADERS_AT)
-        self.loaders = [passes[at : at + 5] for at in range(0, len(passes), 5) if passes[at]]
+        each = (passes[at : at + 5] for at in range(0, len(passes), 5) if passes[at])
+        self.loaders = [tuple(plausible(one, latest)) for one in each]
 
-    def _read_phases(self, data, start: int) -> None:  # type: ignore[no-untyped-def]
+    def _read_phases(self, data, start: int, latest: float) -> None:  # type: ignore[no-untyped-def]
         for offset in range(start, start + PHASES * PHASE, PHASE):
             since, expect, thread = _PHASE.unpack_from(data, offset)
-            if since:
+            if 0.0 < since <= latest:
                 name = bytes(data[offset + _PHASE.size : offset + PHASE]).split(b"\0", 1)[0].decode("utf-8", "replace")
-                self.phases.append((name, since, max(expect, 0.0), thread))
+                self.phases.append((name, since, min(expect, LONGEST_S) if expect > 0 else 0.0, thread))
                 if expect != AGAIN:
                     self.progress = max(self.progress, since)
         self.phases.sort(key=lambda phase: phase[1])

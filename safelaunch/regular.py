@@ -13,16 +13,17 @@ import stat
 MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
 
 
-def text(path: str, limit: int) -> str | None:
+def text(path: str, limit: int, *, followed: bool = True) -> str | None:
     """The beginning of a regular text file that nobody named for us to read; None for what cannot be read, and for
     pipes, devices and folders.
 
     Args:
         path: of the file.
         limit: characters to read at most.
+        followed: whether the path may be a link.
     """
     try:
-        with open(descriptor(path), encoding="utf-8", errors="replace") as file:
+        with open(descriptor(path, followed=followed), encoding="utf-8", errors="replace") as file:
             return file.read(limit)
     except (OSError, ValueError):  # ValueError: a path with a null byte
         return None
@@ -55,20 +56,34 @@ def beginning(path: str, most: int) -> bytes:
         return file.read(most)
 
 
-def descriptor(path: str, owner: int | None = None, *, linked: bool = False, writable: bool = False) -> int:
+def descriptor(
+    path: str, owner: int | None = None, *, linked: bool = False, writable: bool = False, followed: bool = True
+) -> int:
     """A descriptor to read a regular file, or to write into it as well; `owner` and errors are as for `read`. `linked`
-    says that the path may be a link all the same."""
-    followed = os.O_NOFOLLOW if owner is not None and not linked else 0
+    says that the path may be a link all the same; where it is not to be `followed`, it may be none for anybody."""
+    stays = os.O_NOFOLLOW if not followed or (owner is not None and not linked) else 0
     # Before the open: to open a FIFO and close it again ends its writer.
-    _check(path, os.stat(path, follow_symlinks=not followed), owner)
+    _check(path, os.stat(path, follow_symlinks=not stays), owner)
     way = os.O_RDWR if writable else os.O_RDONLY
-    opened = os.open(path, way | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | followed)
+    opened = os.open(path, way | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | stays)
     try:
         _check(path, os.fstat(opened), owner)
     except OSError:
         os.close(opened)
         raise
     return opened
+
+
+def within(root: str, path: str) -> int:
+    """A descriptor to read a regular file below a folder that somebody may have sent: neither the file nor a folder on
+    its way is a link, which would lead to what is ours.
+
+    Raises:
+        OSError: it cannot be read, or is none of that kind.
+    """
+    if os.path.realpath(path) != os.path.normpath(os.path.join(os.path.realpath(root), os.path.relpath(path, root))):
+        raise OSError(errno.ELOOP, "a link leads there", path)
+    return descriptor(path, followed=False)
 
 
 def given(path: str, seconds: float = 2.0) -> int:

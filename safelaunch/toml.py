@@ -16,7 +16,8 @@ else:
 MOST_PARTS = 32
 MOST_BYTES = 1 << 20
 
-_PART = re.compile(r"""(?:[\w-]+|"(?:\\.|[^"\\])*"|'[^']*')[ \t]*(\.|)""")
+# A text that is not closed goes to the end of its line: it is looked at once, not from each quote within it.
+_PART = re.compile(r"""(?:[\w-]+|"(?:\\.|[^"\\])*(?:"|\\?\Z)|'[^']*(?:'|\Z))[ \t]*(\.|)""")
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def loads(text: str) -> dict[str, Any]:
 def _parts(line: str) -> int:
     """The most parts that are joined by dots in a line, outside of texts."""
     most = parts = 0
-    for part in _PART.finditer(line.partition("#")[0]):
+    for part in _PART.finditer(line):  # comments included: a `#` may stand within a text
         parts += 1
         most = max(most, parts)
         if not part[1]:

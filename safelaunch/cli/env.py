@@ -7,14 +7,14 @@ import socket
 from dataclasses import dataclass
 
 from safelaunch import codes
-from safelaunch.cli import output
+from safelaunch.cli import output, profile
 from safelaunch.codec import to_json
 from safelaunch.model import Value
 from safelaunch.printable import Line, quoted, whole
 from safelaunch.redaction import redact
 from safelaunch.settings import computed, kinds
 from safelaunch.settings.commandline import Parser, misuse
-from safelaunch.settings.resolve import Layers, apply_shell, drop_unset, resolve_profiles, shell_rival
+from safelaunch.settings.resolve import Layers, apply_shell, drop_unset, shell_rival
 
 USAGE = """\
 usage: safelaunch env [--profile NAME|PATH]... [--check [--strict]] [--json]
@@ -50,7 +50,7 @@ def run(argv: list[str]) -> int:
     names = arguments.profile or kinds.NAMES.read(os.environ.get("SAFELAUNCH_PROFILE", ""))
     if arguments.strict and not arguments.check:
         raise misuse("--strict goes with --check", "safelaunch env --check --strict")
-    layers = resolve_profiles(names, os.environ)
+    layers = profile.resolved(names)
     if arguments.check:
         return _check(layers, as_json=arguments.json, strict=arguments.strict)
     shown = _Shown.of(layers)

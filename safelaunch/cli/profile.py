@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
-from safelaunch import codes
+from safelaunch import codes, limits
 from safelaunch.cli import output
 from safelaunch.codec import to_json
 from safelaunch.model import Finding, SafelaunchError, Value
@@ -81,14 +82,28 @@ def _described(path: str) -> tuple[str, list[str]]:
     """The description of a profile, and what it extends."""
     # One broken file must not hide the others.
     try:
-        found = profile.parse_file(path)
-    except SafelaunchError as error:
+        with limits.limited(0):
+            found = profile.parse_file(path)
+    except (SafelaunchError, limits.LimitError) as error:
         return f"(broken: {error})", []
     return found.description, [base.value for base in found.extends]
 
 
+def resolved(names: Sequence[str]) -> Layers:
+    """What profiles say that somebody else may have written.
+
+    Raises SafelaunchError, SL201 also where it takes too much time or memory.
+    """
+    try:
+        with limits.limited(len(names) << 20):
+            return resolve_profiles(names, os.environ)
+    except limits.LimitError as error:
+        said = f"{', '.join(names)}: the profile cannot be read: {error}"
+        raise SafelaunchError("SL201", said, "check the path", exit_code=codes.EXIT_PROFILE) from None
+
+
 def _show(names: list[str], as_json: bool) -> None:
-    layers = resolve_profiles(names, os.environ)
+    layers = resolved(names)
     if as_json:
         output.show_json(_as_json(layers), 2)
         return
@@ -121,7 +136,7 @@ def _lint(names: list[str], files: list[str], *, as_json: bool, strict: bool) ->
         names = list(profile.available(os.environ))
     for name in names:
         try:
-            layers = resolve_profiles([name], os.environ)
+            layers = resolved([name])
         except SafelaunchError as error:  # one broken file must not hide the others
             findings.append(error.diagnostic)
             continue

@@ -143,4 +143,5 @@ def _document(path: str) -> dict[str, Any]:
 
 
 def _text(path: str) -> str:
-    return regular.text(path, MAX_BYTES) or ""
+    # Somebody may have sent the folder: a link in it would show what is ours.
+    return regular.text(path, MAX_BYTES, followed=False) or ""

@@ -13,13 +13,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from safelaunch import output, redaction
+from safelaunch import output, redaction, regular
 from safelaunch.cli import report
 from safelaunch.cli.output import show as show_lines
 from safelaunch.codec import checked
 from safelaunch.evidence.offline import bundle
 from safelaunch.model import Case, SafelaunchError, Verdict
-from safelaunch.printable import whole
+from safelaunch.printable import visible, whole
 from safelaunch.settings.commandline import misuse
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def pack(target: str, path: str) -> None:
     try:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for name, data in _members(root, incident, skipped):
-                member = tarfile.TarInfo(os.path.join(os.path.basename(root) or "run", name))
+                member = tarfile.TarInfo(_named(os.path.join(os.path.basename(root) or "run", name)))
                 member.size, member.mode = len(data), 0o600
                 member.mtime = int(os.path.getmtime(root))
                 archive.addfile(member, io.BytesIO(data))
@@ -146,6 +146,11 @@ def pack(target: str, path: str) -> None:
         f"wrote {name}: {count} files, {max(1, packed.tell() >> 10)} KiB{left_out}; "
         "secrets that could be recognised are gone, but look through it before you send it"
     )
+
+
+def _named(path: str) -> str:
+    """A name within a bundle: whoever unpacks it sees it, and so does his terminal."""
+    return os.sep.join(redaction.text(visible(part)).replace(os.sep, "_") for part in path.split(os.sep))
 
 
 def _what(path: str) -> tuple[str, str]:
@@ -185,10 +190,7 @@ def _members(root: str, incident: str, skipped: list[str]) -> Iterator[tuple[str
             shown = os.path.normpath(os.path.join(inside, name))
             if name == report.NAME or name.endswith(".part"):
                 continue  # made anew from what is packed
-            if not name.endswith(TEXTS) or os.path.islink(path) or not os.path.isfile(path):
-                skipped.append(shown)
-                continue
-            data = _redacted(path, min(left, LOG_BYTES))
+            data = _redacted(root, path, min(left, LOG_BYTES)) if name.endswith(TEXTS) else None
             if data is None or (name.endswith(".log") and left <= 0):
                 skipped.append(shown)
                 continue
@@ -201,10 +203,14 @@ def _members(root: str, incident: str, skipped: list[str]) -> Iterator[tuple[str
                 yield os.path.normpath(os.path.join(inside, report.NAME)), made
 
 
-def _redacted(path: str, most: int) -> bytes | None:
+def _redacted(root: str, path: str, most: int) -> bytes | None:
     """A file without its secrets; of a log its end. None where that is not possible."""
-    size = os.path.getsize(path)
-    with open(path, "rb") as file:
+    try:
+        descriptor = regular.within(root, path)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
         cut = path.endswith((".log", ".jsonl")) and size > most > 0
         if cut and file.seek(max(0, size - most - MARGIN)):
             file.readline()
@@ -238,8 +244,8 @@ def _page(root: str, folder: str, said: str) -> bytes | None:
     from safelaunch.report import page as html
 
     def read(name: str) -> Any:
-        with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
-            return redaction.document(json.load(file))
+        with open(regular.within(root, os.path.join(folder, name)), encoding="utf-8", errors="replace") as file:
+            return redaction.document(json.loads(file.read(bundle.MAX_DOCUMENT)))
 
     try:
         case, verdict = checked(Case, read(bundle.CASE)), checked(Verdict, read(said))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,6 +119,12 @@ _ELSEWHERE: dict[KeyPath, str] = {
     ("launch", "preflight"): "write it as `mode` in [preflight]",
 }
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+SHOWN = 200  # characters of a name or value in a message
+_NESTED = reprlib.Repr()
+_NESTED.maxstring = _NESTED.maxother = SHOWN
+
 _ABOVE = "write `{}` at the top of the file, above the first [table]"
 
 # Source: torch/distributed/elastic/agent/server/local_elastic_agent.py, _start_workers.
@@ -174,7 +181,7 @@ def check_key(path: KeyPath, table: Table, where: Where) -> Kind | Table:
     place = f" in [{'.'.join(path[:-1])}]" if path[:-1] else ""
     raise SafelaunchError(
         "SL203",
-        f"{where(path)}: unknown key {name}{place}",
+        f"{where(path)}: unknown key {_short(name)}{place}",
         remedy or did_you_mean(name, table.keys) or f"the keys{place} are: {', '.join(table.keys)}",
         exit_code=codes.EXIT_PROFILE,
     )
@@ -218,7 +225,9 @@ def check_unset(names: Iterable[str], env: Mapping[str, Value], where: Where) ->
     for name in names:
         remedy = _ELSEWHERE.get(("env", name), "") or _unsettable(name)
         if remedy:
-            raise SafelaunchError("SL203", f"{line}: {name!r} cannot be unset", remedy, exit_code=codes.EXIT_PROFILE)
+            raise SafelaunchError(
+                "SL203", f"{line}: {_short(repr(name))} cannot be unset", remedy, exit_code=codes.EXIT_PROFILE
+            )
         if name in env:
             raise SafelaunchError(
                 "SL204",
@@ -235,18 +244,31 @@ def _unsettable(variable: str) -> str:
         return "write options of torchrun in [launch], such as `nproc_per_node = 4`"
     if variable.startswith("SAFELAUNCH_"):
         return "safelaunch reads this variable from the shell only"
-    if not re.fullmatch(r"[^=\0]+", variable):
-        return "a variable has a name without `=`"
+    if not _VARIABLE.fullmatch(variable):  # a shell that sources `safelaunch env` would take it for a command
+        return "the name of a variable has letters, digits and `_` only, and begins with no digit"
     return ""
 
 
 def _wrong_value(path: KeyPath, expects: str, raw: Any, where: Where, remedy: str) -> SafelaunchError:
     *tables, name = path
     place = f"[{'.'.join(tables)}] {name}" if tables else name
-    shown = str(raw).lower() if isinstance(raw, bool) else repr(raw)
+    shown = str(raw).lower() if isinstance(raw, bool) else _shown(raw)
     return SafelaunchError(
         "SL204",
         f"{where(path)}: {place} = {shown}: expected {expects}",
         remedy,
         exit_code=codes.EXIT_PROFILE,
     )
+
+
+def _shown(raw: Any) -> str:
+    """A value in a message, without most of what is in it: tables may be nested deeper than `repr` goes."""
+    if isinstance(raw, int) and abs(raw) >= 1 << 63:
+        return "a number of more than 63 bits"
+    if isinstance(raw, (list, dict)):
+        return _NESTED.repr(raw)
+    return _short(repr(raw[:SHOWN] if isinstance(raw, str) else raw))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -20,7 +20,9 @@ from safelaunch.evidence.offline.dump import Dump, UnreadableError
 MAX_BYTES = 64 << 20  # a full ring of 2000 entries with frames is about 1 MB
 ROOM, ROOM_PER_BYTE = 192 << 20, 40  # address space of one reader beyond what it has; a pickle may ask for 64 GiB
 CPU_S, CPU_S_PER_MIB = 1.0, 2.0  # of one file: a ring of 2,000 entries takes 0.05 s
-TOTAL_S = 5.0  # for files that end their readers, all together
+# Of all files together, so that those which were not read can be named within the time that the command has (`limits`):
+# a core takes 0.05 s for each MiB.
+TOTAL_S, TOTAL_S_PER_MIB = 5.0, 1.0
 SNIFF_BYTES = 4096
 DEPTH = 4
 PER_TASK = 8  # files that a reader takes at once
@@ -99,30 +101,31 @@ def read_all(found: Sequence[Found]) -> list[Dump]:
     """
     tasks = [found[start : start + PER_TASK] for start in range(0, len(found), PER_TASK)]
     # The memory of all readers together is bounded as well: one is enough for small files.
-    most = min(len(os.sched_getaffinity(0)), 8, 1 + (limits.size_of((one.path for one in found), 0) >> 20))
+    mib = limits.size_of((one.path for one in found), 0) >> 20
+    most = min(len(os.sched_getaffinity(0)), 8, 1 + mib)
+    seconds = TOTAL_S + TOTAL_S_PER_MIB * mib
+    until = time.monotonic() + seconds
     dumps: dict[Found, Dump] = {}
     left: list[Found] = []
-    for task, read in zip(tasks, _in_processes(tasks, most), strict=True):
+    for task, read in zip(tasks, _in_processes(tasks, most, until), strict=True):
         if read is None:
             left += task  # a reader that died has taken what was with it along
         else:
             dumps.update(zip(task, read, strict=True))
-    dumps.update(_one_by_one(left))
+    dumps.update(_one_by_one(left, until, f"it was not read: all files together took longer than {seconds:.0f} s"))
     return [dumps[one] for one in found]
 
 
-def _one_by_one(found: Sequence[Found]) -> dict[Found, Dump]:
+def _one_by_one(found: Sequence[Found], until: float, late: str) -> dict[Found, Dump]:
     """Files of which at least one ends its reader: the first that has no answer is the one."""
     dumps: dict[Found, Dump] = {}
-    until = time.monotonic() + TOTAL_S
     left = list(found)
     while left:
-        if time.monotonic() > until:
-            why = f"it was not read: others beside it took longer than the limit of {TOTAL_S:.0f} s"
-            return dumps | {one: Dump(one.rank, one.path, unreadable=why) for one in left}
-        answers = _in_processes([[one] for one in left], 1)
-        whole = next((at for at, answer in enumerate(answers) if answer is None), len(left))
+        answers = _in_processes([[one] for one in left], 1, until) if time.monotonic() < until else []
+        whole = next((at for at, answer in enumerate(answers) if answer is None), len(answers))
         dumps.update((one, answer[0]) for one, answer in zip(left, answers[:whole], strict=False) if answer)
+        if time.monotonic() >= until:
+            return dumps | {one: Dump(one.rank, one.path, unreadable=late) for one in left[whole:]}
         for one in left[whole : whole + 1]:
             why = f"reading it takes more than {_cpu_s(one.path):.0f} s, the limit for its size, or ends the reader"
             dumps[one] = Dump(one.rank, one.path, unreadable=why)
@@ -130,18 +133,21 @@ def _one_by_one(found: Sequence[Found]) -> dict[Found, Dump]:
     return dumps
 
 
-def _in_processes(tasks: Sequence[Sequence[Found]], most: int) -> list[list[Dump] | None]:
+def _in_processes(tasks: Sequence[Sequence[Found]], most: int, until: float) -> list[list[Dump] | None]:
+    """What each task has read; None for those that ended their reader, or had not come back at the moment `until`."""
     # A run that reads the dumps of its own ranks needs none of these.
     import multiprocessing
     from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures import TimeoutError as LateError  # which is the built-in one from Python 3.11
     from concurrent.futures.process import BrokenProcessPool
 
     workers = min(len(tasks), most)
     if not workers:
         return []
     results: list[list[Dump] | None] = []
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _limit) as pool:
-        pending: list[Future[list[Dump]]] = []
+    pending: list[Future[list[Dump]]] = []
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _limit)
+    try:
         for task in tasks:
             try:
                 pending.append(pool.submit(_read_task, task))
@@ -149,9 +155,15 @@ def _in_processes(tasks: Sequence[Sequence[Found]], most: int) -> list[list[Dump
                 break
         for future in pending:
             try:
-                results.append(future.result())
-            except (BrokenProcessPool, MemoryError):
+                results.append(future.result(max(0.0, until - time.monotonic())))
+            except (BrokenProcessPool, LateError, MemoryError):
                 results.append(None)
+    finally:
+        # Not `with`: that waits for every task, whatever has been raised here.
+        readers = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for reader in readers:
+            reader.kill()
     return results + [None] * (len(tasks) - len(results))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from safelaunch.model import Case, Collective, RankFacts, Verdict
@@ -13,6 +14,7 @@ LEFT, WIDTH, ROW, TOP = 96, 1000, 22, 30  # pixels
 LEAST_S = 5.0  # before the incident: the calls that went well
 BEFORE = 2.0  # times what passed since the incident
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
+MOST_TICKS = 12
 
 
 def section(case: Case, verdict: Verdict | None) -> Html | None:
@@ -74,7 +76,8 @@ def _span(case: Case) -> tuple[float, float] | None:
     incident = case.incident.t if 0 < case.incident.t <= last else last
     first = incident - max(LEAST_S, BEFORE * (last - incident))
     earliest = min([*begun, *ended, incident])
-    return max(first, min(earliest, incident - 0.5)), last
+    first = max(first, min(earliest, incident - 0.5))
+    return (first, last) if math.isfinite(last - first) else None
 
 
 def _ends(facts: RankFacts) -> list[float]:
@@ -101,13 +104,13 @@ def _x(t: float, span: tuple[float, float]) -> float:
 def _axis(case: Case, span: tuple[float, float], height: int) -> Iterator[Html]:
     first, last = span
     incident = case.incident.t if first <= case.incident.t <= last else last
-    step = next((tick for tick in TICKS if (last - first) / tick <= 12), TICKS[-1])
-    number = int((first - incident) / step)
-    while incident + number * step <= last:
+    step = next((tick for tick in TICKS if (last - first) / tick <= MOST_TICKS), (last - first) / MOST_TICKS)
+    begin = int((first - incident) / step)
+    # Counted, not added up: among large numbers a step further is the same number.
+    for number in range(begin, begin + 1 + int((last - incident) / step - begin)):
         x = _x(incident + number * step, span)
         yield shape("line", "grid", x1=x, x2=x, y1=TOP - 6, y2=height)
         yield shape("text", "tick", f"{number * step:+g} s" if number else "0", x=x, y=TOP - 12)
-        number += 1
     x = _x(incident, span)
     yield shape("line", "incident", x1=x, x2=x, y1=TOP - 6, y2=height)
 

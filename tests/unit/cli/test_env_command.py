@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from safelaunch import limits, toml
 from safelaunch.cli import env
 from safelaunch.model import SafelaunchError
 
@@ -109,3 +111,22 @@ def test_misuse(argv: list[str]) -> None:
     with pytest.raises(SafelaunchError) as caught:
         env.run(argv)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("table", ["[env]\n'A$(touch {0})' = '1'", "unset = ['A;touch {0}']"])
+def test_a_name_that_a_shell_would_run_is_refused(table: str, tmp_path: Path) -> None:
+    path = tmp_path / "sent.toml"
+    path.write_text(table.format(tmp_path / "made"))
+    with pytest.raises(SafelaunchError, match=r"unknown key|cannot be unset"):
+        env.run(["--profile", str(path)])
+
+
+def test_a_profile_that_takes_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "sent.toml"
+    path.write_text("")
+    monkeypatch.setattr(limits, "SECONDS", 0.05)
+    monkeypatch.setattr(limits, "SECONDS_PER_MIB", 0.0)
+    monkeypatch.setattr(toml, "loads", lambda _: time.sleep(5))
+    with pytest.raises(SafelaunchError, match="it takes longer than") as caught:
+        env.run(["--profile", str(path)])
+    assert caught.value.exit_code == 78

@@ -141,6 +141,40 @@ def test_what_lies_beside_runs_is_not_packed(tmp_path: Path, capsys: pytest.Capt
     assert not list(tmp_path.glob("c.tar.gz*"))
 
 
+def test_links_in_a_run_that_was_sent_lead_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent = tmp_path / "run"
+    a_run(sent, load("hang-sleep"), load("exception-in-one-rank"), load("hang-sleep"))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name, place in (("env.txt", sent), ("verdict.json", sent / "incident-0"), ("agent.log", sent)):
+        (place / name).rename(mine / name)
+        (place / name).symlink_to(mine / name)
+    (sent / "incident-1" / "evidence").rename(mine / "evidence")
+    (sent / "incident-1" / "evidence").symlink_to(mine / "evidence")
+    (mine / "env.txt").write_text("MINE_ALONE=1")
+    assert run(capsys, sent, "--bundle", tmp_path / "b.tar.gz")[0] == 0
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        names = archive.getnames()
+        page = archive.extractfile("run/incident-2/report.html")
+        assert page is not None
+        assert b"MINE_ALONE" not in page.read()
+    assert not {"run/env.txt", "run/agent.log", "run/incident-0/report.html", "run/incident-1/report.html"} & {*names}
+
+
+def test_names_in_a_bundle_hold_no_secret_and_move_no_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    for name in (f"x PASSWORD={SECRET}.log", "evil\n\x1b[31m.log"):
+        (tmp_path / "run" / "incident-0" / name).write_text("x")
+    assert run(capsys, tmp_path / "run", "--bundle", tmp_path / "b.tar.gz")[0] == 0
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        names = archive.getnames()
+    assert "run/incident-0/evil\\n\\x1b[31m.log" in names
+    assert not [name for name in names if SECRET in name or not name.isprintable()]
+    assert [name for name in names if name.startswith("run/incident-0/x PASSWORD=")]
+
+
 def test_a_notice_without_a_verdict_has_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a_run(tmp_path / "run", load("hang-sleep"))
     for suffix in ("json", "txt"):

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import random
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from safelaunch import black_box
+from safelaunch.codec import checked
 from safelaunch.diagnosis import waits
+from safelaunch.evidence.black_box import collect
+from safelaunch.model import Collective, Incident, LoaderPass, Phase, WorkerProcess
 
 
 @pytest.fixture
@@ -286,3 +292,51 @@ def test_writers_refuse_a_file_that_cannot_hold_them(path: str, tmp_path: Path) 
 def test_the_rules_know_how_many_calls_a_record_holds() -> None:
     """`diagnosis` imports neither files nor workers, and so has the number to itself."""
     assert waits.RING == black_box.ENTRIES
+
+
+@pytest.mark.parametrize("t", [1e300, float("inf"), float("nan"), -1.0, time.monotonic() + 2 * 86400])
+def test_a_call_at_a_time_that_cannot_be_is_none(path: str, t: float) -> None:
+    writer = black_box.Writer(path, 0)
+    enter(writer, 1)
+    place, _, _ = enter(writer, 2)
+    with open(path, "r+b") as file:
+        file.seek(place + 8)
+        file.write(struct.pack("<d", t))
+        file.seek(8)
+        file.write(struct.pack("<d", t))
+
+    reader = black_box.Reader(path)
+    assert [entry.seq for entry in slot(path).entries] == [1]
+    assert slot(path).shut_down is None
+    assert reader.latest(0, os.getpid()) is None
+    assert [call[3] for call in reader.arrivals(0, os.getpid(), 0)] == [1]
+
+
+def test_a_case_of_random_bytes_can_be_read_again(path: str) -> None:
+    random_ = random.Random(1)
+    worker = WorkerProcess(0, 0, os.getpid(), "host", 0.0, black_box=path, owner=os.getuid())
+    for _ in range(20):
+        black_box.Writer(path, 0)
+        with open(path, "r+b") as file:
+            file.seek(8)
+            # Numbers of lines and tags are digits: here and there one of a hundred of them, or one that `int` refuses.
+            noise = random_.randbytes(black_box.SLOT - 8)
+            file.write(noise.replace(b"\x01\x02", b"\x009").replace(b"\x07", "\0²\0".encode()))
+        told = json.loads(json.dumps(collect(Incident("exit", 0, (0,), 0.0), worker, 0.0).data))
+        for call in told["collectives"]:
+            checked(Collective, call)
+        for phase in told["phases"]:
+            checked(Phase, phase)
+        for one in told["loaders"]:
+            checked(LoaderPass, one)
+        for name in ("beat", "progress", "steps", "stepped", "batches", "exhausted", "shut_down"):
+            assert told[name] is None or 0 <= told[name] < 1 << 63, name
+
+
+def test_a_number_of_many_digits_is_none(path: str) -> None:
+    writer = black_box.Writer(path, 0)
+    writer.enter(writer.text("all_reduce", ("/job/train.py", 10**30, "main"), "0", "float32", 10**30), 4, 1, 1)
+    writer.exit_call("/job/train.py", 10**40, "main", 1)
+
+    assert [(entry.line, entry.tag) for entry in slot(path).entries] == [(0, 0)]
+    assert slot(path).exit_call is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from safelaunch import pulse
@@ -99,3 +101,27 @@ def test_while_a_call_is_under_way_on_a_device_its_end_alone_is_progress(memory:
 
     assert progress(memory) > completed
     assert not pulse.Pulse(memory, 0).waiting
+
+
+@pytest.mark.parametrize("t", [1e300, float("inf"), float("nan"), -5.0])
+def test_times_that_cannot_be_are_no_progress(memory: bytearray, t: float) -> None:
+    writer = pulse.Writer(memory, 0)
+    writer.begin(LOAD)
+    for at in [*range(0, 248, 8), 256 + 64 * (pulse.PHASES - 1), *range(768, pulse.SIZE, 8)]:
+        struct.pack_into("<d", memory, at, t)
+    seen = pulse.Pulse(memory, 0)
+
+    assert (seen.progress, seen.beat, seen.phases) == (0.0, 0.0, [])
+    assert {one[4] for one in seen.loaders} <= {0.0}
+
+
+def test_counts_have_63_bits_at_most(memory: bytearray) -> None:
+    struct.pack_into("<Q", memory, 8, (1 << 64) - 1)
+
+    assert pulse.Pulse(memory, 0).steps == (1 << 63) - 1
+
+
+def test_a_phase_without_end_is_expected_for_a_number_of_seconds(memory: bytearray) -> None:
+    pulse.Writer(memory, 0).begin(LOAD, float("inf"))
+
+    assert pulse.Pulse(memory, 0).phases[0][2] == pulse.LONGEST_S

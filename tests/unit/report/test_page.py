@@ -257,6 +257,18 @@ def test_the_timeline_has_a_row_for_each_rank() -> None:
             assert float(attributes["width"] or 0) > 0
 
 
+@pytest.mark.parametrize("t", [1e300, 1.7e308, 1e9])
+def test_a_moment_that_cannot_be_makes_no_endless_axis(t: float) -> None:
+    case = load("hang-sleep")
+    first = case.ranks[0]
+    late = dataclasses.replace(
+        first, collectives=(dataclasses.replace(first.collectives[0], t=t), *first.collectives[1:])
+    )
+    content = made(dataclasses.replace(case, ranks=(late, *case.ranks[1:])), diagnose(case))
+    ticks = [attributes for tag, attributes in content.tags if attributes.get("class") == "tick"]
+    assert len(ticks) <= 14
+
+
 def test_the_surroundings_are_told_without_secrets() -> None:
     known = Surroundings(
         {"argv": ["--nproc-per-node", "2", "train.py", "--api-key", "s3cretvalue"], "run_id": "r1", "safelaunch": "1.2",

@@ -94,6 +94,7 @@ BAD = {
     "ours": ("unset = ['SAFELAUNCH_JSON']\n", "SL203", "SAFELAUNCH_JSON", "from the shell"),
     "option": ("unset = ['PET_NNODES']\n", "SL203", "PET_NNODES", "[launch]"),
     "no name": ("unset = ['A=1']\n", "SL203", "A=1", "name"),
+    "a command": ("unset = ['A;touch x']\n", "SL203", "'A;touch x' cannot be unset", "letters, digits"),
     "empty": ("unset = ['']\n", "SL203", "''", "name"),
     "both": ("unset = ['A']\n[env]\nA = 1\n", "SL204", "unset takes A away, and ", "extends"),
     "no list": ("unset = 3\n", "SL204", "unset = 3: expected a string or a list of strings", ""),

@@ -15,7 +15,7 @@ _ASSIGNMENT = re.compile(
 )
 _EXPORT = re.compile(r"[ ]*(un)?export(?:[ \t]+(.*))?", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\$|\((\w+)\)|\{(\w+)\}|[({][^)}\n]{0,400}[)}]|.)", re.DOTALL)
-_COMMENT = re.compile(r"[ \t]*(?<!\\)#[^\n]*")
+_COMMENT = re.compile(r"(?:(?<![ \t])[ \t]+)?(?<!\\)#[^\n]*")  # tried once for each run of blanks
 _PREFIX = re.compile(r"[ \t@+-]*")
 
 

@@ -28,7 +28,7 @@ _KEY = re.compile(
 )
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:[ \t]+|\Z))+")
 _BLOCK = re.compile(r"([|>])(?:[+-]?([1-9])?[+-]?)[ \t]*(?:#.*)?\Z")
-_COMMENT = re.compile(r"[ \t]+#.*\Z")
+_COMMENT = re.compile(r"(?<![ \t])[ \t]+#.*\Z")  # tried once for each run of blanks
 _DOUBLE = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SINGLE = re.compile(r"'(?:[^']|'')*'", re.DOTALL)
 _MARK = re.compile(r"(?m)^(?=---(?:\s|\Z))")  # where the next document starts

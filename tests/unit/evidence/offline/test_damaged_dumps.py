@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -159,3 +161,47 @@ def test_a_large_number_in_a_name_makes_no_large_job(job: Path) -> None:
     Recorder(0, {}).call().write(job, "trace_rank_900000")
 
     assert len(dump_case.build(list(read(job).values())).ranks) == 5
+
+
+def slow(one: dump_files.Found) -> Dump:
+    """Reads a file in a time that its limit allows."""
+    if one.rank:
+        time.sleep(0.4)
+    return Dump(one.rank, one.path)
+
+
+def test_all_files_together_have_a_limit_and_those_that_were_not_read_are_named(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(4, 40):
+        Recorder(rank, {}).call().write(job)
+    monkeypatch.setattr(dump_files, "_read", slow)
+    monkeypatch.setattr(dump_files, "TOTAL_S", 1.0)
+    monkeypatch.setattr(dump_files, "PER_TASK", 1)
+    begun = time.monotonic()
+    found = read(job)
+
+    assert time.monotonic() - begun < 3
+    assert not found[0].unreadable
+    assert "all files together took longer than 1 s" in found[39].unreadable
+
+
+def test_nothing_is_waited_for_once_the_time_is_over(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OverError(BaseException):
+        pass
+
+    def ring(*_: object) -> None:
+        raise OverError
+
+    monkeypatch.setattr(dump_files, "_read", lambda _: time.sleep(30))
+    before = signal.signal(signal.SIGALRM, ring)
+    begun = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(OverError):
+            read(job)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert time.monotonic() - begun < 3

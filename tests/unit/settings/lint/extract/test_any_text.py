@@ -108,3 +108,8 @@ def test_the_time_grows_with_the_text_and_not_faster(name: str, start: str, piec
         if seconds(name, long) < 28 * base:
             return
     pytest.fail(f"{seconds(name, long):.2f} s for 40 kB, {seconds(name, short):.3f} s for 5 kB")
+
+
+@pytest.mark.parametrize(("name", "start"), [("x.yaml", "a: b"), ("Makefile", "A = b")])
+def test_a_run_of_blanks_is_looked_through_once(name: str, start: str) -> None:
+    assert seconds(name, f"{start}{' ' * 60_000}c\n") < 0.5
