@@ -20,6 +20,7 @@ SPACES = {"n": "\n", "r": "\n", "t": "\t"}
 MARKS = re.compile(f"[{structure.MARKS}]")
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
 BLOCK = 1 << 14  # characters
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MORE = 3  # lines after one that ends where a value is to come
 
 
@@ -42,6 +43,8 @@ def text(value: str) -> str:
     """
     if len(value) < SHORTEST:
         return value
+    if "\x1b" in value:
+        value = COLOUR.sub("", value)  # within a word it would hide it
     value = structure.without_blocks(value)
     low = structure.lower(value)
     parts: list[str] = []
@@ -76,7 +79,12 @@ def document(value: Any, name: str = "") -> Any:
         # Settings stand as `NAME: {value: ..., origin: ...}`, variables of a container as `{name: NAME, value: ...}`.
         named = value.get("name", name)
         of_value = named if isinstance(named, str) else name
-        return {text(str(key)): document(item, of_value if key == "value" else str(key)) for key, item in value.items()}
+        told = names.kind(name) in ("password", "secret")
+        shown = {}
+        for key, item in value.items():
+            own = of_value if key == "value" else str(key)
+            shown[text(str(key))] = document(item, name if told and not names.kind(own) else own)
+        return shown
     if isinstance(value, list):
         if name and names.kind(name) in ("password", "secret"):
             return [document(item, name) for item in value]

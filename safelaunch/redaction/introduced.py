@@ -60,6 +60,7 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("/t/",), r"(https?://[^\s\"'<>]{1,200}/t/)(?:[a-z]{2}-[0-9a-f-]{36}|[0-9a-f]{32,64})(?=/)"),  # a channel of conda
     # ~/.pgpass: host, port, database, user, password.
     ((":5432:", ":6432:"), r"((?<![\w.*-])[\w.*-]{1,200}:[56]432:[\w.*-]{1,64}:[\w.@-]{1,64}:)[^\s\"']+"),
+    (("sig=",), r"(\bsig=)[A-Za-z0-9%+/]{20,}={0,2}(?=&s[a-z]=)"),
     (("create secret",), r"(--from-literal[ =][\"']?[\w.-]{1,80}=)[^\s\"']+"),
     # ODBC, where `PWD` is no working directory.
     (("uid=", "user id="), rf"(\b{_USER}[^;\"'\n]{{0,128}};\s?(?i:pwd|password)\s?=\s?){_ODBC}"),

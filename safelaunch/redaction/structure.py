@@ -172,7 +172,7 @@ HINTS = (
     r"ipmitool", r"openssl", r"mc alias", r"hooks\.", r"webhook", r"telegram", r"ifttt",
     r"==(?<=[a-z0-9+/]{20}==)", r"lftp", r"keytool", r"rclone", r"logic\.azure",
     r"_[a-z0-9]{32}", r"-[a-z0-9]{32}", r"private", r"mnemonic", r"psk\b",
-    r"uid=", r"user id=", r"_sk[\"']?\s?[=:]", r"honeycomb", r"/t/", r":[56]432:", r"from-literal", r"feishu",
+    r"uid=", r"user id=", r"sig=", r"_sk[\"']?\s?[=:]", r"honeycomb", r"/t/", r":[56]432:", r"from-literal", r"feishu",
     r"larksuite", r"ossutil", r"obsutil", r"tosutil", r"coscmd", r"sudo -s", *introduced.FOREIGN_HINTS,
     r"=[ \"']{0,2}[0-9a-f]{40}", r":[ \"']{0,2}[0-9a-f]{40}",
 )  # fmt: skip

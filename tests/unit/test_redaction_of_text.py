@@ -215,3 +215,14 @@ def test_lines_without_a_word_are_not_searched(monkeypatch: pytest.MonkeyPatch) 
         == "a line\n" * 9 + "password=<redacted>" + "\na line" * 9
     )
     assert searched == ["password=hunter2"]
+
+
+def test_a_colour_within_a_name_does_not_hide_it() -> None:
+    assert "hunter2" not in redaction.text("pa\x1b[0mssword=hunter2")
+
+
+def test_what_stands_below_a_name_that_tells_goes_with_it() -> None:
+    document = {"password": [{"now": "hunter2"}], "token": {"max_length": 512, "path": "/data/x.json"}}
+    assert redaction.document(document) == {
+        "password": [{"now": "<redacted>"}], "token": {"max_length": 512, "path": "/data/x.json"},
+    }  # fmt: skip

@@ -42,12 +42,12 @@ def report_html(text: str, folder: Path) -> str:  # noqa: ARG001
 
 def packed_log(text: str, folder: Path) -> str:
     (folder / "stderr.log").write_text(f"step 1\n{text}\nstep 2\n")
-    return (share._redacted(str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(str(folder), str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
 
 
 def packed_json(text: str, folder: Path) -> str:
     (folder / "agent.jsonl").write_text(json.dumps({"said": {"inner": json.dumps([text])}}) + "\n")
-    return (share._redacted(str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(str(folder), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
 
 
 PLACES = [env_txt, run_json, verdict_files, report_html, packed_log, packed_json]
@@ -86,7 +86,7 @@ def test_a_key_at_the_cut_of_a_log_is_gone(tmp_path: Path) -> None:
     for before in range(0, len(key), 97):  # the cut is wherever it is within the key
         end = "x" * 79 + "\n"
         log.write_text("step\n" * 40_000 + key + "\n" + end * ((share.LOG_BYTES - before) // 80))
-        packed = share._redacted(str(log), share.LOG_BYTES)
+        packed = share._redacted(str(log.parent), str(log), share.LOG_BYTES)
         assert packed is not None
         assert b"MIIE" not in packed
         assert len(packed) <= share.LOG_BYTES

@@ -92,9 +92,7 @@ def test_a_line_of_a_quarter_of_a_million_tasks_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_line_of_many_tasks_that_ended_well_takes_no_room_from_a_failure(tmp_path: Path) -> None:
-    failure = (
-        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\nRuntimeError: x\n'
-    )
+    failure = 'Traceback (most recent call last):\n  File "train.py", line 3, in main\nRuntimeError: x\n'
     found = told(tmp_path, "srun: error: a: tasks 0-30000: Exited with exit code 0\n" * 20 + failure)
 
     assert found.verdict.code == "SL401"
