@@ -35,7 +35,7 @@ BAD_PROFILES = {
     "letters of others": ("[env]\n'Ä' = '1'\n", "SL203", 2, "Ä in [env]", "letters, digits"),
     "a sign before dots": ("[env]\n'#'" + ".a" * 40 + " = 1\n", "SL202", 2, "more than 32 parts", ""),
     "quotes that are not closed": ("[env]\n" + "." * 40 + '"' + '\\"' * 400_000, "SL202", 2, "not valid TOML", ""),
-    "a list in lists": ("[env]\nA = " + "[" * 200 + "]" * 200, "SL204", 2, "[env] A = [[[", ""),
+    "a list in lists": ("[env]\nA = " + "[" * 200 + "]" * 200, "SL204", 2, "[env] A = [[[[[[[...]]]]]]]", ""),
     "a long value": ("[timeouts]\nloader = '" + "a" * 5000 + "'\n", "SL204", 2, "a...: expected", ""),
     "bool in env": ("[env]\n\nNCCL_X = true\n", "SL204", 3, "[env] NCCL_X = true", '"true"'),
     "list in env": ("[env]\nNCCL_X = [\n 1]\n", "SL204", 2, "[env] NCCL_X = [1]", ""),

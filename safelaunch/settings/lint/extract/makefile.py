@@ -40,7 +40,7 @@ def _statement(content: str, line: int, scope: Scope) -> None:
     match = _ASSIGNMENT.fullmatch(content)
     if match is not None:
         words, name, operator, raw = match.groups()
-        text = re.sub(r"[ \t]*\\\n[ \t]*", " ", raw).strip()
+        text = re.sub(r"(?<![ \t])[ \t]*\\\n[ \t]*", " ", raw).strip()
         value = UNKNOWN if operator == "!" else _REFERENCE.sub(lambda found: _value(found, scope), text)
         if operator == "+":
             old = scope.lookup(name, True)
