@@ -294,7 +294,7 @@ def test_the_rules_know_how_many_calls_a_record_holds() -> None:
     assert waits.RING == black_box.ENTRIES
 
 
-@pytest.mark.parametrize("t", [1e300, float("inf"), float("nan"), -1.0, time.monotonic() + 2 * 86400])
+@pytest.mark.parametrize("t", [1e300, 1e9, float("inf"), float("nan"), -1.0])
 def test_a_call_at_a_time_that_cannot_be_is_none(path: str, t: float) -> None:
     writer = black_box.Writer(path, 0)
     enter(writer, 1)
