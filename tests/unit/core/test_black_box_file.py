@@ -5,7 +5,6 @@ import json
 import os
 import random
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 
