@@ -7,7 +7,8 @@ import json
 import os
 
 from safelaunch import black_box, regular
-from safelaunch.model import Evidence, Incident, WorkerProcess
+from safelaunch.codec import ShapeError, checked
+from safelaunch.model import Evidence, Incident, PyError, WorkerProcess
 
 SOURCE = "error"
 LIMIT = 4 << 20  # bytes. A rank writes some 100 kB at most, and the names of its parameters
@@ -22,10 +23,16 @@ def paths(worker: WorkerProcess) -> list[str]:
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """The earliest `error-PID.json` of the rank: a Python below a shell script writes one too."""
-    records = []
+    """The earliest `error-PID.json` of the rank: a Python below a shell script writes one too. A rank may have written
+    anything there: what is no record of an exception is left out."""
+    records, unreadable = [], ""
     for path in paths(worker):
-        records.append(json.loads(regular.read(path, LIMIT)))
+        try:
+            record = json.loads(regular.read(path, LIMIT))
+            records.append((checked(PyError, record).t, record))
+        except (OSError, ValueError, ShapeError, RecursionError) as error:
+            unreadable = f"{os.path.basename(path)} cannot be read: {error}"
     if not records:
-        return Evidence(SOURCE, worker.rank, unavailable="no uncaught Python exception was recorded")
-    return Evidence(SOURCE, worker.rank, min(records, key=lambda record: record["t"]))
+        reason = unreadable or "no uncaught Python exception was recorded"
+        return Evidence(SOURCE, worker.rank, unavailable=reason)
+    return Evidence(SOURCE, worker.rank, min(records, key=lambda one: one[0])[1])

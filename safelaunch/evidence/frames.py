@@ -8,7 +8,7 @@ from typing import Any
 
 from safelaunch.model import Location, Stack
 
-FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
 OWN = re.compile(r"/safelaunch/(worker/|(__init__|pulse|black_box)\.py$)")
 BEAT = "safelaunch-beat"
 

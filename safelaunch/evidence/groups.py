@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from safelaunch import black_box, regular
 from safelaunch.codec import to_json
 from safelaunch.model import Evidence, Incident, ProcessGroup, WorkerProcess
+from safelaunch.model.ranks import MOST_RANKS
 
 SOURCE = "groups"
 
@@ -26,11 +28,22 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         try:
             record = json.loads(line)
             if "new" in record:
-                asked.append([int(rank) for rank in record["new"]])
+                asked.append(list(_ranks(record["new"])))
                 continue
-            groups.append(ProcessGroup(str(record["name"]), tuple(int(rank) for rank in record["ranks"])))
-        except (ValueError, KeyError, TypeError):
-            continue
+            groups.append(ProcessGroup(str(record["name"]), _ranks(record["ranks"])))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # torn, or written by somebody else
     if not groups and not asked:
         return Evidence(SOURCE, worker.rank, unavailable="the rank has made no process group")
     return Evidence(SOURCE, worker.rank, {"groups": to_json(groups), "asked": asked})
+
+
+def _ranks(numbers: Any) -> tuple[int, ...]:
+    """The members of a group.
+
+    Raises:
+        TypeError, ValueError: they are no ranks of any job.
+    """
+    if not all(type(rank) is int and 0 <= rank < MOST_RANKS for rank in numbers):
+        raise ValueError("no ranks")
+    return tuple(numbers)

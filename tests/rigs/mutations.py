@@ -312,6 +312,25 @@ def linted(paths: list[str]) -> None:
         lint.of_file(path, ELSEWHERE)
 
 
+def ranks() -> Any:
+    """What a rank leaves for its supervisor."""
+    import rank_mutations
+
+    return rank_mutations.of_a_rank()
+
+
+def a_rank(folder: Path, chance: random.Random, real: Any) -> list[str]:
+    import rank_mutations
+
+    return rank_mutations.a_rank(folder, chance, real)
+
+
+def judged(paths: list[str]) -> None:
+    import rank_mutations
+
+    rank_mutations.judged(paths)
+
+
 Make = Callable[[Path, random.Random, Any], list[str]]
 KINDS: dict[str, tuple[Callable[[], Any], Make, Callable[[list[str]], None]]] = {
     "case": (documents, a_case, diagnosed),
@@ -322,6 +341,7 @@ KINDS: dict[str, tuple[Callable[[], Any], Make, Callable[[list[str]], None]]] = 
     "log": (logs, a_log, diagnosed),
     "profile": (profiles, a_profile, shown),
     "job": (jobs, a_job, linted),
+    "rank": (ranks, a_rank, judged),
 }
 
 

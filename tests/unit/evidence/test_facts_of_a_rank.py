@@ -70,9 +70,14 @@ def test_the_earliest_exception_of_a_rank_counts(tmp_path: Path) -> None:
     folder.mkdir()
     assert errors.collect(INCIDENT, worker(folder), 0).data is None
     for pid, t in ((7, 12.0), (9, 11.0), (8, 13.0)):
-        (folder / f"error-{pid}.json").write_text(json.dumps({"t": t, "type": str(pid)}))
+        record = {"t": t, "type": str(pid), "message": "", "traceback": ""}
+        (folder / f"error-{pid}.json").write_text(json.dumps(record))
     (folder / "error-5.json.123").write_text("{")  # being written
-    assert errors.collect(INCIDENT, worker(folder), 0).data == {"t": 11.0, "type": "9"}
+    (folder / "error-6.json").write_text('{"t": [1], "type": true}')  # anybody's
+
+    found = errors.collect(INCIDENT, worker(folder), 0).data
+    assert found is not None
+    assert (found["t"], found["type"]) == (11.0, "9")
 
 
 def test_a_black_box_of_an_earlier_process_is_not_this_ranks(tmp_path: Path) -> None:
