@@ -32,6 +32,7 @@ LOG_BYTES = 256 << 10  # of each log: its end tells most
 MARGIN = 64 << 10  # bytes before that in which a secret may begin
 ALL_LOGS = 32 << 20  # bytes; looking for secrets takes 0.1 s for each MB, and 1 s where each line holds one
 DEPTH = 6  # folders below the one that is packed
+NULS = 8  # of so many bytes one may be a NUL: file systems leave holes
 
 
 # ---------------------------------------------------------------------------------------------------------- page
@@ -215,8 +216,8 @@ def _redacted(root: str, path: str, most: int) -> bytes | None:
         if cut and file.seek(max(0, size - most - MARGIN)):
             file.readline()
         raw = file.read(bundle.MAX_DOCUMENT + 1)
-    if len(raw) > bundle.MAX_DOCUMENT:
-        return None
+    if len(raw) > bundle.MAX_DOCUMENT or raw.count(b"\0") > len(raw) // NULS:
+        return None  # in UTF-16 no secret is found
     content = raw.decode("utf-8", errors="backslashreplace")
     if path.endswith(".json"):
         return _encoded(_document(content, 1) + "\n")

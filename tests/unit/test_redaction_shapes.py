@@ -147,3 +147,9 @@ def test_a_log_of_a_training_is_searched_at_once() -> None:
 def test_tokens_of_issuers_are_found_beside_each_other() -> None:
     first, second = "gh" + "p_" + LETTERS[:36], "xai" + "-" + LETTERS
     assert redaction.text(f"{first},{second}") == f"{REDACTED},{REDACTED}"
+
+
+def test_a_log_of_two_bytes_for_each_character_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_bytes("password=hunter2\n".encode("utf-16"))
+
+    assert share._redacted(str(tmp_path), str(tmp_path / "stderr.log"), share.LOG_BYTES) is None
