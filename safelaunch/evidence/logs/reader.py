@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from safelaunch.codec import LARGEST
 from safelaunch.evidence.logs import messages, prefixes, tracebacks
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
@@ -29,7 +30,6 @@ WIDE = 4096  # bytes by which a text in UTF-16 is known
 _WIDE = re.compile(rb"[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 OF_A_LINE = 2000  # events; a single line may tell of a million tasks
 EVENTS = 20_000  # of one file; a job that says more says the same again
-LARGEST = 1 << 63  # a number above is none that a program counts: two were written into one another
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
@@ -299,6 +299,7 @@ class _Pass:
     def _keep(self, origin: Origin, event: Event) -> bool:
         """Whether there was room for it."""
         for name, value in vars(event).items():
+            # A number that no program counts: two were written into one another.
             if isinstance(value, int) and abs(value) > (MOST_RANKS if name in _OF_RANKS else LARGEST):
                 raise ValueError(f"{name} is a number that is none")
         if isinstance(event, Desync) and max((*event.late, *event.inside), default=0) > MOST_RANKS:

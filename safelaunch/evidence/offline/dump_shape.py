@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from safelaunch.codec import LARGEST
+
 Entry = dict[str, Any]
 
-LARGEST = 1 << 63
 MOST_DIMENSIONS = 64  # of a tensor, as torch has it
 
 # `state`, `is_p2p` and `retired` are compared with one value, or are true or not: of whichever type they are.
