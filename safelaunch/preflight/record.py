@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 
 from safelaunch import user_files
-from safelaunch.codec import from_json, to_json
+from safelaunch.codec import ShapeError, checked, to_json
 from safelaunch.model import SCHEMA_VERSION, PreflightReport
 from safelaunch.preflight import CHECKS
 from safelaunch.preflight.gpu.look import used_gpus
@@ -148,12 +148,7 @@ def read(host: Host) -> Record:
 def _load(path: str) -> Known | None:
     try:
         document = user_files.load(path)
-        known = from_json(Known, document) if document is not None else None
-    except (OSError, ValueError, TypeError, KeyError):
+        known = checked(Known, document) if document is not None else None
+    except (OSError, ValueError, ShapeError, RecursionError):
         return None
-    sound = known is not None and known.schema_version == SCHEMA_VERSION and isinstance(known.passed, dict)
-    return known if known is not None and sound and all(map(_is_time, known.passed.values())) else None
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float))
+    return known if known is not None and known.schema_version == SCHEMA_VERSION else None

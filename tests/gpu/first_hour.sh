@@ -15,6 +15,7 @@ python=${PYTHON:-$root/.venv/bin/python}
 mkdir -p "$out" && cd "$out" || exit 1
 facts=$PWD/facts.txt
 export PYTHONPATH="$root"
+[ "${2:-}" != --rig ] || export FAKE_GPU_STATE="$PWD/state" # without it NVML knows no utilisation
 : > "$facts"
 
 ranks=$("$python" -c 'import torch; print(min(torch.cuda.device_count(), 4))')

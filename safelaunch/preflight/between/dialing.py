@@ -12,24 +12,18 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from safelaunch.preflight.between.facts import Dial
+from safelaunch.codec import ShapeError, checked
+from safelaunch.preflight.between.facts import Dial, Place
 
 DIAL_S = 3.0
 PINGS = 3
+# What stands in an answer, and more than that: whatever else listens there may never end its line.
+ANSWER = 256
 # A limit on processes counts threads too, and may be low.
 MOST_AT_ONCE = 32
 # None is dialled any more after that: whom 64 connections that time out do not tell, the others do not either.
 LAST_S = 2 * DIAL_S
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a node listens, and the seat that answers there. The first node has no `ip`: it is at the endpoint."""
-
-    rank: int
-    seat: int
-    ip: str
-    port: int
+ELSE = "something else answers there"
 
 
 class Listener:
@@ -99,6 +93,12 @@ def dial_all(src: int, places: Mapping[int, Place], shift_s: float = 0.0) -> tup
     return tuple(found[rank] for rank in places if rank in found)
 
 
+@dataclass(frozen=True)
+class _Answer:
+    seat: int
+    time: float
+
+
 def dial(src: int, place: Place, shift_s: float = 0.0) -> Dial:
     """Connect to a node, and ask it for its seat and its time."""
     dst, ip, port = place.rank, place.ip, place.port
@@ -110,15 +110,18 @@ def dial(src: int, place: Place, shift_s: float = 0.0) -> Dial:
             for _ in range(PINGS):
                 begin, sent = time.perf_counter(), time.time() + shift_s
                 connection.sendall(b"?")
-                answer = json.loads(lines.readline() or b"{}")
+                line = lines.readline(ANSWER)
                 rtt_s = time.perf_counter() - begin
-                if not isinstance(answer, dict) or answer.get("seat") != place.seat:
-                    return Dial(src, dst, ip, port, "something else answers there")
+                answer = checked(_Answer, json.loads(line))
+                if answer.seat != place.seat:
+                    return Dial(src, dst, ip, port, ELSE)
                 if rtt_s < best.rtt_s:
-                    best = Dial(src, dst, ip, port, rtt_s=rtt_s, offset_s=answer["time"] - (sent + rtt_s / 2))
+                    best = Dial(src, dst, ip, port, rtt_s=rtt_s, offset_s=answer.time - (sent + rtt_s / 2))
     except TimeoutError:
         return Dial(src, dst, ip, port, f"no answer within {DIAL_S:g} s", errno.ETIMEDOUT)
-    except (OSError, ValueError) as error:
-        number = error.errno if isinstance(error, OSError) and error.errno else 0
+    except (ShapeError, ValueError, RecursionError):
+        return Dial(src, dst, ip, port, ELSE)
+    except OSError as error:
+        number = error.errno or 0
         return Dial(src, dst, ip, port, os.strerror(number).lower() if number else str(error), number)
     return best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from safelaunch.model import Severity
 
@@ -61,6 +62,16 @@ class Clash:
 
     rank: int
     hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node listens, and the seat that answers there. The first node has no `ip`: it is at the endpoint."""
+
+    rank: int
+    seat: int
+    ip: str
+    port: int
 
 
 @dataclass(frozen=True)
@@ -159,6 +170,25 @@ class Picture:
     def _short(self, rank: int) -> str:
         hosts = {node.rank: node.host for node in self.silent} | {node.rank: node.host for node in self.nodes}
         return f"{hosts[rank]} (rank {rank})" if hosts.get(rank) else f"of rank {rank}"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the node that holds the meeting asks the others to do, within `seconds`.
+
+    Args:
+        task: say that they are there, dial the others of the roster, compute by themselves, exchange data in pairs;
+            or leave, with the picture that has come of it.
+        backend: of torch, for what computes or exchanges data.
+        pairs: two ranks each, and with how many of their GPUs.
+    """
+
+    task: Literal["roll", "dial", "compute", "pairs", "end"]
+    seconds: float = 0.0
+    roster: tuple[Place, ...] = ()
+    backend: str = ""
+    pairs: tuple[tuple[int, int, int], ...] = ()
+    picture: Picture | None = None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import dataclasses
 import math
 import time
 
-from safelaunch.codec import from_json
-from safelaunch.preflight.between.facts import Facts, Silent
+from safelaunch.codec import to_json
+from safelaunch.preflight.between.facts import Facts, Silent, Task
 from safelaunch.preflight.between.room import POLL_S, Room
 from safelaunch.preflight.between.seats import Arrival, Seating, seating
 
@@ -68,11 +68,11 @@ class Gathering:
         """Whether there is nobody to wait for any more."""
         now = time.monotonic()
         seats = set(range(self._room.add("seats", 0) + 1))
-        for seat, news in self._room.collect("came", seats - set(self._arrivals)).items():
-            self._arrivals[seat], self._came_at[seat] = from_json(Arrival, news), now
-        for seat, news in self._room.collect("facts", set(self._arrivals) - set(self._facts)).items():
-            self._facts[seat] = from_json(Facts, news)
-            self._leaves_at[seat] = now + self._facts[seat].left_s
+        for seat, news in self._room.collect(Arrival, "came", seats - set(self._arrivals)).items():
+            self._arrivals[seat], self._came_at[seat] = news, now
+        for seat, facts in self._room.collect(Facts, "facts", set(self._arrivals) - set(self._facts)).items():
+            self._facts[seat] = facts
+            self._leaves_at[seat] = now + facts.left_s
         self.seated = seating(self._arrivals, self._count)
         taken = frozenset(self.seated.seats.values())
         if len(taken) + len(self.seated.clashes) < self._count:
@@ -83,8 +83,8 @@ class Gathering:
     def _all_there(self, seats: frozenset[int]) -> bool:
         """Call the roll, anew for every set of seats."""
         if seats != self._called:
-            self._room.post(f"task/{self.rolls}", {"task": "roll"})
+            self._room.post(f"task/{self.rolls}", to_json(Task("roll")))
             self._called, self._called_at, self._answered = seats, time.monotonic(), {0}
             self.rolls += 1
-        self._answered |= set(self._room.collect(f"there/{self.rolls - 1}", seats - self._answered))
+        self._answered |= set(self._room.collect(bool, f"there/{self.rolls - 1}", seats - self._answered))
         return seats <= self._answered

@@ -4,12 +4,12 @@ other, and last posts the picture that comes of it."""
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TypeVar
 
-from safelaunch.codec import from_json, to_json
+from safelaunch.codec import checked, to_json
 from safelaunch.preflight.between import pairs
-from safelaunch.preflight.between.dialing import DIAL_S, Place
-from safelaunch.preflight.between.facts import Dial, Pair, PairReport, Request, Silent, Speed
+from safelaunch.preflight.between.dialing import DIAL_S
+from safelaunch.preflight.between.facts import Dial, Pair, PairReport, Place, Request, Silent, Speed, Task
 from safelaunch.preflight.between.gathering import Gathering
 from safelaunch.preflight.between.reach import unreachable, unreachable_pairs
 from safelaunch.preflight.between.room import Room
@@ -25,6 +25,8 @@ COMPUTE_S = 60.0
 PAIR_S = {"gloo": 15.0, "nccl": 60.0}
 # How long the holder of the meeting waits for the others to leave before it closes the port.
 LEAVE_S = 3.0
+
+A = TypeVar("A")
 
 
 class Holder:
@@ -56,19 +58,18 @@ class Holder:
             if any(node.full for node in nodes) and not any(node.refused for node in nodes):
                 self._pairs()
         telling.tell()
-        room.post(f"task/{self._number}", {"task": "end", "picture": to_json(telling.picture)})
+        room.post(f"task/{self._number}", to_json(Task("end", picture=telling.picture)))
         stay = room.add("joined", 0) - len(telling.picture.silent) - seated.replaced
         room.count("left", stay, min(self._until, time.monotonic() + LEAVE_S))
 
-    def _ask(self, task: dict[str, Any], seconds: float, question: str, ranks: set[int]) -> dict[int, Any]:
+    def _ask(self, task: Task, answer: type[A], question: str, ranks: set[int]) -> dict[int, A]:
         """Post a task, do it as well, and gather the answers. Who gives none is silent from now on."""
         number, self._number = self._number, self._number + 1
-        until = min(self._until - LEAVE_S, time.monotonic() + seconds + ANSWER_S)
+        until = min(self._until - LEAVE_S, time.monotonic() + task.seconds + ANSWER_S)
         begin = time.monotonic()
-        task = {**task, "seconds": seconds}
-        self._room.post(f"task/{number}", task)
+        self._room.post(f"task/{number}", to_json(task))
         mine = self._tasks.do(task)
-        answers = self._room.collect(f"done/{number}", ranks - {0}, until)
+        answers = self._room.collect(answer, f"done/{number}", ranks - {0}, until)
         late = sorted(ranks - {0} - set(answers))
         if late:
             picture = self._telling.picture
@@ -78,7 +79,7 @@ class Holder:
                 silent=(*picture.silent, *(Silent(rank, hosts[rank], question, after) for rank in late)),
                 nodes=tuple(node for node in picture.nodes if node.rank not in late),
             )
-        return {**({0: mine} if 0 in ranks else {}), **answers}
+        return {**({0: checked(answer, mine)} if 0 in ranks else {}), **answers}
 
     def _ranks(self) -> set[int]:
         return {node.rank for node in self._telling.picture.nodes}
@@ -88,11 +89,11 @@ class Holder:
         nodes = self._telling.picture.nodes
         roster = [Place(node.rank, seated.seats[node.rank], node.ip, node.port) for node in nodes]
         self._tasks.learn(roster)
-        task = {"task": "dial", "roster": to_json(roster)}
-        answers = self._ask(task, 3 * DIAL_S, "a connection to each of the others", self._ranks())
+        task = Task("dial", 3 * DIAL_S, tuple(roster))
+        answers = self._ask(task, tuple[Dial, ...], "a connection to each of the others", self._ranks())
         # A silent node may still accept connections; it is told of once.
         known = self._ranks()
-        dials = (from_json(Dial, dial) for rank in sorted(answers) for dial in answers[rank])
+        dials = (dial for rank in sorted(answers) for dial in answers[rank])
         self._telling.tell(dials=tuple(dial for dial in dials if dial.dst in known))
 
     def _pairs(self) -> None:
@@ -102,9 +103,9 @@ class Holder:
             return
         gpus = {node.rank: len(node.gpus) if node.uses_gpu else 0 for node in telling.picture.nodes}
         backend = "nccl" if all(gpus.values()) else "gloo"
-        compute = {"task": "compute", "backend": backend}
-        answers = self._ask(compute, COMPUTE_S, "a multiplication of matrices", self._ranks())
-        telling.tell(speeds=tuple(from_json(Speed, answers[rank]) for rank in sorted(answers)), tried_pairs=True)
+        compute = Task("compute", COMPUTE_S, backend=backend)
+        answers = self._ask(compute, Speed, "a multiplication of matrices", self._ranks())
+        telling.tell(speeds=tuple(answers[rank] for rank in sorted(answers)), tried_pairs=True)
         seconds = PAIR_S[backend]
         tried: list[Pair] = []
         for done in range(pairs.MAX_ROUNDS):
@@ -116,11 +117,10 @@ class Holder:
             if time.monotonic() + seconds + ANSWER_S + LEAVE_S > self._until:
                 telling.tell(unfinished=f"the time was up after {done} rounds of pairs")
                 return
-            counted = [(a, b, min(gpus[a], gpus[b]) if backend == "nccl" else 1) for a, b in chosen]
+            counted = tuple((a, b, min(gpus[a], gpus[b]) if backend == "nccl" else 1) for a, b in chosen)
             busy = {rank for both in chosen for rank in both}
             names = {rank: picture.name(rank) for rank in busy}
-            task = {"task": "pairs", "backend": backend, "pairs": counted}
-            answers = self._ask(task, seconds, "an exchange of data", busy)
-            reports = {rank: from_json(PairReport, answer) for rank, answer in answers.items() if answer}
+            task = Task("pairs", seconds, backend=backend, pairs=counted)
+            reports = self._ask(task, PairReport, "an exchange of data", busy)
             tried += [pairs.merge(both, reports, names.__getitem__) for both in chosen]
             telling.tell(pairs=tuple(pair for pair in tried if set(pair.both) <= self._ranks()))

@@ -19,8 +19,8 @@ from typing import Any, NoReturn, TextIO
 
 from safelaunch.codec import from_json, to_json
 from safelaunch.preflight.active.forked import answer_stream
-from safelaunch.preflight.between.dialing import Place, dial
-from safelaunch.preflight.between.facts import Picture, Request
+from safelaunch.preflight.between.dialing import dial
+from safelaunch.preflight.between.facts import Picture, Place, Request, Task
 from safelaunch.preflight.between.holder import Holder
 from safelaunch.preflight.between.interfaces import interfaces, offered
 from safelaunch.preflight.between.parent import end_with
@@ -108,7 +108,7 @@ class Node:
         tasks.endpoint_ip, mine = reach(request.host, request.port, self.begin + request.arrive_s)
         tasks.store = (request.host, request.port)
         room = Room(request.host, request.port, master=False, name=request.meeting)
-        if room.wait("open", time.monotonic() + OPEN_S) is None:
+        if room.wait(bool, "open", time.monotonic() + OPEN_S) is None:
             raise LostError(f"something listens at {request.host}:{request.port}, but holds no check between nodes")
         room.add("joined")
         telling.doing = "waiting for the others to come"
@@ -122,18 +122,18 @@ class Node:
         facts = dataclasses.replace(tasks.facts, ip=ip, left_s=self.until - time.monotonic())
         room.post(f"facts/{seat}", to_json(facts))
         for number in count():
-            task = room.wait(f"task/{number}", self.until)
+            task = room.wait(Task, f"task/{number}", self.until)
             if task is None:
                 self.give_up()
-            if task["task"] == "end":
-                telling.tell(**vars(from_json(Picture, task["picture"])))
+            if task.task == "end":
+                telling.tell(**vars(task.picture or telling.picture))
                 room.add("left")
                 return
-            if task["task"] == "roll":
+            if task.task == "roll":
                 room.post(f"there/{number}/{seat}", True)
                 continue
-            if task["task"] == "dial":
-                tasks.learn([from_json(Place, place) for place in task["roster"]])
+            if task.task == "dial":
+                tasks.learn(task.roster)
                 telling.begun = True
             if tasks.roster and tasks.rank >= 0:
                 room.post(f"done/{number}/{tasks.rank}", tasks.do(task) or {})
@@ -172,9 +172,10 @@ def _gone(room: Room, host: str, place: Place) -> tuple[int, ...]:
     again. From this host no firewall is in the way, so that one that is there does answer."""
     turn = room.add(f"from/{host}")
     room.post(f"from/{host}/{turn}", to_json(place))
-    before = [room.peek(f"from/{host}/{earlier}") for earlier in range(1, turn)]
-    known = [from_json(Place, news) for news in before if news is not None]
-    return tuple(other.seat for other in known if other.rank == place.rank and dial(-1, other).error)
+    known = [room.peek(Place, f"from/{host}/{earlier}") for earlier in range(1, turn)]
+    return tuple(
+        other.seat for other in known if other is not None and other.rank == place.rank and dial(-1, other).error
+    )
 
 
 def main() -> None:

@@ -10,7 +10,11 @@ import socket
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+from safelaunch.codec import ShapeError, checked
+
+T = TypeVar("T")
 
 # One attempt to connect; the kernel sends a second packet after 1 s.
 CONNECT_S = 3.0
@@ -26,7 +30,10 @@ class LostError(Exception):
 
 
 class Room:
-    """Posts and reads JSON under names. Raises LostError when the store is gone."""
+    """Posts and reads JSON under names. Raises LostError when the store is gone.
+
+    Whoever reaches the port may post: what is not of the `kind` that is asked for counts as not posted.
+    """
 
     def __init__(self, host: str, port: int, *, master: bool, name: str) -> None:
         from torch.distributed import PrefixStore, TCPStore
@@ -51,26 +58,27 @@ class Room:
         except RuntimeError as error:
             raise LostError(first_line(error)) from error
 
-    def wait(self, key: str, until: float) -> Any:
+    def wait(self, kind: type[T], key: str, until: float) -> T | None:
         """What was posted, as soon as it is; None at the deadline."""
         from torch.distributed import DistStoreError
 
         while (left := until - time.monotonic()) > 0:
             try:
                 self._store.wait([key], timedelta(seconds=min(left, 5.0)))
-                return json.loads(self._store.get(key))
+                return _read(kind, self._store.get(key))
             except DistStoreError:
                 continue  # not yet
             except RuntimeError as error:
                 raise LostError(first_line(error)) from error
         return None
 
-    def collect(self, stem: str, numbers: Iterable[int], until: float = 0.0) -> dict[int, Any]:
+    def collect(self, kind: type[T], stem: str, numbers: Iterable[int], until: float = 0.0) -> dict[int, T]:
         """What was posted under `stem/number`, of what is there at the deadline; without one, of what is there now."""
-        missing, found = set(numbers), {}
+        missing = set(numbers)
+        found: dict[int, T] = {}
         while True:
             for number in sorted(missing):
-                value = self.peek(f"{stem}/{number}")
+                value = self.peek(kind, f"{stem}/{number}")
                 if value is not None:
                     found[number] = value
             missing -= set(found)
@@ -78,10 +86,10 @@ class Room:
                 return found
             time.sleep(POLL_S)
 
-    def peek(self, key: str) -> Any:
+    def peek(self, kind: type[T], key: str) -> T | None:
         """What was posted, or None."""
         try:
-            return json.loads(self._store.get(key)) if self._store.check([key]) else None
+            return _read(kind, self._store.get(key)) if self._store.check([key]) else None
         except RuntimeError as error:
             raise LostError(first_line(error)) from error
 
@@ -89,6 +97,13 @@ class Room:
         """Wait until a counter has got to a number."""
         while self.add(key, 0) < wanted and time.monotonic() < until:
             time.sleep(POLL_S)
+
+
+def _read(kind: type[T], posted: bytes) -> T | None:
+    try:
+        return checked(kind, json.loads(posted))
+    except (ShapeError, ValueError, RecursionError):
+        return None
 
 
 def reach(host: str, port: int, until: float) -> tuple[str, str]:

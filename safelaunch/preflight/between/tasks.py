@@ -12,8 +12,8 @@ from typing import Any
 
 from safelaunch.codec import to_json
 from safelaunch.preflight.active.forked import FAULT
-from safelaunch.preflight.between.dialing import Listener, Place, dial_all
-from safelaunch.preflight.between.facts import Facts, PairReport, Speed
+from safelaunch.preflight.between.dialing import Listener, dial_all
+from safelaunch.preflight.between.facts import Facts, PairReport, Place, Speed, Task
 from safelaunch.preflight.between.pair_child import PairChild
 from safelaunch.preflight.between.reach import dial_plan
 from safelaunch.preflight.between.telling import Telling
@@ -25,7 +25,7 @@ DOING = {"dial": "dialling the others", "compute": "computing", "pairs": "exchan
 
 
 class Tasks:
-    """Does tasks, one after the other; each is a dict, and so is or becomes its answer.
+    """Does tasks, one after the other.
 
     `roster` is where all are, `rank` the one of this node, `store` where pairs meet, and `endpoint_ip` where the first
     node is, seen from here.
@@ -64,20 +64,19 @@ class Tasks:
         self.roster = {place.rank: place for place in roster}
         self.rank = next((place.rank for place in roster if place.seat == self.listener.seat), -1)
 
-    def do(self, task: dict[str, Any]) -> Any:
+    def do(self, task: Task) -> Any:
         """The answer is JSON; None where this node has nothing to do."""
-        kind = task["task"]
-        self._telling.doing = DOING[kind]
-        if kind == "dial":
+        self._telling.doing = DOING[task.task]
+        if task.task == "dial":
             self.mute("mute-later")
             plan = dial_plan(self.roster, self.rank)
             places = {rank: dataclasses.replace(self.roster[rank], ip=self._address(rank)) for rank in plan}
             return to_json(dial_all(self.rank, places, self.listener.shift_s))
-        if kind == "compute":
-            count = min(len(self.facts.gpus), self.facts.nproc) if task["backend"] == "nccl" else 1
+        if task.task == "compute":
+            count = min(len(self.facts.gpus), self.facts.nproc) if task.backend == "nccl" else 1
             value, error = self._ask(task, kind="compute", nlocal=count)
             return to_json(Speed(self.rank, value, error))
-        for a, b, count in task["pairs"]:
+        for a, b, count in task.pairs:
             if self.rank in (a, b):
                 peer = b if self.rank == a else a
                 value, error = self._ask(
@@ -102,10 +101,10 @@ class Tasks:
         if self._pair_child is not None:
             self._pair_child.end()
 
-    def _ask(self, task: dict[str, Any], **rest: Any) -> tuple[float, str]:
+    def _ask(self, task: Task, **rest: Any) -> tuple[float, str]:
         if self._pair_child is None:
             self._pair_child = PairChild()
-        return self._pair_child.ask({"backend": task["backend"], "deadline_s": task["seconds"], **rest})
+        return self._pair_child.ask({"backend": task.backend, "deadline_s": task.seconds, **rest})
 
     def _address(self, rank: int) -> str:
         return self.roster[rank].ip or self.endpoint_ip

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from safelaunch.preflight.between.dialing import MOST_AT_ONCE, Listener, Place, dial, dial_all
+from safelaunch.preflight.between.dialing import MOST_AT_ONCE, Listener, dial, dial_all
+from safelaunch.preflight.between.facts import Place
 
 
 def listeners(count: int) -> dict[int, Place]:
@@ -53,14 +54,26 @@ def test_a_node_that_is_gone_and_one_that_sits_elsewhere(free_port: int) -> None
     assert dial(7, Place(0, 5, "127.0.0.1", place.port)).error == "something else answers there"
 
 
-def test_another_program_that_listens_there() -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[1]\n",
+        b"",
+        b'{"seat": 1}\n',
+        b'{"seat": 1, "time": "now"}\n',
+        b'{"seat": 1, "time": NaN}\n',
+        b"[" * 100_000,  # a line that does not end, nested deeper than a parser follows
+    ],
+    ids=["list", "nothing", "no time", "text", "no number", "endless"],
+)
+def test_another_program_that_listens_there(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1)
-                connection.sendall(b"[1]\n")
+                connection.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
         assert dial(7, Place(0, 1, "127.0.0.1", server.getsockname()[1])).error == "something else answers there"

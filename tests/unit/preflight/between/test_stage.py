@@ -77,7 +77,7 @@ def test_a_node_that_is_killed_and_started_again(free_port: int, ranks: tuple[in
         reach("127.0.0.1", free_port, time.monotonic() + 30.0)
         room = Room("127.0.0.1", free_port, master=False, name="")
         killed = subprocess.Popen([sys.executable, "-c", COMES, str(free_port), str(ranks[1])], env=environment())
-        assert room.wait("facts/1", time.monotonic() + 30.0)
+        assert room.wait(Facts, "facts/1", time.monotonic() + 30.0)
         probe, *_ = psutil.Process(killed.pid).children()
         killed.kill()
         killed.wait()
@@ -91,6 +91,23 @@ def test_a_variable_that_one_node_has_alone(free_port: int) -> None:
     (finding,), *_ = meet(free_port, 0, 1, 2, nodes=3, fault="env@2")
     assert (finding.code, finding.severity, finding.check) == ("SL162", "warning", "env-differs")
     assert finding.where.endswith("(rank 2)")
+
+
+@pytest.mark.parametrize(
+    "facts", [{"host": "n1", "versions": 5}, {"host": ["n1"], "left_s": "long"}, [1, 2]], ids=["number", "texts", "list"]
+)
+def test_a_node_that_says_what_nobody_understands_counts_as_silent(free_port: int, facts: object) -> None:
+    """Its words cost itself: the others are compared."""
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(meet, free_port, 0, 2, nodes=3, arrive_s=10.0)
+        reach("127.0.0.1", free_port, time.monotonic() + 30.0)
+        room = Room("127.0.0.1", free_port, master=False, name="")
+        room.add("joined")
+        seat = room.add("seats")
+        room.post(f"facts/{seat}", facts)
+        room.post(f"came/{seat}", {"host": "n1", "rank": 1})
+        (finding,), _ = others.result()
+    assert finding.summary == "node n1 (rank 1) came and then did not answer"
 
 
 def test_nobody_comes(free_port: int) -> None:
