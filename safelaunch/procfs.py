@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import array
 import os
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+# What a program can be given with the usual stack of 8 MiB (man 2 execve). Any process can make the kernel show as much
+# as it likes (PR_SET_MM_MAP of man 2 prctl).
+STARTED_WITH = 2 << 20
+AUXV, AT_SECURE = 4096, 23  # bytes; include/uapi/linux/auxvec.h
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,23 @@ def scan() -> Iterator[Process]:
 
 
 def owner(pid: int) -> int:
-    """The effective user of a process; -1 when it is gone."""
+    """The user who has started a process, and as whom it runs; -1 when it is gone, or where these are two: whoever
+    starts a setuid program chooses its environment, and its words are not those of the user as whom it runs."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             found = next((line for line in file if line.startswith("Uid:")), "")
-        return int(found.split()[2])
-    except (OSError, IndexError):
+        users = set(found.split()[1:])
+        return -1 if len(users) != 1 or (os.geteuid() == 0 and _is_setuid(pid)) else int(users.pop())
+    except OSError:
         return -1
+
+
+def _is_setuid(pid: int) -> bool:
+    """Whether the kernel has given the program more than the user who started it has (AT_SECURE): it may have taken on
+    that user's place since."""
+    with open(f"/proc/{pid}/auxv", "rb") as file:
+        words = array.array("L", file.read(AUXV))
+    return 1 in (value for key, value in zip(words[::2], words[1::2], strict=False) if key == AT_SECURE)
 
 
 def is_gone(process: Process) -> bool:
@@ -70,11 +86,20 @@ def descendants(root: int, processes: Iterable[Process]) -> list[Process]:
     return found
 
 
+def environ(pid: int) -> bytes:
+    """The environment that a process was started with, `NAME=value` with a NUL behind each, as far as it is believed.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read(STARTED_WITH)
+
+
 def in_environ(pid: int, entry: bytes) -> bool:
     """Whether the process was started with `NAME=value` in its environment (false where it cannot be read)."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return entry in file.read().split(b"\0")
+        return b"\0%b\0" % entry in b"\0%b\0" % environ(pid)
     except OSError:
         return False
 
@@ -83,7 +108,7 @@ def command(pid: int) -> list[str]:
     """The command line of a process, word by word; empty where it cannot be read."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+            return [os.fsdecode(word) for word in file.read(STARTED_WITH).split(b"\0")[:-1]]
     except OSError:
         return []
 

@@ -164,7 +164,7 @@ def _black_box(settings: Settings, plan: LaunchPlan) -> tuple[str | None, str]:
     asked = str(settings["nproc_per_node"])
     path = os.path.join(plan.scratch_dir, "black_box")
     try:
-        black_box.create(path, int(asked) if asked.isdigit() else MAX_SLOTS)
+        black_box.create(path, int(asked) if asked.isdecimal() else MAX_SLOTS)
     except OSError as error:
         return None, f"warning[SL902]: no heartbeats and no record of collectives: {path}: {error.strerror}"
     return path, ""

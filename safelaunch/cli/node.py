@@ -230,6 +230,6 @@ def _endpoint(settings: Settings) -> tuple[str, int | None]:
     endpoint = str(settings["rdzv_endpoint"])
     if endpoint and "," not in endpoint:  # etcd takes lists; those are servers of their own
         host, colon, port = endpoint.rpartition(":")
-        return (host.strip("[]"), int(port)) if colon and port.isdigit() else (endpoint, None)
+        return (host.strip("[]"), int(port)) if colon and port.isdecimal() else (endpoint, None)
     chosen = settings.options["master_addr"]
     return (str(chosen.value) if chosen.origin.source != "default" else ""), settings["master_port"]

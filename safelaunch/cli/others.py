@@ -47,7 +47,7 @@ def settle(options: argparse.Namespace) -> None:
         host, colon, port = endpoint.rpartition(":")
         if not colon or endpoint.endswith("]") or (":" in host.strip("[]") and not host.startswith("[")):
             host, port = endpoint, str(DEFAULT_PORTS["c10d"])
-        if not port.isdigit() or not 0 < int(port) < 1 << 16:
+        if not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise _misuse(f"--rdzv-endpoint {endpoint}: expected HOST:PORT")
         options.master_addr, options.master_port = host.strip("[]"), int(port)
     if options.node_rank is not None and not 0 <= options.node_rank < options.nnodes:

@@ -62,7 +62,7 @@ def _address(workers: Iterable[WorkerProcess]) -> tuple[str, int]:
     """Where the ranks listen, by what they were started with."""
     for worker in workers:
         host, _, port = _variable(worker.pid, "NCCL_RAS_ADDR").rpartition(":")
-        if port.isdigit():
+        if port.isdecimal() and len(port) < 6:
             host = host.strip("[]")
             return (HOST if host in ("", "0.0.0.0", "::") else host), int(port)
     return HOST, PORT
@@ -70,11 +70,10 @@ def _address(workers: Iterable[WorkerProcess]) -> tuple[str, int]:
 
 def _variable(pid: int, name: str) -> str:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            entries = file.read().decode("utf-8", "replace").split("\0")
+        entries = b"\0" + procfs.environ(pid)
     except OSError:
         return ""
-    return next((entry.partition("=")[2] for entry in entries if entry.startswith(name + "=")), "")
+    return entries.partition(b"\0%b=" % name.encode())[2].partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def _converse(host: str, port: int, workers: Sequence[WorkerProcess], until: float) -> Answer:

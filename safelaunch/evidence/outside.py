@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from safelaunch import procfs
 from safelaunch.evidence import tasks
 
 LOCKS = {"flock", "fcntl"}
@@ -88,7 +89,7 @@ def _named(pid: int, socket: tasks.Connection, sockets: list[tasks.Connection]) 
     serves it at MASTER_PORT."""
     address = _address(socket.remote)
     port = address.rpartition(":")[2]
-    if f"MASTER_PORT={port}" in tasks.text(pid, "environ").split("\0"):
+    if procfs.in_environ(pid, b"MASTER_PORT=%b" % port.encode()):
         return f"{STORE}, {address}"
     other = next((each for each in sockets if (each.local, each.remote) == (socket.remote, socket.local)), None)
     if other is None:

@@ -30,9 +30,13 @@ SLURM_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 PYTHON = re.compile(r"python|pypy|pt_main_thread")  # torch 2.6 on names the main thread of its compiler's users
 SPAWNED = re.compile(r"multiprocessing\.(?:spawn import spawn_main|forkserver import main)")
 WANTED = re.compile(
-    r"RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_(?:ADDR|PORT)|TORCHELASTIC_|SLURM_|OMPI_|PMIX?_|MPI_LOCAL"
-    r"|SAFELAUNCH_(?:BLACK_BOX|SLOT|RANK_DIR)$|TORCH_NCCL_|TORCH_FR_|LOCAL_RANK|^HOME$|^XDG_CACHE_HOME$"
+    rb"(?<![^\0])((?:[A-Z_]{0,32}(?:RANK|WORLD_SIZE)|MASTER_(?:ADDR|PORT)|(?:TORCHELASTIC|SLURM|OMPI|PMIX?)_|MPI_LOCAL"
+    rb"|TORCH_(?:NCCL|FR)_)[^\0=]*|SAFELAUNCH_(?:BLACK_BOX|SLOT|RANK_DIR)|HOME|XDG_CACHE_HOME)=([^\0]*)"
 )
+# Of one process: it may have any environment that it likes, and there may be many. In bytes, and characters.
+KEPT, COMMAND = 64 << 10, 4096
+MOST_LOCAL = 4096  # ranks on a node: more than it has cores
+DIGITS = 18  # of a number below 2^63
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ class Identity:
 
 @dataclass(frozen=True)
 class Seen:
-    """One process of this node. `environ` holds the variables of interest, None where it may not be read, and then
-    `unread` says why."""
+    """One process of this node. `owner` is the user whose words its environment is, -1 where that cannot be told.
+    `environ` holds the variables of interest, None where it may not be read, and then `unread` says why."""
 
     process: procfs.Process
     command: str = ""
@@ -58,6 +62,7 @@ class Seen:
     environ: Mapping[str, str] | None = None
     network: str = ""
     unread: str = ""
+    owner: int = -1
 
     @property
     def pid(self) -> int:
@@ -85,7 +90,7 @@ class RankProcess:
 
     def owner(self) -> int:
         """The user whose files are the rank's: what it names, it may have led elsewhere."""
-        return procfs.owner(self.seen.pid)
+        return self.seen.owner
 
     def worker(self) -> WorkerProcess:
         """The rank as collectors want it. It has no folder of its own here, so nothing asks it to write there."""
@@ -113,7 +118,7 @@ def look() -> list[Seen]:
     processes = list(procfs.scan())
     own = {os.getpid(), *_above(os.getpid(), processes)}
     own |= {child.pid for child in procfs.descendants(os.getpid(), processes)}
-    return [_seen(one) for one in processes if one.pid not in own and 2 not in (one.pid, one.ppid)]
+    return [see(one) for one in processes if one.pid not in own and 2 not in (one.pid, one.ppid)]
 
 
 def identity(environ: Mapping[str, str], network: str = "") -> Identity | None:
@@ -189,7 +194,9 @@ def _group(ranks: list[RankProcess], unread: tuple[Seen, ...]) -> Group:
     for one in ranks:
         # Only torch elastic promises that ranks of a node are numbered without a gap, all below one agent.
         group, count = one.number("GROUP_RANK"), one.number("LOCAL_WORLD_SIZE")
-        if one.identity.strength == 3 and group is not None and count is not None and len(launchers) == 1:
+        if count is None or count > MOST_LOCAL or group is None:
+            continue
+        if one.identity.strength == 3 and len(launchers) == 1:
             first = one.rank - one.identity.local_rank
             ended.update({first + index: index for index in range(count) if (group, index) not in local})
     below = tuple(one for one in unread if one.process.ppid in launchers)
@@ -202,7 +209,7 @@ def _job(environ: Mapping[str, str], names: Iterable[str], network: str) -> tupl
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
     value = environ.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() else None
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= DIGITS else None
 
 
 def _line(pid: int, by_pid: Mapping[int, Seen]) -> list[int]:
@@ -217,7 +224,8 @@ def _above(pid: int, processes: Iterable[procfs.Process]) -> list[int]:
     return _line(pid, {one.pid: Seen(one) for one in processes})
 
 
-def _seen(process: procfs.Process) -> Seen:
+def see(process: procfs.Process) -> Seen:
+    """What can be told of a process."""
     pid = process.pid
     name = tasks.text(pid, "comm")
     if process.state in "ZX":
@@ -225,19 +233,32 @@ def _seen(process: procfs.Process) -> Seen:
     if not _memory_is_free(pid):
         # Its environment is its own memory, and the kernel holds the lock of that.
         return Seen(process, name, unread="the kernel holds its memory")
+    owner = procfs.owner(pid)
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = (entry.partition("=") for entry in file.read().decode("utf-8", "replace").split("\0"))
-            environ = {key: value for key, _, value in pairs if WANTED.search(key)}
+        environ = _wanted(procfs.environ(pid))
     except PermissionError:
         return Seen(process, name, unread="it belongs to another user")
     except OSError:
         return Seen(process, name, unread="it has ended")
     if not environ:
         return Seen(process, name, environ=environ)
-    command = tasks.text(pid, "cmdline").replace("\0", " ").strip()
+    if owner != procfs.owner(pid):
+        owner = -1  # it has become another program since, whose words the environment is not
+    command = tasks.text(pid, "cmdline")[:COMMAND].replace("\0", " ").strip()
     python = bool(PYTHON.search(name) or PYTHON.search(os.path.basename(_link(pid, "exe"))))
-    return Seen(process, command or name, python, environ, _link(pid, "ns/net"))
+    return Seen(process, command or name, python, environ, _link(pid, "ns/net"), owner=owner)
+
+
+def _wanted(environ: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    room = KEPT
+    for entry in WANTED.finditer(environ):
+        room -= len(entry[0])
+        if room < 0:
+            break
+        name, value = (word.decode("utf-8", "replace") for word in entry.groups())
+        found.setdefault(name, value)  # as getenv takes the first of two
+    return found
 
 
 def _memory_is_free(pid: int) -> bool:

@@ -79,7 +79,7 @@ def listed(text: str) -> list[str]:
     none."""
     entries: list[str] = []
     for entry in map(str.strip, text.split(",")):
-        if not (entry.isdigit() or entry.startswith(("GPU-", "MIG-"))):
+        if not (entry.isdecimal() or entry.startswith(("GPU-", "MIG-"))):
             break
         entries.append(entry)
     return entries

@@ -67,7 +67,7 @@ def _index(rank: Started, snapshot: Snapshot | None) -> tuple[int | None, str]:
         entries = [entry.strip() for entry in setting.split(",")] if setting is not None else []
         if setting is None:
             return local, why
-        if local < len(entries) and entries[local].isdigit():
+        if local < len(entries) and entries[local].isdecimal():
             return int(entries[local]), why
         return None, f"{VARIABLE}={setting}, and {why}"
     visible = visible_gpus(rank.environ, [gpu.uuid for gpu in snapshot.gpus])

@@ -243,7 +243,7 @@ def _started(seat: Seat) -> mapping.Started:
         environ.update({VARIABLE: visible} if visible is not None else {})
         chosen = next((n for n in (device.chosen, device.bound, device.device) if n is not None), None)
         environ.update({"LOCAL_RANK": str(chosen)} if chosen is not None else {})
-    if not environ.get("LOCAL_RANK", "0").isdigit():
+    if not environ.get("LOCAL_RANK", "0").isdecimal():
         environ.pop("LOCAL_RANK")
     return mapping.Started(seat.rank, max(0, seat.local_rank), seat.pid, environ)
 

@@ -91,7 +91,7 @@ def _profiler(environ: Mapping[str, str]) -> str:
 def _ranks(settings: Settings) -> int:
     """How many ranks this node will have, as far as that tells whether torch elastic sets OMP_NUM_THREADS."""
     asked = str(settings["nproc_per_node"])
-    if asked.isdigit():
+    if asked.isdecimal():
         return int(asked)
     if asked == "cpu":
         return os.cpu_count() or 1

@@ -174,7 +174,7 @@ def _consequences(
 def _outside(entries: Sequence[str], before: str | None) -> list[str]:
     """Entries that are not in the list of before; numbers and UUIDs cannot be compared."""
     given = listed(before or "")
-    if not given or not all(entry.isdigit() for entry in (*entries, *given)):
+    if not given or not all(entry.isdecimal() for entry in (*entries, *given)):
         return []
     return [entry for entry in entries if entry not in given]
 

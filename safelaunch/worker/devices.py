@@ -144,7 +144,7 @@ def device_index(device: Any) -> Optional[int]:
     """The number of a device as `set_device` takes it: `1`, `"cuda:1"`, `torch.device("cuda", 1)`."""
     if isinstance(device, str):
         _, _, number = device.rpartition(":")
-        return int(number) if number.isdigit() else None
+        return int(number) if number.isdecimal() else None
     if isinstance(device, int):
         return device
     index = getattr(device, "index", None)

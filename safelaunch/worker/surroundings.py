@@ -308,7 +308,7 @@ def _owner(inodes: List[str]) -> Optional[int]:
 def _command(pid: int) -> str:
     try:
         with open("%s/%d/cmdline" % (PROC, pid), "rb") as file:
-            words = file.read().decode("utf-8", "replace").split("\0")
+            words = file.read(1 << 16).decode("utf-8", "replace").split("\0")
     except OSError:
         return ""
     # Arguments may hold secrets, and the process may be a stranger's.

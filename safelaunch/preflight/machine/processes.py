@@ -7,6 +7,7 @@ import pwd
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from safelaunch import procfs
 from safelaunch.preflight.machine.root import Root
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -33,7 +34,7 @@ def read(root: Root, pid: int) -> Process | None:
     try:
         stat = root.read(f"/proc/{pid}/stat")
         status = root.read(f"/proc/{pid}/status")
-        command = root.read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+        command = root.read(f"/proc/{pid}/cmdline", 4 * COMMAND_LENGTH).replace("\0", " ").strip()
         uptime_s = float(root.read("/proc/uptime").split()[0])
     except OSError:
         return None
@@ -100,7 +101,7 @@ def pids(root: Root) -> list[int]:
 def environ(root: Root, pid: int) -> dict[str, str]:
     """The environment that a process was started with; empty where it may not be read."""
     try:
-        text = root.read(f"/proc/{pid}/environ")
+        text = root.read(f"/proc/{pid}/environ", procfs.STARTED_WITH)
     except OSError:
         return {}
     return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)

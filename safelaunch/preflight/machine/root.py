@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
+
+MOST = 16 << 20  # bytes of a file of /proc or /sys: some are as large as a process likes
 
 
 class Root:
@@ -17,9 +18,10 @@ class Root:
     def prefix(self) -> str:
         return self._root
 
-    def read(self, path: str) -> str:
-        """The whole text of a file; bytes that are not UTF-8 are replaced."""
-        return Path(self._root + path).read_text(encoding="utf-8", errors="replace")
+    def read(self, path: str, most: int = MOST) -> str:
+        """The text of a file, up to a number of bytes; those that are not UTF-8 are replaced."""
+        with open(self._root + path, "rb") as file:
+            return file.read(most).decode("utf-8", "replace")
 
     def text(self, path: str) -> str:
         """The text of a file such as those of sysfs, without white space around it; empty where it cannot be read."""

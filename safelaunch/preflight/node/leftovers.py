@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
@@ -52,14 +53,16 @@ def earlier_runs(host: Host) -> Iterator[Finding]:
 def _orphans(host: Host) -> Iterator[Process]:
     namespace = host.pid_namespace()
     for pid in host.pids():
+        process = host.process(pid)
+        if process is None or process.uid != host.uid:
+            continue
         environ = host.process_environ(pid)
         if TOKEN not in environ or SUPERVISOR not in environ:
             continue
         # The pid of a supervisor in another container means nothing here.
         if host.pid_namespace(pid) != namespace or _alive(host, environ[SUPERVISOR]):
             continue
-        process = host.process(pid)
-        if process and process.uid == host.uid and not _was_left(host, environ.get("SAFELAUNCH_RANK_DIR", "")):
+        if not _was_left(host, environ.get("SAFELAUNCH_RANK_DIR", "")):
             yield process
 
 
@@ -73,9 +76,9 @@ def _was_left(host: Host, rank_dir: str) -> bool:
 
 
 def _alive(host: Host, supervisor: str) -> bool:
-    pid, _, start = supervisor.partition(":")
-    if not (pid.isdigit() and start.isdigit()):
+    if not re.fullmatch("[0-9]{1,18}:[0-9]{1,18}", supervisor):
         return True  # not ours to judge
+    pid, start = supervisor.split(":")
     process = host.process(int(pid))
     return process is not None and process.start == int(start)
 

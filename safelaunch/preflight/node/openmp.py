@@ -11,7 +11,7 @@ def threads_by_variable(host: Host) -> int | None:
     """OMP_NUM_THREADS as the user set it; of a list for nested levels the first. None where it is not set, or says
     nothing that OpenMP takes (`0`, `many`): it starts one thread for each CPU then."""
     text = host.environ.get(OMP, "").partition(",")[0].strip()
-    return int(text) if text.isdigit() and int(text) else None
+    return int(text) if text.isdecimal() and len(text) < 10 and int(text) else None
 
 
 def threads_of_a_rank(host: Host) -> int:

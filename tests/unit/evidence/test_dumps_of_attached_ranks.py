@@ -22,7 +22,7 @@ def job(folder: Path, *, waited_s: float, gave_up: bool = False, late: int = 1, 
     """This process as all ranks of a job; their dumps were written when the others had waited so long for `late`."""
     process = procfs.read(os.getpid())
     assert process is not None
-    seen = Seen(process, "train.py", True, {"TORCH_FR_DUMP_TEMP_FILE": str(folder / "dump_")})
+    seen = Seen(process, "train.py", True, {"TORCH_FR_DUMP_TEMP_FILE": str(folder / "dump_")}, owner=os.geteuid())
     written = time.time()
     for number in range(size):
         recorder = Recorder(number, world(size), clock_ns=int((written - waited_s) * 1e9) - 6_000_000)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from safelaunch import procfs
 from safelaunch.evidence import ranks
 from safelaunch.evidence.ranks import Seen, groups, identity, of_job, of_process
 from safelaunch.procfs import Process
@@ -140,3 +148,55 @@ def test_an_array_job_is_named_by_its_own_id_too() -> None:
     assert ranks.in_job("4799", environ)
     assert ranks.in_job("4711_3", environ)
     assert not ranks.in_job("4711_4", environ)
+
+
+# ---------------------------------------------------------------------------- what a stranger's process can say
+
+
+@pytest.mark.parametrize(("name", "value"), [("LOCAL_WORLD_SIZE", "3" * 9), ("RANK", "9" * 5000), ("RANK", "²")])
+def test_a_number_that_no_launcher_gives_takes_neither_memory_nor_the_answer(name: str, value: str) -> None:
+    """Each user of a node may have a process with any environment, and root attaches to all of them."""
+    processes = [*job(), seen(21, 20, elastic(0, 2, **{"TORCHELASTIC_RUN_ID": "b", name: value})), seen(20, 1)]
+
+    (found,) = of_process(10, processes)
+
+    assert pids(found) == [11, 12, 13]
+    assert all(len(group.ended) <= 3 for group in groups(processes))
+
+
+def started(command: list[str], variables: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.PIPE, **options)
+
+
+def test_an_environment_is_read_as_far_as_a_program_can_be_given_one() -> None:
+    """A process can make the kernel show any amount; with a larger stack than the usual one, 6 MiB are enough."""
+
+    def large_stack() -> None:
+        resource.setrlimit(resource.RLIMIT_STACK, (64 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+    variables = {**elastic(1, 2), **{f"SLURM_{number}": "x" * 100_000 for number in range(30)}}
+    with started(["cat"], variables, preexec_fn=large_stack) as process:
+        assert len(procfs.environ(process.pid)) == procfs.STARTED_WITH < 3_000_000
+        running = procfs.read(process.pid)
+        assert running is not None
+        seen_ = ranks.see(running)
+        assert seen_.environ is not None
+        assert sum(map(len, seen_.environ.values())) <= ranks.KEPT
+        process.communicate()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a setuid program")
+def test_who_starts_a_setuid_program_does_not_speak_for_its_owner() -> None:
+    """It runs as root with the environment of whoever started it: what that names is nothing of root's."""
+    with tempfile.TemporaryDirectory() as folder:  # `tmp_path` is closed to other users
+        Path(folder).chmod(0o755)
+        program = shutil.copy(shutil.which("cat") or "", Path(folder, "python3"))
+        Path(program).chmod(0o4755)
+        with started([str(program)], elastic(0, 2), user=65534, group=65534) as process:
+            users = Path(f"/proc/{process.pid}/status").read_text().partition("Uid:")[2].split()[:3]
+            assert users == ["65534", "0", "0"]
+            assert procfs.owner(process.pid) == -1
+            process.communicate()
+    with started(["cat"], elastic(0, 2)) as process:
+        assert procfs.owner(process.pid) == 0
+        process.communicate()

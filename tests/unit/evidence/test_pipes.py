@@ -19,7 +19,7 @@ def rank(folder: Path, number: int = 3, pipe: bool = True) -> RankProcess:
     environ = {"TORCH_FR_DUMP_TEMP_FILE": str(folder / "dump_")}
     if pipe:
         environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = str(folder / "ask_")
-    return RankProcess(Identity(3, number, 4, number, ()), Seen(process, "train.py", True, environ))
+    return RankProcess(Identity(3, number, 4, number, ()), Seen(process, "train.py", True, environ, owner=os.geteuid()))
 
 
 def test_a_byte_in_the_pipe_brings_a_dump(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ def test_a_variable_that_one_node_has_alone(free_port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [{"host": "n1", "versions": 5}, {"host": ["n1"], "left_s": "long"}, [1, 2]], ids=["number", "texts", "list"]
+    "facts",
+    [{"host": "n1", "versions": 5}, {"host": ["n1"], "left_s": "long"}, [1, 2]],
+    ids=["number", "texts", "list"],
 )
 def test_a_node_that_says_what_nobody_understands_counts_as_silent(free_port: int, facts: object) -> None:
     """Its words cost itself: the others are compared."""
