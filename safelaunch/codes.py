@@ -41,6 +41,7 @@ CATALOGUE: dict[str, Code] = {
         Code("SL004", "run-id", "the run id cannot name a folder", "launch.run_dir:check_run_id"),
         Code("SL005", "nothing-to-diagnose", "nothing there can be diagnosed", "cli.diagnose:unreadable"),
         Code("SL006", "nothing-to-attach", "no ranks were found to attach to", "cli.attach:no_ranks"),
+        Code("SL007", "no-place", "there is no place to write to, or to run in", "cli.output:unwritable"),
         # SL1xx: preflight
         Code("SL101", "nofile", "the limit of open files is too low", "preflight.node.limits:open_files"),
         Code("SL102", "port-in-use", "the rendezvous port is taken", "preflight.network.port:port"),

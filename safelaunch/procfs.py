@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+MOST = 16 << 20
 # What a program can be given with the usual stack of 8 MiB (man 2 execve). Any process can make the kernel show as much
 # as it likes (PR_SET_MM_MAP of man 2 prctl).
 STARTED_WITH = 2 << 20
@@ -86,14 +87,28 @@ def descendants(root: int, processes: Iterable[Process]) -> list[Process]:
     return found
 
 
+def content(path: str, most: int = MOST) -> bytes:
+    """The beginning of a file of /proc or /sys, up to a number of bytes: some are as large as a process likes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    parts = []
+    with open(path, "rb", buffering=0) as file:
+        # Those of /proc/sys refuse to be read in one piece of megabytes (ENOMEM).
+        while most > 0 and (part := file.read(min(most, 1 << 16))):
+            parts.append(part)
+            most -= len(part)
+    return b"".join(parts)
+
+
 def environ(pid: int) -> bytes:
     """The environment that a process was started with, `NAME=value` with a NUL behind each, as far as it is believed.
 
     Raises:
         OSError: it cannot be read.
     """
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        return file.read(STARTED_WITH)
+    return content(f"/proc/{pid}/environ", STARTED_WITH)
 
 
 def in_environ(pid: int, entry: bytes) -> bool:
@@ -107,8 +122,7 @@ def in_environ(pid: int, entry: bytes) -> bool:
 def command(pid: int) -> list[str]:
     """The command line of a process, word by word; empty where it cannot be read."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return [os.fsdecode(word) for word in file.read(STARTED_WITH).split(b"\0")[:-1]]
+        return [os.fsdecode(word) for word in content(f"/proc/{pid}/cmdline", STARTED_WITH).split(b"\0")[:-1]]
     except OSError:
         return []
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 ANSWER_S = 2.0  # a folder may lie on a file system that does not answer: no run waits for it longer
@@ -46,6 +49,18 @@ def load(path: str) -> Any:
         return json.load(file) if os.fstat(file.fileno()).st_uid == os.getuid() else None
 
 
+def _made(folder: str) -> None:
+    """Make a folder for ourselves where nobody else can put a link in its way: root has the HOME of another user where
+    `sudo` keeps it."""
+    above = os.path.dirname(folder)
+    way = [str(one) for one in Path(above).parents][::-1] if os.geteuid() == 0 else []
+    for one in (*way, above, folder):
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(one, mode=0o700)
+        if os.lstat(one).st_uid not in (os.geteuid(), 0):
+            raise PermissionError(errno.EPERM, "it belongs to another user", one)
+
+
 def keep(path: str, document: Any) -> None:
     """Replace a document of the cache whole: runs that start at the same time read one version or the other.
 
@@ -53,7 +68,7 @@ def keep(path: str, document: Any) -> None:
         OSError: where that is not possible; then nothing is left behind.
     """
     partial = f"{path}.{os.urandom(4).hex()}"
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    _made(os.path.dirname(path))
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -8,7 +8,7 @@ import sys
 from safelaunch.model import Finding, SafelaunchError
 
 # As in codes.py, which the way to `--help` does not load.
-EXIT_SIGINT, EXIT_OUR_FAULT = 130, 70
+EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
 SUBCOMMANDS = ("check", "profile", "env", "diagnose", "attach", "explain")
 
@@ -22,15 +22,17 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _dispatch(argv)
     except SafelaunchError as error:
-        _print(error.diagnostic)
-        return error.exit_code
+        return _refused(error)
     except KeyboardInterrupt:
         return EXIT_SIGINT
     except BrokenPipeError:
         # The reader of our output has gone (`| head`). Python must not complain about it at its own end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_output()
         return 0
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and _is_nowhere():
+            remedy = "cd to a directory that exists"
+            return _refused(SafelaunchError("SL007", "the current directory was removed", remedy, exit_code=EXIT_USAGE))
         if os.environ.get("SAFELAUNCH_DEBUG"):
             raise
         _print(internal_error(error))
@@ -47,6 +49,26 @@ def _dispatch(argv: list[str]) -> int:
     from safelaunch.cli import launch
 
     return launch.run(argv)
+
+
+def _refused(error: SafelaunchError) -> int:
+    if error.diagnostic.code == "SL007":
+        _leave_output()
+    _print(error.diagnostic)
+    return error.exit_code
+
+
+def _leave_output() -> None:
+    """Python writes what is left of the standard output at its own end, and would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _print(finding: Finding) -> None:

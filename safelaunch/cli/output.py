@@ -14,9 +14,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+from safelaunch.model import SafelaunchError
 from safelaunch.printable import Line, lines, whole
 
 KEPT_BYTES = 1 << 20  # of what nobody reads; a verdict takes about 1 KB
+EXIT_USAGE = 2  # as in codes.py, which the way to `--help` does not load
 # At the end nothing is left to act on, but whoever started us waits: so long for a reader that takes nothing. What it
 # misses lies in the run directory.
 STALL_S, INTERRUPTED_STALL_S = 5.0, 1.0
@@ -25,7 +27,7 @@ WHOLE = select.PIPE_BUF  # a pipe that ranks write to as well takes up to this s
 
 def show(shown: Iterable[Line], stream: TextIO | None = None) -> None:
     """Write lines to a stream; None for the standard output."""
-    (stream or sys.stdout).write("".join(f"{one}\n" for one in shown))
+    _written("".join(f"{one}\n" for one in shown), stream or sys.stdout)
 
 
 def show_text(text: str) -> None:
@@ -40,7 +42,27 @@ def show_json(document: Any, indent: int = 1) -> None:
 
 def show_script(script: str) -> None:
     """Write a script of ours, in which nothing is from outside, to the standard output as it is."""
-    sys.stdout.write(f"{script}\n")
+    _written(f"{script}\n", sys.stdout)
+
+
+def _written(text: str, stream: TextIO) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise unwritable(error) from error
+
+
+def unwritable(error: OSError) -> SafelaunchError:
+    """The answer of a command cannot be written, or the directory in which it runs is gone.
+
+    What to do: look at where the output is redirected to (`df`, and its permissions). Where the directory was removed,
+    `cd` to one that exists; a shell stays in a directory that somebody else has removed.
+    """
+    summary = f"the answer cannot be written to the standard output: {error.strerror}"
+    return SafelaunchError("SL007", summary, "look at where it is redirected to", exit_code=EXIT_USAGE)
 
 
 class Output:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import regular
 from safelaunch.codec import to_json
 from safelaunch.model import Place, Settings, WorkerGroup
 from safelaunch.report.banner import Banner
@@ -110,8 +111,7 @@ class Start:
     def _write(self) -> None:
         from safelaunch import files
 
-        with open(self._run_file, encoding="utf-8") as file:
-            document = json.load(file)
+        document = json.loads(regular.read(self._run_file))
         files.write_json(self._run_file, {**document, "mapping": self._mapping})
 
 

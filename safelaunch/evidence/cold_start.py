@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+from safelaunch import regular
+from safelaunch.codec import ShapeError, checked
 from safelaunch.model import ColdStart, WorkerProcess
 
 FILE = "cold.json"
@@ -14,7 +16,6 @@ LONGEST = 1 << 14  # bytes
 def read(worker: WorkerProcess) -> ColdStart | None:
     """What a rank says; None where it has said nothing."""
     try:
-        with open(os.path.join(worker.rank_dir, FILE), "rb") as file:
-            return ColdStart(**json.loads(file.read(LONGEST)))
-    except (OSError, ValueError, TypeError):
+        return checked(ColdStart, json.loads(regular.read(os.path.join(worker.rank_dir, FILE), LONGEST)))
+    except (OSError, ValueError, ShapeError, RecursionError):
         return None

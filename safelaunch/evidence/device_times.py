@@ -7,7 +7,7 @@ import sys
 from array import array
 from dataclasses import dataclass
 
-from safelaunch import black_box, regular
+from safelaunch.evidence import beside
 from safelaunch.model import WorkerProcess
 
 MarkOfDevice = tuple[int, str, str, tuple[str, int], float, float]  # stream, kind, call, line, enqueued, reached
@@ -30,8 +30,7 @@ def read(worker: WorkerProcess) -> DeviceTimes:
     Raises:
         OSError, ValueError: when there is none, or none that can be read.
     """
-    path = black_box.beside(worker.black_box, worker.local_rank, "stream")
-    head, _, body = regular.read(path, owner=worker.owner).partition(b"\n")
+    head, _, body = beside.read(worker, "stream").partition(b"\n")
     said = json.loads(head)
     times = array("d")
     times.frombytes(body)

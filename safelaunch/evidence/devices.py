@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from safelaunch import black_box, regular
+from safelaunch import black_box
 from safelaunch.codec import from_json, to_json
+from safelaunch.evidence import beside
 from safelaunch.model import Evidence, Incident, RankDevice, WorkerProcess
 
 SOURCE = "device"
@@ -13,14 +14,14 @@ SOURCE = "device"
 
 def path(worker: WorkerProcess) -> str:
     """Where the rank writes."""
-    return black_box.beside(worker.black_box, worker.local_rank, "device")
+    return black_box.beside(worker.black_box, worker.local_rank, SOURCE)
 
 
 def read(worker: WorkerProcess) -> RankDevice | None:
     """What the rank said last; None where it has said nothing."""
     try:
-        said = json.loads(regular.read(path(worker), owner=worker.owner))
-    except (OSError, ValueError):
+        said = json.loads(beside.read(worker, SOURCE))
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(said, dict) or said.get("pid") != worker.pid:
         return None  # a rank of an earlier attempt, in the same place

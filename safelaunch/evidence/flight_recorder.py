@@ -13,12 +13,13 @@ import re
 import time
 from typing import Any
 
-from safelaunch import black_box, regular
+from safelaunch import black_box
 from safelaunch.codec import to_json
-from safelaunch.evidence import counters
+from safelaunch.evidence import beside, counters
 from safelaunch.model import CallState, Collective, Evidence, Incident, WorkerProcess
 
 SOURCE = "recorder"
+MOST = 32 << 20  # bytes: 600 for each entry, of which the user may ask for 20,000 (TORCH_FR_BUFFER_SIZE)
 WAIT_S = 0.6  # a full ring of 2000 entries takes 14 ms to write; the beat thread looks five times a second
 POLL_S = 0.01
 STALE_S = 1.0
@@ -88,8 +89,7 @@ def read(worker: WorkerProcess) -> dict[str, dict[str, Any]]:
     Raises:
         OSError, ValueError: when there are none, or none that can be read.
     """
-    path = black_box.beside(worker.black_box, worker.local_rank, "recorder")
-    found = json.loads(regular.read(path, owner=worker.owner))
+    found = json.loads(beside.read(worker, "recorder", MOST))
     return {str(name): dump for name, dump in found.items()}
 
 

@@ -1,24 +1,29 @@
 """What torch's watchdogs have written of ranks whose processes they have ended: their Flight Recorders as they were.
 
-The watchdog of an NCCL backend writes its dump before it aborts (TORCH_NCCL_DUMP_ON_TIMEOUT, on by default).
+The watchdog of an NCCL backend writes its dump before it aborts (TORCH_NCCL_DUMP_ON_TIMEOUT, on by default). A rank may
+have left anything under that name, so a child process reads it, with limits of time and memory.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from safelaunch.codec import to_json
-from safelaunch.evidence import counters, flight_recorder
+from safelaunch.codec import checked, to_json
 from safelaunch.evidence.flight_recorder import SOURCE
-from safelaunch.evidence.offline import dump_files
 from safelaunch.evidence.pipes import FILES
-from safelaunch.model import Collective, Evidence, WorkerProcess
+from safelaunch.model import Evidence, WorkerProcess
 
-# A watchdog counts from another moment than the recorder, and looks at its calls each 100 ms
-# (kWatchdogThreadSleepMillis of ProcessGroupNCCL.hpp); with room above that.
-EARLY_S = 1.0
+ALL_S = 10.0  # for the dumps of all ranks: one of 2,000 entries takes 0.05 s
+READER = (
+    "import sys; sys.path.append(sys.argv[1]); from safelaunch.evidence import own_dump_probe; own_dump_probe.main()"
+)
+HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def of_the_dead(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) -> tuple[Evidence, ...]:
@@ -30,40 +35,36 @@ def of_the_dead(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) 
         environs: of the ranks, the one that counts first: how their files are called.
     """
     stem = next((environ[name] for name in FILES for environ in environs if environ.get(name)), "")
-    ended = [worker for worker in workers if worker.exit is not None] if stem else []
-    return tuple(found for worker in ended if (found := _of(worker, f"{stem}{worker.rank}")) is not None)
+    ended = [(worker, f"{stem}{worker.rank}") for worker in workers if worker.exit is not None] if stem else []
+    left = [(worker, path) for worker, path in ended if os.path.lexists(path)]
+    until = time.monotonic() + ALL_S
+    found: list[Evidence] = []
+    while left:
+        read = _ask(left, until)
+        found += [checked(Evidence, one) for one in read if one is not None]
+        if len(read) < len(left):
+            worker, path = left[len(read)]
+            found.append(
+                Evidence(SOURCE, worker.rank, unavailable=f"{path}: whatever reads it does not come to an end")
+            )
+        left = left[len(read) + 1 :]
+    return tuple(found)
 
 
-def _of(worker: WorkerProcess, path: str) -> Evidence | None:
-    epoch_ns = time.time_ns() - time.monotonic_ns()
+def _ask(files: Sequence[tuple[WorkerProcess, str]], until: float) -> list[Any]:
+    """What a reader says of these files, one after the other, before it ends or is late."""
     try:
-        document = dump_files.document(path, os.getuid())
-        entries = [one for one in document.get("entries") or [] if not one["profiling_name"].startswith("gloo:")]
-        backend = entries[-1]["profiling_name"].partition(":")[0] if entries else ""
-        document = {**document, "entries": entries}
-        calls = flight_recorder.chosen(document, epoch_ns, backend)
-        # A process has but one life: what was recorded before it began is of an earlier attempt.
-        if not calls or calls[-1].t * 1e9 + epoch_ns < _begun_ns(worker):
-            return None
-        data = {
-            "collectives": to_json(calls),
-            "progress": to_json(counters.progress(document, backend)),
-            "overwritten": flight_recorder.overwritten(entries),
-            "given_up": any(_is_given_up(call, worker) for call in calls),
-        }
-    except FileNotFoundError:
-        return None
-    except Exception as error:  # a damaged file may end in any of the unpickler's errors
-        return Evidence(SOURCE, worker.rank, unavailable=f"{path}: {error!r}")
-    return Evidence(SOURCE, worker.rank, data)
-
-
-def _is_given_up(call: Collective, worker: WorkerProcess) -> bool:
-    assert worker.exit is not None
-    return not call.done and 0 < call.timeout_s <= worker.exit.t - call.t + EARLY_S
-
-
-def _begun_ns(worker: WorkerProcess) -> float:
-    """When the process was started, by the wall clock."""
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - worker.start / os.sysconf("SC_CLK_TCK")
-    return time.time_ns() - age * 1e9
+        reader = subprocess.Popen(
+            [sys.executable, "-I", "-c", READER, HOME],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return []
+    try:
+        output, _ = reader.communicate(json.dumps(to_json(files)).encode(), timeout=max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired as late:
+        reader.kill()
+        output = late.output or b""
+    return [json.loads(line) for line in output.split(b"\n")[:-1]]

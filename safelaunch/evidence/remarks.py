@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from safelaunch import black_box, regular
+from safelaunch.evidence.beside import MOST
 
 
 def read(path: str, index: int, pid: int, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -18,7 +19,7 @@ def read(path: str, index: int, pid: int, offset: int = 0) -> tuple[list[dict[st
         offset: bytes that have been read already.
     """
     try:
-        text = regular.read(black_box.beside(path, index, "remarks"), offset=offset)
+        text = regular.read(black_box.beside(path, index, "remarks"), MOST, offset=offset)
     except OSError:
         return [], offset  # nobody has said anything
     whole = text[: text.rfind(b"\n") + 1]
@@ -29,6 +30,6 @@ def read(path: str, index: int, pid: int, offset: int = 0) -> tuple[list[dict[st
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
         remark = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return remark if isinstance(remark, dict) else {}

@@ -18,7 +18,6 @@ from safelaunch.evidence import syscalls
 
 FRESH_S = 0.2  # all ranks are looked at together: one scan of /proc (37 µs a process) serves them all
 PATH_BYTES = 1024
-MOST = 16 << 20  # characters of a file of /proc: some are as large as a process likes
 AT_FDCWD = 0xFFFFFF9C  # -100: relative to the current folder
 _POLLFD = struct.Struct("<ihh")
 LISTEN = "0A"  # include/net/tcp_states.h
@@ -55,8 +54,7 @@ def text(pid: int, name: str) -> str:
 def lines(path: str) -> list[str]:
     """The lines of a file of /proc, or none where it is gone or forbidden."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(MOST).split("\n")
+        return procfs.content(path).decode("utf-8", "replace").split("\n")
     except OSError:
         return []
 

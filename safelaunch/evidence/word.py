@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from safelaunch import black_box, regular
+from safelaunch.evidence import beside
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "word"
@@ -25,8 +25,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     if not worker.black_box:
         return nothing("there is no black box in this run")
     try:
-        path = black_box.beside(worker.black_box, worker.local_rank, SOURCE)
-        said = json.loads(regular.read(path, owner=worker.owner))
+        said = json.loads(beside.read(worker, SOURCE))
     except FileNotFoundError:
         return nothing("the rank has nothing to say of itself, or was not asked")
     if said["pid"] != worker.pid or said["t"] < incident.t - FRESH_S:

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -146,7 +146,7 @@ def _in_processes(tasks: Sequence[Sequence[Found]], most: int, until: float) -> 
         return []
     results: list[list[Dump] | None] = []
     pending: list[Future[list[Dump]]] = []
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _limit)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), limit)
     try:
         for task in tasks:
             try:
@@ -167,22 +167,28 @@ def _in_processes(tasks: Sequence[Sequence[Found]], most: int, until: float) -> 
     return results + [None] * (len(tasks) - len(results))
 
 
-def _limit() -> None:
+def limit() -> None:
+    """Prepare a process that is to read dumps, `bounded`, and may end over one."""
     gc.disable()  # a document is a tree: nothing to collect, and much to look through
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, whatever C it is in
 
 
 def _read_task(task: Sequence[Found]) -> list[Dump]:
-    return [_bounded(one) for one in task]
+    dumps = []
+    for one in task:
+        with bounded(one.path):
+            dumps.append(_read(one))
+    return dumps
 
 
-def _bounded(one: Found) -> Dump:
-    """Read a file, but take neither the machine's memory nor its time, whatever the file asks for."""
+@contextlib.contextmanager
+def bounded(path: str) -> Iterator[None]:
+    """Reading a file takes neither the machine's memory nor its time, whatever the file asks for."""
     with contextlib.suppress(OSError, ValueError):
-        limits.take(ROOM + ROOM_PER_BYTE * min(os.stat(one.path).st_size, MAX_BYTES))
-    signal.setitimer(signal.ITIMER_PROF, _cpu_s(one.path))
+        limits.take(ROOM + ROOM_PER_BYTE * min(os.stat(path).st_size, MAX_BYTES))
+    signal.setitimer(signal.ITIMER_PROF, _cpu_s(path))
     try:
-        return _read(one)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 

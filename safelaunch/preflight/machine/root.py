@@ -19,9 +19,14 @@ class Root:
         return self._root
 
     def read(self, path: str, most: int = MOST) -> str:
-        """The text of a file, up to a number of bytes; those that are not UTF-8 are replaced."""
-        with open(self._root + path, "rb") as file:
-            return file.read(most).decode("utf-8", "replace")
+        """The text of a file, up to a number of bytes; bytes that are not UTF-8 are replaced."""
+        parts = []
+        with open(self._root + path, "rb", buffering=0) as file:
+            # As `procfs.content`, which this file has to do without (`storage_probe`).
+            while most > 0 and (part := file.read(min(most, 1 << 16))):
+                parts.append(part)
+                most -= len(part)
+        return b"".join(parts).decode("utf-8", "replace")
 
     def text(self, path: str) -> str:
         """The text of a file such as those of sysfs, without white space around it; empty where it cannot be read."""

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from safelaunch import regular
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok
 from safelaunch.preflight.machine import processes
@@ -70,8 +71,9 @@ def _was_left(host: Host, rank_dir: str) -> bool:
     """Whether the run of this rank has come to a good end: it was its supervisor that left the process alone."""
     run_dir = os.path.dirname(os.path.dirname(rank_dir))
     try:
-        return bool(run_dir and json.loads(host.root.text(f"{run_dir}/result.json")).get("exit_code") == 0)
-    except (ValueError, AttributeError):
+        result = json.loads(regular.read(f"{host.root.prefix}{run_dir}/result.json"))
+        return bool(run_dir and result.get("exit_code") == 0)
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 

@@ -419,3 +419,33 @@ def test_profiles_that_are_pipes_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mine.toml")
 
     assert answer("profile", "show", tmp_path / "mine.toml").code == 78
+
+
+# ------------------------------------------------------------------------------------- no place to write, or to be
+
+
+@pytest.mark.parametrize("words", ["--help", "explain SL301", "profile list", "env"])
+def test_an_answer_that_cannot_be_written_is_told(words: str, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "safelaunch", *words.split()],
+            cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+
+    told, _, rest = ended.stderr.partition("\n")
+    assert told == "error[SL007]: the answer cannot be written to the standard output: No space left on device"
+    assert "Exception" not in rest
+    assert ended.returncode == 2
+
+
+@pytest.mark.parametrize("words", ["diagnose .", "train.py", "--dry-run train.py"])
+def test_a_directory_that_was_removed_is_told(words: str, tmp_path: Path) -> None:
+    inside = f"cd {tmp_path / 'gone'} && rmdir {tmp_path / 'gone'} && exec {sys.executable} -m safelaunch {words}"
+    (tmp_path / "gone").mkdir()
+
+    ended = subprocess.run(
+        ["sh", "-c", inside], env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+
+    assert "error[SL007]: the current directory was removed\n" in ended.stderr
+    assert ended.returncode == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch import black_box, procfs
-from safelaunch.evidence import COLLECTORS, errors, faults, frames, kernel, memory
+from safelaunch.evidence import COLLECTORS, cold_start, devices, errors, faults, frames, groups, kernel, memory, word
 from safelaunch.evidence import black_box as box_evidence
 from safelaunch.evidence import case as cases
 from safelaunch.evidence.gather import gather
@@ -138,6 +139,29 @@ def test_a_collector_that_fails_is_a_gap() -> None:
 
     assert [bool(item.data) for item in found] == [False, True]
     assert "ZeroDivisionError" in found[0].unavailable
+
+
+def test_a_pipe_where_a_rank_leaves_its_word_is_not_waited_for(tmp_path: Path) -> None:
+    """The supervisor looks there itself: nobody would end the run any more."""
+    os.mkfifo(tmp_path / cold_start.FILE)
+
+    assert cold_start.read(worker(tmp_path)) is None
+
+
+@pytest.mark.parametrize("what", ["groups", "word", "device"])
+def test_what_a_rank_leaves_beside_its_black_box_is_read_within_bounds(tmp_path: Path, what: str) -> None:
+    box = tmp_path / "box"
+    line = '{"name": "a", "ranks": [0]}\n' if what == "groups" else '{"pid": 1, "t": [' + "[0], " * 100 + "0]}"
+    Path(black_box.beside(str(box), 0, what)).write_text(line * (16 << 20 >> 5))
+    collect = {"groups": groups.collect, "word": word.collect, "device": devices.collect}[what]
+    incident = Incident("exit", 0, (0,), 1.0)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (found,) = gather(incident, [worker(tmp_path, box=str(box))], [collect], 10.0)
+
+    assert found.data is None
+    assert found.unavailable
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
 def test_a_collector_that_hangs_is_left_behind() -> None:

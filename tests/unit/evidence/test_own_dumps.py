@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from pathlib import Path
 
@@ -68,3 +69,32 @@ def test_a_damaged_dump_is_told_and_harms_nothing(tmp_path: Path) -> None:
 
     assert found.data is None
     assert "fr_rank_0" in found.unavailable
+
+
+@pytest.mark.parametrize(
+    "pickle",
+    [
+        b"\x80\x02}r\x00\x00\x00\x20.",  # a place 2^29 of the table of what was read: 4 GB
+        b"\x80\x04" + b")".join([b"(" * 1] * 2) + b"\x85" * 5_000_000,  # nested deeper than anything follows
+    ],
+    ids=["memory", "depth"],
+)
+def test_a_dump_that_asks_for_the_memory_of_the_node_costs_itself(tmp_path: Path, pickle: bytes) -> None:
+    (tmp_path / "fr_rank_0").write_bytes(pickle)
+    dump(1, tmp_path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    first, second = own_dumps.of_the_dead([worker(0), worker(1)], {NAME: f"{tmp_path}/fr_rank_"})
+
+    assert first.data is None
+    assert "fr_rank_0" in first.unavailable
+    assert second.data is not None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+def test_a_pipe_in_the_place_of_a_dump_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fr_rank_0")
+
+    (found,) = own_dumps.of_the_dead([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
+
+    assert "no regular file" in found.unavailable
