@@ -63,7 +63,7 @@ def descriptor(
     says that the path may be a link all the same; where it is not to be `followed`, it may be none for anybody."""
     stays = os.O_NOFOLLOW if not followed or (owner is not None and not linked) else 0
     # Before the open: to open a FIFO and close it again ends its writer.
-    _check(path, os.stat(path, follow_symlinks=not stays), owner)
+    _check(path, _status(path, followed=not stays), owner)
     way = os.O_RDWR if writable else os.O_RDONLY
     opened = os.open(path, way | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | stays)
     try:
@@ -96,7 +96,7 @@ def given(path: str, seconds: float = 2.0) -> int:
     Raises:
         OSError: it cannot be opened, is a folder, a device or a socket, or a pipe into which nobody writes.
     """
-    mode = os.stat(path).st_mode
+    mode = _status(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, "it is no file, but a folder, a device or a socket", path)
     # To open a FIFO waits for somebody who writes.
@@ -109,6 +109,12 @@ def given(path: str, seconds: float = 2.0) -> int:
             raise OSError(errno.EAGAIN, f"nobody has written to this pipe for {seconds:.0f} s", path)
         os.set_blocking(opened, True)
     return opened
+
+
+def _status(path: str, *, followed: bool = True) -> os.stat_result:
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "there is a NUL in its name", path)
+    return os.stat(path, follow_symlinks=followed)
 
 
 def _check(path: str, found: os.stat_result, owner: int | None) -> None:

@@ -7,6 +7,7 @@ and `--hang-abort-after 90` pass through the same door and mean the same.
 from __future__ import annotations
 
 import math
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -23,6 +24,8 @@ _FALSE = ("0", "false", "no", "off")
 # Ten years. What torch and libraries add to a timeout must not overflow: with 200000 days a healthy group fails at once
 # (torch 2.13: nanoseconds in 64 bits), and Python's timedelta ends at 999999999 days.
 LONGEST_S = 3650 * 86400.0
+# Bytes of a value: with its name the kernel takes 128 KiB (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
+MOST_OF_VARIABLE = 127 << 10
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ def _names(text: str) -> list[str]:
 
 
 def _env_text(text: str) -> str:
-    if "\0" in text:  # the kernel ends a variable there
+    if "\0" in text or len(os.fsencode(text)) > MOST_OF_VARIABLE:  # the kernel ends a variable there, and takes no more
         raise ValueError(text)
     return text
 
@@ -198,7 +201,7 @@ def _open_files(text: str) -> int | str:
 # Text that is a number to the eye (`nproc_per_node = 4`) may be written without quotes in a profile.
 TEXT = Kind("a string", toml=(str, int))
 PATH = Kind("a path")
-ENV_TEXT = Kind("a string or a number", _env_text, (str, int, float))
+ENV_TEXT = Kind("a string of 127 KiB at most, or a number", _env_text, (str, int, float))
 STRINGS = Kind("a string or a list of strings", lambda text: [text], (str, list))
 PORT = integer(0, 65535)
 INTERVAL = Kind("a number of seconds, 0 or more", _interval, (int, float))

@@ -119,7 +119,7 @@ _ELSEWHERE: dict[KeyPath, str] = {
     ("launch", "preflight"): "write it as `mode` in [preflight]",
 }
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 SHOWN = 200  # characters of a name or value in a message
 _NESTED = reprlib.Repr()
@@ -245,7 +245,7 @@ def _unsettable(variable: str) -> str:
     if variable.startswith("SAFELAUNCH_"):
         return "safelaunch reads this variable from the shell only"
     if not _VARIABLE.fullmatch(variable):  # a shell that sources `safelaunch env` would take it for a command
-        return "the name of a variable has letters, digits and `_` only, and begins with no digit"
+        return "the name of a variable has letters, digits and `_` only, 256 at most, and begins with no digit"
     return ""
 
 

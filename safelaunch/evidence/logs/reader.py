@@ -22,12 +22,12 @@ from safelaunch.model.ranks import MOST_RANKS
 
 SAMPLE = 1 << 16
 BINARY = 0.2  # of the characters of a text that are none: a log in Latin-1 has fewer
+BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")  # marks at the beginning of a text in UTF-16
+WIDE = 256  # bytes: some lines of it
 WIDTH = 400  # of a quoted line
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
 VARIANTS = 50  # of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
-WIDE = 4096  # bytes by which a text in UTF-16 is known
-_WIDE = re.compile(rb"[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 OF_A_LINE = 2000  # events; a single line may tell of a million tasks
 EVENTS = 20_000  # of one file; a job that says more says the same again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
@@ -122,12 +122,6 @@ class Reader:
             return _Pass(number, path, self._signatures, self._sieve, self._gate).run(stream)
 
 
-def _is_wide(sample: bytes) -> bool:
-    """Whether a text has two bytes for each character, as some shells write a file (UTF-16)."""
-    head = sample[:WIDE]
-    return head[:2] in (b"\xff\xfe", b"\xfe\xff") or 8 * len(_WIDE.findall(head)) > len(head)
-
-
 def _is_binary(sample: bytes) -> bool:
     """Whether a file begins with something else than text. Holes that are full of NULs are left by file systems."""
     text = sample.replace(b"\0", b"").decode("utf-8", "replace")
@@ -179,7 +173,8 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
-        if not contents.events and _is_wide(sieve.sample):
+        if not contents.events and (sieve.wide >= WIDE or sieve.sample[:2] in BYTE_ORDER):
+            # Some shells write a file so, or go on so in one that they find.
             sieve.broken = sieve.broken or "it is UTF-16: `iconv -f UTF-16` makes a text of it that can be read"
         elif not contents.events and _is_binary(sieve.sample + sieve.tail):
             sieve.broken = sieve.broken or "it is no text, and nothing in it is known"

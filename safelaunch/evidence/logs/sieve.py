@@ -38,6 +38,7 @@ _WORD = 64
 ENOUGH = 10_000
 END = 4 << 20
 
+_WIDE = re.compile(rb"[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 _DIGITS = b"0123456789"
 _BREAKS = bytes.maketrans(b"\r", b"\n")  # progress bars write over themselves
 
@@ -67,6 +68,7 @@ class Sieve:
         self.lines = 0
         self.size = 0
         self.sample = b""  # how the file begins
+        self.wide = 0  # bytes of characters that take two of them (UTF-16)
         self.tail = b""  # how it ends
         self.tail_line = 1  # the number of the tail's first line
         self.tail_cut = False  # whether the tail begins within a line
@@ -83,6 +85,7 @@ class Sieve:
         """The number and the bytes of each line of interest; parts of one line between carriage returns count as
         lines of the same number. Ends early where the file is damaged (`broken` says how)."""
         self.lines, self.size, self.broken, self._until, self._now = 0, 0, "", 0, 0
+        self.wide = 0
         self.sample, self.tail, self.tail_line, self.tail_cut = b"", b"", 1, False
         self._left = dict.fromkeys(self._needles, ENOUGH)
         whole = _size(stream)
@@ -114,6 +117,8 @@ class Sieve:
         first = self.lines + 1
         ends = data.count(b"\n")
         self.sample = self.sample or data[:TAIL]
+        if b"\0" in data:
+            self.wide += 4 * len(_WIDE.findall(data))
         self._keep_tail(data, first, ends)
         if self._until >= first or self._interesting(data):
             yield from self._walk(data, first)

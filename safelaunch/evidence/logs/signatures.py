@@ -93,6 +93,9 @@ def shipped() -> tuple[Signature, ...]:
     return tuple(_read(SHIPPED))
 
 
+LOOKED_AT = 1 << 13  # characters at either end of a message: a pattern may take the square of a line
+
+
 def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known | None:
     """What the signatures say of an exception. The first of a chain tells why; what was raised after it counts where
     it names a cause.
@@ -102,7 +105,7 @@ def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known
         chain: types and messages, that from which all came first.
     """
     for text in chain:
-        lines = text.split("\n")
+        lines = (text if len(text) <= 2 * LOOKED_AT else f"{text[:LOOKED_AT]}\n{text[-LOOKED_AT:]}").split("\n")
         for signature in signatures:
             fits = signature.known.role == "cause" or (signature.known.role != "note" and text == chain[0])
             if fits and any(signature.search(line) for line in lines):

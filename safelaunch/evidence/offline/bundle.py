@@ -17,6 +17,7 @@ from safelaunch import regular
 from safelaunch.codec import ShapeError, checked
 from safelaunch.codes import CATALOGUE
 from safelaunch.model import Case, Verdict
+from safelaunch.model.hosts import host_name
 from safelaunch.model.ranks import MOST_RANKS
 
 CASE = "evidence/case.json"
@@ -286,6 +287,7 @@ def _document(cls: type[T], name: str, documents: Mapping[str, bytes | None]) ->
         raise UnreadableError(f"it is no JSON ({str(error)[:80]})") from None
     if isinstance(document, Case):
         _check(document)
+        document = cast(T, replace(document, host=host_name(document.host)))
     return document
 
 

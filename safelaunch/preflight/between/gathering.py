@@ -13,6 +13,8 @@ from safelaunch.preflight.between.seats import Arrival, Seating, seating
 
 # How long a node that came may take for its facts, which it has ready, and to say that it is still there.
 FACTS_S = 5.0
+# How often each node may be started again while the others wait: whoever reaches the port can take any number of seats.
+TURNS = 16
 
 
 class Gathering:
@@ -67,7 +69,7 @@ class Gathering:
     def _complete(self) -> bool:
         """Whether there is nobody to wait for any more."""
         now = time.monotonic()
-        seats = set(range(self._room.add("seats", 0) + 1))
+        seats = set(range(min(self._room.add("seats", 0), self._count * TURNS) + 1))
         for seat, news in self._room.collect(Arrival, "came", seats - set(self._arrivals)).items():
             self._arrivals[seat], self._came_at[seat] = news, now
         for seat, facts in self._room.collect(Facts, "facts", set(self._arrivals) - set(self._facts)).items():

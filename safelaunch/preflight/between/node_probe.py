@@ -21,6 +21,7 @@ from safelaunch.codec import from_json, to_json
 from safelaunch.preflight.active.forked import answer_stream
 from safelaunch.preflight.between.dialing import dial
 from safelaunch.preflight.between.facts import Picture, Place, Request, Task
+from safelaunch.preflight.between.gathering import TURNS
 from safelaunch.preflight.between.holder import Holder
 from safelaunch.preflight.between.interfaces import interfaces, offered
 from safelaunch.preflight.between.parent import end_with
@@ -172,7 +173,7 @@ def _gone(room: Room, host: str, place: Place) -> tuple[int, ...]:
     again. From this host no firewall is in the way, so that one that is there does answer."""
     turn = room.add(f"from/{host}")
     room.post(f"from/{host}/{turn}", to_json(place))
-    known = [room.peek(Place, f"from/{host}/{earlier}") for earlier in range(1, turn)]
+    known = [room.peek(Place, f"from/{host}/{earlier}") for earlier in range(max(1, turn - TURNS), turn)]
     return tuple(
         other.seat for other in known if other is not None and other.rank == place.rank and dial(-1, other).error
     )

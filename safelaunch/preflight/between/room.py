@@ -23,6 +23,8 @@ STORE_S = 10.0
 # How soon a meeting shows that it is one. What listens there else is another job, or no store at all.
 OPEN_S = 5.0
 POLL_S = 0.02
+# Bytes of what is posted. The picture of 1,024 nodes takes 4 MB, all else some KB.
+MOST = 16 << 20
 
 
 class LostError(Exception):
@@ -101,7 +103,7 @@ class Room:
 
 def _read(kind: type[T], posted: bytes) -> T | None:
     try:
-        return checked(kind, json.loads(posted))
+        return checked(kind, json.loads(posted)) if len(posted) <= MOST else None
     except (ShapeError, ValueError, RecursionError):
         return None
 

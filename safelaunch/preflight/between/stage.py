@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from safelaunch.codec import from_json, to_json
 from safelaunch.model import Finding, PreflightReport, Severity
+from safelaunch.model.hosts import host_name
 from safelaunch.preflight.between.facts import Facts, Limits, Picture, Request
 from safelaunch.preflight.between.judges import JUDGES, Judge, conclude
 from safelaunch.preflight.check import unchecked
@@ -125,7 +126,7 @@ def conclude_probe(ended: Ended, judges: Sequence[Judge] = JUDGES) -> tuple[Find
     picture = None
     for line in ended.stdout.splitlines():
         try:
-            picture = from_json(Picture, json.loads(line))
+            picture = _named(from_json(Picture, json.loads(line)))
         except (ValueError, TypeError, KeyError):
             continue
     where = ended.last_line or "the start of Python"
@@ -135,6 +136,16 @@ def conclude_probe(ended: Ended, judges: Sequence[Judge] = JUDGES) -> tuple[Find
         return (unchecked("SL160", "the nodes were not compared", *(lost or ("the probe said nothing",))),)
     found = conclude(picture, judges)
     return (*found, unchecked("SL160", "not all was compared", *lost)) if lost else found
+
+
+def _named(picture: Picture) -> Picture:
+    """The picture with names of hosts that may stand in advice: each node says its own."""
+    return dataclasses.replace(
+        picture,
+        nodes=tuple(dataclasses.replace(node, host=host_name(node.host)) for node in picture.nodes),
+        silent=tuple(dataclasses.replace(node, host=host_name(node.host)) for node in picture.silent),
+        clashes=tuple(dataclasses.replace(one, hosts=tuple(map(host_name, one.hosts))) for one in picture.clashes),
+    )
 
 
 def _request(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> Request:

