@@ -20,10 +20,10 @@ from safelaunch.evidence.pipes import FILES
 from safelaunch.model import Evidence, WorkerProcess
 
 ALL_S = 10.0  # for the dumps of all ranks: one of 2,000 entries takes 0.05 s
-READER = (
-    "import sys; sys.path.append(sys.argv[1]); from safelaunch.evidence import own_dump_probe; own_dump_probe.main()"
-)
-HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = "safelaunch.evidence.own_dump_probe"
+# Not by -m: what lies in the working directory is for the script.
+READER = f"import sys; sys.path[:1] = []; sys.path.append({ROOT!r}); import {PROGRAM} as it; it.main()"
 
 
 def of_the_dead(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) -> tuple[Evidence, ...]:
@@ -55,7 +55,7 @@ def _ask(files: Sequence[tuple[WorkerProcess, str]], until: float) -> list[Any]:
     """What a reader says of these files, one after the other, before it ends or is late."""
     try:
         reader = subprocess.Popen(
-            [sys.executable, "-I", "-c", READER, HOME],
+            [sys.executable, "-c", READER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
