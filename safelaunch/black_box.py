@@ -56,7 +56,6 @@ _STATUS = struct.calcsize("<QddqqI")
 _BEGUN = PULSE // 8 + pulse.CALLS
 _ENDED, _CALLED = _BEGUN + 1, _BEGUN + 2
 _WAITED = PULSE // 8 + pulse.WAITED
-_SEPARATOR = "\0"
 
 
 def create(path: str, slots: int) -> None:
@@ -261,7 +260,7 @@ class Entry:
         body = _BODY.unpack_from(data, offset)
         self.ordinal, self.t, _, self.seq, self.numel, self.group_size, self.status, self.peer, self.thread = body
         text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
-        parts = (text.split(_SEPARATOR) + [""] * 8)[:8]
+        parts = (text.split("\0") + [""] * 8)[:8]
         self.op, self.group, self.dtype, self.file, line, self.function, tag, self.how = parts
         self.line, self.tag = _number(line), _number(tag)
 
@@ -282,7 +281,7 @@ class Slot:
         _, self.pid, left = _HEAD.unpack_from(data, 0)
         self.shut_down = left if 0.0 < left <= monotonic() + pulse.FAR_S else None
         self.raised = bool(data[RAISED])
-        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split(_SEPARATOR) + [""] * 5
+        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split("\0") + [""] * 5
         file, number, function, code, self.exit_said = words[:5]
         line = _number(number)
         self.exit_call = (file, line, function, code) if line else None
@@ -311,7 +310,10 @@ def _opened(path: str, owner: Optional[int], *, writable: bool = False) -> int:
     from safelaunch import regular  # which workers, who only write, do not load
 
     sealed = _sealed_of(path, owner) if owner is not None else ""
-    return regular.descriptor(sealed or path, owner, linked=bool(sealed), writable=writable)
+    descriptor = regular.descriptor(sealed or path, owner, linked=bool(sealed), writable=writable)
+    if writable and owner not in (None, os.geteuid()):
+        regular.demand_sealed(descriptor, path)  # it is to be mapped
+    return descriptor
 
 
 def _sealed_of(path: str, owner: int) -> str:
@@ -325,8 +327,7 @@ def _sealed_of(path: str, owner: int) -> str:
 
 
 def beside(path: str, index: int, what: str) -> str:
-    """The file of a rank that lies beside the black box: `groups` (memberships, as JSON lines) or `recorder` (the
-    latest dump of torch's Flight Recorder), `stream` (when its GPU came to its calls)."""
+    """The file of a rank that lies beside the black box, such as `groups`."""
     return "%s.%d.%s" % (path, index, what)
 
 

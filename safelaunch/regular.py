@@ -6,6 +6,7 @@ A pipe has one reader: what we take from /dev/stdin, or from a FIFO, is missing 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import stat
@@ -62,16 +63,7 @@ def descriptor(
     """A descriptor to read a regular file, or to write into it as well; `owner` and errors are as for `read`. `linked`
     says that the path may be a link all the same; where it is not to be `followed`, it may be none for anybody."""
     stays = os.O_NOFOLLOW if not followed or (owner is not None and not linked) else 0
-    # Before the open: to open a FIFO and close it again ends its writer.
-    _check(path, _status(path, followed=not stays), owner)
-    way = os.O_RDWR if writable else os.O_RDONLY
-    opened = os.open(path, way | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | stays)
-    try:
-        _check(path, os.fstat(opened), owner)
-    except OSError:
-        os.close(opened)
-        raise
-    return opened
+    return _opened(path, (os.O_RDWR if writable else os.O_RDONLY) | stays, owner)
 
 
 def within(root: str, path: str) -> int:
@@ -81,9 +73,23 @@ def within(root: str, path: str) -> int:
     Raises:
         OSError: it cannot be read, or is none of that kind.
     """
-    if os.path.realpath(path) != os.path.normpath(os.path.join(os.path.realpath(root), os.path.relpath(path, root))):
-        raise OSError(errno.ELOOP, "a link leads there", path)
-    return descriptor(path, followed=False)
+    *folders, name = os.path.relpath(path, root).split(os.sep)
+    # Part by part: whoever owns a folder may put a link in its place at any moment.
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in folders:
+            if part == os.pardir:
+                raise OSError(errno.ELOOP, "it is not below that folder", path)
+            below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        return _opened(name, os.O_RDONLY | os.O_NOFOLLOW, folder=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise OSError(errno.ELOOP, "a link leads there", path) from None
+        raise
+    finally:
+        os.close(folder)
 
 
 def given(path: str, seconds: float = 2.0) -> int:
@@ -96,7 +102,9 @@ def given(path: str, seconds: float = 2.0) -> int:
     Raises:
         OSError: it cannot be opened, is a folder, a device or a socket, or a pipe into which nobody writes.
     """
-    mode = _status(path).st_mode
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "there is a NUL in its name", path)
+    mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, "it is no file, but a folder, a device or a socket", path)
     # To open a FIFO waits for somebody who writes.
@@ -111,10 +119,34 @@ def given(path: str, seconds: float = 2.0) -> int:
     return opened
 
 
-def _status(path: str, *, followed: bool = True) -> os.stat_result:
+def demand_sealed(opened: int, path: str) -> None:
+    """Close a file that its owner can shorten: whoever has it mapped then is killed (SIGBUS).
+
+    Raises:
+        OSError: it is one.
+    """
+    try:
+        if fcntl.fcntl(opened, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            return
+    except OSError:
+        pass  # no file in memory
+    os.close(opened)
+    raise OSError(errno.EPERM, "its owner can cut it off while it is read", path)
+
+
+def _opened(path: str, flags: int, owner: int | None = None, folder: int | None = None) -> int:
+    """Open a regular file; `folder` is a descriptor of the one in which it is looked for."""
     if "\0" in path:
         raise OSError(errno.EINVAL, "there is a NUL in its name", path)
-    return os.stat(path, follow_symlinks=followed)
+    # Before the open: to open a FIFO and close it again ends its writer.
+    _check(path, os.stat(path, follow_symlinks=not flags & os.O_NOFOLLOW, dir_fd=folder), owner)
+    opened = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        _check(path, os.fstat(opened), owner)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
 
 
 def _check(path: str, found: os.stat_result, owner: int | None) -> None:

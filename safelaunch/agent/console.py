@@ -11,6 +11,9 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+# Characters of a line that are held back until it ends. Torch holds them until the rank pauses: then it takes what it
+# has for a line, and what follows for the next.
+LONGEST = 1 << 20
 WHOLE = select.PIPE_BUF  # what a pipe takes is passed on in one piece up to this size (pipe(7))
 
 
@@ -29,22 +32,26 @@ class Lines:
         decoder = codecs.getincrementaldecoder(locale.getpreferredencoding(False))("replace")
         self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
         self._begun: list[str] = []  # of a line whose end is not known yet
+        self._size = 0  # of these
 
     def feed(self, data: bytes) -> str:
-        """The lines that end in this block."""
+        """The lines that end in this block, and what a line without an end has become `LONGEST` by."""
         text = self._decoder.decode(data)
         end = text.rfind("\n") + 1
+        if not end and self._size + len(text) > LONGEST:
+            end = len(text)
         if not end:
             self._begun.append(text)
+            self._size += len(text)
             return ""
         whole = "".join([*self._begun, text[:end]])
-        self._begun = [text[end:]]
+        self._begun, self._size = [text[end:]], len(text) - end
         return self._headed(whole)
 
     def rest(self) -> str:
         """What is left when the file says no more for now. Torch takes it for a line, and what follows for the next."""
         text = "".join([*self._begun, self._decoder.decode(b"", final=True)])
-        self._begun = []
+        self._begun, self._size = [], 0
         return self._headed(text)
 
     @property

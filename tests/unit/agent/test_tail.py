@@ -272,3 +272,14 @@ def test_torch_elastic_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
     assert started == [Tail]
     assert console.until(b"\n") == b"[default0]:hello\n"
+
+
+def test_a_line_that_does_not_end_is_not_held_back_for_ever() -> None:
+    lines = Lines("[0]:")
+    block = b"x" * (1 << 16)
+
+    written = [lines.feed(block) for _ in range(64)]
+
+    assert sum(map(bool, written)) == 3
+    assert "".join(written).replace("[0]:", "") == "x" * (51 << 16)
+    assert lines.feed(b"end\n") == "[0]:" + "x" * (13 << 16) + "end\n"
