@@ -173,7 +173,7 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
-        if not contents.events and (sieve.wide >= WIDE or sieve.sample[:2] in BYTE_ORDER):
+        if not contents.events and (sieve.wide > min(WIDE, sieve.size // 4) or sieve.sample[:2] in BYTE_ORDER):
             # Some shells write a file so, or go on so in one that they find.
             sieve.broken = sieve.broken or "it is UTF-16: `iconv -f UTF-16` makes a text of it that can be read"
         elif not contents.events and _is_binary(sieve.sample + sieve.tail):
