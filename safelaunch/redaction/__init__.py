@@ -102,11 +102,13 @@ def _end_of_next(value: str, at: int) -> int:
 def _begin(value: str, at: int, done: int) -> int:
     """Where the lines begin that belong to the one at `at`: a value may stand in front of its name."""
     begin = earlier = value.rfind("\n", 0, at) + 1
+    if not pairs.holds_value(value, max(begin - pairs.WINDOW, done), begin):
+        return begin
     for _ in range(MORE):
         earlier = value.rfind("\n", 0, max(earlier - 1, 0)) + 1
         if earlier < done:
             break
-        if pairs.VALUE_LINE.match(value, earlier):
+        if pairs.holds_value(value, earlier, begin):
             begin = earlier
     return begin
 
@@ -128,12 +130,13 @@ def _goes_on(value: str, begin: int, end: int) -> bool:
     if value[end - 1] in ".!" and announced.ANNOUNCES.search(value, begin, end):
         return True
     after = end
-    for _ in range(MORE):
-        if pairs.VALUE_LINE.match(value, after + 1):
+    for _ in range(MORE if pairs.holds_value(value, end, end + pairs.WINDOW) else 0):
+        following = _end_of_next(value, after)
+        if pairs.holds_value(value, after, following):
             return pairs.NAMED.search(value, begin, end) is not None or after == end
-        after = value.find("\n", after + 1)
-        if after < 0:
+        if following == len(value):
             break
+        after = following
     return False
 
 

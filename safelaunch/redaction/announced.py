@@ -37,8 +37,8 @@ _NOUN = "({})\\b".format(
     )
 )  # fmt: skip
 _NOUNS = re.compile(_NOUN)
-_NEXT_LINE = rf"[ \t]{{0,16}}\r?\n(?:[ \t]{{0,16}}\r?\n)?[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?)?[ \t]{{0,16}}"
-_ALONE = r"[\"'`(]?([^\s\"'`()]{6,512})[\"'`)]?(?=[ \t.]{0,8}(?:\(|\r?\n|\Z))"
+_NEXT_LINE = rf"[ \t]{{0,16}}\r?\n[{MARKS}]?(?:[ \t]{{0,16}}\r?\n)?[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?)?[ \t]{{0,16}}"
+_ALONE = r"\\{0,8}[\"'`(]?([^\s\"'`()\\]{6,512})[\"'`)]?(?=[ \t.]{0,8}(?:\(|\r?\n|\Z|\\{0,8}[\"'`]))"
 # At the end of the line or as the next one.
 _AT_THE_END = re.compile(
     rf"{_NOUN}([^\n:]{{0,120}})(?::|(?<=[.!])(?={_NEXT_LINE}))(?:[ \t]{{1,8}}|{_NEXT_LINE}){_ALONE}"
@@ -46,9 +46,9 @@ _AT_THE_END = re.compile(
 # Within the sentence.
 _WITHIN = re.compile(
     rf"{_NOUN}((?: [\w@.'-]{{1,40}}){{0,5}}? (?:is|set to|is now:?|generated -|created -|as)|(?<=password)) [\"'`\[]?"
-    r"([^\s\"'`\[\]]{6,512})[\"'`\]]?(?=[\s,;.]|\Z)"
+    r"([^\s\"'`\[\]\\]{6,512})[\"'`\]]?(?=[\s,;.\\\"]|\Z)"
 )
-_USED = re.compile(r"\b(?:using|with)(?: the)? (passw(?:or)?d|passphrase|passcode) ()[\"'`]?([^\s\"'`]{6,128})")
+_USED = re.compile(r"\b(?:using|with)(?: the)? (passw(?:or)?d|passphrase|passcode) ()[\"'`]?([^\s\"'`\\]{6,128})")
 _REVERSED = re.compile(
     r"[\"'`]([^\s\"'`]{6,128})[\"'`] (?:as|is) (?:your|the|an?) (?:[\w-]{1,20} ){0,3}"
     r"(?:password|passphrase|passcode|api key|secret|token)\b"
@@ -56,7 +56,7 @@ _REVERSED = re.compile(
 # `Log in with admin / X`, `the credentials are admin:X`.
 _BOTH = re.compile(
     r"\b(?:credentials?|log ?in|sign in)(?: are| is| with| as| using|:){0,2} [\"'`]?[\w@.-]{1,40}[\"'`]?"
-    r"(?: / |:)[\"'`]?([^\s\"'`/]{6,128})(?=[\"'`.,]{0,2}(?:\s|\Z))"
+    r"(?: / |:)[\"'`]?([^\s\"'`/\\]{6,128})(?=[.,]?(?:\s|\Z|\\{0,8}[\"'`]))"
 )
 _SAID = re.compile(
     r"\b(?:your|new|generated|created|temporary|initial|default|following"
@@ -75,23 +75,30 @@ ANNOUNCES = re.compile(
     r"(?:passw|passphrase|passcode|credential|secret|token|code|key)[^\n]{0,160}[.!:)][ \t\r]{0,8}\Z"
 )
 
+# Each with words of which one must be there.
+_ANNOUNCED: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
+    ((":", ".", "!"), _AT_THE_END),
+    ((" is ", " set to ", "ted -", " as ", "password"), _WITHIN),
+    (("passw", "passp", "passc"), _USED),
+)
+_TURNED: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
+    ((" as ", " is "), _REVERSED),
+    (("credential", "log in", "login", "sign in"), _BOTH),
+)
+
 
 def without_announced(value: str, low: str) -> str:
     """A text without what its sentences announce. `low`: the text in lower case."""
-    if not _NOUNS.search(low) and not _BOTH.search(low):
-        return value
-    spans = [
-        match.span(3)
-        for pattern in (_AT_THE_END, _WITHIN, _USED)
-        for match in pattern.finditer(low)
-        if _is_announced(value[match.start(3) : match.end(3)], match, low)
-    ]
-    spans += [
-        match.span(1)
-        for pattern in (_REVERSED, _BOTH)
-        for match in pattern.finditer(low)
-        if values.is_chosen(value[match.start(1) : match.end(1)])
-    ]
+    spans: list[tuple[int, int]] = []
+    if _NOUNS.search(low):
+        for words, pattern in _ANNOUNCED:
+            if any(word in low for word in words):
+                found = [match for match in pattern.finditer(low) if _is_announced(value, match, low)]
+                spans += [match.span(3) for match in found]
+    for words, pattern in _TURNED:
+        if any(word in low for word in words):
+            found = [match for match in pattern.finditer(low) if values.is_chosen(value[match.start(1) : match.end(1)])]
+            spans += [match.span(1) for match in found]
     parts: list[str] = []
     done = 0
     for begin, end in sorted(spans):
@@ -101,7 +108,8 @@ def without_announced(value: str, low: str) -> str:
     return "".join([*parts, value[done:]]) if parts else value
 
 
-def _is_announced(found: str, match: re.Match[str], low: str) -> bool:
+def _is_announced(value: str, match: re.Match[str], low: str) -> bool:
+    found = value[match.start(3) : match.end(3)]
     noun, between = match[1], match[2].strip(" .!:()`'\"")
     bare = found.rstrip(".,;")
     line = low[max(low.rfind("\n", 0, match.start()) + 1, match.start() - 80) : match.end(2)]

@@ -24,6 +24,7 @@ _FOREIGN_NAMES = "|".join(
 # What a line in lower case holds of them.
 FOREIGN_HINTS = _FOREIGN + tuple(r"\\" + code for code in _CODES.values())
 
+_MARK = "[\ue000-\ue00f]?"  # see `told.MARKS`
 # How databases write `CREATE USER` and its like.
 _MADE = r"(?i:\b(?:(?:create|alter)\s+(?:user|role|login|server|secret|database|foreign)\b|options\s?\()"
 _BY = r"(?:by|as)\s+(?:(?:password|values)\s+)?"
@@ -35,7 +36,9 @@ _CRYPT = r"(?:[1567y]|2[abxy]|gy|sha1|apr1|argon2[a-z]{1,2}|scrypt|bcrypt|pbkdf2
 KEPT_HINTS = (
     r"\$(?:[1567y]|2[abxy]|gy|sha1|apr1|argon2[a-z]{1,2}|scrypt|bcrypt|pbkdf2[a-z0-9-]{0,8})\$",
     r"pbkdf2[_:]", r"scrypt:", r"\{s?sha[0-9]{0,3}\}", r"\{ssha[0-9]{0,3}\}", r"\{crypt\}", r"\{s?md5\}", r"scram-sha-",
-    r"aad3b435b51404ee", r"magic-cookie", r"xdm-auth", r"xauth", r"munge:[a-z0-9+/]{20}", r"\t(?:true|false)\t/",
+    r"aad3b435b51404ee", r"magic-cookie", r"xdm-auth", r"xauth",
+    r"munge:[a-z0-9+/]{20}",
+    r"ttrue\\{1,8}t/", r"tfalse\\{1,8}t/", r"true\t[\ue000-\ue00f]?/", r"false\t[\ue000-\ue00f]?/",
     r"kinit", r"requirepass", r"masterauth", r"\+@all", r"'md5[0-9a-f]{32}", r"\"md5[0-9a-f]{32}", r"\*[0-9a-f]{40}",
     r"identified", r"pragma (?:re|hex)?key", r"pgp_sym", r"s3\(", r"mysql\(", r"postgresql\(",
     r"remote\(", r"remotesecure\(",
@@ -118,8 +121,9 @@ KEPT: tuple[tuple[tuple[str, ...], str], ...] = (
     (("munge:",), r"(\bMUNGE:)[A-Za-z0-9+/=]{20,}"),
     # A jar of cookies: seven fields, the last is the value.
     (
-        ("\ttrue\t/", "\tfalse\t/"),
-        r"(\t(?:TRUE|FALSE)\t/[^\t\n]{0,200}\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\n]{0,200}\t)[^\s]+",
+        ("true\t", "false\t"),
+        rf"(\t{_MARK}(?:TRUE|FALSE)\t{_MARK}/[^\t\n]{{0,200}}\t{_MARK}(?:TRUE|FALSE)\t{_MARK}[0-9]{{1,12}}"
+        rf"\t[^\t\n]{{0,200}}\t{_MARK})[^\s\"'\\]+",
     ),
     (("requirepass", "masterauth"), r"(\b(?i:requirepass|masterauth)[ \t]{1,8}[\"']?)(?![\"'\s])[^\s\"']+"),
     (("+@all",), r"(\buser \S{1,64} (?:on|off) (?:\S{1,64} ){0,4}>)\S+"),

@@ -13,7 +13,8 @@ MOST_LINES = 400
 DEEPEST = 32  # objects within each other
 _DATA = re.compile(r"[\"'](?:data|stringData)\\{0,8}[\"']\s{0,3}:\s{0,3}\{")
 _ENTRY = re.compile(
-    r"(\s{0,80},?\s{0,80}\\{0,8}[\"'][\w.-]{1,253}\\{0,8}[\"']\s{0,3}:\s{0,3})"
+    rf"([\s{MARKS}]{{0,80}},?[\s{MARKS}]{{0,80}}"
+    r"\\{0,8}[\"'][\w.-]{1,253}\\{0,8}[\"']\s{0,3}:\s{0,3})"
     r"(?:\"((?:[^\"\\]|\\.)*)\"|(\\{1,8}\")((?:[^\"\\]|\\[^\"])*)\\{1,8}\"|'([^'\n]*)')"
 )
 # A line of YAML: what a log puts in front, its indent, the mark of an item, its key, what follows.
@@ -32,10 +33,7 @@ def without_manifests(value: str) -> str:
     kinds = [*_KIND.finditer(value)]
     for number, match in enumerate(kinds):
         until = kinds[number + 1].start() if number + 1 < len(kinds) else len(value)
-        of_json = (
-            value[match.start() - 1 : match.start()] in ("\\", '"', "'")
-            or "{" in value[value.rfind("\n", 0, match.start()) + 1 : match.start()]
-        )
+        of_json = value[match.start() + len("kind")] in "\\\"'"
         floor = max(done, kinds[number - 1].end() if number else 0)
         spans = _in_json(value, done, match) if of_json else _in_yaml(value, floor, match, until)
         for begin, end in spans:
@@ -91,11 +89,14 @@ def _end_of_object(value: str, at: int, end: int) -> int:
 
 def _in_yaml(value: str, done: int, match: re.Match[str], until: int) -> list[tuple[int, int]]:
     """Where the values lie of the block that a kind is a key of."""
-    at = value.rfind("\n", 0, match.start()) + 1
+    at = max(value.rfind(sign, 0, match.start()) for sign in "\n\"'") + 1  # it may stand in a text of JSON
     own = _LINE.match(value, at)
+    if own and value[own.end(3) : match.start()].strip():
+        at = match.start()  # words stand in front of it
+        own = _LINE.match(value, at)
     if own is None:
         return []
-    column = match.start() - at
+    column = match.start() - own.end(1)
     begin = at
     for _ in range(MOST_LINES):
         before = value.rfind("\n", 0, max(begin - 1, 0)) + 1
@@ -110,7 +111,7 @@ def _in_yaml(value: str, done: int, match: re.Match[str], until: int) -> list[tu
         line = _LINE.match(value, begin, end)
         if line is None or begin > until or (begin > at and not _belongs(value, begin, column, new=False)):
             break
-        depth = line.end(3) - begin
+        depth = line.end(3) - line.end(1)
         if line[4] and depth == column:
             of_data = line[4] in ("data:", "stringData:")
             if of_data and "{" in line[5]:
@@ -140,5 +141,5 @@ def _belongs(value: str, begin: int, column: int, *, new: bool = True) -> bool:
         return False
     if not line[3] and not line[4] and not line[5].strip():
         return True
-    depth = line.end(3) - begin
+    depth = line.end(3) - line.end(1)
     return depth > column or (depth == column and (new or not line[3]))

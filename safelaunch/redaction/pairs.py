@@ -16,8 +16,7 @@ _SIGN = rf"{_QUOTE}[ \t]{{0,40}}[:=]\s{{0,3}}"
 _FIELDS = ("name", "Name", "NAME", "key", "Key", "KEY", "ariable", "ield", "nvVar", "nvvar", "roperty")
 NAMED = re.compile(rf"(?:{by_first_letter(_FIELDS)}){_SIGN}{_QUOTE}([A-Za-z_][\w.:/-]{{1,80}})")
 _VALUED = re.compile(rf"(?<!\w)(?:\w{{0,24}}[Vv]alue|VALUE){_SIGN}(?:[|>][+0-9-]{{0,2}}\s{{1,20}})?" + VALUE)
-# A line that holds the value whose name is in the next one.
-VALUE_LINE = re.compile(r"(?:\[[\w .:-]{1,40}\]:?)?[ \t{-]{0,40}[\"']?(?:\w{0,24}[Vv]alue|VALUE)[\"']?[ \t]{0,20}[:=]")
+_VALUE_FIELD = re.compile(r"[Vv]alue\\{0,8}[\"']?[ \t]{0,20}[:=]|VALUE[\"']?[ \t]{0,20}[:=]|<value>")
 WINDOW = 300  # characters between a name and its value
 _ENDS = re.compile(rf"[{{}}]|(?<!: )[<>]|\n[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?)?[ \t]*-[ \t]|\n[ \t]*\n")
 # A property of Hadoop's, `<name>NAME</name> <value>...</value>`, in either order, and one of Apple's lists.
@@ -27,6 +26,13 @@ _PROPERTY = re.compile(
 _PROPERTY_AFTER = re.compile(
     rf"(<(value)>)([^<\n]{{1,2048}})(?=</value>[\s{MARKS}]{{0,80}}<(?:name|key)>\s?([\w.-]{{1,120}})\s?</)"
 )
+
+
+def holds_value(text: str, begin: int, end: int) -> bool:
+    """Whether a line holds the value whose name is in another one."""
+    if text.find("alue", begin, end) < 0 and text.find("VALUE", begin, end) < 0:
+        return False
+    return _VALUE_FIELD.search(text, begin, end) is not None
 
 
 def without_pairs(value: str) -> str:
@@ -85,7 +91,7 @@ _STATEMENT = re.compile(
 )
 _ARGUMENT = re.compile(r"(\\{0,8}[\"'](?:\s?,\s{0,3}| )(?:\[\[)?(?=\[\[|\\{0,8}\w{0,2}[\"']|(?<=\[)))" + VALUE)
 _OPERAND = re.compile(r"([\"')]?[ \t]{1,8}(?:(?:--body|-b)[ =])?[{\[]{0,2}(?![-&|]))" + VALUE)
-_CELL = re.compile(r"([ \t]{0,60}[|\u2502\u2503][ \t]{0,8}|\t[ \t]{0,40}| {2,60})" + VALUE)
+_CELL = re.compile(r"([ \t]{0,60}(?:[|\u2502\u2503]|\\{1,8}u250[23])[ \t]{0,8}|\t[ \t]{0,40}| {2,60})" + VALUE)
 BEFORE = 64  # characters that are looked at in front of a name
 
 
@@ -127,7 +133,7 @@ def _is_argument(name: str, value: str) -> bool:
 
 # ----------------------------------------------------------------------- changes: `"old" -> "new"`
 
-_CHANGED = re.compile(r"(\s{0,3}(?:->|=>|\u2192)\s{0,3})" + VALUE)
+_CHANGED = re.compile(r"(\s{0,3}(?:->|=>|\u2192|\\{1,8}u2192)\s{0,3})" + VALUE)
 _TO = re.compile(r"( to )" + VALUE)
 _WAS = re.compile(r"( (?:was |has )?(?:changed |updated |rotated )?from )" + VALUE)
 _STATES = re.compile(
