@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from typing import Any
 
-from safelaunch.redaction import commands, introduced, names, shapes, structure
+from safelaunch.redaction import announced, commands, introduced, manifests, names, pairs, shapes, structure, told
 from safelaunch.redaction.commands import REDACTED
 
 ESCAPED = re.compile(r"\\{1,16}[nrt]")
 SPACES = {"n": "\n", "r": "\n", "t": "\t"}
-MARKS = re.compile(f"[{structure.MARKS}]")
+MARKS = re.compile(f"[{told.MARKS}]")
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
 BLOCK = 1 << 14  # characters
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,7 +30,7 @@ def is_secret(name: str, value: str) -> bool:
 
 def redact(name: str, value: str) -> str:
     """The value of a variable as it may be shown to a colleague."""
-    if value and structure.is_secret(name, value, alone=True):
+    if value and told.is_secret(name, value, alone=True):
         return REDACTED
     return text(value)
 
@@ -45,13 +44,13 @@ def text(value: str) -> str:
         return value
     if "\x1b" in value:
         value = COLOUR.sub("", value)  # within a word it would hide it
-    value = structure.without_blocks(value)
+    value = manifests.without_manifests(structure.without_blocks(value))
     low = structure.lower(value)
     parts: list[str] = []
     done = at = 0
     find = _hints().search
     while match := find(low, at):
-        begin = value.rfind("\n", 0, match.start()) + 1
+        begin = _begin(value, match.start(), done)
         at = _end(value, match.end())
         # Lines that follow each other are looked at together: a call costs more than a line.
         while at - begin < BLOCK and (match := find(low, at, _end_of_next(value, at))):
@@ -67,7 +66,7 @@ def arguments(values_: list[str]) -> list[str]:
     for before, value in zip(["", *values_], values_, strict=False):
         name = before.lstrip("-")
         given = before.startswith("-") and "=" not in before and not value.startswith("-")
-        shown.append(REDACTED if given and value and structure.is_secret(name, value, alone=True) else text(value))
+        shown.append(REDACTED if given and value and told.is_secret(name, value, alone=True) else text(value))
     # Options without a name of their own: `curl -u ada:X`, `mysql -pX`.
     together = commands.without("\0".join(shown), "\0").split("\0")
     return together if len(together) == len(shown) else shown
@@ -100,14 +99,45 @@ def _end_of_next(value: str, at: int) -> int:
     return len(value) if end < 0 else end
 
 
+def _begin(value: str, at: int, done: int) -> int:
+    """Where the lines begin that belong to the one at `at`: a value may stand in front of its name."""
+    begin = earlier = value.rfind("\n", 0, at) + 1
+    if not pairs.holds_value(value, max(begin - pairs.WINDOW, done), begin):
+        return begin
+    for _ in range(MORE):
+        earlier = value.rfind("\n", 0, max(earlier - 1, 0)) + 1
+        if earlier < done:
+            break
+        if pairs.holds_value(value, earlier, begin):
+            begin = earlier
+    return begin
+
+
 def _end(value: str, at: int) -> int:
-    """Where the lines end that belong to the one at `at`: a value may stand on the next one."""
+    """Where the lines end that belong to the one at `at`: a value may stand on the next one, or after an empty one."""
     end = value.find("\n", at)
     for _ in range(MORE):
-        if end < 0 or not structure.OPEN.search(value, max(value.rfind("\n", 0, end) + 1, end - 200), end):
+        if end < 0 or not _goes_on(value, max(value.rfind("\n", 0, end) + 1, end - 200), end):
             break
         end = value.find("\n", end + 1)
     return len(value) if end < 0 else end
+
+
+def _goes_on(value: str, begin: int, end: int) -> bool:
+    """Whether what a line tells is in one of the next ones."""
+    if structure.OPEN.search(value, begin, end) or not value[begin:end].strip():
+        return True
+    if value[end - 1] in ".!" and announced.ANNOUNCES.search(value, begin, end):
+        return True
+    after = end
+    for _ in range(MORE if pairs.holds_value(value, end, end + pairs.WINDOW) else 0):
+        following = _end_of_next(value, after)
+        if pairs.holds_value(value, after, following):
+            return pairs.NAMED.search(value, begin, end) is not None or after == end
+        if following == len(value):
+            break
+        after = following
+    return False
 
 
 def _lines(value: str) -> str:
@@ -116,10 +146,10 @@ def _lines(value: str) -> str:
         return _plain(value)
     # A text within a text, such as a log in JSON: its ends of lines become such, each with a mark of how it was
     # written.
-    kinds = list(dict.fromkeys(ESCAPED.findall(value)))[: len(structure.MARKS)]
-    marked = {kind: (SPACES[kind[-1]]) + mark for kind, mark in zip(kinds, structure.MARKS, strict=False)}
+    kinds = list(dict.fromkeys(ESCAPED.findall(value)))[: len(told.MARKS)]
+    marked = {kind: (SPACES[kind[-1]]) + mark for kind, mark in zip(kinds, told.MARKS, strict=False)}
     value = ESCAPED.sub(lambda found: marked.get(found[0], found[0]), value)
-    value = _plain(structure.without_blocks(value))
+    value = _plain(manifests.without_manifests(structure.without_blocks(value)))
     for kind, mark in marked.items():
         value = value.replace(mark, kind)
     return value
@@ -127,6 +157,10 @@ def _lines(value: str) -> str:
 
 def _plain(value: str) -> str:
     low = value.lower()
+    if _kept().search(low):
+        for hints, pattern, replacement in _patterns_of(introduced.KEPT):
+            if any(hint in low for hint in hints):
+                value = pattern.sub(replacement, value)
     for hints, pattern, replacement in _patterns():
         for hint in hints:
             if hint in low:
@@ -139,13 +173,23 @@ def _plain(value: str) -> str:
 def _patterns() -> tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]:
     """Compiled at first use: a launch that shows nothing does not pay for them."""
 
-    def compiled() -> Iterator[tuple[tuple[str, ...], re.Pattern[str], str]]:
-        for hints, pattern in introduced.INTRODUCED:
-            yield hints, re.compile(pattern), r"\g<1>" + REDACTED
-        yield ("",), shapes.compiled(), REDACTED
-        yield (":aa", "q~", "-us", ".atlasv1.", "=="), shapes.free(), REDACTED
+    return (
+        *_patterns_of(introduced.INTRODUCED),
+        (("",), shapes.compiled(), REDACTED),
+        ((":aa", "q~", "-us", ".atlasv1.", "=="), shapes.free(), REDACTED),
+    )
 
-    return tuple(compiled())
+
+@functools.cache
+def _patterns_of(
+    introduced_: tuple[tuple[tuple[str, ...], str], ...],
+) -> tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]:
+    return tuple((hints, re.compile(pattern), r"\g<1>" + REDACTED) for hints, pattern in introduced_)
+
+
+@functools.cache
+def _kept() -> re.Pattern[str]:
+    return re.compile(shapes.by_first_letter(introduced.KEPT_HINTS))
 
 
 @functools.cache

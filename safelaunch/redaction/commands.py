@@ -53,6 +53,14 @@ _COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("openssl", "openssl", r"(?:-[kK] |-pass(?:in|out)? pass:)", _WORD),
     ("htpasswd", "htpasswd", r"-[a-zA-Z]*b[a-zA-Z]* [^\s\0]{1,99} [^\s\0]{1,64} ", _WORD),
     ("chpasswd", "echo", r"[\"']?\w{1,32}:", r"[^\s\"'\0]+(?=[\"']? \| (?:sudo )?chpasswd)"),
+    ("kinit", "echo|printf", r"(?:[\"']%s[\"'] )?[\"']?(?!\$)", r"[^\s\"'|\0]+(?=(?:\\n)?[\"']? \| kinit)"),
+    ("kinit", "kinit", r"<<< ?[\"']?(?!\$)", r"[^\s\"'\0]+"),
+    (
+        "-stdin",
+        "echo|printf",
+        r"(?:-n |[\"']%s[\"'] )?[\"']?(?!\$)",
+        r"[^\s\"'|\0$`]+(?=(?:\\n)?[\"']? \| [^\n|]{0,100}stdin)",
+    ),
     ("mc", "mc", r"(?:alias set|config host add) [^\s\0]{1,64} [^\s\0]{1,200} [^\s\0]{1,128} ", _WORD),
     ("aws", "aws", r"configure set [^\s\0]{0,60}(?:secret|key|token)[^\s\0]{0,40} ", _WORD),
     (

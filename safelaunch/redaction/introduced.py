@@ -24,6 +24,27 @@ _FOREIGN_NAMES = "|".join(
 # What a line in lower case holds of them.
 FOREIGN_HINTS = _FOREIGN + tuple(r"\\" + code for code in _CODES.values())
 
+_MARK = "[\ue000-\ue00f]?"  # see `told.MARKS`
+# How databases write `CREATE USER` and its like.
+_MADE = r"(?i:\b(?:(?:create|alter)\s+(?:user|role|login|server|secret|database|foreign)\b|options\s?\()"
+_BY = r"(?:by|as)\s+(?:(?:password|values)\s+)?"
+_WITH = r"(?:with\s+[\w'\"`]{1,60}\s+)?"
+# What crypt(3), and what programs like it, put in front of a password that they have hashed.
+_CRYPT = r"(?:[1567y]|2[abxy]|gy|sha1|apr1|argon2[a-z]{1,2}|scrypt|bcrypt|pbkdf2(?:-sha[0-9]{1,3})?)"
+
+# What a line in lower case holds of passwords that are hashed, of tickets, and of databases.
+KEPT_HINTS = (
+    r"\$(?:[1567y]|2[abxy]|gy|sha1|apr1|argon2[a-z]{1,2}|scrypt|bcrypt|pbkdf2[a-z0-9-]{0,8})\$",
+    r"pbkdf2[_:]", r"scrypt:", r"\{s?sha[0-9]{0,3}\}", r"\{ssha[0-9]{0,3}\}", r"\{crypt\}", r"\{s?md5\}", r"scram-sha-",
+    r"aad3b435b51404ee", r"magic-cookie", r"xdm-auth", r"xauth",
+    r"munge:[a-z0-9+/]{20}",
+    r"ttrue\\{1,8}t/", r"tfalse\\{1,8}t/", r"true\t[\ue000-\ue00f]?/", r"false\t[\ue000-\ue00f]?/",
+    r"kinit", r"requirepass", r"masterauth", r"\+@all", r"'md5[0-9a-f]{32}", r"\"md5[0-9a-f]{32}", r"\*[0-9a-f]{40}",
+    r"identified", r"pragma (?:re|hex)?key", r"pgp_sym", r"s3\(", r"mysql\(", r"postgresql\(",
+    r"remote\(", r"remotesecure\(",
+    r"password\s{1,3}[ne]?'", r"secret\s{1,3}[ne]?'", r"token\s{1,3}[ne]?'", r"_key\s{1,3}[ne]?'", r"set password",
+)  # fmt: skip
+
 # Group 1 stays, the rest of the match goes. In front of each, what a text has to hold in lower case.
 INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     # RFC 3986, 3.2.1. A password may hold what it must not: "/" where no port can be meant, "@" and "#".
@@ -84,4 +105,51 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
         r"([?&](?i:x-(?:amz|goog)-(?:signature|credential|security-token)|sig|signature|AWSAccessKeyId|key|code|token"
         r"|access_token|api_?key|auth|password|secret|client_secret|sas)=)[^&\s\"'<>#]{6,}",
     ),
+)
+# The same, of what `KEPT_HINTS` finds.
+KEPT: tuple[tuple[tuple[str, ...], str], ...] = (
+    # ~/.Xauthority, and what `xauth` is given.
+    (("magic-cookie", "xdm-auth"), r"((?i:mit-magic-cookie-1|xdm-authorization-1)[\s\"',]{1,8})[0-9a-fA-F]{16,128}"),
+    (("xauth",), r"(\bxauth\b[^\n]{0,80} add \S{1,120} \S{1,40} )[0-9a-fA-F]{16,128}"),
+    (("$",), rf"(\${_CRYPT}\$)[./A-Za-z0-9+=,$-]{{20,512}}"),
+    (("pbkdf2", "scrypt:"), r"(\b(?:pbkdf2[_:]sha[0-9]{1,3}[:$]|scrypt:)[0-9:]{1,20}\$)[./A-Za-z0-9+=$]{16,512}"),
+    (("{s", "{m", "{cr"), r"(\{(?i:s?sha(?:256|384|512)?|s?md5|crypt)\})[^\s\"',;]{20,}"),
+    (("scram-sha-",), r"((?i:scram-sha-(?:1|256|512))\$[0-9]{3,7}:)[^\s\"']{20,}"),
+    (("aad3b435b51404ee",), r"(:(?i:aad3b435b51404eeaad3b435b51404ee):)[0-9a-fA-F]{32}"),
+    (("md5",), r"([\"']md5)[0-9a-f]{32}(?=[\"'])"),  # a role of PostgreSQL
+    (("*",), r"((?<![\w*])\*)[0-9A-F]{40}(?![0-9A-Za-z])"),  # a user of MySQL
+    (("munge:",), r"(\bMUNGE:)[A-Za-z0-9+/=]{20,}"),
+    # A jar of cookies: seven fields, the last is the value.
+    (
+        ("true\t", "false\t"),
+        rf"(\t{_MARK}(?:TRUE|FALSE)\t{_MARK}/[^\t\n]{{0,200}}\t{_MARK}(?:TRUE|FALSE)\t{_MARK}[0-9]{{1,12}}"
+        rf"\t[^\t\n]{{0,200}}\t{_MARK})[^\s\"'\\]+",
+    ),
+    (("requirepass", "masterauth"), r"(\b(?i:requirepass|masterauth)[ \t]{1,8}[\"']?)(?![\"'\s])[^\s\"']+"),
+    (("+@all",), r"(\buser \S{1,64} (?:on|off) (?:\S{1,64} ){0,4}>)\S+"),
+    (
+        ("identified",),
+        r"(\bIDENTIFIED\s+(?:WITH\s+[\w'\"`]{1,60}\s+)?(?:BY|AS)\s+(?:(?:PASSWORD|VALUES)\s+)?\\{0,8}[\"'])"
+        r"(?![%?:<])[^\"'\n\\]+",
+    ),
+    (
+        ("identified",),
+        rf"((?i:\b(?:create|alter|grant)\b[^\n;]{{0,200}}?\bidentified\s+{_WITH}{_BY})\\{{0,8}}[\"'])(?![%?:<])[^\"'\n\\]+",
+    ),
+    (("identified",), r"((?i:\b(?:create|alter)\s+user\s+\S{1,80}\s+identified\s+by\s+))(?![\"'%?:<\\])[^\s;\"']{4,}"),
+    (("'",), r"(\b[A-Z_]{0,40}(?:PASSWORD|SECRET|TOKEN|_KEY)\s{1,3}[NE]?')(?![%?:<])[^'\n]+"),
+    (
+        ("'",),
+        rf"({_MADE}[^\n;]{{0,200}}?(?:password|secret|token|api_key|access_key)\s{{1,3}}[ne]?)')(?![%?:<])[^'\n]+",
+    ),
+    (("set password",), r"((?i:\bset\s+password\b[^\n;=]{0,120}=\s?(?:password\s?\(\s?)?)[\"'])(?![%?:<])[^\"'\n]+"),
+    (("set password",), r"((?i:\bset\s+password\s+)[\"'])(?![%?:<])[^\"'\n]+"),
+    # `s3(URL, KEY, SECRET)`, `mysql(HOST, DATABASE, TABLE, USER, PASSWORD)`.
+    (("s3(",), r"(\b(?i:s3|s3cluster|gcs)\(\s?'[^'\n]{0,300}'\s?,\s?'[^'\n]{1,128}'\s?,\s?')[^'\n]{12,}"),
+    (
+        ("mysql(", "postgresql(", "remote(", "remotesecure("),
+        r"(\b(?:mysql|postgresql|remote|remoteSecure)\(\s?(?:'[^'\n]{0,200}'\s?,\s?){4}')[^'\n]+",
+    ),
+    (("pragma ",), r"((?i:\bpragma\s+(?:\w{1,30}\.)?(?:re|hex)?key\s?=\s?)[\"'])[^\"'\n]+"),
+    (("pgp_sym",), r"(\b(?i:pgp_sym_(?:en|de)crypt)\([^\n,]{1,200},\s?')[^'\n]+"),
 )

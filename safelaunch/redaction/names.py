@@ -41,6 +41,7 @@ TABLES = _set("""
     dataset image images label labels text input inputs output outputs feature state dict config kv monitor hot
     query attention map lookup bucket object s3 routing shard dedup by pub hash range name data batch sample target
     unique composite natural surrogate json yaml field param parameter layer tensor weight weights prompt response
+    prng rng random dropout noise sampler fold sub
     message reward loss score best val eval train arrow right left up down shift ctrl alt num first last missing
     unexpected extra id unknown invalid registry model block head heads sequence any other new old default required
     expected
@@ -60,7 +61,7 @@ ABOUT = _set("""
 """)
 PIECES = _set("""
     pad eos bos unk sep cls mask image video audio special next last first num max min per new total prompt input
-    output stop end start target draft eot eod fim bad current prev previous sampled generated decoded tool user
+    output stop end start target draft eot eod fim bad current prev previous sampled generated decoded tool
     think text vision word sub begin ignore any unexpected single each one extra forced decoder boi eoi im vocab
 """)
 # Passes of a program, none of a door.
@@ -99,7 +100,7 @@ def kind(name: str) -> Kind:
     if last in ("key", "keys"):
         return _of_key(before, found)
     if last in ("token", "tokens"):
-        return "" if before in PIECES else "random" if last == "tokens" else "secret"
+        return "random" if before in PIECES or last == "tokens" else "secret"
     if last in SECRETS or GLUED.fullmatch(last):
         return "password" if "pass" in last else "secret"
     if last in ("auth", "login", "basic") or (last == "sk" and before):  # `HUAWEICLOUD_SDK_SK`

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 
 # A prefix, which must begin a word, and what follows it.
 ISSUED: tuple[tuple[str, str], ...] = (
@@ -105,7 +106,7 @@ ISSUED: tuple[tuple[str, str], ...] = (
     ("AC", r"(?=[a-f]*[0-9])[0-9a-f]{32}\b"), ("SK", r"(?=[a-f]*[0-9])[0-9a-f]{32}\b"),  # Twilio
     ("PRIVATE-TOKEN-", r"[A-Za-z0-9]{20,}"), ("AGE-SECRET-KEY-1", r"[0-9A-Z]{50,}"), ("nsec1", r"[a-z0-9]{50,}"),
     ("xprv", r"[A-Za-z0-9]{100,}"), ("eyJ", r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*"),
-    ("v2.local.", r"[A-Za-z0-9_-]{20,}"),
+    *[(f"v{version}.{use}.", r"[A-Za-z0-9_-]{20,}") for version in "123" for use in ("local", "public")],
     ("v4.local.", r"[A-Za-z0-9_-]{20,}"), ("v4.public.", r"[A-Za-z0-9_-]{20,}"), ("oauth2v2_", r"[A-Za-z0-9]{20,}"),
     ("EZAK", r"[A-Za-z0-9]{54}"), ("EZTK", r"[A-Za-z0-9]{54}"), ("duffel_", r"(?:test|live)_[A-Za-z0-9_-]{40,}"),
     ("FLWSECK", r"(?:_TEST)?-[0-9a-zA-Z]{12,}"), ("rzp_", r"(?:live|test)_[A-Za-z0-9]{14,}"),
@@ -168,7 +169,7 @@ def free() -> re.Pattern[str]:
     return re.compile("|".join(FREE))
 
 
-def by_first_letter(patterns: list[str], not_behind: str = "") -> str:
+def by_first_letter(patterns: Iterable[str], not_behind: str = "") -> str:
     """Alternatives, grouped by the letter with which each begins: the search of `re` skips all other positions at once.
 
     Args:

@@ -13,6 +13,7 @@ STAND_IN = re.compile(
     r"|hidden|masked|redacted|removed|invalid|expired|unknown|n/?a|(?:[a-z]{1,6}[_-])?\*+|x{3,}|\.{3,}|-+|changeme|example|placeholder|dummy"
     r"|basic|bearer|digest|negotiate|ntlm|oauth2?|token|password|secret|key|keys|str|string|bytes|int|float|bool|object"
     r"|your[-_a-z ]*|my[-_ ]?(?:token|key|password|secret)|[<{($%].*|\[(?:redacted|filtered|pad|unk|mask|cls|sep).*"
+    r"|\[[\d\s,.+-]{0,200}\]|\#[0-9a-f]{3,8}"
     r"|sensitive|(?:os\.|var\.|local\.|secrets\.|self\.|args\.|cfg\.|config\.|env\.|getenv|environ|settings\.)[\w.\[\]()'\"]*|[a-z_][a-z_.]*[(\[].*|",
     re.IGNORECASE | re.DOTALL,
 )
@@ -23,6 +24,14 @@ FILE = re.compile(
 )
 # Words and small numbers: a name.
 PLAIN = re.compile(r"[A-Za-z]+[0-9]{0,4}(?:[ _.:/-](?:[A-Za-z]+[0-9]{0,4}|[0-9]{1,4}))*")
+# Where something lies in a store: `ray:gcs:node:...`.
+PLACE = re.compile(r"(?:[A-Za-z][A-Za-z_-]{0,30}[:/]){2,}")
+# What has letters and digits, and is known to all.
+_KNOWN = re.compile(
+    r"v?[0-9]+(?:\.[0-9]+)+\S*|[\w.-]+:[0-9]{1,5}(?:/\S*)?|\S+@[\w-]+(?:\.[\w-]+)+|\S+\.(?:org|com|net|io|de|edu|gov|local)"
+    r"|[\w.-]+[=<>~!]=\S+|\S*://\S*|<\S*|[\[{($%&]\S*|\S*[/\\]\S*\.\w{1,5}|[\w.-]+\(\S*\)?|0x\S+|[0-9]{4}-[0-9]{2}-\S+"
+    r"|[0-9.,:]+[A-Za-z%/]{0,6}|\S*<redacted>\S*|[A-Za-z_]+=\S*"
+)
 HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 RUN = re.compile(r"[A-Za-z0-9+/=_~-]{12,}")
@@ -92,3 +101,24 @@ def is_word(value: str) -> bool:
 def is_drawn(value: str) -> bool:
     """Whether a value alone tells that it is a key: 40 or 64 hexadecimal digits."""
     return len(value) in (40, 64) and HEX.fullmatch(value) is not None and len(DIGIT_CHANGES.findall(value)) >= 8
+
+
+def is_chosen(value: str) -> bool:
+    """Whether it looks as passwords do that people choose or programs make: letters beside digits or marks."""
+    if not 6 <= len(value) <= LONGEST or is_stand_in(value) or is_file(value) or _KNOWN.fullmatch(value):
+        return False
+    if is_letters(value):
+        return True
+    if any(c.isdigit() for c in value):
+        return any(c.isalpha() for c in value)
+    kinds = (
+        any(c.isupper() for c in value),
+        any(c.islower() for c in value),
+        any(c in "!#%*@+$^&?" for c in value[:-1]),
+    )
+    return all(kinds) and not value.isidentifier()
+
+
+def is_letters(value: str) -> bool:
+    """Whether it is of letters only whose kind changes as often as in what is drawn at random."""
+    return value.isalpha() and len(value) >= 16 and len(re.findall(r"[a-z](?=[A-Z])", value)) * 5 > len(value)

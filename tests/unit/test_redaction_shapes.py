@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from redaction_corpus import BEGIN, BODY, END, HARMLESS, HARMLESS_VARIABLES, LETTERS, SECRETS, VARIABLES
+from redaction_written import WRITTEN_HARMLESS, WRITTEN_HARMLESS_VARIABLES, WRITTEN_SECRETS, WRITTEN_VARIABLES
 
 from safelaunch import files, redaction
 from safelaunch.cli import redact, share
@@ -50,10 +51,11 @@ def packed_json(text: str, folder: Path) -> str:
     return (share._redacted(str(folder), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
 
 
+ALL = [*SECRETS, *WRITTEN_SECRETS]
 PLACES = [env_txt, run_json, verdict_files, report_html, packed_log, packed_json]
 
 
-@pytest.mark.parametrize(("text", "secret"), SECRETS, ids=range(len(SECRETS)))
+@pytest.mark.parametrize(("text", "secret"), ALL, ids=range(len(ALL)))
 @pytest.mark.parametrize("place", PLACES)
 def test_no_place_shows_it(place: Callable[[str, Path], str], text: str, secret: str, tmp_path: Path) -> None:
     assert secret in text
@@ -62,20 +64,20 @@ def test_no_place_shows_it(place: Callable[[str, Path], str], text: str, secret:
     assert "redacted" in shown
 
 
-@pytest.mark.parametrize(("name", "value"), VARIABLES)
+@pytest.mark.parametrize(("name", "value"), [*VARIABLES, *WRITTEN_VARIABLES])
 def test_a_variable_that_is_a_secret(name: str, value: str) -> None:
     shown = redaction.redact(name, value)
     assert REDACTED in shown
     assert value not in shown
 
 
-@pytest.mark.parametrize(("name", "value"), HARMLESS_VARIABLES)
+@pytest.mark.parametrize(("name", "value"), [*HARMLESS_VARIABLES, *WRITTEN_HARMLESS_VARIABLES])
 def test_a_variable_that_is_none(name: str, value: str) -> None:
     assert redaction.redact(name, value) == value
     assert redaction.text(f"{name}={value}") == f"{name}={value}"
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@pytest.mark.parametrize("text", [*HARMLESS, *WRITTEN_HARMLESS])
 def test_a_text_that_holds_none(text: str) -> None:
     assert redaction.text(text) == text
 
@@ -127,7 +129,9 @@ def linear(text: str) -> float:
 UNITS = [
     "password=\n", "password='", 'password="""', "a://b:", "a://", "mysql -p ", "curl ", "key is ", f"{BEGIN}\n",
     f"{END}\n", "api key of of ", "sk-", "MIIE" * 20 + "\n", "[default1]:", "token:", "name: a\n", "authorization: ",
-    "0" * 40 + "=",
+    "0" * 40 + "=", "kind: Secret\n", '"kind":"Secret",', '{"kind": "Secret", "data": {', '"value": "', "name: A_KEY, ",
+    'setenv("A_KEY", ', "password [", "password is generated for ", "password:\n\n", "create user password ", "$6$",
+    "password = <<", "password = str(", 'password = "a" -> ', '"password": {"old": "a", ', "A_TOKEN    ", "\u201c",
 ]  # fmt: skip
 
 
