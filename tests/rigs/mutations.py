@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import gzip
 import io
 import json
@@ -29,87 +28,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import rank_mutations
+from changed import of_bytes, of_document
+from environment_mutations import an_environment, examined, of_users
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S, LIMIT_MIB = 10.0, 512
-
-NUMBERS = (0, -1, 1, 2**31, 2**63, 2**64, 10**19, 10**400, 1 << 20, 0.5, -0.0, 1e308, float("inf"), float("nan"))
-DEEP: list[Any] = []
-for _ in range(60):
-    DEEP = [DEEP]
-OTHERS = (None, True, False, "", "x", "0", "9" * 5000, "\0", "\ud800", [], [1], [None], {}, {"a": 1}, [[]], DEEP)
-TEXTS = (
-    b"9" * 5000, b"\0", b"\n", b"\r", b"\xff\xfe", b"-1", b"1048Watchdog caught576", "²".encode(), "٣".encode(), b"[",
-    b"{", b'"', b"[rank7]:", b"[rank99999999999999999999]:", b"0-999999", b"nan", b"1e999",
-    b"Traceback (most recent call last):",
-)  # fmt: skip
-
-
-def of_bytes(data: bytes, chance: random.Random) -> bytes:
-    """A text or a binary file with a few bytes, numbers or lines changed."""
-    for _ in range(chance.choice((1, 1, 2, 4))):
-        at = chance.randrange(len(data) + 1)
-        end = min(len(data), at + chance.choice((1, 1, 4, 40, 400)))
-        match chance.randrange(8):
-            case 0:
-                data = data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
-            case 1:
-                data = data[:at] + data[end:]
-            case 2:
-                data = data[:end] + data[at:]
-            case 3:
-                data = data[:at] + chance.choice(TEXTS) + data[at:]
-            case 4:
-                data = data[:at] + chance.choice(TEXTS) + data[end:]
-            case 5:  # a number
-                digits = [place for place, byte in enumerate(data) if 48 <= byte <= 57]
-                if digits:
-                    at = chance.choice(digits)
-                    data = data[:at] + chance.choice(TEXTS) + data[at + 1 :]
-            case 6:  # two lines that two processes wrote at once
-                lines = data.split(b"\n")
-                first, second = chance.choice(lines), chance.choice(lines)
-                cut = chance.randrange(len(first) + 1)
-                lines.insert(chance.randrange(len(lines) + 1), first[:cut] + second + first[cut:])
-                data = b"\n".join(lines)
-            case _:
-                data = data[:at] if chance.random() < 0.3 else data
-    return data
-
-
-def of_document(document: Any, chance: random.Random) -> Any:
-    """A document of JSON or a pickle with a few of its values replaced, left out or repeated."""
-    for _ in range(chance.choice((1, 1, 1, 2, 5))):
-        places = list(_places(document))
-        if not places:
-            return document
-        holder, key = chance.choice(places)
-        match chance.randrange(6):
-            case 0:
-                del holder[key]
-            case 1:
-                holder[key] = chance.choice(NUMBERS)
-            case 2 | 3:
-                holder[key] = copy.deepcopy(chance.choice(OTHERS))
-            case 4:
-                holder[key] = [copy.deepcopy(holder[key]) for _ in range(chance.choice((1, 2, 300)))]
-            case _:
-                other, name = chance.choice(places)
-                with contextlib.suppress(KeyError, IndexError):
-                    holder[key] = json.loads(json.dumps(other[name])) if len(json.dumps(other[name])) < 10000 else 0
-    return document
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield value, key
-            yield from _places(item)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield value, index
-            if index < 6 or index > len(value) - 6:
-                yield from _places(item)
-
 
 # ---------------------------------------------------------------------------------------------------- kinds
 
@@ -312,25 +236,6 @@ def linted(paths: list[str]) -> None:
         lint.of_file(path, ELSEWHERE)
 
 
-def ranks() -> Any:
-    """What a rank leaves for its supervisor."""
-    import rank_mutations
-
-    return rank_mutations.of_a_rank()
-
-
-def a_rank(folder: Path, chance: random.Random, real: Any) -> list[str]:
-    import rank_mutations
-
-    return rank_mutations.a_rank(folder, chance, real)
-
-
-def judged(paths: list[str]) -> None:
-    import rank_mutations
-
-    rank_mutations.judged(paths)
-
-
 Make = Callable[[Path, random.Random, Any], list[str]]
 KINDS: dict[str, tuple[Callable[[], Any], Make, Callable[[list[str]], None]]] = {
     "case": (documents, a_case, diagnosed),
@@ -341,7 +246,8 @@ KINDS: dict[str, tuple[Callable[[], Any], Make, Callable[[list[str]], None]]] = 
     "log": (logs, a_log, diagnosed),
     "profile": (profiles, a_profile, shown),
     "job": (jobs, a_job, linted),
-    "rank": (ranks, a_rank, judged),
+    "rank": (rank_mutations.of_a_rank, rank_mutations.a_rank, rank_mutations.judged),
+    "environment": (of_users, an_environment, examined),
 }
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mutations import of_bytes, of_document
+from changed import of_bytes, of_document
 
 WORDS = (b"\xff" * 8, bytes(8), struct.pack("<d", 1e300), struct.pack("<d", float("nan")), b"\x80" * 8, b"\0error[S")
 
