@@ -14,10 +14,10 @@ NUMBERS = (
 OTHERS = {
     "CUDA_VISIBLE_DEVICES": "0,1", "HOME": "/home/ada", "MASTER_ADDR": "node-a", "NCCL_DEBUG": "INFO",
     "NCCL_IB_HCA": "mlx5_0:1,mlx5_1", "NCCL_SOCKET_IFNAME": "eth0,^docker", "NCCL_TIMEOUT": "1800",
-    "PET_NNODES": "1:2",     "NCCL_ALGO": "Ring;allreduce:Tree",
+    "PET_NNODES": "1:2", "NCCL_ALGO": "Ring;allreduce:Tree",
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128",
     "SAFELAUNCH_HANG_ABORT_AFTER": "10m", "SAFELAUNCH_SUPERVISOR": "17:99", "SAFELAUNCH_RUN_TOKEN": "3f",
-    "TMPDIR": "/tmp",     "SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "node[1-4,7]",
+    "TMPDIR": "/tmp", "SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "node[1-4,7]",
     "TORCH_DISTRIBUTED_DEBUG": "DETAIL", "LC_ALL": "C",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "480",
     "XDG_CACHE_HOME": "/nowhere",
