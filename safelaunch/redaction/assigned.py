@@ -16,7 +16,10 @@ _WRAPPED = (
     rf"(?={QUOTED})"
 )
 # The type of a variable: `password: str = "X"`, `const PASSWORD: &str = "X"`.
-_TYPED = rf"\s?:\s?&?(?:'static )?[\w.]{{1,30}}(?:\[[\w., |]{{1,60}}\])?(?: \| None)?\s?=\s?(?={QUOTED})"
+_TYPED = (
+    rf"\s?:\s?&?(?:'static )?[\w.]{{1,30}}(?:\[[\w., |]{{1,60}}\])?(?: \| None)?\s?=\s?"
+    rf"(?:Field\((?:default=)?)?(?={QUOTED})"
+)
 _HEREDOC = (
     rf"[ \t]{{0,3}}=?[ \t]{{0,3}}(?:\$\(cat )?<<[-~]?\s?[\"']?\w{{1,20}}[\"']?[ \t]{{0,3}}\r?\n[{MARKS}]?[ \t]{{0,80}}"
 )
@@ -27,6 +30,7 @@ _ASSIGNED = re.compile(
     rf"(?:(?:\s{{0,3}}|[ \t]{{4,60}}){_SIGNS}(?:\s?[!&]!?\w{{1,20}}\s)?"
     rf"(?:{NEXT}|(?:\s{{0,3}}|[ \t]{{4,60}})[(\[]?\s{{0,3}}(?:{_WRAPPED})?)|>))" + VALUE
 )
+_DEFAULT = re.compile(r"\s?=\s?[A-Za-z_.]{1,40}(?:\(|\s|\Z)")
 _GIVEN = re.compile(r"(\s+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
 _BUILT = re.compile(r"([({]\s?)(?=\\{0,8}[\"'])" + VALUE)  # `.password("X")`
 # A part of each name that tells (`names.kind`), in lower case.
@@ -38,6 +42,7 @@ _REST_OF_NAME = re.compile(r"[\w.-]{0,80}")
 # How vocabularies of tokenizers mark the begin of a word, as it is and as JSON writes it.
 _PIECES = ("\u0120", "\u2581", "##")
 _WRITTEN_PIECES = ("u0120", "u2581")
+_ARN = re.compile(r"\barn:aws[\w-]*:[\w:/-]*\Z")  # the name of something at Amazon
 # Keys of caches and stores, which programs print in full.
 _STORED = re.compile(r"cach|compil|lookup|inductor|store key|memo")
 
@@ -68,6 +73,8 @@ def without_named(value: str, low: str) -> str:
             continue
         if name.startswith(_WRITTEN_PIECES) or value.endswith(_PIECES, 0, begin):
             continue
+        if value[begin - 1 : begin] == ":" and _ARN.search(value, max(begin - LONGEST_NAME, 0), begin):
+            continue
         for end, shown in _behind(value, begin, at, name):
             parts += [value[done:at], shown]
             done = at = end
@@ -84,7 +91,7 @@ def _behind(value: str, begin: int, at: int, name: str) -> list[tuple[int, str]]
     if match and shown is not None:
         found = [(match.end(), shown)]
     elif match and (states := pairs.without_states(value, at, name)):
-        return [states] if REDACTED in states[1] else []
+        return [states]
     elif both := pairs.was(value, at, name):
         return both
     elif argument := pairs.behind(value, begin, at, name):
@@ -118,6 +125,10 @@ def _shown(name: str, match: re.Match[str], *, given: bool) -> str | None:
         return None  # what documents a class or a function
     if "->" in between and bare.isalpha():
         return None
+    if ":" in between and name.lower() == "token" and values.PIECE.fullmatch(bare):
+        return None  # `generated token: "Hello"`
+    if ":" in between and not opening and bare.isidentifier() and _DEFAULT.match(match.string, match.end()):
+        return None  # a type: `password: SecretStr = Field(...)`
     alone = given or "=" in between or bool(opening) or not between.strip()
     prose = (":" in between and not opening and not block) or "==" in between
     if not is_secret(name, bare, alone=alone, told=prose):

@@ -54,7 +54,7 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("://",), r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
     (
         ("authorization",),
-        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?!(?:\w+\s+)?(?:\*{2}|\$|\[))"
+        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?!(?:\w+\s+)?(?:\*{2}|\$|\[|\{\w)|[rbfRBF]{1,2}\\{0,8}[\"'])"
         r"(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)\s+)?)[^\s\"',\\]+",
     ),
     (

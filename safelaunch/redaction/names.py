@@ -22,7 +22,7 @@ PASSWORDS = _set("""
 """)
 SECRETS = _set("""
     secret secrets credential credentials creds cookie cookies jwt bearer otp totp authorization webhook pat sas psk
-    signature sig mnemonic seedphrase privkey
+    authtok signature sig mnemonic seedphrase privkey
 """)
 GLUED = re.compile(
     r".*(?:password|passwd|passphrase|secret|(?:api|access|secret|auth|private|account|license|encryption|signing|master"

@@ -177,4 +177,5 @@ def without_states(value: str, at: int, name: str) -> tuple[int, str] | None:
             return match[0]
         return match[1] + told.redacted(match[2])
 
-    return found.end(), _STATES.sub(shown, found[0])
+    without = _STATES.sub(shown, found[0])
+    return None if without == found[0] else (found.end(), without)

@@ -104,7 +104,8 @@ OPEN = re.compile(
 
 # In a line, in lower case: without one of these it holds none of what this file knows.
 HINTS = (
-    r"passw", r"passphrase", r"passcode", r"pass(?:in|out)?[=: ](?=pass:)", r"pass\b", r"pwd", r"secret",
+    r"passw", r"passphrase", r"passcode", r"_pat\b", r"_pw\b",
+    r"pass(?:in|out)?[=: ](?=pass:)", r"pass\b", r"pwd", r"secret",
     # Counts of tokens stand in each line of many logs, and `key=...` with a short value is no lock's.
     r"token(?!iz|s?[/ ](?:s\b|per|sec)|s (?:seen|processed|trained|consumed|so far)|s?[\"']?\s?[=:]\s?[0-9]{1,7}\b)",
     r"key(?!error|board|words?\b|\(s\)|s\(\)|(?<![a-z0-9_-]key)[\"']?\s?[=:]\s?[\"']?[^\s\"',]{1,15}(?:[\s\"',]|$))",

@@ -31,6 +31,7 @@ NEXT = (
         "MARKS", MARKS
     )
 )
+_SCHEME = re.compile(r"(?:bearer|basic|token|apikey) +(?=[{$<%])", re.IGNORECASE)  # `f"Bearer {key}"`
 # What opens a value and what closes it.
 _FORMS = tuple(
     (re.compile(opening), re.compile(closing + r"\Z"))
@@ -76,7 +77,13 @@ def is_secret(name: str, value: str, *, alone: bool, told: bool = False) -> bool
         value = value.strip("<>{}")
     if not kind:
         return values.is_drawn(value) and not names.is_public(name)
-    if values.is_stand_in(value) or REDACTED in value[:64] or names.words(value[:LONGEST_NAME]) == names.words(name):
+    if value.startswith("arn:") or ("." in value and values.NUMBER.fullmatch(value, 0, 64)):
+        return False  # the name of something at Amazon; a probability of a piece of text
+    if (
+        values.is_stand_in(_SCHEME.sub("", value, 1))
+        or REDACTED in value[:64]
+        or names.words(value[:LONGEST_NAME]) == names.words(name)
+    ):
         return False  # `--api-key API_KEY` in a help text, `token=token` in a line of code
     if kind == "password":
         return _is_password(name, value, told=told)

@@ -8,6 +8,7 @@ import re
 # What stands where a secret may stand, and is none: stand-ins, references to variables, words of settings, code.
 STAND_IN = re.compile(
     r"none|null|nil|true|false|yes|no|on|off|auto|required|optional|missing|empty|unset|disabled|enabled"
+    r"|text|integer|number|value|file|path|filename|directory|url|name"
     r"|to|for|and|or|the|is|in|from|with|via|if|option|flag|argument|must|may|was|not|[a-z_]+:"
     r"|not[ _-]?set|set|undefined|default"
     r"|hidden|masked|redacted|removed|invalid|expired|unknown|n/?a|(?:[a-z]{1,6}[_-])?\*+|x{3,}|\.{3,}|-+|changeme|example|placeholder|dummy"
@@ -22,6 +23,7 @@ FILE = re.compile(
     r"(?:~|\.{1,2})?/[\w./@+-]+|(?:[\w.-]+/)*[\w.-]+\.(?:json|txt|pem|key|crt|cer|pub|toml|ya?ml|model|bin|pt|pth|csv"
     r"|safetensors|py|ini|cfg|conf|env|log|sock|jsonl|parquet|arrow|npy|npz|tar|zip)(?:\.(?:gz|bz2|xz|zst))?"
 )
+PIECE = re.compile(r"(?:\#\#|[ \u0120\u2581])?[A-Za-z]{1,15}")  # of a text, as tokenizers cut it
 # Words and small numbers: a name.
 PLAIN = re.compile(r"[A-Za-z]+[0-9]{0,4}(?:[ _.:/-](?:[A-Za-z]+[0-9]{0,4}|[0-9]{1,4}))*")
 # Where something lies in a store: `ray:gcs:node:...`.

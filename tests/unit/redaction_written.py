@@ -97,6 +97,17 @@ WRITTEN_SECRETS: list[tuple[str, str]] = [
     ('password = SecretStr("hunter2")', "hunter2"),
     ("password = &quot;hunter2&quot;", "hunter2"),
     ('password="hunter2', "hunter2"),
+    ('api_password: SecretStr = Field(default="hunter2")', "hunter2"),
+    ("ldap_default_authtok = hunter2", "hunter2"),
+    (
+        '{\n "Credentials": {\n  "AccessKeyId": "ASIA'
+        + LETTERS[:16].upper()
+        + '",\n  "SecretAccessKey": "'
+        + HASH
+        + '"}}',
+        HASH,
+    ),
+    (f"$env:AZURE_DEVOPS_EXT_PAT = '{HEX32}'", HEX32),
 ]
 
 WRITTEN_VARIABLES: list[tuple[str, str]] = [
@@ -106,6 +117,8 @@ WRITTEN_VARIABLES: list[tuple[str, str]] = [
 
 WRITTEN_HARMLESS_VARIABLES: list[tuple[str, str]] = [
     ("INIT_PRNG_KEY", "[0 42]"), ("RNG_KEY", HEX32), ("USER_TOKEN", "<|user|>"), ("START_TOKEN", "2"),
+    ("DB_SECRET_ARN", "arn:aws:secretsmanager:eu-west-1:482910337712:secret:mlflow/db-Ab3dEf"),
+    ("KMS_KEY_ID", "arn:aws:kms:eu-west-1:482910337712:key/b1cc5438-fdd2-4ebf-acbd-0cd1c385ed18"),
     ("IMAGE_TOKEN", "<image>"), ("NEXT_TOKEN", "hello"), ("DROPOUT_KEY", "[1, 2]"),
 ]  # fmt: skip
 
@@ -137,5 +150,8 @@ WRITTEN_HARMLESS: list[str] = [
     "encryption key id: 1a2b3c4d-1a2b", "auth key file: /etc/munge/munge.key",
     "token server listening on: node-a12:8080",
     "<key>CFBundleVersion</key><string>1.2.3</string>", "Param name: blocks.0.attn.key.weight, value: 1.234e-05",
+    'headers = {"Authorization": f"Bearer {api_key}"}', "  --wandb-api-key TEXT  API key for W&B  [env var: X]",
+    'db_password: SecretStr = Field(..., alias="DB_PASSWORD")', 'generated token: "Hello" (id=9906)',
+    'top-5 tokens: [" the": 0.312, " password": 0.021, "key": 0.003]', 'token: "##ing"',
     'TCPStore get key "worker/rank_3", value "10.0.0.1:1234"',
 ]  # fmt: skip
