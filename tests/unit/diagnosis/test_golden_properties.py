@@ -9,29 +9,17 @@ import re
 
 import pytest
 from golden import golden
-from hang_stories import LOST, _as
-from hang_stories import without as without_of_all
+from hang_stories import _as
 from scenes import rank
-from stories import permuted
+from variants import fewer, in_order
 
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.graph import graph
 from safelaunch.model import Case, RankFacts, Verdict
 
 CASES = {name: case for name, (case, _) in golden().items()}
-# What a message says of a rank stays as it is, whatever the ranks are called.
-OF_A_RANK = re.compile(r"(rank(?:\(\))? [!=]= )(\d+)")
 SAYS_A_RANK = re.compile(r"rank\W{0,2}\d", re.IGNORECASE)
 ORDERS = 24  # permutations of each case: all of four ranks
-
-# One collector's word of one rank. What a rank writes as it fails is told to be missing by its black box.
-PIECES = {
-    **LOST,
-    "phases": {"phases": ()},
-    "children": {"children": ()},
-    "fault": {"fault": None},
-    "error": {"error": None, "raised": True},
-}
 
 # Two ranks are wrong, each for itself: without the one that is told, the other one is left to tell.
 # So it is where the one who holds a lock is not known to be a rank, and where the source is needed to tell a call of
@@ -68,42 +56,11 @@ def test_other_numbers_name_the_same_rank(name: str) -> None:
     if any("with its own number" in line for line in before.because):
         pytest.skip("a key of the store speaks of a rank")
     for order in itertools.islice(itertools.permutations(range(size)), ORDERS):
-        after = diagnose(_source_of(permuted(case, list(order)), list(order)))
+        after = diagnose(in_order(case, list(order)))
 
         expected = tuple(sorted(order[number] for number in before.culprit_ranks))
         assert (after.code, tuple(sorted(after.culprit_ranks))) == (before.code, expected), order
         assert (after.confidence, after.conclusive) == (before.confidence, before.conclusive), order
-
-
-def _source_of(case: Case, order: list[int]) -> Case:
-    """The case with the numbers of ranks that its source speaks of replaced, too."""
-
-    def renamed(text: str) -> str:
-        return OF_A_RANK.sub(lambda match: f"{match[1]}{order[int(match[2])]}", text)
-
-    source = tuple(
-        dataclasses.replace(line, conditions=tuple((number, renamed(text)) for number, text in line.conditions))
-        for line in case.source
-    )
-    return dataclasses.replace(case, source=source)
-
-
-def fewer(case: Case) -> list[tuple[str, Case]]:
-    """The case without one piece of its evidence, in every way."""
-    found = [(kind, without_of_all(case, -1, kind)) for kind in ("groups", "source") if getattr(case, kind)]
-    for facts in case.ranks:
-        others = tuple(each for each in case.ranks if each is not facts)
-        if others:
-            found.append((f"all of rank {facts.rank}", dataclasses.replace(case, ranks=others)))
-        for kind, lost in PIECES.items():
-            if kind == "everything" and facts.exit is not None:
-                continue  # the agent knows of an end whatever was lost
-            poorer = dataclasses.replace(facts, **lost)  # type: ignore[arg-type]
-            if poorer != facts:
-                poorer = dataclasses.replace(poorer, missing=(*facts.missing, f"{kind}: the rank did not answer"))
-                ranks = tuple(poorer if each is facts else each for each in case.ranks)
-                found.append((f"{kind} of rank {facts.rank}", dataclasses.replace(case, ranks=ranks)))
-    return found
 
 
 @pytest.mark.parametrize("name", CASES)
