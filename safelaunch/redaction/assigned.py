@@ -73,6 +73,8 @@ def without_named(value: str, low: str) -> str:
             continue
         if name.startswith(_WRITTEN_PIECES) or value.endswith(_PIECES, 0, begin):
             continue
+        if value.startswith(":?", at) and value.endswith("${", 0, begin):
+            continue  # what a shell says where the variable is not set
         if value[begin - 1 : begin] == ":" and _ARN.search(value, max(begin - LONGEST_NAME, 0), begin):
             continue
         for end, shown in _behind(value, begin, at, name):

@@ -153,5 +153,6 @@ WRITTEN_HARMLESS: list[str] = [
     'headers = {"Authorization": f"Bearer {api_key}"}', "  --wandb-api-key TEXT  API key for W&B  [env var: X]",
     'db_password: SecretStr = Field(..., alias="DB_PASSWORD")', 'generated token: "Hello" (id=9906)',
     'top-5 tokens: [" the": 0.312, " password": 0.021, "key": 0.003]', 'token: "##ing"',
+    'export WANDB_API_KEY="${WANDB_API_KEY:?not set}"',
     'TCPStore get key "worker/rank_3", value "10.0.0.1:1234"',
 ]  # fmt: skip
