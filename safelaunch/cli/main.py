@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 from safelaunch.model import Finding, SafelaunchError
 
@@ -19,6 +20,9 @@ def main(argv: list[str] | None = None) -> int:
     A first word that is a subcommand selects it. `./check`, or `--` before it, runs a script of that name.
     """
     argv = sys.argv[1:] if argv is None else argv
+    # Of scripts and of conditions in bundles, which are parsed here: Python would quote what it warns of as it is.
+    warnings.simplefilter("ignore", SyntaxWarning)
+    warnings.simplefilter("ignore", DeprecationWarning)
     try:
         return _dispatch(argv)
     except SafelaunchError as error:

@@ -243,10 +243,10 @@ def _conjuncts(text: str) -> list[str]:
     joins: type[ast.boolop] = ast.Or if text.startswith(ELSE) else ast.And
     try:
         parsed = ast.parse(text.removeprefix(ELSE), mode="eval").body
-    except (SyntaxError, ValueError):  # its text was too long
+        parts = parsed.values if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, joins) else [parsed]
+        return [ast.unparse(_opposite(part) if joins is ast.Or else part) for part in parts]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # its text was too long, or is nested too deep
         return [text]
-    parts = parsed.values if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, joins) else [parsed]
-    return [ast.unparse(_opposite(part) if joins is ast.Or else part) for part in parts]
 
 
 def _opposite(test: ast.expr) -> ast.expr:

@@ -478,3 +478,16 @@ def test_a_directory_that_was_removed_is_told(words: str, tmp_path: Path) -> Non
 
     assert "error[SL007]: the current directory was removed\n" in ended.stderr
     assert ended.returncode == 2
+
+
+def test_python_warns_of_nothing_that_a_bundle_or_a_script_says(tmp_path: Path) -> None:
+    """It would quote it as it is."""
+    text = 'rank == 0 and x == "\\\x1b" or 1or y'
+    case = json.loads((REPOSITORY / "tests/cases/hang-barrier-ahead-in-the-other-branch/case.json").read_text())
+    case["source"] = [{**line, "conditions": [[n, text] for n, _ in line["conditions"]]} for line in case["source"]]
+    (tmp_path / "case.json").write_text(json.dumps(case))
+
+    told = answer("diagnose", tmp_path / "case.json").text
+
+    assert "Warning" not in told
+    assert "\x1b" not in told
