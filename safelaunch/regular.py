@@ -10,6 +10,7 @@ import fcntl
 import os
 import select
 import stat
+from collections.abc import Callable
 
 MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
 
@@ -136,17 +137,37 @@ def demand_sealed(opened: int, path: str) -> None:
 
 def _opened(path: str, flags: int, owner: int | None = None, folder: int | None = None) -> int:
     """Open a regular file; `folder` is a descriptor of the one in which it is looked for."""
+    return opened(path, flags, lambda found: _check(path, found, owner), folder)
+
+
+def opened(path: str, flags: int, check: Callable[[os.stat_result], None], folder: int | None = None) -> int:
+    """Open a file that has been looked at, and no other that somebody puts in its place meanwhile. What is not opened
+    notices nothing: to open a FIFO and close it again ends its writer, and some devices act when they are opened.
+
+    Args:
+        path: of the file.
+        flags: of os.open; nothing is waited for.
+        check: raises an OSError for a file that is not to be opened.
+        folder: a descriptor of the one in which the path is looked for.
+
+    Raises:
+        OSError: of `check`, or it cannot be opened.
+    """
     if "\0" in path:
         raise OSError(errno.EINVAL, "there is a NUL in its name", path)
-    # Before the open: to open a FIFO and close it again ends its writer.
-    _check(path, os.stat(path, follow_symlinks=not flags & os.O_NOFOLLOW, dir_fd=folder), owner)
-    opened = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
+    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC | (flags & os.O_NOFOLLOW), dir_fd=folder)
     try:
-        _check(path, os.fstat(opened), owner)
-    except OSError:
-        os.close(opened)
-        raise
-    return opened
+        check(os.fstat(seen))
+        try:
+            return os.open(f"/proc/self/fd/{seen}", flags & ~os.O_NOFOLLOW)
+        except FileNotFoundError:  # no /proc
+            return os.open(path, flags, dir_fd=folder)
+        except OSError as error:
+            error.filename = path
+            raise
+    finally:
+        os.close(seen)
 
 
 def _check(path: str, found: os.stat_result, owner: int | None) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from safelaunch import regular
 from safelaunch.evidence.ranks import RankProcess
 from safelaunch.evidence.source_probe import resolved
 
@@ -57,6 +58,10 @@ def ask(ranks: Iterable[RankProcess]) -> list[Asked]:
     return list(asked.values())
 
 
+class NotItsPipeError(OSError):
+    """Something else lies where a rank's pipe would be."""
+
+
 def answers(asked: Iterable[Asked], until: float) -> dict[int, str]:
     """The dumps that have been written since, by rank; waits until then (CLOCK_MONOTONIC) at most."""
     waiting = [one for one in asked if one.before is not None]
@@ -94,19 +99,22 @@ def _begun(rank: RankProcess) -> float:
 def _ask(rank: RankProcess, asked: dict[int, Asked]) -> None:
     root = f"/proc/{rank.seen.pid}/root"
     path = _inside(rank, f"{stem(rank)}{rank.rank}.pipe")
+
+    def rank_owns(found: os.stat_result) -> None:
+        if not stat.S_ISFIFO(found.st_mode) or found.st_uid != rank.owner():
+            raise NotItsPipeError
+
     try:
         files = tuple(_below(root, _written(rank)))
         before = {file: _stamp(file) for file in files}
-        descriptor = os.open(resolved(root, path), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = regular.opened(resolved(root, path), os.O_WRONLY | os.O_NOFOLLOW, rank_owns)
         try:
-            opened = os.fstat(descriptor)
-            if not stat.S_ISFIFO(opened.st_mode) or opened.st_uid != rank.owner():
-                asked[rank.rank] = Asked(rank.rank, reason=f"{path} is no pipe of its own")
-                return
             os.write(descriptor, b"1")
         finally:
             os.close(descriptor)
         asked[rank.rank] = Asked(rank.rank, files, before)
+    except NotItsPipeError:
+        asked[rank.rank] = Asked(rank.rank, reason=f"{path} is no pipe of its own")
     except FileNotFoundError:
         asked[rank.rank] = Asked(rank.rank, reason=f"it has no pipe {path}: torch's nccl2 (2.15) makes none")
     except OSError as error:  # ENXIO: nobody reads it

@@ -78,10 +78,16 @@ def resolved(root: str, path: str) -> str:
 def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
     try:
         path, flags = (resolved(root, file), os.O_NOFOLLOW) if root else (file, 0)
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return "", None
-        with tokenize.open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)) as stream:
-            source = stream.read(LIMIT)
+        seen = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
+        try:
+            if not stat.S_ISREG(os.fstat(seen).st_mode):
+                return "", None
+            # What has been looked at, and nothing that has come in its place.
+            here = f"/proc/self/fd/{seen}"
+            with tokenize.open(here if os.path.exists(here) else path) as stream:
+                source = stream.read(LIMIT)
+        finally:
+            os.close(seen)
         return source, ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return "", None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,32 @@ def test_what_is_mapped_of_another_user_cannot_be_cut_off(tmp_path: Path) -> Non
     opened = os.open(path, os.O_RDWR)
     regular.demand_sealed(opened, path)
     os.close(opened)
+
+
+def test_what_is_not_to_be_read_notices_nothing(tmp_path: Path) -> None:
+    """A FIFO whose reader goes ends its writer, and some devices act when they are opened."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+
+    for path in ("fifo", "link"):
+        with pytest.raises(OSError, match="no regular file"):
+            regular.descriptor(str(tmp_path / path), writable=True)
+
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    assert poll.poll(0) == []  # a writer that has gone is POLLHUP
+    os.close(reader)
+
+
+def test_without_proc_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    opened = os.open
+
+    def without_proc(path: str, *rest: int, **named: int) -> int:
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError(path)
+        return opened(path, *rest, **named)
+
+    monkeypatch.setattr(os, "open", without_proc)
+    assert regular.read(str(tmp_path / "file")) == b"x"
