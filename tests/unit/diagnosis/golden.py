@@ -10,6 +10,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import golden_attach
 import golden_classes
 import golden_clues
 import golden_disagreements
@@ -276,6 +277,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
     }
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
     others = (
+        golden_attach,
         golden_reasons,
         golden_clues,
         golden_habits,

@@ -25,6 +25,9 @@ ORDERS = 24  # permutations of each case: all of four ranks
 # So it is where the one who holds a lock is not known to be a rank, and where the source is needed to tell a call of
 # C++ from one like it that all ranks have always made.
 BOTH_WRONG = {
+    "attach-waits-differ": {2},
+    "attach-all-are-stopped": {0, 1, 2},  # each of them is
+    "attach-one-could-not-be-looked-at": {1},  # it sleeps, and would be late if the other one were elsewhere
     "exit-of-two-and-a-third-at-work": {0, 1},
     "hang-wrong-operation-and-a-late-rank": {3},
     "hang-exited-beside-a-late-rank": {2},
