@@ -6,15 +6,13 @@ have left anything under that name, so a child process reads it, with limits of 
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from safelaunch.codec import checked, to_json
+from safelaunch.evidence import programs
 from safelaunch.evidence.flight_recorder import SOURCE
 from safelaunch.evidence.pipes import FILES
 from safelaunch.model import Evidence, WorkerProcess
@@ -40,7 +38,7 @@ def of_the_dead(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) 
     until = time.monotonic() + ALL_S
     found: list[Evidence] = []
     while left:
-        read = _ask(left, until)
+        read = programs.answers([sys.executable, "-c", READER], to_json(left), max(0.1, until - time.monotonic()))
         found += [checked(Evidence, one) for one in read if one is not None]
         if len(read) < len(left):
             worker, path = left[len(read)]
@@ -49,22 +47,3 @@ def of_the_dead(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) 
             )
         left = left[len(read) + 1 :]
     return tuple(found)
-
-
-def _ask(files: Sequence[tuple[WorkerProcess, str]], until: float) -> list[Any]:
-    """What a reader says of these files, one after the other, before it ends or is late."""
-    try:
-        reader = subprocess.Popen(
-            [sys.executable, "-c", READER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-    except OSError:
-        return []
-    try:
-        output, _ = reader.communicate(json.dumps(to_json(files)).encode(), timeout=max(0.1, until - time.monotonic()))
-    except subprocess.TimeoutExpired as late:
-        reader.kill()
-        output = late.output or b""
-    return [json.loads(line) for line in output.split(b"\n")[:-1]]

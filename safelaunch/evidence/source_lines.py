@@ -7,15 +7,14 @@ The files are read by a child process: a script on a dead file system must not h
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 from safelaunch.codec import from_json
+from safelaunch.evidence import programs
 from safelaunch.model import Case, ExitCall, Location, RankFacts, SourceLine, Stack
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "source_probe.py")
@@ -64,24 +63,4 @@ def _ask(asked: list[tuple[str, int]], seconds: float, root: str = "") -> list[d
     """What the probe says of these lines within `seconds`."""
     if not asked:
         return []
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", PROBE, *([root] if root else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-    except OSError:
-        return []
-    try:
-        output, _ = process.communicate(json.dumps(asked).encode(), timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        process.kill()
-        output = late.output or b""
-    found = []
-    for line in output.decode("utf-8", "replace").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:  # the child was killed while it wrote
-            continue
-    return found
+    return programs.answers([sys.executable, "-I", "-S", PROBE, *([root] if root else [])], asked, seconds)
