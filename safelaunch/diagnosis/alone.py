@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.failures import is_user_code
+from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waits import canonical, in_backward, stack_of, unrecorded, whole

@@ -21,8 +21,8 @@ from safelaunch.diagnosis.failures import (
     secondary,
     unaccounted,
     unexplained,
-    user_frame,
 )
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.waits import stands_inside
 from safelaunch.diagnosis.wording import after_effects, at, last_collective, names, one_line, waiting
 from safelaunch.model import Case, Confidence, Location, Verdict

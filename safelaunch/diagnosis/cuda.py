@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.waits import is_under_way
 from safelaunch.model import Case, GpuState, Location, RankFacts
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
-from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships, witnesses
+from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships, variants, witnesses
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.failures import LEAVING, user_frame
+from safelaunch.diagnosis.failures import LEAVING
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.hang import UNEVEN, hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.loops import CLOSING, Side
 from safelaunch.diagnosis.waits import (
     MAKING,
-    arrival,
-    blocked_in,
     canonical,
-    differs,
     final,
     stack_of,
     threads_inside,
@@ -57,7 +55,7 @@ def different_operation(case: Case) -> Verdict | None:
     wait = next((wait for wait in found.waits if wait.differing), None)
     if wait is None:
         return None
-    sides = _sides(case, wait)
+    sides = variants.at(case, wait.call)
     voters = {facts.rank for side in sides for facts, _ in side}
     if len(sides) < 2:
         return None
@@ -72,7 +70,7 @@ def different_operation(case: Case) -> Verdict | None:
         odd = [side for side in sides if len(side) == 1]
         most = max(len(side) for side in sides)
         # Members whose vote is not known, here or on other nodes, must not be able to turn it.
-        unseen = {rank for other in found.waits if _same_place(other.call, wait.call) for rank in other.away}
+        unseen = {rank for other in found.waits if variants.same_place(other.call, wait.call) for rank in other.away}
         others = len(unseen | voters) - most
         enough = most >= (MAJORITY_OF_DUMPS if from_dumps(case) else 2)
         named = (odd[0][0][0].rank,) if len(odd) == 1 and enough and most > others else ()
@@ -341,27 +339,6 @@ def _passed_by(case: Case, ranks: Mapping[int, RankFacts], circle: list[Wait]) -
     for wait in circle:
         places.setdefault((wait.call.group, wait.call.location), []).append((ranks[wait.rank], wait.call))
     return alone.passed_by(case, places.values()) if case.source else ()
-
-
-def _sides(case: Case, wait: Wait) -> list[Side]:
-    """The ranks that came to the number at which ranks disagree, by what they came with."""
-    sides: list[Side] = []
-    for facts in case.ranks:
-        own = next((call for call in blocked_in(facts) if _same_place(call, wait.call)), None)
-        call = own or (arrival(facts, wait.call) if facts.exit is None else None)
-        if call is None or call.seq != wait.call.seq:
-            continue
-        for side in sides:
-            if not differs(side[0][0], facts, wait.call):
-                side.append((facts, call))
-                break
-        else:
-            sides.append([(facts, call)])
-    return sides
-
-
-def _same_place(one: Collective, other: Collective) -> bool:
-    return (one.group, one.seq) == (other.group, other.seq)
 
 
 def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:

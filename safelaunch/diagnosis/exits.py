@@ -14,8 +14,8 @@ from safelaunch.diagnosis.failures import (
     primary,
     roots,
     unaccounted,
-    user_frame,
 )
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Case, Confidence, Location, RankFacts, Verdict
 

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from safelaunch.model import Case, Collective, ExitCall, Location, PyError, RankFacts, Stack
+from safelaunch.diagnosis.frames import is_torch_distributed, is_user_code
+from safelaunch.model import Case, Collective, ExitCall, Location, PyError, RankFacts
 
 Nature = Literal["exception", "signal", "abort", "exit_code"]
 
@@ -61,9 +62,6 @@ CLASSES = {"SL404", *(f"SL42{digit}" for digit in range(10))}
 MAY_BE_A_PEERS = {"SL426"}  # ... but for NCCL's, whose cause may lie with another rank, and which speak of several
 
 FRAME = re.compile(r'^  File "([^"\n]+)", line (\d{1,9}), in (\S+)')
-
-LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
-TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def _somebody_else_was_first(case: Case, failure: Failure) -> bool:
 def aborted_inside(failure: Failure) -> bool:
     """An abort inside a collective: what a communication library does that has lost a peer, or cannot go on."""
     stack = failure.facts.fault
-    inside = stack is not None and bool(stack.frames) and bool(TORCH_DISTRIBUTED.search(stack.frames[0].file))
+    inside = stack is not None and bool(stack.frames) and is_torch_distributed(stack.frames[0])
     return failure.nature == "abort" and inside
 
 
@@ -355,19 +353,6 @@ def known_class(facts: RankFacts) -> str:
 def _class(facts: RankFacts) -> str:
     known = facts.error.known if facts.error is not None else None
     return known.code if known is not None and known.role == "cause" and known.code in CLASSES else ""
-
-
-def user_frame(stack: Stack | None) -> Location | None:
-    """The innermost line of a stack that belongs to the user's program."""
-    for frame in stack.frames if stack else ():
-        if is_user_code(frame):
-            return frame
-    return None
-
-
-def is_user_code(frame: Location) -> bool:
-    """Whether a frame belongs to the user's program: not the standard library, not installed, not torch.distributed."""
-    return not LIBRARY.search(frame.file) and not TORCH_DISTRIBUTED.search(frame.file)
 
 
 def secondary(case: Case, culprits: tuple[int, ...]) -> tuple[int, ...]:

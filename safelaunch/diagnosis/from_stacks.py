@@ -7,7 +7,7 @@ high confidence, and nobody is named while another explanation is left.
 from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, waiters
 from safelaunch.diagnosis.standing import (

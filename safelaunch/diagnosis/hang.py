@@ -8,7 +8,8 @@ from safelaunch.codes import CATALOGUE, EXIT_HANG
 from safelaunch.diagnosis import batches, dumps, stuck
 from safelaunch.diagnosis.alone import Alone, alone
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.failures import WORLD, user_frame
+from safelaunch.diagnosis.failures import WORLD
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import Graph, Wait, graph
 from safelaunch.diagnosis.progress import idle
 from safelaunch.diagnosis.waits import MAKING, alive, stack_of, unrecorded

@@ -9,7 +9,7 @@ from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.alone import frames_of
 from safelaunch.diagnosis.calls import POLLS, READS, RECEIVES
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict
 from safelaunch.diagnosis.standing import is_busy, living

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.diagnosis.failures import is_user_code
+from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.model import Location, Stack
 
 FILES = re.compile(r"^<frozen importlib\._bootstrap")

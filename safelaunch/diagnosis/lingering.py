@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from safelaunch.diagnosis.cuda import at_cuda_line, in_cuda
-from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict
 from safelaunch.diagnosis.standing import living

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from safelaunch.diagnosis import habits
-from safelaunch.diagnosis.failures import LEAVING, is_user_code
+from safelaunch.diagnosis.failures import LEAVING
+from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waits import canonical, stack_of, whole
 from safelaunch.model import Collective, RankFacts, SourceLine

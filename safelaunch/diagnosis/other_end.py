@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelaunch.diagnosis.calls import FILE_LOCKS
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.stuck import TOO, other_rank, why

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.calls import FILE_LOCKS, OPENS, POLLS, READS, RECEIVES, SLEEPS, WAITS_FOR_CHILD, WRITES
-from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.frames import is_user_code, user_frame
 from safelaunch.diagnosis.stuck import Stuck
 from safelaunch.diagnosis.waits import BACKWARD, IDLE_CPU, stopped
 from safelaunch.diagnosis.wording import at, names

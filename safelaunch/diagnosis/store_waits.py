@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from safelaunch.diagnosis import habits
 from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.standing import living

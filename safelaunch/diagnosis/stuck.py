@@ -20,7 +20,7 @@ from safelaunch.diagnosis.calls import (
     advice,
     computes,
 )
-from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.frames import is_user_code, user_frame
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.native import native_frames
 from safelaunch.diagnosis.threads import follow, left_running, thread_name, waits_for_another

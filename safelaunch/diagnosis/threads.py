@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.frames import is_user_code, user_frame
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.wording import at
 from safelaunch.model import Location, RankFacts, SourceLine, Stack

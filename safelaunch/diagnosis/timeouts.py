@@ -16,8 +16,8 @@ from safelaunch.diagnosis.failures import (
     is_peer_loss,
     secondary,
     unaccounted,
-    user_frame,
 )
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import Graph, Node, Wait, graph
 from safelaunch.diagnosis.hang import label
 from safelaunch.diagnosis.waits import responsible

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE
-from safelaunch.diagnosis.failures import user_frame
+from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import graph
 from safelaunch.diagnosis.waits import BACKWARD, in_backward
 from safelaunch.model import Case, Location, RankFacts, Reducer, Verdict

@@ -6,7 +6,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.failures import LEAVING, TORCH_DISTRIBUTED, WORLD, current_calls, left_cleanly
+from safelaunch.diagnosis.failures import LEAVING, WORLD, current_calls, left_cleanly
+from safelaunch.diagnosis.frames import is_torch_distributed
 from safelaunch.model import Collective, Location, RankFacts, Stack
 
 # System calls in which a thread waits for something else than a collective: gloo waits in futex, a CUDA wait spins.
@@ -277,7 +278,7 @@ def confirmed(facts: RankFacts, call: Collective) -> bool:
     stack = next((s for s in facts.stacks if s.thread == call.thread), facts.stack)
     frames = stack.frames if stack is not None else ()
     elsewhere = facts.kernel is not None and call.thread == facts.pid and facts.kernel.syscall in ELSEWHERE
-    return not elsewhere and any(TORCH_DISTRIBUTED.search(f.file) or f == call.location for f in frames)
+    return not elsewhere and any(is_torch_distributed(f) or f == call.location for f in frames)
 
 
 def answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -16,11 +15,10 @@ from typing import Any
 from safelaunch.codec import from_json
 from safelaunch.evidence import programs
 from safelaunch.model import Case, ExitCall, Location, RankFacts, SourceLine, Stack
+from safelaunch.user_code import is_user_code
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "source_probe.py")
 LIMIT = 64
-# The rank's Python need not be ours: a library is told by its path (.../lib/python3.11/..., python311.zip).
-LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/(python|pypy)\d[\d.]*t?/|/python\d+\.zip/|/safelaunch/worker/")
 
 
 def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[SourceLine, ...]:
@@ -31,7 +29,7 @@ def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[S
         (frame.file, frame.line)
         for stack in stacks
         for frame in stack.frames
-        if frame.line > 0 and not frame.file.startswith("<") and not LIBRARY.search(frame.file)
+        if frame.line > 0 and is_user_code(frame.file)
     )
     return tuple(from_json(SourceLine, one) for one in _ask(list(lines)[:LIMIT], seconds, root))
 

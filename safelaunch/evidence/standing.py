@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 from safelaunch.evidence import frames, spy, tasks
-from safelaunch.evidence.source_lines import LIBRARY
 from safelaunch.model import Location, Stack, WorkerProcess
 from safelaunch.model.slow import Standing
+from safelaunch.user_code import is_user_code
 
 EACH_S = 0.23  # not in step with what the program does every so often
 DUMP_S = 1.0
@@ -79,7 +79,7 @@ def _others(looks: Iterable[Iterable[Stack]]) -> dict[str, Any]:
 
 
 def _user_line(stack: Stack) -> Location | None:
-    return next((frame for frame in stack.frames if not LIBRARY.search(frame.file)), None)
+    return next((frame for frame in stack.frames if is_user_code(frame.file)), None)
 
 
 def _kernel(pid: int) -> tuple[str, str, str]:
@@ -101,7 +101,7 @@ def _places(seen: list[Seen], worker: bool) -> tuple[Counter[Location], int]:
         own = stack.frames
         if worker:
             own = own[: next((number for number, f in enumerate(own) if f.file.endswith(LOOP)), len(own))]
-        user = next((number for number, f in enumerate(own) if not LIBRARY.search(f.file)), None)
+        user = next((number for number, f in enumerate(own) if is_user_code(f.file)), None)
         above = own[: user if user is not None else len(own)]
         if user is not None and (worker or not any(INSIDE.search(frame.file) for frame in above)):
             places[own[user]] += 1

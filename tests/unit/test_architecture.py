@@ -29,6 +29,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
+    "user_code",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -46,6 +47,7 @@ LAYERS: dict[str, set[str]] = {
     "sizes": set(),
     "streams": set(),
     "within": set(),
+    "user_code": set(),
     "user_files": set(),
     "import_variables": set(),
     "black_box": {"pulse", "regular"},
@@ -96,10 +98,22 @@ LAYERS: dict[str, set[str]] = {
         "redaction",
     },
     "watch": {"model", "codes", "pulse"},
-    "evidence": {"model", "codec", "codes", "procfs", "black_box", "pulse", "user_files", "regular", "limits", "toml"},
-    "diagnosis": {"model", "codes", "sizes"},
-    "report": {"model", "codes", "files", "redaction", "printable"},
-    "worker": {"black_box", "pulse", "import_variables", "__init__"},
+    "evidence": {
+        "model",
+        "codec",
+        "codes",
+        "procfs",
+        "black_box",
+        "pulse",
+        "user_files",
+        "regular",
+        "limits",
+        "toml",
+        "user_code",
+    },
+    "diagnosis": {"model", "codes", "sizes", "user_code"},
+    "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
+    "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},
     "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
 }
@@ -121,6 +135,7 @@ WORKER_FILES = [
     PACKAGE / "pulse.py",
     PACKAGE / "import_variables.py",
     PACKAGE / "regular.py",
+    PACKAGE / "user_code.py",
     PACKAGE / "__init__.py",
 ]
 
@@ -431,6 +446,7 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.worker.places", "safelaunch.worker.rank",
         "safelaunch.worker.recorders", "safelaunch.worker.reducers", "safelaunch.worker.remarks",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.tracebacks",
+        "safelaunch.user_code",
         "safelaunch.worker.user_code",
         "safelaunch.worker.word",
         "safelaunch.black_box", "safelaunch.pulse",

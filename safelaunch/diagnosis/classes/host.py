@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from safelaunch.diagnosis.classes.told import Told
-from safelaunch.diagnosis.failures import is_user_code, user_frame
+from safelaunch.diagnosis.frames import first_of_user, user_frame
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Case, Location, Port, PyError, RankFacts, Share, Space
 from safelaunch.sizes import plural, size
@@ -202,4 +202,4 @@ def worker_place(error: PyError) -> Location | None:
     frames = [
         Location(file, int(line), function) for file, line, function in FRAME.findall(error.message[begin.end() :])
     ]
-    return next((frame for frame in reversed(frames) if is_user_code(frame)), None)
+    return first_of_user(reversed(frames))

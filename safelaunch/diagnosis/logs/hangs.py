@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs import nccl2
 from safelaunch.diagnosis.logs.story import Story, missing, quote
 from safelaunch.diagnosis.logs.waits import hang_verdict, odd_one, peers
@@ -121,9 +122,7 @@ def _mismatched(story: Story) -> Verdict | None:
         for side in Counter(brought.values())
     ]
     place = next((one.frames for one in facts.raised if "Detected mismatch" in one.message), ())
-    user = next(
-        (frame for frame in reversed(place) if "-packages/" not in frame.file and "/lib/python" not in frame.file), None
-    )
+    user = first_of_user(reversed(place))
     usual = Counter(brought.values()).most_common(1)[0][0]
     return hang_verdict(
         code,

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from safelaunch.diagnosis.failures import IMPORT_ERRORS, is_user_code
+from safelaunch.diagnosis.failures import IMPORT_ERRORS
+from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs.story import Suspect, before, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Location
@@ -26,7 +27,7 @@ OUTSIDE_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 def user_place(raised: Raised) -> Location | None:
     """The innermost line of a traceback that belongs to the program."""
-    return next((frame for frame in reversed(raised.frames) if is_user_code(frame)), None)
+    return first_of_user(reversed(raised.frames))
 
 
 def exits(facts: LogFacts) -> dict[int, Ended]:
@@ -221,7 +222,7 @@ def _ended_suspect(end: Ended, number: int, counted: bool) -> Suspect:
         remedy = "look at the native call at the top of the stack"
         if number == signal.SIGBUS:
             remedy = "SIGBUS most often means that /dev/shm, or a disk behind a mapped file, is full"
-    place = next((frame for frame in end.frames if is_user_code(frame)), None)
+    place = first_of_user(end.frames)
     sources = {"scheduler"} if counted and number == signal.SIGKILL else set()
     witness = {"elastic": "launcher", "slurm": "scheduler", "kubernetes": "scheduler"}.get(end.by, end.by)
     return Suspect(

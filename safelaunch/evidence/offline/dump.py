@@ -31,6 +31,7 @@ from safelaunch.evidence.offline import dump_shape
 from safelaunch.evidence.offline.dump_shape import Entry, whole
 from safelaunch.model import CallState, Collective, GroupProgress, Location, ProcessGroup
 from safelaunch.model.ranks import MOST_RANKS
+from safelaunch.user_code import is_user_code
 
 KNOWN_MAJOR = "2"
 BEHIND = 5  # calls kept that are enqueued behind the one that a rank waits in
@@ -38,9 +39,6 @@ BEHIND = 5  # calls kept that are enqueued behind the one that a rank waits in
 NAMES = {**LIVE_NAMES, "all_reduce_barrier": "barrier", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce"}
 MESSAGE = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})$")
 COALESCED = "coalesced"
-LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d|^<|^\?\?|/torch/(?:distributed|autograd|nn|utils|optim)/|/safelaunch/worker/"
-)
 
 
 class UnreadableError(Exception):
@@ -374,6 +372,6 @@ def _location(frames: Any) -> Location | None:
     """The innermost line of the user's program."""
     for frame in frames:
         file: str = frame["filename"]
-        if not LIBRARY.search(file):
+        if is_user_code(file):
             return Location(file, whole(frame, "line"), frame["name"])
     return None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
 from safelaunch.report.page.element import Html, cell, tag
-from safelaunch.report.page.subject import is_own, names
+from safelaunch.report.page.subject import names
+from safelaunch.user_code import is_user_code
 
 GROUPS = 30
 FRAMES = 60
@@ -96,7 +97,7 @@ def _frames(title: str, frames: Sequence[Location], source: str) -> Html:
 
 def _frame(frame: Location) -> Html:
     line = f"{cell(frame.file)}:{frame.line}" + (f" in {cell(frame.function)}" if frame.function else "")
-    return tag("span", line + "\n", class_="own" if is_own(frame.file) else "library")
+    return tag("span", line + "\n", class_="own" if is_user_code(frame.file) else "library")
 
 
 def _traceback(group: Sequence[RankFacts], culprits: Sequence[int]) -> Html:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +9,7 @@ from typing import Any
 from safelaunch.model import Case, Collective, Finding, RankFacts, Verdict
 from safelaunch.model.logs import LogFacts
 from safelaunch.model.ranks import runs
-
-LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib(?:64)?/python[0-9.]+/|/safelaunch/worker/|^<|\.(?:so|cpp|c|cc|h|cu)(?:\.|$)|^$"
-)
+from safelaunch.user_code import is_user_code
 
 
 @dataclass(frozen=True)
@@ -67,11 +63,6 @@ def names(ranks: Iterable[int], most: int = 8) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(parts)}" if numbers else "no rank"
 
 
-def is_own(file: str) -> bool:
-    """Whether a frame is of the user's program, and not of a library."""
-    return not LIBRARY.search(file)
-
-
 def place(facts: RankFacts) -> str:
     """The innermost line of the user's program that is known of a rank: `train.py:88 in step`."""
     locations = list(facts.stack.frames) if facts.stack is not None else []
@@ -81,7 +72,7 @@ def place(facts: RankFacts) -> str:
     if last is not None and last.location is not None:
         locations.append(last.location)
     for location in locations:
-        if is_own(location.file):
+        if is_user_code(location.file):
             inside = f" in {location.function}" if location.function else ""
             return f"{location.file.rpartition('/')[2]}:{location.line}{inside}"
     return ""

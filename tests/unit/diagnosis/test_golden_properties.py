@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
 
 import pytest
@@ -13,6 +14,7 @@ from hang_stories import _as
 from scenes import rank
 from variants import fewer, in_order
 
+from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.graph import graph
 from safelaunch.model import Case, RankFacts, Verdict
@@ -148,3 +150,16 @@ def test_ranks_with_a_group_of_their_own_change_nothing(name: str) -> None:
     idle = [dataclasses.replace(rank(case.world_size + n, inside=()), new_groups=asked) for n in range(2)]
 
     assert told(diagnose(grown(case, idle, joining=False))) == told(before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_where_python_is_installed_does_not_matter(name: str) -> None:
+    """RHEL, Rocky, Fedora and SLES have it below lib64, conda and pyenv in folders of their own."""
+
+    def moved(text: str) -> str:
+        return text.replace("/usr/lib/python3.11/", "/usr/lib64/python3.9/").replace("/opt/venv/lib/", "/opt/c/lib64/")
+
+    case = CASES[name]
+    elsewhere = from_json(Case, json.loads(moved(json.dumps(to_json(case)))))
+
+    assert json.dumps(to_json(diagnose(elsewhere))) == moved(json.dumps(to_json(diagnose(case))))

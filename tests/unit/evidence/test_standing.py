@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import living
 import pytest
@@ -27,10 +28,12 @@ work()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="py-spy may not be allowed to look")
-def test_threads_that_run_are_seen_beside_the_main_one() -> None:
+def test_threads_that_run_are_seen_beside_the_main_one(tmp_path: Path) -> None:
     if spy.find() is None:
         pytest.skip("py-spy is not installed")
-    with python(PROGRAM) as process:
+    script = tmp_path / "train.py"  # what `python -c` runs is no user's line
+    script.write_text(PROGRAM)
+    with python("import runpy, sys; runpy.run_path(sys.argv[1])", str(script)) as process:
 
         def look() -> standing.Standing | None:
             worker = living.rank(process.pid)
