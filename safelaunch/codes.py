@@ -247,7 +247,7 @@ CATALOGUE: dict[str, Code] = {
         ),
         Code("SL313", "thread-deadlock", "threads of a rank wait for one another", "diagnosis.hang:never_entered"),
         Code(
-            "SL314", "unused-parameters", "DDP waits for gradients that a rank does not have", "diagnosis.unused:told"
+            "SL314", "unused-parameters", "DDP waits for gradients that a rank does not have", "diagnosis.unused:refine"
         ),
         Code(
             "SL315",

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from safelaunch import black_box
-from safelaunch.diagnosis import diagnose
-from safelaunch.diagnosis.hang import hang_untold
+from safelaunch.diagnosis import diagnose, untold
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
@@ -198,9 +197,7 @@ class Hangs:
             return diagnose(facts)
         except Exception as error:  # a rule that fails must not take the watch with it
             self._say(f"warning[SL902]: a rule failed: {error!r}")
-            verdict = hang_untold(facts)
-            assert verdict is not None
-            return verdict
+            return untold(facts)
 
     def _tell(self, facts: Case, verdict: Verdict) -> None:
         self.folder = self._new_folder()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch import files, regular
 from safelaunch.codec import checked
-from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.view import View
 from safelaunch.model import Case, Finding, Verdict
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def subject(
     waits: list[Waiting] = []
     if case is not None:
         try:
-            found = graph(case).waits
+            found = View(case).graph.waits
         except Exception as error:  # the rules have told already what they could
             found, notes = (), (*notes, f"the wait-for graph could not be built: {error!r}")
         for wait in found:

@@ -18,9 +18,8 @@ from safelaunch.cli.ranks import listener, unsaid
 from safelaunch.cli.report import Reports
 from safelaunch.cli.slow import Slow
 from safelaunch.cli.start import Start
-from safelaunch.diagnosis import aborted, diagnose, infra
+from safelaunch.diagnosis import aborted, diagnose, infra, untold
 from safelaunch.diagnosis.alone import told_frames
-from safelaunch.diagnosis.crash import cannot_tell
 from safelaunch.diagnosis.notice import gave_up
 from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
 from safelaunch.evidence.black_box import leaving
@@ -295,7 +294,7 @@ class Run:
             self.say(f"warning[SL902]: safelaunch's own fault while it concluded: {error!r}")
             told = self.hangs.last_word() if incident.kind == "hang" else None
             self.bundles[len(self.bundles)] = self.hangs.folder if told is not None else ""
-            return told or cannot_tell(Case(incident, self._host, group.world_size, ()))
+            return told or untold(Case(incident, self._host, group.world_size, ()))
 
     def _conclude(self, incident: Incident, group: WorkerGroup, urgent: Any) -> Verdict:
         before, now = self._oom_before, memory.oom_kills()
@@ -382,7 +381,7 @@ class Run:
             return diagnose(facts)
         except Exception as error:  # a rule that fails must not take the verdict with it
             self.say(f"warning[SL902]: a rule failed: {error!r}")
-            return cannot_tell(facts)
+            return untold(facts)
 
 
 def _with_source(facts: Case) -> Case:

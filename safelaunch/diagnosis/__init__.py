@@ -40,9 +40,10 @@ from safelaunch.diagnosis import (
     undumped,
     unused,
 )
+from safelaunch.diagnosis.view import View
 from safelaunch.model import Case, Verdict
 
-Rule = Callable[[Case], Verdict | None]
+Rule = Callable[[View], Verdict | None]
 
 CRASH_RULES: tuple[Rule, ...] = (
     mismatch.size_mismatch,
@@ -108,15 +109,21 @@ RULES = tuple(dict.fromkeys(CRASH_RULES + HANG_RULES + SLOW_RULES))
 
 def diagnose(case: Case) -> Verdict:
     """The verdict of the first rule that concludes; the last one of its kind always does."""
+    view = View(case)
     for rule in {"hang": HANG_RULES, "slow": SLOW_RULES}.get(case.incident.kind, CRASH_RULES):
-        verdict = rule(case)
+        verdict = rule(view)
         if verdict is not None and case.incident.kind == "slow":
             return _as_sure_as_it_can_be(verdict, case)
         if verdict is not None:
-            for told in (handling.told, unused.told, gpus.told, nccl_ras.told, lingering.told):
-                verdict = told(verdict, case)
+            for refine in (handling.refine, unused.refine, gpus.refine, nccl_ras.refine, lingering.refine):
+                verdict = refine(verdict, view)
             return _as_sure_as_it_can_be(verdict, case)
     raise AssertionError("the last rule concludes always")
+
+
+def untold(case: Case) -> Verdict:
+    """That nothing is known: what is left to say where a rule fails."""
+    return (hang.hang_untold if case.incident.kind == "hang" else crash.cannot_tell)(View(case))
 
 
 def _as_sure_as_it_can_be(verdict: Verdict, case: Case) -> Verdict:

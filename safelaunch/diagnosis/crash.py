@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import signal
 
-from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.failures import (
     NATIVE_SIGNALS,
     SIGABRT,
@@ -18,53 +17,21 @@ from safelaunch.diagnosis.failures import (
     left_cleanly,
     left_group,
     roots,
-    secondary,
     unaccounted,
     unexplained,
 )
 from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.verdicts import crash_verdict
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import stands_inside
-from safelaunch.diagnosis.wording import after_effects, at, last_collective, names, one_line, waiting
-from safelaunch.model import Case, Confidence, Location, Verdict
+from safelaunch.diagnosis.wording import at, last_collective, names, one_line
+from safelaunch.model import Case, Verdict
 from safelaunch.sizes import plural, size
 
 LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
 
 
-def crash_verdict(
-    case: Case,
-    code: str,
-    summary: str,
-    culprits: list[Failure],
-    *,
-    location: Location | None = None,
-    because: tuple[str, ...] = (),
-    remedy: str = "",
-    confidence: Confidence = "high",
-) -> Verdict:
-    """A verdict of a crash, of the rules here and of `raised`."""
-    ranks = tuple(sorted(failure.rank for failure in culprits))
-    error = culprits[0].facts.error if culprits else None
-    lost = tuple(f"evidence of rank {f.rank} is missing: {gap}" for f in culprits[:1] for gap in f.facts.missing[:1])
-    return Verdict(
-        code=code,
-        slug=CATALOGUE[code].slug,
-        kind="crash",
-        summary=summary,
-        culprit_ranks=ranks,
-        host=case.host,
-        pid=culprits[0].facts.pid if culprits else None,
-        location=location,
-        because=(*because, *after_effects(case, ranks), *waiting(case, ranks), *lost),
-        secondary=secondary(case, ranks),
-        confidence=confidence,
-        remedy=remedy,
-        traceback=error.traceback if error is not None else "",
-        exit_code=EXIT_SCRIPT_FAILED,
-    )
-
-
-def out_of_memory(case: Case) -> Verdict | None:
+def out_of_memory(view: View) -> Verdict | None:
     """The kernel's OOM killer ended a rank with SIGKILL, or a rank raised an exception since it got no memory.
 
     How it was concluded: the rank died of SIGKILL, which neither safelaunch nor torch had sent, and the `oom_kill`
@@ -75,25 +42,25 @@ def out_of_memory(case: Case) -> Verdict | None:
     What to do: lower the batch size, the number or prefetch of DataLoader workers, or pinned memory; or ask the
     scheduler for more memory.
     """
-    culprits = [root for root in roots(case) if _signal(root) == SIGKILL]
-    if not culprits or not case.oom_kills:
+    culprits = [root for root in roots(view.case) if _signal(root) == SIGKILL]
+    if not culprits or not view.case.oom_kills:
         return None
     who = names(failure.rank for failure in culprits)
     return crash_verdict(
-        case,
+        view,
         "SL404",
         f"{who} ran out of memory: the kernel's OOM killer ended {'it' if len(culprits) == 1 else 'them'} with SIGKILL",
         culprits,
         because=(
-            f"the memory cgroup counts {plural(case.oom_kills, 'OOM kill')} during this run",
+            f"the memory cgroup counts {plural(view.case.oom_kills, 'OOM kill')} during this run",
             *last_call(culprits),
         ),
         remedy="use less host memory (batch, loader workers, prefetch, pinned memory) or ask for more",
-        confidence="high" if case.oom_kills >= len(culprits) else "medium",
+        confidence="high" if view.case.oom_kills >= len(culprits) else "medium",
     )
 
 
-def killed(case: Case) -> Verdict | None:
+def killed(view: View) -> Verdict | None:
     """A rank was ended by a signal that a process sent: another one, or its own.
 
     How it was concluded: the exit status names a signal such as SIGKILL or SIGTERM that a program does not get
@@ -103,15 +70,15 @@ def killed(case: Case) -> Verdict | None:
     What to do: look for `Out of memory` in the kernel log, for the scheduler's limits, and for a person or a
     script with `kill`, or for such a call in the program itself.
     """
-    culprits = [root for root in roots(case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
+    culprits = [root for root in roots(view.case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
     if not culprits:
         return None
     number = _signal(culprits[0])
     who, was = names(failure.rank for failure in culprits), "was" if len(culprits) == 1 else "were"
     memory = {None: "the OOM counter of the memory cgroup cannot be read", 0: "no OOM kill was counted during this run"}
-    because = (memory[case.oom_kills],) if number == SIGKILL and case.oom_kills in memory else ()
+    because = (memory[view.case.oom_kills],) if number == SIGKILL and view.case.oom_kills in memory else ()
     return crash_verdict(
-        case,
+        view,
         "SL403",
         f"{who} {was} ended by {signal_name(number)}, for passing a limit of its own (ulimit -a)"
         if number in LIMIT_SIGNALS
@@ -119,11 +86,11 @@ def killed(case: Case) -> Verdict | None:
         culprits,
         because=(*because, *last_call(culprits)),
         remedy="see the logs of the kernel and the scheduler for who sent it; the program may have sent it to itself",
-        confidence="medium" if number == SIGKILL and case.oom_kills is None else "high",
+        confidence="medium" if number == SIGKILL and view.case.oom_kills is None else "high",
     )
 
 
-def native_crash(case: Case) -> Verdict | None:
+def native_crash(view: View) -> Verdict | None:
     """A rank crashed in native code: SIGSEGV, SIGBUS, SIGFPE, SIGILL (SL405) or SIGABRT (SL406).
 
     How it was concluded: the exit status names the signal; the Python stack is the one that faulthandler wrote
@@ -135,21 +102,21 @@ def native_crash(case: Case) -> Verdict | None:
     What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
     is full; an abort often prints its reason to stderr just before.
     """
-    culprits = [root for root in roots(case) if _signal(root) in NATIVE_SIGNALS]
-    if not culprits or may_be_a_victim(case, culprits) or _may_have_lost_a_peer(case, culprits):
+    culprits = [root for root in roots(view.case) if _signal(root) in NATIVE_SIGNALS]
+    if not culprits or may_be_a_victim(view.case, culprits) or _may_have_lost_a_peer(view.case, culprits):
         return None
     first = culprits[0]
     number = _signal(first)
     stack = first.facts.fault
-    if _gloo_may_have_aborted(case, culprits):
+    if _gloo_may_have_aborted(view.case, culprits):
         return crash_verdict(
-            case,
+            view,
             "SL406",
             f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective: ranks may have met "
             "in it with different tensors or operations",
             [],
             location=user_frame(stack),
-            because=_lines_of(case),
+            because=_lines_of(view.case),
             remedy="`Received data size doesn't match expected size` on its stderr says so: compare these lines",
             confidence="medium",
         )
@@ -157,11 +124,12 @@ def native_crash(case: Case) -> Verdict | None:
     because = (f"innermost Python frame: {inner.function} ({inner.file}:{inner.line})",) if inner else ()
     who = names(failure.rank for failure in culprits)
     verb = "aborted" if number == SIGABRT else "crashed in native code"
-    if number == signal.SIGBUS and case.shm is not None and case.shm.full:
+    shm = view.case.shm
+    if number == signal.SIGBUS and shm is not None and shm.full:
         return crash_verdict(
-            case,
+            view,
             "SL421",
-            f"{who} crashed (SIGBUS): {case.shm.path} is full ({size(case.shm.free)} of {size(case.shm.total)} free)",
+            f"{who} crashed (SIGBUS): {shm.path} is full ({size(shm.free)} of {size(shm.total)} free)",
             culprits,
             location=user_frame(stack),
             because=because or last_call(culprits),
@@ -169,7 +137,7 @@ def native_crash(case: Case) -> Verdict | None:
             confidence="medium",
         )
     return crash_verdict(
-        case,
+        view,
         "SL406" if number == SIGABRT else "SL405",
         f"{who} {verb} ({signal_name(number)})",
         culprits,
@@ -181,7 +149,7 @@ def native_crash(case: Case) -> Verdict | None:
     )
 
 
-def connection_lost(case: Case) -> Verdict | None:
+def connection_lost(view: View) -> Verdict | None:
     """Ranks lost their connections, and no rank of this node had failed or left before: no rank to blame.
 
     How it was concluded: every failure tells of a lost peer, and nobody on this node was lost. Either a rank of
@@ -190,13 +158,13 @@ def connection_lost(case: Case) -> Verdict | None:
 
     What to do: read the verdicts of the other nodes; without one, check links, interfaces and firewalls.
     """
-    found = failures(case)
+    found = failures(view.case)
     if not found or any(not failure.consequence for failure in found):
         return None
-    here = len(case.ranks) == case.world_size
+    here = view.sees_all_ranks
     error = found[0].facts.error
     verdict = crash_verdict(
-        case,
+        view,
         "SL412",
         f"{names(failure.rank for failure in found)} lost the connection to a peer, and no rank here failed first",
         [],
@@ -207,7 +175,7 @@ def connection_lost(case: Case) -> Verdict | None:
     return dataclasses.replace(verdict, traceback=error.traceback) if error else verdict
 
 
-def torn_down(case: Case) -> Verdict | None:
+def torn_down(view: View) -> Verdict | None:
     """A rank's program had ended in good order; the process then aborted while its libraries were torn down.
 
     How it was concluded: the rank's interpreter had begun to shut down without an exception, and the exit status
@@ -218,14 +186,14 @@ def torn_down(case: Case) -> Verdict | None:
     """
     culprits = [
         Failure(facts, "abort", facts.exit.t, False)
-        for facts in case.ranks
+        for facts in view.case.ranks
         if facts.exit is not None and facts.exit.code == -SIGABRT and left_cleanly(facts)
     ]
-    if not culprits or failures(case):
+    if not culprits or failures(view.case):
         return None
     who = names(failure.rank for failure in culprits)
     return crash_verdict(
-        case,
+        view,
         "SL413",
         f"{who} aborted while shutting down, after the program had ended",
         culprits,
@@ -234,20 +202,20 @@ def torn_down(case: Case) -> Verdict | None:
     )
 
 
-def cannot_tell(case: Case) -> Verdict:
+def cannot_tell(view: View) -> Verdict:
     """Ranks failed, and the evidence does not say who was first.
 
     It is better to say so than to name a victim. The verdict lists who failed and how; stacks, exceptions and
     exit codes of every rank are in the evidence folder.
     """
-    found = failures(case)
+    found = failures(view.case)
     said = tuple(f"rank {failure.rank}: {shortly(failure)}" for failure in found[:2])
-    for facts in unaccounted(case)[:1]:
+    for facts in unaccounted(view.case)[:1]:
         frame = user_frame(facts.stack)
         where = f"; it was at {frame.file}:{frame.line}" if frame else ""
         said += (f"rank {facts.rank} had neither failed nor entered a collective{where}",)
     return crash_verdict(
-        case,
+        view,
         "SL499",
         "ranks failed and the evidence does not say who was first",
         [],

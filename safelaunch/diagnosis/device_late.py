@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from safelaunch.diagnosis import alone
-from safelaunch.diagnosis.dumps import from_dumps, gaps, ground, of_group, of_several_moments
-from safelaunch.diagnosis.graph import Graph, graph
-from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.dumps import gaps, ground, of_group, of_several_moments
+from safelaunch.diagnosis.graph import Graph
 from safelaunch.diagnosis.progress import (
     UNTOLD,
     Table,
@@ -21,8 +20,10 @@ from safelaunch.diagnosis.progress import (
     of_nccl,
     untold,
 )
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import first_on_device, is_under_way
-from safelaunch.diagnosis.wording import at, names
+from safelaunch.diagnosis.wording import at, label, names
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
 
 Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
@@ -41,7 +42,7 @@ class Held:
     ahead: StreamProgress | None = None
 
 
-def device_late(case: Case) -> Verdict | None:
+def device_late(view: View) -> Verdict | None:
     """A rank's GPU has not completed a collective that its peers have completed, or has not come to it; the rank's host
     had enqueued it.
 
@@ -61,15 +62,15 @@ def device_late(case: Case) -> Verdict | None:
     (its stack by cuda-gdb, or `py-spy dump --native`), an exception that nobody has read yet
     (`CUDA_LAUNCH_BLOCKING=1` shows it where it happens).
     """
-    found = graph(case)
-    table = comparable(case) if found.waits else {}
-    ranks = {facts.rank: facts for facts in case.ranks}
-    members = {group.name: group.ranks for group in case.groups}
-    held = [one for facts in case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
+    found = view.graph
+    table = comparable(view.case) if found.waits else {}
+    ranks = view.by_rank
+    members = {group.name: group.ranks for group in view.case.groups}
+    held = [one for facts in view.case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
     if all(is_exchange(one.call.op) for one in held):
-        late = [(facts, call) for facts in case.ranks if (call := ahead_of(facts)) is not None]
+        late = [(facts, call) for facts in view.case.ranks if (call := ahead_of(facts)) is not None]
         held = [_ahead(facts, call, members) for facts, call in late] or held
-    if not held or of_several_moments(case):
+    if not held or of_several_moments(view.case):
         return None
     culprits = tuple(one.rank for one in held)
     first = min(held, key=lambda one: (one.call.t, one.rank))
@@ -83,7 +84,7 @@ def device_late(case: Case) -> Verdict | None:
         whose = f"the GPU{'s' * (len(held) > 1)} of {names(culprits)}"
         summary = f"a kernel on {whose} does not end: it was enqueued before {which}{at(first.call.location)}"
     return hang_verdict(
-        case,
+        view,
         "SL318",
         summary,
         culprits,
@@ -92,13 +93,13 @@ def device_late(case: Case) -> Verdict | None:
         because=(
             *(_line(one) for one in held),
             *((f"{names(idlers)} wait for nobody, and have enqueued less than their peers",) if idlers else ()),
-            *gaps(case),
-            *waiters(case, found),
-            *(ground(case, found.waits) if from_dumps(case) else ()),
+            *gaps(view.case),
+            *waiters(view),
+            *(ground(view.case, found.waits) if view.from_dumps else ()),
         ),
         remedy=f"look at {'that GPU' if len(held) == 1 else 'those GPUs'}: Xid messages in the kernel log, "
         "`nvidia-smi -q`, a kernel that does not end",
-        confidence="low" if any(is_exchange(one.call.op) for one in held) else _confidence(case, held, idlers),
+        confidence="low" if any(is_exchange(one.call.op) for one in held) else _confidence(view.case, held, idlers),
         waiting={wait.rank for wait in found.waits} - {*culprits},
     )
 

@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from safelaunch.diagnosis import alone, batches, habits, hubs, loops, memberships, variants, witnesses
-from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.failures import LEAVING
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import Graph, Wait, graph
-from safelaunch.diagnosis.hang import UNEVEN, hang_verdict, label, place_of, waiters
-from safelaunch.diagnosis.lines import by_place
+from safelaunch.diagnosis.graph import Graph, Wait
+from safelaunch.diagnosis.hang import UNEVEN
+from safelaunch.diagnosis.lines import Lines
 from safelaunch.diagnosis.loops import CLOSING, Side
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import (
     MAKING,
     canonical,
@@ -20,8 +21,8 @@ from safelaunch.diagnosis.waits import (
     stack_of,
     threads_inside,
 )
-from safelaunch.diagnosis.wording import below, names
-from safelaunch.model import Case, Collective, Confidence, RankFacts, SourceLine, Verdict
+from safelaunch.diagnosis.wording import below, label, names
+from safelaunch.model import Case, Collective, Confidence, RankFacts, Verdict
 
 SAME_OP = "pass the same `op` on all ranks"
 SAME_ORDER = "make the same collectives in the same order on all ranks"
@@ -30,7 +31,7 @@ Place = tuple[RankFacts, Collective]  # where a rank waits
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 
-def different_operation(case: Case) -> Verdict | None:
+def different_operation(view: View) -> Verdict | None:
     """Ranks are inside different collectives at the same number of the same group, and wait for each other for ever.
 
     How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
@@ -51,17 +52,17 @@ def different_operation(case: Case) -> Verdict | None:
     What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
     use `drop_last`, DistributedSampler or DDP's `join()`.
     """
-    found = graph(case)
+    found = view.graph
     wait = next((wait for wait in found.waits if wait.differing), None)
     if wait is None:
         return None
-    sides = variants.at(case, wait.call)
+    sides = variants.at(view.case, wait.call)
     voters = {facts.rank for side in sides for facts, _ in side}
     if len(sides) < 2:
         return None
     several = next((f for side in sides for f, _ in side if len(threads_inside(f)) > 1), None)
     # Dumps hold neither lines of loops nor counts of batches: who left a loop, and who skipped a barrier, look alike.
-    left = loops.NOBODY if from_dumps(case) else loops.left(case.source, sides) if several is None else loops.UNTOLD
+    left = loops.NOBODY if view.from_dumps else loops.left(view.case.source, sides) if several is None else loops.UNTOLD
     named = left.ranks
     if not named and several is None:
         named = batches.ran_out([[facts for facts, _ in side] for side in sides])
@@ -72,12 +73,12 @@ def different_operation(case: Case) -> Verdict | None:
         # Members whose vote is not known, here or on other nodes, must not be able to turn it.
         unseen = {rank for other in found.waits if variants.same_place(other.call, wait.call) for rank in other.away}
         others = len(unseen | voters) - most
-        enough = most >= (MAJORITY_OF_DUMPS if from_dumps(case) else 2)
+        enough = most >= (MAJORITY_OF_DUMPS if view.from_dumps else 2)
         named = (odd[0][0][0].rank,) if len(odd) == 1 and enough and most > others else ()
-    apart = alone.passed_by(case, sides) if not named and several is None else ()
+    apart = alone.passed_by(view.case, sides) if not named and several is None else ()
     named = named or apart
     lonely = _alone_in_the_loop(voters, named) if code == "SL303" else ()
-    habit = _habit(case, found, sides) if several is None and (not named or lonely) else None
+    habit = _habit(view, found, sides) if several is None and (not named or lonely) else None
     if habit is not None:
         code, named, lonely = "SL302", (habit.rank,), ()
     shown = next((side for side in sides if any(f.rank in named for f, _ in side)), sides[0])
@@ -100,15 +101,15 @@ def different_operation(case: Case) -> Verdict | None:
         if several is not None
         else ()
     )
-    ending = from_dumps(case) and any(canonical(side[0][1].op) in CLOSING for side in sides)
+    ending = view.from_dumps and any(canonical(side[0][1].op) in CLOSING for side in sides)
     if ending:
         threads = ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
     mine, theirs = (facts, call), [pair for side in sides if side is not shown for pair in side]
-    conditions = _conditions(mine, theirs, case.source) or (_conditions(other, [mine], case.source) if named else ())
+    conditions = _conditions(mine, theirs, view.lines) or (_conditions(other, [mine], view.lines) if named else ())
     usual = (habit.text,) if habit is not None else ()
-    because = (*threads, *usual, *conditions, *batches.compared(case, named), *lonely, *waiters(case, found))
+    because = (*threads, *usual, *conditions, *batches.compared(view.case, named), *lonely, *waiters(view))
     return hang_verdict(
-        case,
+        view,
         code,
         summary,
         () if lonely and len(named) > 1 else named,
@@ -116,20 +117,21 @@ def different_operation(case: Case) -> Verdict | None:
         call=call,
         because=because,
         remedy=UNEVEN if code == "SL303" else SAME_OP if alike else SAME_ORDER,
-        confidence="medium" if apart or lonely or usual or alike else _sureness(case, wait, named, code, ending),
+        confidence="medium" if apart or lonely or usual or alike else _sureness(view, wait, named, code, ending),
         conclusive=final(pair for pair in itertools.chain(*sides) if not pair[1].done),
         waiting=voters,
     )
 
 
-def _habit(case: Case, found: Graph, sides: list[Side]) -> habits.Departure | None:
+def _habit(view: View, found: Graph, sides: list[Side]) -> habits.Departure | None:
     """Who of these departs from what it has always done, while all others do as always, or from what others do."""
-    if from_dumps(case):
+    if view.from_dumps:
         return None
     voters = {facts.rank for side in sides for facts, _ in side}
     waits = [wait for wait in found.waits if wait.rank in voters]
-    departure = (habits.other_order(case, waits) if len(waits) == len(voters) else None) or habits.other_group(case)
-    departure = departure or witnesses.other_interval(sides) or witnesses.other_than_its_like(case, sides)
+    departure = habits.other_order(view.case, waits) if len(waits) == len(voters) else None
+    departure = departure or habits.other_group(view.case)
+    departure = departure or witnesses.other_interval(sides) or witnesses.other_than_its_like(view.case, sides)
     return departure if departure is not None and departure.rank in voters else None
 
 
@@ -150,14 +152,14 @@ def _alone_in_the_loop(voters: set[int], left: tuple[int, ...]) -> tuple[str, ..
     )
 
 
-def _sureness(case: Case, wait: Wait, named: tuple[int, ...], code: str, ending: bool) -> Confidence:
-    if from_dumps(case):
-        told = any(group.name == wait.call.group for group in case.groups)
+def _sureness(view: View, wait: Wait, named: tuple[int, ...], code: str, ending: bool) -> Confidence:
+    if view.from_dumps:
+        told = any(group.name == wait.call.group for group in view.case.groups)
         return "low" if ending or (named and not told) else "medium"
-    return "high" if named and (code == "SL302" or case.source) else "medium"
+    return "high" if named and (code == "SL302" or view.case.source) else "medium"
 
 
-def departed(case: Case) -> Verdict | None:
+def departed(view: View) -> Verdict | None:
     """Ranks wait in a collective for a rank that has destroyed its process group: it left the loop early.
 
     How it was concluded: the last word of the named rank in that group is `destroy_process_group`, or it is shutting
@@ -166,9 +168,9 @@ def departed(case: Case) -> Verdict | None:
     What to do: all ranks must make the same number of steps (`drop_last`, DistributedSampler, DDP's `join()`); look
     for an early return or break.
     """
-    found = graph(case)
+    found = view.graph
     gone = sorted({rank for wait in found.waits for rank in wait.gone})
-    ranks = {facts.rank: facts for facts in case.ranks}
+    ranks = view.by_rank
     left = [rank for rank in gone if ranks[rank].exit is None and ranks[rank].error is None]
     if not left or any(ranks[rank].exit is not None for rank in gone):
         return None
@@ -179,13 +181,13 @@ def departed(case: Case) -> Verdict | None:
     last = ranks[left[0]].last_collective
     place = last.location if last is not None and last.op == LEAVING else None
     return hang_verdict(
-        case,
+        view,
         "SL303",
         f"{names(left)} left its process group while {'a peer' if len(found.waits) == 1 else 'peers'} still waited",
         tuple(left),
         location=place,
         call=wait.call,
-        because=(*batches.compared(case, left), *waiters(case, found)),
+        because=(*batches.compared(view.case, left), *waiters(view)),
         remedy="all ranks must make the same number of steps: look for uneven data or an early return",
         confidence="high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in blocked),
@@ -193,7 +195,7 @@ def departed(case: Case) -> Verdict | None:
     )
 
 
-def left_between_groups(case: Case) -> Verdict | None:
+def left_between_groups(view: View) -> Verdict | None:
     """Ranks wait for one another in a circle of several groups, as one has left the loop in which the others still are.
 
     How it was concluded: each rank waits where another one does not come (one in a barrier of all behind the loop, its
@@ -204,33 +206,33 @@ def left_between_groups(case: Case) -> Verdict | None:
     What to do: all ranks must make the same number of steps: decide together when to stop (all_reduce the decision),
     use `drop_last`, DistributedSampler or DDP's `join()`.
     """
-    found = graph(case)
-    ranks = {facts.rank: facts for facts in case.ranks}
-    if not found.cycle or from_dumps(case) or any(wait.away for wait in found.waits):
+    found = view.graph
+    ranks = view.by_rank
+    if not found.cycle or view.from_dumps or any(wait.away for wait in found.waits):
         return None
     if any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
         return None
     places: dict[object, Side] = {}
     for wait in found.waits:
         places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
-    left = loops.left(case.source, [*places.values()]) if case.source else loops.NOBODY
+    left = loops.left(view.case.source, [*places.values()]) if view.case.source else loops.NOBODY
     named = left.ranks
     if not named or not {*named} <= {*found.cycle}:
         return None
     messages = [wait for wait in found.waits if wait.call.is_message]
-    if messages and not _is_left_by_a_stage(case, found, named, messages):
+    if messages and not _is_left_by_a_stage(view.case, found, named, messages):
         return None
     first = next(wait for wait in found.waits if wait.rank in named)
     peer = next(wait for wait in found.waits if wait.rank not in named)
     lonely = _alone_in_the_loop({wait.rank for wait in found.waits}, named)
     return hang_verdict(
-        case,
+        view,
         "SL303",
         _has_left(named, first.call, peer.call, again=left.again),
         () if lonely and len(named) > 1 else named,
-        location=place_of(case, first),
+        location=place_of(view, first),
         call=first.call,
-        because=(*batches.compared(case, named), *lonely, *waiters(case, found)),
+        because=(*batches.compared(view.case, named), *lonely, *waiters(view)),
         remedy=UNEVEN,
         confidence="medium" if lonely or messages else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
@@ -248,7 +250,7 @@ def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], message
     return habits.other_count(case, [own, senders[0]]) is None
 
 
-def deadlock(case: Case) -> Verdict | None:
+def deadlock(view: View) -> Verdict | None:
     """Ranks wait for one another in a circle, in different groups or messages: nobody can go on.
 
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
@@ -264,15 +266,15 @@ def deadlock(case: Case) -> Verdict | None:
 
     What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
     """
-    found = graph(case)
-    if not found.cycle or (from_dumps(case) and found.sinks):
+    found = view.graph
+    if not found.cycle or (view.from_dumps and found.sinks):
         return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
     sites: dict[tuple[str, int, str], list[int]] = {}
     groups = {wait.call.group for wait in found.heads if wait.rank in found.cycle}
     making = [wait.call.group for wait in found.heads if wait.call.group.startswith(f"{MAKING} #")]
     if len(making) == 1:  # all ranks make each group, whoever is to belong to it: one that does so alone is the odd one
         groups.discard(making[0])
-    members = [set(group.ranks) for group in case.groups if group.name in groups]
+    members = [set(group.ranks) for group in view.case.groups if group.name in groups]
     for wait in found.heads:  # those who wait for the circle from outside have a vote too, if all of it concerns them
         if all(wait.rank in those for those in members):
             call = wait.call
@@ -284,20 +286,20 @@ def deadlock(case: Case) -> Verdict | None:
     unseen = {rank for wait in found.waits for rank in wait.away}
     others = len(unseen) + sum(map(len, sites.values())) - most
     named = tuple(odd[0]) if len(sites) == 2 and len(odd) == 1 and most >= 2 and most > others else ()
-    if named and (named[0] not in found.cycle or _forgotten_by_its_peer(case, found, named[0])):
+    if named and (named[0] not in found.cycle or _forgotten_by_its_peer(view, found, named[0])):
         named = ()
     circle = [wait for wait in found.heads if wait.rank in found.cycle]
-    known = {group.name for group in case.groups}
+    known = {group.name for group in view.case.groups}
     if making and not groups <= known:  # a group whose members nobody knows may not be the one that its name says
         named = ()
     habit = None
-    if not named and not unseen and (habit := habits.of_circle(case, circle)) is None:
-        other = habits.other_group(case) or memberships.alone_in_its_group(case)
+    if not named and not unseen and (habit := habits.of_circle(view.case, circle)) is None:
+        other = habits.other_group(view.case) or memberships.alone_in_its_group(view)
         habit = other if other is not None and other.rank in found.cycle else None
     named = (habit.rank, *habit.too) if habit is not None else named or hubs.alone_among(found)
-    ranks = {facts.rank: facts for facts in case.ranks}
+    ranks = view.by_rank
     pairs = any(wait.call.is_message for wait in circle)
-    apart = () if named or pairs or unseen else _passed_by(case, ranks, circle)
+    apart = () if named or pairs or unseen else _passed_by(view.case, ranks, circle)
     named = named or apart
     first = next(wait for wait in found.heads if wait.rank == (named or found.cycle)[0])
     peer = next((wait for wait in found.heads if wait.rank not in named), first)
@@ -305,9 +307,9 @@ def deadlock(case: Case) -> Verdict | None:
     mine, its = (ranks[first.rank], first.call), (ranks[peer.rank], peer.call)
     conditions: tuple[str, ...] = ()
     if named and not pairs:
-        conditions = _conditions(mine, [its], case.source) or _conditions(its, [mine], case.source)
+        conditions = _conditions(mine, [its], view.lines) or _conditions(its, [mine], view.lines)
     return hang_verdict(
-        case,
+        view,
         "SL311",
         f"{names(named)} make their calls in another order than ever: now they wait for one another"
         if habit is not None and habit.too
@@ -317,9 +319,9 @@ def deadlock(case: Case) -> Verdict | None:
         if named
         else f"{names(found.cycle)} wait for one another in a circle",
         named,
-        location=place_of(case, first),
+        location=place_of(view, first),
         call=first.call,
-        because=(*conditions, *([habit.text] if habit is not None and habit.too else ()), *waiters(case, found)),
+        because=(*conditions, *([habit.text] if habit is not None and habit.too else ()), *waiters(view)),
         remedy="compare what both sides of each pair send and receive, how often and in which order"
         if pairs
         else "take the collective out of the condition, or let all ranks of the group call it"
@@ -341,12 +343,12 @@ def _passed_by(case: Case, ranks: Mapping[int, RankFacts], circle: list[Wait]) -
     return alone.passed_by(case, places.values()) if case.source else ()
 
 
-def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
+def _forgotten_by_its_peer(view: View, found: Graph, rank: int) -> bool:
     """Whether a rank waits in a message of which its peer may have forgotten its part: one that it has exchanged
     before; in dumps, which hold no source and few calls, any."""
     wait = found.of(rank)
-    facts = next(facts for facts in case.ranks if facts.rank == rank)
-    if wait is None or (from_dumps(case) and wait.call.is_message):
+    facts = view.by_rank[rank]
+    if wait is None or (view.from_dumps and wait.call.is_message):
         return wait is not None
     return any(
         own.done and (own.op, own.peer, own.location) == (wait.call.op, wait.call.peer, wait.call.location)
@@ -355,10 +357,9 @@ def _forgotten_by_its_peer(case: Case, found: Graph, rank: int) -> bool:
     )
 
 
-def _conditions(of: Place, others: Iterable[Place], source: tuple[SourceLine, ...]) -> tuple[str, ...]:
+def _conditions(of: Place, others: Iterable[Place], lines: Lines) -> tuple[str, ...]:
     """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake. It
     is none where all others stand below it as well."""
-    lines = by_place(source)
 
     def above(pair: Place) -> list[tuple[str, int, str]]:
         return [

@@ -20,10 +20,6 @@ FEW = 3.0  # usual pauses
 PAUSE_S = 3.0  # a pause that is usual enough, where nothing tells which are: an estimate
 
 
-def from_dumps(case: Case) -> bool:
-    return case.origin == "dumps"
-
-
 def doubt(case: Case, culprits: Iterable[int], blocked: Iterable[Wait]) -> str:
     """Why ranks that have not come cannot be blamed for it, or nothing.
 

@@ -15,13 +15,13 @@ from safelaunch.diagnosis.failures import (
     primary,
     secondary,
 )
-from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import main_blocked, whole
 from safelaunch.diagnosis.wording import after_effects, below, last_collective, names, waiting
 from safelaunch.model import Case, RankFacts, Verdict
 
 
-def early_exit(case: Case) -> Verdict | None:
+def early_exit(view: View) -> Verdict | None:
     """A rank ended with exit code 0 while its peers still waited for it in a collective.
 
     How it was concluded: the rank left without an error; then its peers lost the connection to it, or stayed
@@ -35,16 +35,16 @@ def early_exit(case: Case) -> Verdict | None:
     What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
     `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
     """
-    left = sorted((f for f in case.ranks if left_cleanly(f) or left_group(f)), key=departure)
-    found = failures(case)
-    if not left or primary(case):
+    left = sorted((f for f in view.case.ranks if left_cleanly(f) or left_group(f)), key=departure)
+    found = failures(view.case)
+    if not left or primary(view.case):
         return None
     first = left[0]
     # Who left because a collective failed, when another one had left already, has followed that one.
     left = [first, *(facts for facts in left[1:] if not _gave_up(facts))]
     if found and found[0].t + SIMULTANEOUS_S < departure(first):
         return None  # the peers were in trouble before it left
-    waits = graph(case).waits if case.incident.kind == "hang" else ()
+    waits = view.graph.waits if view.case.incident.kind == "hang" else ()
     missed = {rank for wait in waits for rank in wait.gone} & {facts.rank for facts in left}
     if not found and not missed:
         return None
@@ -52,12 +52,12 @@ def early_exit(case: Case) -> Verdict | None:
         left = [facts for facts in left if facts.rank in missed]
         first = left[0]
     held = {wait.rank for wait in waits if missed & set(wait.gone)}
-    only = left_alone(case, [facts.rank for facts in left])
-    rest = [facts for facts in case.ranks if facts not in left]
+    only = left_alone(view.case, [facts.rank for facts in left])
+    rest = [facts for facts in view.case.ranks if facts not in left]
     if len(rest) == 1 and not whole(rest[0]):
         return None  # what it was in may be a call that only that rank makes
     if only is not None:
-        return _only_one(case, only, [facts.rank for facts in left])
+        return _only_one(view.case, only, [facts.rank for facts in left])
     ranks = tuple(facts.rank for facts in left)
     last = last_collective(first, alone=len(left) == 1)
     latest = first.last_collective
@@ -67,22 +67,22 @@ def early_exit(case: Case) -> Verdict | None:
         code="SL408",
         slug=CATALOGUE["SL408"].slug,
         kind="crash",
-        summary=f"{names(ranks)} {how} while {'a peer' if len(case.ranks) == 2 else 'peers'} still waited",
+        summary=f"{names(ranks)} {how} while {'a peer' if len(view.case.ranks) == 2 else 'peers'} still waited",
         culprit_ranks=tuple(sorted(ranks)),
-        host=case.host,
+        host=view.case.host,
         pid=first.pid,
         location=first.exit_call.location if first.exit_call else word.location if word else None,
         because=(
-            *batches.compared(case, ranks),
+            *batches.compared(view.case, ranks),
             *((last,) if last else ()),
-            *after_effects(case, ranks),
-            *waiting(case, ranks),
+            *after_effects(view.case, ranks),
+            *waiting(view.case, ranks),
         ),
-        secondary=secondary(case, ranks),
+        secondary=secondary(view.case, ranks),
         confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
         remedy="all ranks must make the same collectives: look for uneven data or an early return",
         exit_code=EXIT_SCRIPT_FAILED,
-        conclusive=all(main_blocked(f) for f in case.ranks if f.rank in held),
+        conclusive=all(main_blocked(f) for f in view.case.ranks if f.rank in held),
         waiting=tuple(sorted(held)),
     )
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from safelaunch.diagnosis.device_late import ahead_of
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict, label, waiters
 from safelaunch.diagnosis.progress import is_exchange
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import is_under_way
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
 Meeting = Mapping[int, Collective]  # what each member of a group has of one exchange, by its recorder
 
 
-def cannot_exchange(case: Case) -> Verdict | None:
+def cannot_exchange(view: View) -> Verdict | None:
     """Several ranks do not complete an all_to_all which all have enqueued, and which others may have completed.
 
     How it was concluded: in an all_to_all each rank completes when it has sent and received its own parts, so those
@@ -27,18 +27,18 @@ def cannot_exchange(case: Case) -> Verdict | None:
     What to do: compare input and output split sizes of these ranks; mostly they are exchanged before, in a call of
     their own.
     """
-    found = graph(case)
+    found = view.graph
     if found.sinks or any(wait.differing or wait.away for wait in found.waits):
         return None
-    ranks = {facts.rank: facts for facts in case.ranks}
-    for meeting in _exchanges(case):
+    ranks = view.by_rank
+    for meeting in _exchanges(view.case):
         held = [rank for rank, call in meeting.items() if is_under_way(call)]
         balance = _balance(meeting)
         if not any(balance) and (len(held) < 2 or len(held) == len(meeting)):
             continue
         if any(ahead_of(ranks[rank]) is not None for rank in held):
             return None
-        return _verdict(case, ranks, meeting, held, balance)
+        return _verdict(view, ranks, meeting, held, balance)
     return None
 
 
@@ -69,7 +69,7 @@ def _balance(meeting: Meeting) -> tuple[int, ...]:
 
 
 def _verdict(
-    case: Case, ranks: Mapping[int, RankFacts], meeting: Meeting, held: list[int], balance: tuple[int, ...]
+    view: View, ranks: Mapping[int, RankFacts], meeting: Meeting, held: list[int], balance: tuple[int, ...]
 ) -> Verdict:
     call = meeting[held[0]]
     own = next((c for c in ranks[held[0]].collectives if (c.group, c.seq) == (call.group, call.seq)), call)
@@ -82,13 +82,13 @@ def _verdict(
     if not any(balance):
         why = "each rank completes it for itself: split sizes may not agree, or a GPU or a link may be late"
     return hang_verdict(
-        case,
+        view,
         "SL410" if any(balance) else "SL399",
         f"{names(held)} {verb} not complete {label(own)}{whom}{done}",
         (),
         location=own.location,
         call=own,
-        because=(why, *waiters(case, graph(case))),
+        because=(why, *waiters(view)),
         remedy=f"compare the input and output split sizes that {names(held)} pass",
         confidence="medium" if any(balance) else "low",
         waiting=meeting,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from safelaunch.diagnosis.crash import crash_verdict, last_call, last_words, may_be_a_victim, shortly, signal_name
+from safelaunch.diagnosis.crash import last_call, last_words, may_be_a_victim, shortly, signal_name
 from safelaunch.diagnosis.failures import (
     SIMULTANEOUS_S,
     Failure,
@@ -16,13 +16,15 @@ from safelaunch.diagnosis.failures import (
     unaccounted,
 )
 from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.verdicts import crash_verdict
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, one_line
-from safelaunch.model import Case, Confidence, Location, RankFacts, Verdict
+from safelaunch.model import Confidence, Location, RankFacts, Verdict
 
 SHOWN = 4  # lines of a program
 
 
-def exit_everywhere(case: Case) -> Verdict | None:
+def exit_everywhere(view: View) -> Verdict | None:
     """Every rank ended with an error code and without an exception: a wrong argument, or whatever else all of them
     found. No rank is to blame.
 
@@ -33,9 +35,9 @@ def exit_everywhere(case: Case) -> Verdict | None:
     What to do: look at the named line. Where argparse ended the program, its message says what is wrong with the
     command line.
     """
-    found = primary(case)
-    coming = [facts for facts in unaccounted(case) if not any(other.collectives for other in case.ranks)]
-    if len(found) < 2 or len(found) + len(coming) != len(case.ranks):
+    found = primary(view.case)
+    coming = [facts for facts in unaccounted(view.case) if not any(other.collectives for other in view.case.ranks)]
+    if len(found) < 2 or len(found) + len(coming) != len(view.case.ranks):
         return None
     if not all(failure.nature == "exit_code" and _by_program(failure.facts) for failure in found):
         return None
@@ -49,7 +51,7 @@ def exit_everywhere(case: Case) -> Verdict | None:
     called = exit_call(first)
     confidence: Confidence = "high" if called and not called.raised and not coming and len(ways) == 1 else "medium"
     verdict = crash_verdict(
-        case,
+        view,
         "SL415",
         told(who, first) if len(ways) == 1 else f"{who} left with an error code, and none was first",
         [],
@@ -61,7 +63,7 @@ def exit_everywhere(case: Case) -> Verdict | None:
     return dataclasses.replace(verdict, secondary=())
 
 
-def silent_exit(case: Case) -> Verdict | None:
+def silent_exit(view: View) -> Verdict | None:
     """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
 
     How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception.
@@ -73,20 +75,20 @@ def silent_exit(case: Case) -> Verdict | None:
     What to do: look at the named line; without one, at the rank's last output, and whether a library calls
     `exit` from native code.
     """
-    culprits = [root for root in roots(case) if root.nature == "exit_code"]
-    if not culprits or len(culprits) != len(roots(case)) or may_be_a_victim(case, culprits):
+    culprits = [root for root in roots(view.case) if root.nature == "exit_code"]
+    if not culprits or len(culprits) != len(roots(view.case)) or may_be_a_victim(view.case, culprits):
         return None  # several ranks that leave alike and say nothing prove nothing
-    others = unaccounted(case)
+    others = unaccounted(view.case)
     if len(culprits) > 1 and others:
         return None  # one of those may have told them to leave
     first = culprits[0].facts
     if first.raised and first.exit_call is None:
         return None  # an exception whose record is lost: it may have told of a lost peer
     called = exit_call(first)
-    coming = [facts for facts in others if not any(other.collectives for other in case.ranks)]
+    coming = [facts for facts in others if not any(other.collectives for other in view.case.ranks)]
     confidence: Confidence = "high" if called and not called.raised and len(culprits) == 1 and not coming else "medium"
     return crash_verdict(
-        case,
+        view,
         "SL407",
         told(names(failure.rank for failure in culprits), first),
         culprits,

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict, waiters
 from safelaunch.diagnosis.standing import (
-    ENDED,
     Held,
     has_moved,
     held_in,
     is_busy,
     is_explained,
-    living,
     places,
     reason_of,
     stays_inside,
@@ -25,15 +21,17 @@ from safelaunch.diagnosis.standing import (
     waiting_lines,
     waits_for_a_person,
 )
-from safelaunch.diagnosis.waits import stopped
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waits import ENDED, stopped
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Location, RankFacts, Verdict
+from safelaunch.model import Location, RankFacts, Verdict
 
 # Steps in which one rank is so much later than all others are rare; an estimate.
 SURE_S = 10.0
 
 
-def at_work(case: Case) -> Verdict | None:
+def at_work(view: View) -> Verdict | None:
     """The ranks of a job that was attached to make progress: there is nothing to tell.
 
     How it was concluded: between two looks every rank came to another line, or at least moved data and slept and woke
@@ -42,9 +40,9 @@ def at_work(case: Case) -> Verdict | None:
 
     What to do: nothing. If the job is believed to hang, look again with a longer `--wait`.
     """
-    if case.origin != "attach":
+    if not view.from_outside:
         return None
-    alive = living(case)
+    alive = view.living
     if not alive or any(stays_inside(facts) for facts in alive) or not all(has_moved(facts) for facts in alive):
         return None
     return Verdict(
@@ -52,7 +50,7 @@ def at_work(case: Case) -> Verdict | None:
         slug=CATALOGUE["SL502"].slug,
         kind="none",
         summary=f"the job makes progress: {names(f.rank for f in alive)} moved within {_seconds(alive)}",
-        host=case.host,
+        host=view.case.host,
         because=places(alive),
         remedy="if it should be faster than this, look again with a longer --wait",
         confidence="medium",
@@ -60,7 +58,7 @@ def at_work(case: Case) -> Verdict | None:
     )
 
 
-def late_and_at_work(case: Case) -> Verdict | None:
+def late_and_at_work(view: View) -> Verdict | None:
     """Ranks wait for one that is late, and that one is at work: nothing says that it will not come.
 
     How it was concluded: as for SL301, of a job that was attached to; but the rank that has not come used CPU time,
@@ -68,14 +66,14 @@ def late_and_at_work(case: Case) -> Verdict | None:
 
     What to do: look again, with a longer `--wait`; if the line stays the same, see what that rank computes there.
     """
-    if case.origin != "attach":
+    if not view.from_outside:
         return None
-    late = {rank for rank, _ in graph(case).sinks}
-    busy = [facts for facts in living(case) if facts.rank in late and is_busy(facts)]
-    return _at_work_verdict(case, busy, waiters(case, graph(case))) if busy else None
+    late = {rank for rank, _ in view.graph.sinks}
+    busy = [facts for facts in view.living if facts.rank in late and is_busy(facts)]
+    return _at_work_verdict(view, busy, waiters(view)) if busy else None
 
 
-def apart(case: Case) -> Verdict | None:
+def apart(view: View) -> Verdict | None:
     """What stacks alone tell of a job that was attached to: who waits inside torch.distributed, and who does not come.
 
     How it was concluded: two looks at every rank of this node showed the same stacks. A rank is named only if all
@@ -87,9 +85,9 @@ def apart(case: Case) -> Verdict | None:
     What to do: look at the line that is named; `--wait` makes the time between the looks longer. Under safelaunch, or
     with torch's Flight Recorder, more is known.
     """
-    if case.origin != "attach" or not case.ranks:
+    if not view.from_outside or not view.case.ranks:
         return None
-    alive = living(case)
+    alive = view.living
     halted = [facts for facts in alive if stopped(facts)]
     held = [found for facts in alive if not stopped(facts) and (found := held_in(facts))]
     waiting = {found.facts.rank for found in held}
@@ -97,47 +95,47 @@ def apart(case: Case) -> Verdict | None:
     lines = waiting_lines(held)
     person = next((why for facts in alive if (why := waits_for_a_person(facts))), "")
     if person:
-        return _untold(case, f"{person}: the job waits for a person", lines, held)
+        return _untold(view, f"{person}: the job waits for a person", lines, held)
     if halted:
-        return _halted(case, halted, held, lines)
+        return _halted(view, halted, held, lines)
     sites = {(found.op, found.place) for found in held}
     if not any(facts.stack is not None for facts in alive):
         gaps = dict.fromkeys(gap for facts in alive for gap in facts.missing if gap.startswith("stack: "))
         summary = f"no stack of {names(f.rank for f in alive)} could be had: nobody can tell where they are"
         return _untold(
-            case, summary, tuple(gaps), held, remedy="see the notes: py-spy is needed, and the right to use it"
+            view, summary, tuple(gaps), held, remedy="see the notes: py-spy is needed, and the right to use it"
         )
     if not held:
-        return _untold(case, "no rank of this node was seen inside torch.distributed", places(alive), held)
+        return _untold(view, "no rank of this node was seen inside torch.distributed", places(alive), held)
     if len(sites) > 1:
         what = f"ranks of this node wait in {len(sites)} different places"
-        return _untold(case, f"{what}, and the stacks do not say for whom", (*lines, *places(others)), held)
-    gone = [facts for facts in case.ranks if facts.state == ENDED]
+        return _untold(view, f"{what}, and the stacks do not say for whom", (*lines, *places(others)), held)
+    gone = [facts for facts in view.case.ranks if facts.state == ENDED]
     if not others:
-        return _ended(case, gone, held, lines) if gone else _all_inside(case, held, lines)
+        return _ended(view, gone, held, lines) if gone else _all_inside(view, held, lines)
     busy = [facts for facts in others if is_busy(facts)]
     if busy:
-        return _at_work_verdict(case, busy, (*lines, *places(f for f in others if f not in busy)))
-    return _late(case, others, held, lines, bool(gone))
+        return _at_work_verdict(view, busy, (*lines, *places(f for f in others if f not in busy)))
+    return _late(view, others, held, lines, bool(gone))
 
 
-def _late(case: Case, others: list[RankFacts], held: list[Held], lines: tuple[str, ...], gone: bool) -> Verdict:
+def _late(view: View, others: list[RankFacts], held: list[Held], lines: tuple[str, ...], gone: bool) -> Verdict:
     """The verdict on ranks that stand still elsewhere while all others wait at one line."""
     op = held[0].op
-    unclear = [facts for facts in others if not is_explained(facts, case)]
+    unclear = [facts for facts in others if not is_explained(facts, view.case)]
     what = f"{names(f.rank for f in others)} {'is' if len(others) == 1 else 'are'} not in {op}, where the others wait"
     if unclear:
-        return _untold(case, f"{what}, and it cannot be seen what for", (*places(others), *lines), held)
+        return _untold(view, f"{what}, and it cannot be seen what for", (*places(others), *lines), held)
     reasons = {facts.rank: reason_of(facts) for facts in others}
     first = reasons[others[0].rank]
     alike = len({reason.location for reason in reasons.values()}) == 1
     if gone or not alike or (len(others) >= len(held) and (len(others), len(held)) != (1, 1)):
         # It may be that those who wait are wrong, or that one of the late waits for another.
-        return _untold(case, f"{what}, and nothing says who is wrong", (*places(others), *lines), held)
-    here = len(case.ranks) == case.world_size
+        return _untold(view, f"{what}, and nothing says who is wrong", (*places(others), *lines), held)
+    here = view.sees_all_ranks
     init = op == "init_process_group" and first.code == "SL301"
     return hang_verdict(
-        case,
+        view,
         "SL309" if init else first.code,
         f"{names(reasons)} {'has' if len(reasons) == 1 else 'have'} not come to {op}; {_peers(held, len(reasons))}",
         tuple(sorted(reasons)),
@@ -149,14 +147,14 @@ def _late(case: Case, others: list[RankFacts], held: list[Held], lines: tuple[st
     )
 
 
-def _halted(case: Case, halted: list[RankFacts], held: list[Held], lines: tuple[str, ...]) -> Verdict:
+def _halted(view: View, halted: list[RankFacts], held: list[Held], lines: tuple[str, ...]) -> Verdict:
     """Ranks that are stopped cannot come, whatever else is the matter."""
-    everybody = len(halted) == len(living(case))
+    everybody = len(halted) == len(view.living)
     first = reason_of(halted[0])
     what = "all ranks of this node are" if everybody else f"{names(f.rank for f in halted)} {_is(halted)}"
     pids = " ".join(str(facts.pid) for facts in halted)
     return hang_verdict(
-        case,
+        view,
         "SL304",
         f"{what} stopped (SIGSTOP or SIGTSTP)" + (f"; {_peers(held, len(halted))}" if held else ""),
         () if everybody else tuple(sorted(facts.rank for facts in halted)),
@@ -168,13 +166,13 @@ def _halted(case: Case, halted: list[RankFacts], held: list[Held], lines: tuple[
     )
 
 
-def _ended(case: Case, gone: list[RankFacts], held: list[Held], lines: tuple[str, ...]) -> Verdict:
+def _ended(view: View, gone: list[RankFacts], held: list[Held], lines: tuple[str, ...]) -> Verdict:
     """All who are left wait in one call, and a rank of this node has no process any more."""
     ranks = tuple(sorted(facts.rank for facts in gone))
     fewer = len(ranks) < len(held) or (len(ranks), len(held)) == (1, 1)
     waits = "a peer still waits" if len(held) == 1 else f"{len(held)} peers still wait"
     return hang_verdict(
-        case,
+        view,
         "SL408",
         f"{names(ranks)} {'has' if len(ranks) == 1 else 'have'} ended, and {waits} in {held[0].op}",
         ranks if fewer else (),
@@ -185,8 +183,8 @@ def _ended(case: Case, gone: list[RankFacts], held: list[Held], lines: tuple[str
     )
 
 
-def _all_inside(case: Case, held: list[Held], lines: tuple[str, ...]) -> Verdict:
-    away = case.world_size - len(case.ranks)
+def _all_inside(view: View, held: list[Held], lines: tuple[str, ...]) -> Verdict:
+    away = view.case.world_size - len(view.case.ranks)
     who = names(found.facts.rank for found in held)
     because: tuple[str, ...] = lines
     if away:
@@ -205,7 +203,7 @@ def _all_inside(case: Case, held: list[Held], lines: tuple[str, ...]) -> Verdict
     if len(held) == 1:
         summary = summary.replace(" wait ", " waits ").replace(" are inside ", " is inside ")
     return hang_verdict(
-        case,
+        view,
         "SL310",
         summary,
         (),
@@ -217,15 +215,15 @@ def _all_inside(case: Case, held: list[Held], lines: tuple[str, ...]) -> Verdict
     )
 
 
-def _at_work_verdict(case: Case, busy: list[RankFacts], lines: tuple[str, ...]) -> Verdict:
+def _at_work_verdict(view: View, busy: list[RankFacts], lines: tuple[str, ...]) -> Verdict:
     who = names(facts.rank for facts in busy)
     verb = "has not come, and it is" if len(busy) == 1 else "have not come, and they are"
     summary = f"ranks wait; {who} {verb} at work: nothing says that it hangs"
-    return _untold(case, summary, (*places(busy), *lines), [], user_frame(busy[0].stack), "look again, with --wait 30")
+    return _untold(view, summary, (*places(busy), *lines), [], user_frame(busy[0].stack), "look again, with --wait 30")
 
 
 def _untold(
-    case: Case,
+    view: View,
     summary: str,
     because: tuple[str, ...],
     held: list[Held],
@@ -234,7 +232,7 @@ def _untold(
 ) -> Verdict:
     waiting = [found.facts.rank for found in held]
     return hang_verdict(
-        case, "SL399", summary, (), location=location, because=because, remedy=remedy, confidence="low", waiting=waiting
+        view, "SL399", summary, (), location=location, because=because, remedy=remedy, confidence="low", waiting=waiting
     )
 
 

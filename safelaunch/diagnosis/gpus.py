@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE
 from safelaunch.diagnosis.confidence import HIGHER, NOTHING_WRONG
 from safelaunch.diagnosis.cuda import BUSY, IDLE, waits_for_gpu
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, program
 from safelaunch.model import Case, GpuState, Verdict
 from safelaunch.model.ranks import runs
@@ -50,8 +51,9 @@ class Fault:
     xid: Xid | None = None
 
 
-def told(verdict: Verdict, case: Case) -> Verdict:
+def refine(verdict: Verdict, view: View) -> Verdict:
     """The verdict with what the hardware says of it."""
+    case = view.case
     if not (case.gpus or case.ports_down) or verdict.code in NOTHING_WRONG:
         return verdict
     if case.incident.kind == "exit":

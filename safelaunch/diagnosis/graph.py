@@ -86,17 +86,6 @@ class Graph:
         return next((wait for wait in self.waits if wait.rank == rank), None)
 
 
-_latest: tuple[Case, Graph] | None = None
-
-
-def graph(case: Case) -> Graph:
-    """The graph of a case. A case never changes, so the rules that look at one share it."""
-    global _latest
-    if _latest is None or _latest[0] is not case:
-        _latest = (case, _build(case))
-    return _latest[1]
-
-
 @dataclass(frozen=True)
 class _Meeting:
     """What all who wait at one number of one group have in common. `came` are those who are there, and `sides` what
@@ -111,7 +100,8 @@ class _Meeting:
     sides: dict[object, list[int]]
 
 
-def _build(case: Case) -> Graph:
+def build(case: Case) -> Graph:
+    """The graph of a case."""
     ranks = {facts.rank: facts for facts in case.ranks}
     members = {group.name: group.ranks for group in case.groups}
     meetings: dict[object, tuple[_Meeting, list[Wait]]] = {}

@@ -7,25 +7,24 @@ import dataclasses
 
 from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis.failures import is_peer_loss
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.standing import living
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, one_line
-from safelaunch.model import Case, PyError, Verdict
+from safelaunch.model import PyError, Verdict
 
 APART = {"SL302", "SL311"}  # ranks that are in different calls; without a culprit where nothing says who is wrong
 BROKEN = {"SL412", "SL499"}  # the same of crashes
 
 
-def told(verdict: Verdict, case: Case) -> Verdict:
+def refine(verdict: Verdict, view: View) -> Verdict:
     """A verdict with the exception that a rank is handling, or that has ended a thread of it.
 
     Of a rank that is named it is one more reason. Where nobody is, the one rank that is handling an exception is: what
     it does in its `except` or `finally` its peers do not do.
     """
     if verdict.kind == "hang":
-        verdict = _with_lost_threads(verdict, case)
-    found = {facts.rank: facts.handling for facts in living(case) if facts.handling is not None}
-    for facts in case.ranks:
+        verdict = _with_lost_threads(verdict, view)
+    found = {facts.rank: facts.handling for facts in view.living if facts.handling is not None}
+    for facts in view.case.ranks:
         if facts.rank in found and is_peer_loss(dataclasses.replace(facts, error=facts.handling)):
             del found[facts.rank]
     if not found:
@@ -38,15 +37,15 @@ def told(verdict: Verdict, case: Case) -> Verdict:
     if len(found) != 1:
         return verdict
     rank, error = next(iter(found.items()))
-    if verdict.code in APART and _is_alone(rank, verdict, case):
-        return _apart(verdict, case, rank, error)
+    if verdict.code in APART and _is_alone(rank, verdict, view):
+        return _apart(verdict, view, rank, error)
     if verdict.code in BROKEN and verdict.kind == "crash":
-        return _broken(verdict, case, rank, error)
+        return _broken(verdict, view, rank, error)
     return verdict
 
 
-def _with_lost_threads(verdict: Verdict, case: Case) -> Verdict:
-    found = [(f.rank, f.lost_thread) for f in living(case) if f.rank in verdict.culprit_ranks and f.lost_thread]
+def _with_lost_threads(verdict: Verdict, view: View) -> Verdict:
+    found = [(f.rank, f.lost_thread) for f in view.living if f.rank in verdict.culprit_ranks and f.lost_thread]
     lines = (f"a thread of rank {rank} has ended with {raised(error)}" for rank, error in found)
     new = tuple(line for line in lines if line not in verdict.because)
     return dataclasses.replace(verdict, because=(*new, *verdict.because))
@@ -62,9 +61,9 @@ def raised(error: PyError) -> str:
     return f"{error.type}: {one_line(error.message)}{at}"
 
 
-def _is_alone(rank: int, verdict: Verdict, case: Case) -> bool:
+def _is_alone(rank: int, verdict: Verdict, view: View) -> bool:
     """Whether no other rank does what this one does: else it is not the exception that led it there."""
-    waits = {wait.rank: wait.call for wait in graph(case).waits}
+    waits = {wait.rank: wait.call for wait in view.graph.waits}
     own = waits.get(rank)
     return rank in verdict.waiting and own is not None and sum(_same(own, call) for call in waits.values()) == 1
 
@@ -73,9 +72,9 @@ def _same(one: object, other: object) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in ("group", "seq", "op", "peer", "location"))
 
 
-def _apart(verdict: Verdict, case: Case, rank: int, error: PyError) -> Verdict:
-    wait = graph(case).of(rank)
-    facts = next(facts for facts in case.ranks if facts.rank == rank)
+def _apart(verdict: Verdict, view: View, rank: int, error: PyError) -> Verdict:
+    wait = view.graph.of(rank)
+    facts = view.by_rank[rank]
     doing = f"in its handler it waits in {wait.call.op}, its peers elsewhere" if wait is not None else ""
     return dataclasses.replace(
         verdict,
@@ -89,9 +88,9 @@ def _apart(verdict: Verdict, case: Case, rank: int, error: PyError) -> Verdict:
     )
 
 
-def _broken(verdict: Verdict, case: Case, rank: int, error: PyError) -> Verdict:
-    facts = next(facts for facts in case.ranks if facts.rank == rank)
-    lost = [other.rank for other in case.ranks if other.error is not None]
+def _broken(verdict: Verdict, view: View, rank: int, error: PyError) -> Verdict:
+    facts = view.by_rank[rank]
+    lost = [other.rank for other in view.case.ranks if other.error is not None]
     because = (f"{names(lost)} failed only because the connection to a peer was lost",) if lost else ()
     return dataclasses.replace(
         verdict,

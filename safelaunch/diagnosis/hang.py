@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from safelaunch.codes import CATALOGUE, EXIT_HANG
 from safelaunch.diagnosis import batches, dumps, stuck
 from safelaunch.diagnosis.alone import Alone, alone
-from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.failures import WORLD
-from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import Graph, Wait, graph
+from safelaunch.diagnosis.graph import Graph, Wait
 from safelaunch.diagnosis.progress import idle
-from safelaunch.diagnosis.waits import MAKING, alive, stack_of, unrecorded
-from safelaunch.diagnosis.wording import at, below, is_waiting, names
-from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waits import alive
+from safelaunch.diagnosis.wording import at, below, is_waiting, label, names
+from safelaunch.model import Case, Confidence, Verdict
 
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 
 
-def never_entered(case: Case) -> Verdict | None:
+def never_entered(view: View) -> Verdict | None:
     """Ranks wait in a collective (or for a message) that one rank has not entered, and that rank waits for nobody.
 
     How it was concluded: from every rank's record of its collectives, torch's Flight Recorder and the stacks a graph
@@ -38,15 +36,15 @@ def never_entered(case: Case) -> Verdict | None:
     What to do: look at the named line. For SL305, no Python tool inside the process can tell you more; for SL306, look
     at the file system or device, since not even SIGKILL ends such a process.
     """
-    found = graph(case)
+    found = view.graph
     if not found.sinks:
         return None
-    ranks = {facts.rank: facts for facts in case.ranks}
-    sinks = found.sinks if from_dumps(case) else stuck.last(found.sinks, ranks, case.world_size)
+    ranks = view.by_rank
+    sinks = found.sinks if view.from_dumps else stuck.last(found.sinks, ranks, view.case.world_size)
     if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
         return None  # a rank that has ended, or has raised, is a matter of other rules
-    now = case.now or case.incident.t
-    reasons = {rank: stuck.why(ranks[rank], thread, now, case.source) for rank, thread in sinks}
+    now = view.now
+    reasons = {rank: stuck.why(ranks[rank], thread, now, view.case.source) for rank, thread in sinks}
     culprits = tuple(sorted(reasons))
     first = culprits[0]
     reason = reasons[first]
@@ -54,18 +52,18 @@ def never_entered(case: Case) -> Verdict | None:
     # Where all who wait are culprits themselves (all stopped inside one collective), their own waits tell which.
     blocked = blocked or tuple(wait for wait in found.waits if set(culprits) & set(wait.blockers))
     wait = blocked[0]
-    if from_dumps(case):
-        return _absent(case, culprits, found, blocked)
-    if case.origin == "attach" and dumps.doubt(case, culprits, blocked):
+    if view.from_dumps:
+        return _absent(view, culprits, found, blocked)
+    if view.from_outside and dumps.doubt(view.case, culprits, blocked):
         return None
     if all(w.call.group == "init" for w in blocked) and code == "SL301":
         code = "SL309"
-    only = alone(case, blocked, culprits) if code == "SL301" and len(culprits) >= len(blocked) else None
+    only = alone(view.case, blocked, culprits) if code == "SL301" and len(culprits) >= len(blocked) else None
     # Of two ranks, one that does not come is late more often than its peer waits where nobody has to come.
     doubt = only is not None and only.place is None and len(culprits) == 1 and not only.wait.away
     if only is not None and not doubt:
-        return _only_one(case, only, reasons, found)
-    left = batches.has_run_out(case, culprits) if code == "SL301" else ()
+        return _only_one(view, only, reasons)
+    left = batches.has_run_out(view.case, culprits) if code == "SL301" else ()
     unread = (f"what rank {wait.rank} stands below cannot be read: it may wait in what it calls alone",)
     code = "SL303" if left else code
     what = ("left the loop, and " if left else "") + _what(culprits, wait)
@@ -74,7 +72,7 @@ def never_entered(case: Case) -> Verdict | None:
     between = {rank: thread for rank, thread in found.sinks if rank not in culprits}
     others += tuple(f"rank {rank} {stuck.why(ranks[rank], between[rank], now).what}" for rank in sorted(between))
     return hang_verdict(
-        case,
+        view,
         code,
         summary,
         culprits,
@@ -86,15 +84,15 @@ def never_entered(case: Case) -> Verdict | None:
             *(unread if doubt and not left else ()),
             *reason.because,
             *others,
-            *waiters(case, found),
+            *waiters(view),
         ),
         remedy=UNEVEN if left else reason.remedy,
-        confidence="low" if doubt and not left else _confidence(case, culprits, found, reason.sources),
+        confidence="low" if doubt and not left else _confidence(view.case, culprits, found, reason.sources),
         waiting={wait.rank for wait in blocked},
     )
 
 
-def _only_one(case: Case, only: Alone, reasons: Mapping[int, stuck.Stuck], found: Graph) -> Verdict:
+def _only_one(view: View, only: Alone, reasons: Mapping[int, stuck.Stuck]) -> Verdict:
     """The verdict of `never_entered` on a rank that waits in what the source keeps from all others."""
     rank, call = only.wait.rank, only.wait.call
     others = names(reasons)
@@ -107,7 +105,7 @@ def _only_one(case: Case, only: Alone, reasons: Mapping[int, stuck.Stuck], found
         come = passed if only.passed else f"it may not hold on {others}"
         why = f"it {below(only.text, f'{only.place.file}:{only.place.line}')}: {come}"
     return hang_verdict(
-        case,
+        view,
         "SL302" if only.passed else "SL399",
         f"rank {rank} waits in {label(call)}, which {'is' if only.passed else 'may be'} called on that rank only",
         (rank,) if only.passed else (),
@@ -116,7 +114,7 @@ def _only_one(case: Case, only: Alone, reasons: Mapping[int, stuck.Stuck], found
         because=(
             why,
             *(f"rank {number} {reason.what}{at(reason.location)}" for number, reason in sorted(reasons.items())),
-            *waiters(case, found),
+            *waiters(view),
         ),
         remedy="take the collective out of the condition, or let all ranks of the group call it",
         confidence="medium" if only.passed else "low",
@@ -124,14 +122,14 @@ def _only_one(case: Case, only: Alone, reasons: Mapping[int, stuck.Stuck], found
     )
 
 
-def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[Wait, ...]) -> Verdict | None:
+def _absent(view: View, culprits: tuple[int, ...], found: Graph, blocked: tuple[Wait, ...]) -> Verdict | None:
     """The verdict of `never_entered` on a job of which dumps are left."""
-    if dumps.doubt(case, culprits, blocked):
+    if dumps.doubt(view.case, culprits, blocked):
         return None
     # Those who wait for fewest wait for the culprit itself; others may wait for them as well.
     wait = min(blocked, key=lambda one: (len(one.blockers), one.call.t))
     apart = dumps.missed(blocked, culprits)
-    late = [facts for facts in case.ranks if facts.rank in culprits]
+    late = [facts for facts in view.case.ranks if facts.rank in culprits]
     what = "did not come to what peers wait in" if apart else _what(culprits, wait) + dumps.of_group(wait.call)
     if all(dumps.unbegun(facts, wait) for facts in late):
         what = f"enqueued {label(wait.call)}{dumps.of_group(wait.call)}, and the GPU has not begun it"
@@ -140,51 +138,51 @@ def _absent(case: Case, culprits: tuple[int, ...], found: Graph, blocked: tuple[
         who = f"the host{'s' * (len(late) > 1)} of {who}"
     away = {rank for other in found.waits for rank in other.away}
     return hang_verdict(
-        case,
+        view,
         "SL301",
         f"{who} {what}; {_peers(blocked, len(culprits))}",
         culprits,
         call=wait.call,
         because=(
-            *dumps.last_seen(case, culprits),
-            *dumps.gaps(case, away | set(culprits)),
+            *dumps.last_seen(view.case, culprits),
+            *dumps.gaps(view.case, away | set(culprits)),
             *apart,
-            *waiters(case, found),
-            *dumps.ground(case, blocked),
+            *waiters(view),
+            *dumps.ground(view.case, blocked),
         ),
         remedy="look at what that rank did after its last call: its log, its loader, its GPU"
         if len(culprits) == 1
         else "look at what those ranks did after their last calls: their logs, their loaders, their GPUs",
-        confidence=dumps.confidence(case, culprits, found, blocked),
+        confidence=dumps.confidence(view.case, culprits, found, blocked),
         waiting={other.rank for other in blocked},
     )
 
 
-def hang_untold(case: Case) -> Verdict | None:
+def hang_untold(view: View) -> Verdict | None:
     """Ranks make no progress, and the evidence does not say why.
 
     It is better to say so than to name a victim. The stacks of all ranks are in the evidence folder.
     """
-    if case.incident.kind != "hang":
+    if view.case.incident.kind != "hang":
         return None
-    if from_dumps(case):
-        return _untold(case)
-    gaps = tuple(f"rank {facts.rank}: {gap}" for facts in case.ranks for gap in facts.missing[:1])
+    if view.from_dumps:
+        return _untold(view)
+    gaps = tuple(f"rank {facts.rank}: {gap}" for facts in view.case.ranks for gap in facts.missing[:1])
     return hang_verdict(
-        case,
+        view,
         "SL399",
         "the ranks make no progress, and the evidence does not say for whom they wait",
         (),
-        because=gaps or waiters(case, graph(case)) or ("no rank was found inside a collective",),
+        because=gaps or waiters(view) or ("no rank was found inside a collective",),
         remedy="compare the ranks' stacks in the evidence folder",
         confidence="low",
-        waiting={wait.rank for wait in graph(case).waits},
+        waiting={wait.rank for wait in view.graph.waits},
     )
 
 
-def _untold(case: Case) -> Verdict:
+def _untold(view: View) -> Verdict:
     """The verdict of `hang_untold` on a job of which dumps are left."""
-    found = graph(case)
+    found = view.graph
     missing = {rank for rank, _ in found.sinks}
     alone: tuple[str, ...] = ()
     if missing:
@@ -193,61 +191,29 @@ def _untold(case: Case) -> Verdict:
         who = names({other.rank for other in blocked})
         what = f"{label(wait.call)}{dumps.of_group(wait.call)}"
         summary = f"{who} came to {what}, and {names(missing)} did not: the dumps do not say who is wrong"
-        alone = tuple(filter(None, [dumps.doubt(case, missing, blocked)]))
+        alone = tuple(filter(None, [dumps.doubt(view.case, missing, blocked)]))
     elif found.waits:
         wait = found.waits[0]
         there = {w.rank for w in found.waits if (w.call.group, w.call.seq) == (wait.call.group, wait.call.seq)}
         what = f"{label(wait.call)}{dumps.of_group(wait.call)}"
-        told = any(group.name == wait.call.group for group in case.groups)
+        told = any(group.name == wait.call.group for group in view.case.groups)
         whom = "for whom" if told else "who else belongs to that group"
         summary = f"{is_waiting(there)} in {what}, and the dumps do not tell {whom}"
     else:
-        alone = dumps.behind(case)
+        alone = dumps.behind(view.case)
         summary = alone[0] if alone else "no rank was inside a collective, as far as the dumps show"
         alone = alone[1:]
     return hang_verdict(
-        case,
+        view,
         "SL399",
         summary,
         (),
         location=next((wait.call.location for wait in found.waits), None),
-        because=(*alone, *waiters(case, found), *dumps.gaps(case)),
+        because=(*alone, *waiters(view), *dumps.gaps(view.case)),
         remedy="the ranks' logs and stacks tell more" if found.waits else "take the dumps while the job hangs",
         confidence="low",
         waiting={wait.rank for wait in found.waits},
     )
-
-
-def waiters(case: Case, found: Graph) -> tuple[str, ...]:
-    """Who waits where, for how long, in a line for each meeting: those that disagree, of a circle, then most ranks."""
-    now = case.now or case.incident.t
-    ranks = {facts.rank: facts for facts in case.ranks}
-    meetings: dict[tuple[str, str, str], list[Wait]] = {}
-    for wait in found.waits:
-        place = wait.call.location or user_frame(stack_of(ranks[wait.rank], wait.thread))
-        meetings.setdefault((wait.call.group, label(wait.call), at(place)), []).append(wait)
-    lines = []
-    groups = {wait.call.group for wait in found.waits if not unrecorded(wait.call)}
-    several = len(groups) > 1 or (from_dumps(case) and bool(groups - {WORLD}))
-    order = sorted(meetings.items(), key=lambda one: (all(w.rank not in found.cycle for w in one[1]), -len(one[1])))
-    for (_, what, where), waits in sorted(order, key=lambda one: not any(w.differing for w in one[1])):
-        since = now - min(wait.call.t for wait in waits)
-        group = f" of group {waits[0].call.group}" if several else ""
-        seconds = "" if from_dumps(case) else f" for {since:.0f} s"
-        lines.append(f"{is_waiting({w.rank for w in waits})} in {what}{group}{where}{seconds}")
-    return tuple(lines)
-
-
-def label(call: Collective, *, reduction: bool = False) -> str:
-    """`all_reduce #12`, `all_reduce #12 with max`, `recv from rank 3`; a sum is told if `reduction` asks for it."""
-    if call.is_message:
-        other = "any rank" if call.peer is None else f"rank {call.peer}"
-        return f"{call.op} {'from' if 'recv' in call.op else 'to'} {other}"
-    if call.peer is not None:
-        return f"{call.op} #{call.seq} with root {call.peer}" + (f" and {call.how}" if reduction else "")
-    if call.group == "init" or call.group.startswith(MAKING):
-        return call.op
-    return f"{call.op} #{call.seq}" + (f" with {call.how}" if call.how and (reduction or call.how != "sum") else "")
 
 
 def _what(culprits: tuple[int, ...], wait: Wait) -> str:
@@ -268,14 +234,6 @@ def _peers(blocked: tuple[Wait, ...], culprits: int) -> str:
     return f"a peer waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
 
 
-def place_of(case: Case, wait: Wait) -> Location | None:
-    """The line at which a rank waits: that of the call, else where its stack leaves the user's program."""
-    if wait.call.location is not None:
-        return wait.call.location
-    facts = next(facts for facts in case.ranks if facts.rank == wait.rank)
-    return user_frame(stack_of(facts, wait.thread))
-
-
 def _confidence(case: Case, culprits: Iterable[int], found: Graph, sources: tuple[str, ...]) -> Confidence:
     """From the number of independent sources that agree: high needs three, low is what one alone says."""
     named = [facts for facts in case.ranks if facts.rank in set(culprits)]
@@ -289,40 +247,3 @@ def _confidence(case: Case, culprits: Iterable[int], found: Graph, sources: tupl
     if len(agree) >= 3 and "stack" in agree:
         return "high"
     return "medium" if len(agree) >= 2 else "low"
-
-
-def hang_verdict(
-    case: Case,
-    code: str,
-    summary: str,
-    culprits: tuple[int, ...],
-    *,
-    location: Location | None = None,
-    call: Collective | None = None,
-    because: tuple[str, ...] = (),
-    remedy: str = "",
-    confidence: Confidence = "high",
-    conclusive: bool = False,
-    waiting: Iterable[int] = (),
-) -> Verdict:
-    """A verdict of a hang, of the rules here and of `disagree`."""
-    first: RankFacts | None = next((facts for facts in case.ranks if facts.rank in culprits), None)
-    return Verdict(
-        code=code,
-        slug=CATALOGUE[code].slug,
-        kind="hang",
-        summary=summary,
-        culprit_ranks=culprits,
-        host=case.host,
-        pid=first.pid or None if first is not None else None,
-        location=location,
-        operation=call.op if call is not None else None,
-        seq=call.seq if call is not None else None,
-        process_group=call.group if call is not None else None,
-        because=because,
-        confidence=confidence,
-        remedy=remedy,
-        exit_code=EXIT_HANG,
-        conclusive=conclusive,
-        waiting=tuple(sorted(waiting)),
-    )

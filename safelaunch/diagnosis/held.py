@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.diagnosis import stuck
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict
-from safelaunch.diagnosis.standing import ON_FILES, TERMINAL, is_busy, living
+from safelaunch.diagnosis.standing import ON_FILES, TERMINAL, is_busy
+from safelaunch.diagnosis.verdicts import hang_verdict
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import AWAY_PHASES
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Kernel, RankFacts, Verdict
+from safelaunch.model import Kernel, RankFacts, Verdict
 
 
-def all_held(case: Case) -> Verdict | None:
+def all_held(view: View) -> Verdict | None:
     """Every rank that runs is inside a call on a file, and stays there; none waits for another.
 
     How it was concluded: the kernel shows each rank, or the loader worker that it waits for, in one call on a file (or
@@ -23,12 +23,12 @@ def all_held(case: Case) -> Verdict | None:
 
     What to do: look at the file and the mount that are named, from a shell on this host.
     """
-    ranks = living(case)
+    ranks = view.living
     calls = [(facts, call) for facts in ranks if (call := next(_calls(facts), None)) is not None]
-    if not ranks or len(calls) < len(ranks) or any(map(is_busy, ranks)) or graph(case).waits:
+    if not ranks or len(calls) < len(ranks) or any(map(is_busy, ranks)) or view.graph.waits:
         return None
-    now = case.now or case.incident.t
-    reasons = {facts.rank: stuck.why(facts, facts.pid, now, case.source) for facts in ranks}
+    now = view.now
+    reasons = {facts.rank: stuck.why(facts, facts.pid, now, view.case.source) for facts in ranks}
     said: dict[str, list[int]] = {}
     for rank, reason in reasons.items():
         said.setdefault(f"{reason.what}{''.join(f' ({each})' for each in reason.because[:1])}", []).append(rank)
@@ -37,7 +37,7 @@ def all_held(case: Case) -> Verdict | None:
     first = reasons[ranks[0].rank]
     stand = "stand" if len(ranks) > 1 else "stands"
     return hang_verdict(
-        case,
+        view,
         "SL316",
         f"{names(reasons)} {stand} still in calls on {where}; no rank waits for another",
         (),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import collections
 
-from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.graph import Graph, Wait, graph
+from safelaunch.diagnosis.graph import Graph, Wait
 from safelaunch.diagnosis.habits import OFTEN
-from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
-from safelaunch.diagnosis.standing import living
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import canonical, final
-from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, RankFacts, Verdict
+from safelaunch.diagnosis.wording import label, names
+from safelaunch.model import RankFacts, Verdict
 
 ENOUGH = 2  # ranks that agree against one
 
 
-def nobody_sends(case: Case) -> Verdict | None:
+def nobody_sends(view: View) -> Verdict | None:
     """A rank waits for a message from any other, and all others wait for that rank: none is left to send one.
 
     How it was concluded: each rank of the job is blocked, one in a receive from whoever sends, the others in what that
@@ -26,15 +25,15 @@ def nobody_sends(case: Case) -> Verdict | None:
     What to do: see how many messages the receiver counts on, and which rank has left one out: an exception that it
     caught, an early return.
     """
-    found = graph(case)
-    ranks = {facts.rank: facts for facts in case.ranks}
+    found = view.graph
+    ranks = view.by_rank
     open_ = [wait for wait in found.waits if wait.call.is_message and wait.call.peer is None]
     others = {wait.rank for wait in found.waits} - {wait.rank for wait in open_}
-    if len(open_) != 1 or from_dumps(case) or found.sinks or len(case.ranks) != case.world_size:
+    if len(open_) != 1 or view.from_dumps or found.sinks or not view.sees_all_ranks:
         return None
     receiver = open_[0]
     blocked = [wait for wait in found.waits if wait is not receiver]
-    if others | {receiver.rank} != {facts.rank for facts in living(case)} or not others:
+    if others | {receiver.rank} != {facts.rank for facts in view.living} or not others:
         return None
     if not all(receiver.rank in wait.blockers for wait in blocked):
         return None
@@ -50,13 +49,13 @@ def nobody_sends(case: Case) -> Verdict | None:
         else (f"messages sent to it: {', '.join(f'{number} by rank {rank}' for rank, number in sent.items())}",)
     )
     return hang_verdict(
-        case,
+        view,
         "SL311",
         f"rank {receiver.rank} waits in {label(receiver.call)}, and all others wait for rank {receiver.rank}",
         named,
-        location=place_of(case, wait),
+        location=place_of(view, wait),
         call=wait.call,
-        because=(*counts, *waiters(case, found)),
+        because=(*counts, *waiters(view)),
         remedy="see how many messages it counts on, and which rank has left one out",
         confidence="medium",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),

@@ -8,21 +8,20 @@ from collections.abc import Mapping, Sequence
 from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.alone import frames_of
 from safelaunch.diagnosis.calls import POLLS, READS, RECEIVES
-from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict
-from safelaunch.diagnosis.standing import is_busy, living
+from safelaunch.diagnosis.standing import is_busy
 from safelaunch.diagnosis.store_waits import shape
 from safelaunch.diagnosis.stuck import PIDS, TOO
+from safelaunch.diagnosis.verdicts import hang_verdict
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import at, is_waiting, names
-from safelaunch.model import Case, Location, RankFacts, Verdict
+from safelaunch.model import Location, RankFacts, Verdict
 
 LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py:(?:\w+\.)?acquire$")
 Polls = Mapping[int, tuple[str, ...]]
 
 
-def all_idle(case: Case) -> Verdict | None:
+def all_idle(view: View) -> Verdict | None:
     """No rank is in a collective and none gets on with anything: each waits for other ranks by other means.
 
     How it was concluded: between two looks no rank used CPU time, moved data or came to another line. Each of them
@@ -35,15 +34,15 @@ def all_idle(case: Case) -> Verdict | None:
 
     What to do: look at the lines; what is to answer may have ended (a thread with an exception), or wait itself.
     """
-    ranks = living(case)
-    whole = len(case.ranks) == case.world_size == len(ranks)
-    if len(ranks) < 2 or not whole or from_dumps(case) or graph(case).waits or any(map(is_busy, ranks)):
+    ranks = view.living
+    whole = view.sees_all_ranks and len(ranks) == view.case.world_size
+    if len(ranks) < 2 or not whole or view.from_dumps or view.graph.waits or any(map(is_busy, ranks)):
         return None
     if any(
         facts.stack is None or facts.kernel is None or facts.missing or facts.store_polls is None for facts in ranks
     ):
         return None  # one of which less is known may be in a collective, or at work
-    now = case.now or case.incident.t
+    now = view.now
     if any(phase.since + phase.expect_s > now for facts in ranks for phase in facts.phases if phase.expect_s):
         return None
     ends = {facts.rank: end for facts in ranks if (end := stuck.other_rank(facts, ranks)) is not None}
@@ -57,13 +56,13 @@ def all_idle(case: Case) -> Verdict | None:
         return None  # somebody outside of the job may be meant to set it
     named, why = _server(ranks, ends, broken) or _at_another_key(ranks, polls) or (None, "")
     first = next((facts for facts in ranks if facts.rank == named), ranks[0])
-    reason = stuck.why(first, first.pid, now, case.source)
+    reason = stuck.why(first, first.pid, now, view.case.source)
     waiting = [facts.rank for facts in ranks if facts.rank != named]
     lines: dict[str, list[int]] = {}
     for facts in ranks:
         lines.setdefault(_does(facts, polls, now), []).append(facts.rank)
     return hang_verdict(
-        case,
+        view,
         "SL317",
         f"{is_waiting(waiting)} for rank {named} outside of torch.distributed: {why}"
         if named is not None

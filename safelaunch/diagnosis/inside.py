@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis import dumps
-from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict, label, waiters
-from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Verdict
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import label, names
+from safelaunch.model import Verdict
 
 
-def all_inside(case: Case) -> Verdict | None:
+def all_inside(view: View) -> Verdict | None:
     """All ranks are inside the same collective, with the same operation, and it does not end: no rank is to blame.
 
     How it was concluded: the records of all members agree on operation and number, so each rank has done its part.
@@ -21,7 +20,7 @@ def all_inside(case: Case) -> Verdict | None:
 
     What to do: check the interface that the ranks use, links and Xid messages; the verdicts of the other nodes.
     """
-    found = graph(case)
+    found = view.graph
     if not found.waits or found.sinks or found.cycle:
         return None
     if any(wait.differing or not wait.partners for wait in found.waits):
@@ -34,21 +33,21 @@ def all_inside(case: Case) -> Verdict | None:
     summary = f"{who} {inside} {label(wait.call)}, and it does not end"
     if away:
         summary = f"{who} wait in {label(wait.call)}, and no rank of this node is late"
-    here = {facts.rank for facts in case.ranks}
+    here = {facts.rank for facts in view.case.ranks}
     unknown = [rank for rank in away if rank in here]
     because: tuple[str, ...] = (f"nothing is known of {names(unknown)}",) if unknown else ()
-    if from_dumps(case):
-        because = dumps.gaps(case, away)
+    if view.from_dumps:
+        because = dumps.gaps(view.case, away)
         meetings = {(other.call.group, other.call.seq) for other in found.waits}
         if away:
             verb = "waits" if len(found.waits) == 1 else "wait"
             call = f"{label(wait.call)}{dumps.of_group(wait.call)}"
             summary = f"{who} {verb} in {call}, and nothing is known of {names(away)}"
-        elif any(group not in {known.name for known in case.groups} for group, _ in meetings):
+        elif any(group not in {known.name for known in view.case.groups} for group, _ in meetings):
             return None  # there may be ranks that left no dump, and of which nobody speaks
         elif len(meetings) > 1:
             summary = f"{who} wait in {len(meetings)} collectives or messages, and no rank is missing in any"
-    unstarted = () if away else dumps.unstarted(case, wait)
+    unstarted = () if away else dumps.unstarted(view.case, wait)
     if unstarted:
         because += unstarted
         if len({(other.call.group, other.call.seq) for other in found.heads}) == 1:
@@ -56,13 +55,13 @@ def all_inside(case: Case) -> Verdict | None:
     if len(away) > len(unknown):
         because += (f"{names(set(away) - set(unknown))} are on other nodes: read their verdicts",)
     return hang_verdict(
-        case,
+        view,
         "SL310" if not unknown else "SL399",
         summary,
         (),
         location=wait.call.location,
         call=wait.call,
-        because=(*because, *waiters(case, found), *(dumps.ground(case, found.waits) if from_dumps(case) else ())),
+        because=(*because, *waiters(view), *(dumps.ground(view.case, found.waits) if view.from_dumps else ())),
         remedy=f"look at {names(unknown)} first: the log, the stack, a dump; of all others, none is late"
         if unknown
         else "no rank's host is late: look at the GPUs (Xid messages, a kernel without an end), then at the network"

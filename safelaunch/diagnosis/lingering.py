@@ -7,11 +7,10 @@ import re
 
 from safelaunch.diagnosis.cuda import at_cuda_line, in_cuda
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict
-from safelaunch.diagnosis.standing import living
 from safelaunch.diagnosis.stuck import doing, still_running
 from safelaunch.diagnosis.threads import left_running, thread_name, waits_for_another
+from safelaunch.diagnosis.verdicts import hang_verdict
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import is_inside_torch
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
@@ -19,7 +18,7 @@ from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
 AT_THE_END = re.compile(r"/threading\.py:_shutdown$")  # where Python waits for threads that are no daemons
 
 
-def does_not_end(case: Case) -> Verdict | None:
+def does_not_end(view: View) -> Verdict | None:
     """A rank has come to the end of its program, and its process goes on: something of its own keeps it.
 
     How it was concluded: no rank waits for another, and the main thread of each rank that still runs has left the
@@ -30,8 +29,8 @@ def does_not_end(case: Case) -> Verdict | None:
     What to do: give the thread its word to end (`queue.put(None)`, an Event), make it a daemon, or close what owns it:
     a pool, a writer, a logger, a client.
     """
-    ranks = living(case)
-    if not ranks or not all(facts.ended for facts in ranks) or graph(case).waits:
+    ranks = view.living
+    if not ranks or not all(facts.ended for facts in ranks) or view.graph.waits:
         return None
     first = ranks[0]
     threads = left_running(first)
@@ -39,18 +38,16 @@ def does_not_end(case: Case) -> Verdict | None:
     what = f"its {thread_name(alone)} still runs" if alone is not None else _held_by(first)
     many = len(ranks) > 1
     return hang_verdict(
-        case,
+        view,
         "SL315",
         f"{names(f.rank for f in ranks)} {'have' if many else 'has'} come to the end of the program and "
         f"{'do' if many else 'does'} not end" + (f": {what}" if what and not many else ""),
         # Ranks that nobody has looked at may still be at work, and this one right to wait.
-        tuple(facts.rank for facts in ranks) if len(case.ranks) == case.world_size else (),
+        tuple(facts.rank for facts in ranks) if view.sees_all_ranks else (),
         location=_place(first, threads),
         because=tuple(line for facts in ranks for line in still_running(facts)),
         remedy=_remedy(first, threads),
-        confidence="medium"
-        if len(case.ranks) == case.world_size and (threads or first.children or first.lost_thread)
-        else "low",
+        confidence="medium" if view.sees_all_ranks and (threads or first.children or first.lost_thread) else "low",
     )
 
 
@@ -76,14 +73,14 @@ def _place(facts: RankFacts, threads: list[Stack]) -> Location | None:
     return next((place for place in places if place is not None), None)
 
 
-def told(verdict: Verdict, case: Case) -> Verdict:
+def refine(verdict: Verdict, view: View) -> Verdict:
     """The verdict on ranks that have failed, with what keeps their processes, where these had to be ended."""
-    if case.incident.kind != "exit":
+    if view.case.incident.kind != "exit":
         return verdict
     lines = [
-        f"the process of rank {facts.rank} went on after its exception: {kept_by(case, facts)}"
-        for facts in living(case)
-        if facts.rank in case.incident.ranks
+        f"the process of rank {facts.rank} went on after its exception: {kept_by(view.case, facts)}"
+        for facts in view.living
+        if facts.rank in view.case.incident.ranks
     ]
     return dataclasses.replace(verdict, because=(*lines[:2], *verdict.because))
 

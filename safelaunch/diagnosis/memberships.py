@@ -6,16 +6,16 @@ import collections
 import itertools
 from collections.abc import Mapping
 
-from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.graph import Graph, graph
+from safelaunch.diagnosis.graph import Graph
 from safelaunch.diagnosis.habits import Departure
-from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import MAKING, final
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Verdict
 
 
-def groups_differ(case: Case) -> Verdict | None:
+def groups_differ(view: View) -> Verdict | None:
     """Ranks wait in a process group, or make one, that has other members for some of them than for others.
 
     How it was concluded: each rank writes down the members of the groups that it makes, in their order. One that a rank
@@ -27,19 +27,19 @@ def groups_differ(case: Case) -> Verdict | None:
     What to do: call `new_group` on all ranks of the job, in the same order, also for groups that a rank is not in; or
     give it `use_local_synchronization=True`.
     """
-    found = graph(case)
+    found = view.graph
     claims: dict[str, list[frozenset[int]]] = {}
-    for group in case.groups:
+    for group in view.case.groups:
         claims.setdefault(group.name, []).append(frozenset(group.ranks))
     shifted = {name for name, sets in claims.items() if _differ(sets)}
-    if from_dumps(case) or not found.waits:
+    if view.from_dumps or not found.waits:
         return None
     concerned = [wait for wait in found.waits if wait.call.group in shifted]
-    odd = _asked_for_another(case, found)
+    odd = _asked_for_another(view.case, found)
     making = [wait for wait in found.waits if wait.call.group.startswith(MAKING)]
     if not concerned and (odd is None or not (found.cycle or making)):
         return None
-    ranks = {facts.rank: facts for facts in case.ranks}
+    ranks = view.by_rank
     own = [wait for wait in found.waits if odd is not None and wait.rank == odd.rank]
     wait = (own or concerned or making or [*found.waits])[0]
     if odd is None:
@@ -50,13 +50,13 @@ def groups_differ(case: Case) -> Verdict | None:
     else:
         told = odd.text
     return hang_verdict(
-        case,
+        view,
         "SL302",
         f"ranks have not made the same process groups: {told}",
         (odd.rank,) if odd is not None else (),
-        location=place_of(case, wait),
+        location=place_of(view, wait),
         call=wait.call,
-        because=waiters(case, found),
+        because=waiters(view),
         remedy="call new_group on all ranks of the job, in the same order, also for groups that a rank is not in",
         confidence="medium",
         conclusive=bool(found.cycle) and not found.sinks and final((ranks[w.rank], w.call) for w in found.waits),
@@ -64,17 +64,17 @@ def groups_differ(case: Case) -> Verdict | None:
     )
 
 
-def alone_in_its_group(case: Case) -> Departure | None:
+def alone_in_its_group(view: View) -> Departure | None:
     """The rank that has come to a line with a group whose members have come there with other ones, where all other
     ranks, two of them at least with each other, have come with groups that all their members share, but for it."""
-    found = graph(case)
-    members = {group.name: frozenset(group.ranks) for group in case.groups}
-    if len(members) < len(case.groups) or len(case.ranks) != case.world_size or from_dumps(case):
+    found = view.graph
+    members = {group.name: frozenset(group.ranks) for group in view.case.groups}
+    if len(members) < len(view.case.groups) or not view.sees_all_ranks or view.from_dumps:
         return None
     departures = []
     for wait in found.waits:
         line = wait.call.location
-        lines = {facts.rank: [call for call in facts.calls if call.location == line] for facts in case.ranks}
+        lines = {facts.rank: [call for call in facts.calls if call.location == line] for facts in view.case.ranks}
         came = {rank: calls for rank, calls in lines.items() if calls}
         if line is None or wait.rank not in found.cycle or wait.rank not in came:
             continue

@@ -17,6 +17,7 @@ from safelaunch.diagnosis.failures import (
     secondary,
     unexplained,
 )
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import final, is_under_way
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
@@ -36,7 +37,7 @@ UNEVEN = ("all_to_all", "all_gather")
 Meeting = list[tuple[RankFacts, Collective]]
 
 
-def size_mismatch(case: Case) -> Verdict | None:
+def size_mismatch(view: View) -> Verdict | None:
     """Ranks brought tensors of different size or type to the same collective.
 
     How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
@@ -51,16 +52,16 @@ def size_mismatch(case: Case) -> Verdict | None:
 
     What to do: compare the shapes at the named line on all ranks (uneven last batch, data-dependent shapes).
     """
-    for meeting in _meetings(case):
+    for meeting in _meetings(view.case):
         operations = {call.op for _, call in meeting}
-        if len(operations) == 1 and (operations <= SAME_SIZE or _broke(case, meeting) or _cannot_fit(meeting)):
+        if len(operations) == 1 and (operations <= SAME_SIZE or _broke(view.case, meeting) or _cannot_fit(meeting)):
             brought = {facts.rank: (call.numel, call.dtype) for facts, call in meeting}
             if len(set(brought.values())) > 1:
-                return _verdict(case, "SL410", meeting, {r: f"{n} x {d}" for r, (n, d) in brought.items()})
+                return _verdict(view.case, "SL410", meeting, {r: f"{n} x {d}" for r, (n, d) in brought.items()})
     return None
 
 
-def operation_mismatch(case: Case) -> Verdict | None:
+def operation_mismatch(view: View) -> Verdict | None:
     """Ranks called different collectives at the same sequence number of the same group.
 
     How it was concluded: the black boxes show different operations at the same number, and no rank failed for a
@@ -70,14 +71,14 @@ def operation_mismatch(case: Case) -> Verdict | None:
 
     What to do: look for a collective under a condition that differs between ranks (`if rank == 0`).
     """
-    for meeting in _meetings(case):
+    for meeting in _meetings(view.case):
         brought = {facts.rank: call.op for facts, call in meeting}
         if len(set(brought.values())) > 1:
-            return _verdict(case, "SL411", meeting, brought)
+            return _verdict(view.case, "SL411", meeting, brought)
     return None
 
 
-def line_mismatch(case: Case) -> Verdict | None:
+def line_mismatch(view: View) -> Verdict | None:
     """Ranks met in one collective from different lines: one of them had skipped a call, or made one too often.
 
     How it was concluded: gloo broke the connections inside a collective whose sizes may differ from rank to rank (an
@@ -86,12 +87,12 @@ def line_mismatch(case: Case) -> Verdict | None:
 
     What to do: see what led the named rank past the other line: an exception that was caught, a condition.
     """
-    for meeting in _meetings(case):
+    for meeting in _meetings(view.case):
         uneven = all(call.op.startswith(UNEVEN) for _, call in meeting)
-        found = habits.other_line(meeting) if uneven and _is_broken(case, meeting) else None
+        found = habits.other_line(meeting) if uneven and _is_broken(view.case, meeting) else None
         if found is not None:
             brought = {f.rank: f"{c.op} of line {c.location.line if c.location else '?'}" for f, c in meeting}
-            return _verdict(case, "SL411", meeting, brought, found)
+            return _verdict(view.case, "SL411", meeting, brought, found)
     return None
 
 

@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass, replace
 
 from safelaunch.diagnosis.confidence import HIGHER, NOTHING_WRONG
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import one_line
-from safelaunch.model import Case, Verdict
+from safelaunch.model import Verdict
 
 MOST_RANKS = 1 << 16  # of one list
 QUOTED = 2  # lines; a verdict has four, and the bundle has all
@@ -39,9 +40,10 @@ class Report:
     lines: tuple[str, ...] = ()
 
 
-def told(verdict: Verdict, case: Case) -> Verdict:
+def refine(verdict: Verdict, view: View) -> Verdict:
     """The verdict with NCCL's own word on it. Where it names the same ranks, one more source agrees; where it names
     others, it is quoted, and changes nothing: counts that differ by one are everyday life in a job that is at work."""
+    case = view.case
     if case.incident.kind != "hang" or not case.ras or verdict.code in NOTHING_WRONG:
         return verdict
     report = read(case.ras, case.world_size)

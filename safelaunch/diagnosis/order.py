@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-from safelaunch.diagnosis.graph import Graph, Wait, graph
-from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.graph import Graph, Wait
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import is_under_way
-from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Verdict
+from safelaunch.diagnosis.wording import label, names
+from safelaunch.model import Verdict
 
 Meeting = tuple[str, int]  # group and number
 
 
-def enqueued_in_another_order(case: Case) -> Verdict | None:
+def enqueued_in_another_order(view: View) -> Verdict | None:
     """All ranks have enqueued the same calls of two groups, in different orders, and no GPU goes on.
 
     How it was concluded: what a host enqueues on a GPU is done there in that order, unless the program takes care of
@@ -23,7 +24,7 @@ def enqueued_in_another_order(case: Case) -> Verdict | None:
 
     What to do: use the groups in the same order on all ranks.
     """
-    found = graph(case)
+    found = view.graph
     if found.sinks or any(wait.away for wait in found.waits):
         return None
     first = {rank: _in_order(found, rank) for rank in sorted({wait.rank for wait in found.waits})}
@@ -34,7 +35,7 @@ def enqueued_in_another_order(case: Case) -> Verdict | None:
             if len(order) == 2:
                 sides.setdefault(order[0], []).append(rank)
         if len(sides) == 2:
-            return _verdict(case, found, first, sides)
+            return _verdict(view, first, sides)
     return None
 
 
@@ -48,20 +49,20 @@ def _meeting(wait: Wait) -> Meeting:
     return wait.call.group, wait.call.seq
 
 
-def _verdict(case: Case, found: Graph, first: dict[int, list[Wait]], sides: dict[Meeting, list[int]]) -> Verdict:
+def _verdict(view: View, first: dict[int, list[Wait]], sides: dict[Meeting, list[int]]) -> Verdict:
     (_, few), (_, many) = sorted(sides.items(), key=lambda side: len(side[1]))
     named = tuple(few) if len(few) == 1 and len(many) >= 2 else ()
     mine = next(wait for wait in first[few[0]] if _meeting(wait) in sides)
     theirs = next(wait for wait in first[many[0]] if _meeting(wait) in sides)
     calls = f"{label(mine.call)} of group {mine.call.group} before {label(theirs.call)} of group {theirs.call.group}"
     return hang_verdict(
-        case,
+        view,
         "SL311",
         f"{names(few)} enqueued {calls}, {names(many)} the other way round: now they wait for one another",
         named,
         location=mine.call.location,
         call=mine.call,
-        because=waiters(case, found),
+        because=waiters(view),
         remedy="use the groups in the same order on all ranks",
         confidence="medium",
         waiting=first,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.calls import FILE_LOCKS
-from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
 from safelaunch.diagnosis.stuck import TOO, other_rank, why
 from safelaunch.diagnosis.threads import follow, left_running
-from safelaunch.diagnosis.wording import is_waiting, names
-from safelaunch.model import Case, RankFacts, SourceLine, Verdict
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import is_waiting, label, names
+from safelaunch.model import RankFacts, SourceLine, Verdict
 
 
-def held_by_peer(case: Case) -> Verdict | None:
+def held_by_peer(view: View) -> Verdict | None:
     """Ranks wait for a file lock, at a pipe or on a connection whose other end another rank has, and that one waits for
     them.
 
@@ -28,12 +27,12 @@ def held_by_peer(case: Case) -> Verdict | None:
     What to do: release locks before every collective, also on the way out of an early return or an exception; let a
     rank whose server thread fails fail; flush what is to be answered.
     """
-    found = graph(case)
-    ranks = {facts.rank: facts for facts in case.ranks}
+    found = view.graph
+    ranks = view.by_rank
     ends = sorted({rank for rank, _ in found.sinks})
-    holders = {rank: other_rank(ranks[rank], case.ranks) for rank in ends}
+    holders = {rank: other_rank(ranks[rank], view.case.ranks) for rank in ends}
     waits = {wait.rank: wait for wait in found.waits}
-    if not ends or from_dumps(case) or not all(holder in waits for holder in holders.values()):
+    if not ends or view.from_dumps or not all(holder in waits for holder in holders.values()):
         return None
     calls = {kernel.syscall for rank in ends if (kernel := ranks[rank].kernel) is not None}
     held = sorted({holder for holder in holders.values() if holder is not None})
@@ -41,35 +40,35 @@ def held_by_peer(case: Case) -> Verdict | None:
     locks = calls <= FILE_LOCKS
     lost = None if locks else ranks[held[0]].lost_thread
     what = "the lock" if locks else "the other end"
-    now = case.now or case.incident.t
+    now = view.now
     asker = ranks[ends[0]]
     too = len(ends) == 1 and asker.kernel is not None and asker.kernel.other.endswith(TOO)
-    shut_out = _shut_out(ranks[held[0]], case.source) if not locks and not too else ()
+    shut_out = _shut_out(ranks[held[0]], view.case.source) if not locks and not too else ()
     # Another thread of that rank may be the one that is to answer, and be held up.
     if too and lost is None and len(left_running(ranks[held[0]])) < 2:
         return hang_verdict(
-            case,
+            view,
             "SL311",
             f"rank {asker.rank} and a thread of {names(held)} wait for each other's word on one connection",
             (),
             location=user_frame(asker.stack),
-            because=(f"rank {asker.rank} {why(asker, asker.pid, now).what}", *waiters(case, found)),
+            because=(f"rank {asker.rank} {why(asker, asker.pid, now).what}", *waiters(view)),
             remedy="see whether what was sent is whole and flushed, and whether the other end has an answer to it",
             confidence="medium",
             waiting=(*ends, *waits),
         )
     return hang_verdict(
-        case,
+        view,
         "SL311",
         f"{names(held)} {'has' if len(held) == 1 else 'have'} {what} that {is_waiting(ends)} for, and waits itself in "
         f"{label(first.call)}",
         tuple(held) if len(held) == 1 and (locks or lost is not None or shut_out) else (),
-        location=lost.location if lost is not None and lost.location is not None else place_of(case, first),
+        location=lost.location if lost is not None and lost.location is not None else place_of(view, first),
         call=first.call,
         because=(
             *shut_out,
             *(f"rank {rank} {why(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
-            *waiters(case, found),
+            *waiters(view),
         ),
         remedy="release locks before every collective, also where a function returns early"
         if locks

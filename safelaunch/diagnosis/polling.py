@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 
 from safelaunch.diagnosis.alone import LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
-from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict, label, place_of, waiters
-from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.wording import ELSE, at, names
-from safelaunch.model import Case, RankFacts, Verdict
+from safelaunch.diagnosis.lines import Lines
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import ELSE, at, label, names
+from safelaunch.model import RankFacts, Verdict
 
 NOT_ONE = re.compile(rf"^{RANK}\s*(?:!=\s*(?P<rank>\d+)|>\s*0)$|^{RANK}$", re.IGNORECASE)
 NOT = re.compile(r"^not\s+")
 
 
-def polled_for(case: Case) -> Verdict | None:
+def polled_for(view: View) -> Verdict | None:
     """Ranks look again and again for something, in a branch of the program that one rank alone does not take, and that
     rank waits for them in a collective: it was to do what they look for, and has gone on without.
 
@@ -27,11 +26,11 @@ def polled_for(case: Case) -> Verdict | None:
 
     What to do: see what the named rank did in its branch: an exception that it caught, an early return, another path.
     """
-    found = graph(case)
-    ranks = {facts.rank: facts for facts in case.ranks}
-    if not found.sinks or from_dumps(case) or any(thread != ranks[rank].pid for rank, thread in found.sinks):
+    found = view.graph
+    ranks = view.by_rank
+    if not found.sinks or view.from_dumps or any(thread != ranks[rank].pid for rank, thread in found.sinks):
         return None
-    lines = by_place(case.source)
+    lines = view.lines
     waits = {wait.rank: wait for wait in found.waits}
     looks = {rank: looks_for(ranks[rank], lines) for rank, _ in found.sinks}
     makers = {_left_out(ranks[rank], lines, [ranks[other] for other in waits]) for rank in looks}
@@ -45,16 +44,16 @@ def polled_for(case: Case) -> Verdict | None:
     place, what = first
     verb = "looks" if len(who) == 1 else "look"
     return hang_verdict(
-        case,
+        view,
         "SL311",
         f"{names(who)} {verb} for what rank {maker} alone is to do, and rank {maker} waits for "
         f"{'it' if len(who) == 1 else 'them'} in {label(wait.call)}",
         (maker,),
-        location=place_of(case, wait),
+        location=place_of(view, wait),
         call=wait.call,
         because=(
             f"{names(who)} {verb} again and again{at(place)}: `{what}`, where rank {maker} does not come",
-            *waiters(case, found),
+            *waiters(view),
         ),
         remedy=f"see what rank {maker} did instead: an exception that was caught, an early return, another path",
         confidence="medium",

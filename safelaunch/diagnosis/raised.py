@@ -10,7 +10,7 @@ from safelaunch.diagnosis import classes, devices, unused
 from safelaunch.diagnosis.classes.host import worker_place
 from safelaunch.diagnosis.classes.told import Told
 from safelaunch.diagnosis.confidence import LOWER
-from safelaunch.diagnosis.crash import crash_verdict, shortly
+from safelaunch.diagnosis.crash import shortly
 from safelaunch.diagnosis.failures import (
     ANOTHER,
     IMPORT_ERRORS,
@@ -22,6 +22,8 @@ from safelaunch.diagnosis.failures import (
     roots,
     unaccounted,
 )
+from safelaunch.diagnosis.verdicts import crash_verdict
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Case, Confidence, PyError, Verdict
 
@@ -29,7 +31,7 @@ from safelaunch.model import Case, Confidence, PyError, Verdict
 IN_WORKER = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread for device \w+)\.")
 
 
-def exception(case: Case) -> Verdict | None:
+def exception(view: View) -> Verdict | None:
     """A rank raised a Python exception that nothing caught, and the other failures follow from it.
 
     How it was concluded: every worker records an uncaught exception, with its time, before its interpreter shuts
@@ -56,23 +58,23 @@ def exception(case: Case) -> Verdict | None:
     program could not be imported or parsed on that rank: compare its environment and its copy of the code with
     the other ranks'.
     """
-    culprits = [root for root in roots(case) if root.nature == "exception"]
-    if not culprits or len(culprits) != len(roots(case)):
+    culprits = [root for root in roots(view.case) if root.nature == "exception"]
+    if not culprits or len(culprits) != len(roots(view.case)):
         return None
-    if _points_elsewhere(case, culprits):
+    if _points_elsewhere(view.case, culprits):
         return None
     error = culprits[0].facts.error
     assert error is not None
-    told = _told(case, culprits)
+    told = _told(view.case, culprits)
     code = told.code or ("SL409" if error.type in IMPORT_ERRORS else "SL401")
     who = names(failure.rank for failure in culprits)
-    rivals = [failure for failure in primary(case) if failure not in culprits]
+    rivals = [failure for failure in primary(view.case) if failure not in culprits]
     because = tuple(f"rank {rival.rank} failed too: {shortly(rival)}" for rival in rivals[:2])
     confidence: Confidence = "medium" if rivals or len(culprits) > 1 else "high"
     if len(culprits) > 1 and _class_of_all(culprits) and not rivals:
         confidence = "high"  # each of them says why it failed
     verdict = crash_verdict(
-        case,
+        view,
         code,
         told.whole or f"{who} {told.what or _raised(error)}",
         culprits,
@@ -81,7 +83,7 @@ def exception(case: Case) -> Verdict | None:
         remedy=told.remedy
         or (
             "the environment or the code differs on this rank: compare it with a rank that started"
-            if code == "SL409" and len(culprits) < case.world_size
+            if code == "SL409" and len(culprits) < view.case.world_size
             else "the traceback above is where it started"
         ),
         confidence=LOWER[confidence] if told.doubt else confidence,
@@ -89,7 +91,7 @@ def exception(case: Case) -> Verdict | None:
     return _of_kind(verdict)
 
 
-def exception_everywhere(case: Case) -> Verdict | None:
+def exception_everywhere(view: View) -> Verdict | None:
     """Every rank raised the same exception at the same line, so no single rank is to blame.
 
     How it was concluded: type and line agree on all ranks of this node, or the signatures know what each of them met
@@ -98,20 +100,20 @@ def exception_everywhere(case: Case) -> Verdict | None:
     of them met. Typical are a wrong argument, a missing file, a bug that all ranks reach. One traceback is printed; the
     others are like it. Messages that the signatures know keep their code (SL420: every rank ran out of GPU memory).
     """
-    found = roots(case)
-    if len(found) < 2 or len(found) != len(case.ranks) or found[0].nature != "exception":
+    found = roots(view.case)
+    if len(found) < 2 or len(found) != len(view.case.ranks) or found[0].nature != "exception":
         return None
     error = found[0].facts.error
     assert error is not None
     messages = {f.facts.error.message for f in found if f.facts.error is not None}
-    told = _told(case, found)
+    told = _told(view.case, found)
     alike = len(messages) == 1 and not ANOTHER.search(error.message) and not OTHER_RANK.search(error.message)
     same = f"type and line are the same on {names(failure.rank for failure in found)}"
     if told.code:
         same = f"rank {found[0].rank} was first; {names(failure.rank for failure in found[1:])} failed alike"
     confidence: Confidence = "high" if alike or _class_of_all(found) else "medium"
     verdict = crash_verdict(
-        case,
+        view,
         told.code or "SL402",
         told.whole or f"every rank {told.what or _raised(error)}",
         [],

@@ -7,6 +7,7 @@ import statistics
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis import slow_gpus
 from safelaunch.diagnosis import slow_reasons as reasons
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence, Location, Verdict
 from safelaunch.model.slow import Pace, Slowness
@@ -16,7 +17,7 @@ WAITED = 0.5  # of what a rank costs the others must be seen in their waits
 WAITS, WAITS_MORE, KEEPS_GOING = 0.5, 0.3, 0.2
 
 
-def straggler(case: Case) -> Verdict | None:
+def straggler(view: View) -> Verdict | None:
     """A rank is slower than the others, step after step, and they wait for it.
 
     In synchronous training all ranks have the same step time. The slow one is the rank that comes last to the
@@ -46,12 +47,12 @@ def straggler(case: Case) -> Verdict | None:
 
     What to do: look at the reason. The run goes on; a line tells when the rank keeps up again.
     """
-    slow = case.slow
+    slow = view.case.slow
     if slow is None or slow.kind != "straggler" or not slow.ranks:
         return None
     rank = slow.ranks[0]
     if slow.source == "device":
-        return _by_gpus(case, slow)
+        return _by_gpus(view.case, slow)
     pace = next((one for one in slow.paces if one.rank == rank), None)
     if pace is None:
         return None
@@ -60,7 +61,7 @@ def straggler(case: Case) -> Verdict | None:
     fed = statistics.median(one.loading or 0.0 for one in peers) if peers else 0.0
     by_calls = pace.own_s is not None and pace.peers_s is not None
     lost = ((pace.own_s or 0.0) - (pace.peers_s or 0.0)) / now if by_calls and now else (pace.loading or 0.0) - fed
-    reason = reasons.of_rank(case, slow, rank, lost)
+    reason = reasons.of_rank(view.case, slow, rank, lost)
     if reason.everywhere:
         return None  # too many processes for the CPUs, and one of the ranks comes off worst
     if reason.loader and reasons.at_their_limit(slow) is not False:
@@ -86,7 +87,7 @@ def straggler(case: Case) -> Verdict | None:
     waited = _waited(slow, lost) if by_calls else ""
     if waited:
         because.append(waited)
-    elsewhere = case.world_size > len(case.ranks)
+    elsewhere = view.case.world_size > len(view.case.ranks)
     if elsewhere:
         because.append("the ranks of other nodes are not known here: one of them may be slower")
     confidence = _confidence(
@@ -94,7 +95,7 @@ def straggler(case: Case) -> Verdict | None:
         sure=not elsewhere and (len(slow.ranks) * 2 < len(slow.paces) or len(slow.paces) == 2),
     )
     return _verdict(
-        "SL503", case, summary, ranks=slow.ranks, because=because, confidence=confidence,
+        "SL503", view.case, summary, ranks=slow.ranks, because=because, confidence=confidence,
         remedy=reason.remedy, location=reason.location,
     )  # fmt: skip
 
@@ -114,7 +115,7 @@ def _by_gpus(case: Case, slow: Slowness) -> Verdict | None:
     )  # fmt: skip
 
 
-def slower(case: Case) -> Verdict | None:
+def slower(view: View) -> Verdict | None:
     """All ranks are slower than they were: steps take more than twice as long as before.
 
     How it was concluded: from the median of the step times of at least 20 steps and 10 seconds, against the median of
@@ -135,14 +136,14 @@ def slower(case: Case) -> Verdict | None:
 
     What to do: look at what has changed. A GPU that is held back is named with its rank.
     """
-    slow = case.slow
+    slow = view.case.slow
     if slow is None or slow.kind != "slower":
         return None
     awaited = None if slow.on_device else _awaited(slow)
     if awaited is not None:
-        return _one_does_not_wait(case, slow, awaited)
-    found = [*reasons.of_all(case, slow), *slow_gpus.of_all(case, slow)]
-    grew = not found and not _uses_gpus(case) and reasons.grew_itself(slow)
+        return _one_does_not_wait(view.case, slow, awaited)
+    found = [*reasons.of_all(view.case, slow), *slow_gpus.of_all(view.case, slow)]
+    grew = not found and not _uses_gpus(view.case) and reasons.grew_itself(slow)
     if slow.grows and not found and not grew:
         return None
     if grew:
@@ -159,10 +160,10 @@ def slower(case: Case) -> Verdict | None:
             because.append(f"rank {stands.rank} stands {reasons.at(stands)}")
             location = stands.location
     because.append(_nobody(slow))
-    held = {rank for gpu in case.gpus if gpu.held_back for rank in gpu.ranks}
+    held = {rank for gpu in view.case.gpus if gpu.held_back for rank in gpu.ranks}
     some = held if held and len(held) < len(slow.paces) and "GPUs" in found[0].what else set()
     return _verdict(
-        "SL504", case, f"{summary}; {found[0].what}" if found else summary, because=because,
+        "SL504", view.case, f"{summary}; {found[0].what}" if found else summary, because=because,
         ranks=tuple(sorted(some)),
         confidence="low" if not found or grew else "high" if not slow.unknown and not some else "medium",
         remedy=found[0].remedy if found else "compare the node with what it was: other jobs, storage, network, clocks",
@@ -200,7 +201,7 @@ def _one_does_not_wait(case: Case, slow: Slowness, pace: Pace) -> Verdict:
     )  # fmt: skip
 
 
-def below_expectation(case: Case) -> Verdict | None:
+def below_expectation(view: View) -> Verdict | None:
     """The run has been slow from its first steps: against the step time that the profile expects.
 
     How it was concluded: the median of the step times, without the first 10, is more than 1.5 times `expect_step` in
@@ -210,14 +211,14 @@ def below_expectation(case: Case) -> Verdict | None:
 
     What to do: look at what takes the time; correct `expect_step` if it is of other hardware or another model.
     """
-    slow = case.slow
+    slow = view.case.slow
     if slow is None or slow.kind != "below" or not slow.expect_s or not slow.now_s:
         return None
-    because = list(filter(None, [reasons.idle_gpus(case.gpus)]))
+    because = list(filter(None, [reasons.idle_gpus(view.case.gpus)]))
     loading = statistics.median(pace.loading or 0.0 for pace in slow.paces) if slow.paces else 0.0
     waiting = [pace.waiting for pace in slow.paces if pace.waiting is not None]
     location = None
-    found = [*reasons.of_all(case, slow), *slow_gpus.of_all(case, slow)]
+    found = [*reasons.of_all(view.case, slow), *slow_gpus.of_all(view.case, slow)]
     for reason in found[:1]:
         because += reason.because[:2]
         location = reason.location
@@ -231,7 +232,7 @@ def below_expectation(case: Case) -> Verdict | None:
         location = location or stands.location
     because.append(_nobody(slow))
     return _verdict(
-        "SL505", case,
+        "SL505", view.case,
         f"slow from the first steps: a step takes {reasons.span(slow.now_s)}, and the profile expects "
         f"{reasons.span(slow.expect_s)} ({slow.now_s / slow.expect_s:.1f} times)",
         because=because, confidence="medium" if slow.unknown else "high", location=location,
@@ -239,7 +240,7 @@ def below_expectation(case: Case) -> Verdict | None:
     )  # fmt: skip
 
 
-def loader_bound(case: Case) -> Verdict | None:
+def loader_bound(view: View) -> Verdict | None:
     """Ranks spend most of each step waiting for their DataLoader.
 
     How it was concluded: the time that the rank's main thread spends in `DataLoader.__next__` is half of all time or
@@ -250,7 +251,7 @@ def loader_bound(case: Case) -> Verdict | None:
     What to do: more workers (`num_workers`) where they compute or wait for storage and CPUs are left, `num_workers` at
     all where there are none, faster storage, cheaper preparation of the data.
     """
-    slow = case.slow
+    slow = view.case.slow
     if slow is None or slow.kind not in ("loader", "straggler"):
         return None
     last = slow.kind == "straggler"  # one comes last, as one of them must
@@ -267,9 +268,9 @@ def loader_bound(case: Case) -> Verdict | None:
     if last:
         what = "are as busy" if certain else "could not be looked at: they may be as slow"
         because.append(f"the loader's workers of its peers {what}, and only hold some batches ready")
-    idle = reasons.idle_gpus(case.gpus)
+    idle = reasons.idle_gpus(view.case.gpus)
     return _verdict(
-        "SL506", case,
+        "SL506", view.case,
         f"{_bound(slow, share)}{reasons.since(slow)} (a {slow.unit} takes {reasons.span(slow.now_s)})",
         ranks=() if last else slow.ranks, because=[*because, *filter(None, [idle])],
         remedy=reason.remedy, location=reason.location,
@@ -285,16 +286,16 @@ def _bound(slow: Slowness, share: float) -> str:
     return f"{who} wait{'s' * (max(len(slow.ranks), len(slow.paces)) == 1)} {part} for the DataLoader"
 
 
-def as_usual(case: Case) -> Verdict | None:
+def as_usual(view: View) -> Verdict | None:
     """Nothing that would have to be told."""
-    if case.incident.kind != "slow":
+    if view.case.incident.kind != "slow":
         return None
     return Verdict(
         code="SL502",
         slug=CATALOGUE["SL502"].slug,
         kind="none",
         summary="the job makes progress, and nothing that is watched says that it is slow for a reason of its own",
-        host=case.host,
+        host=view.case.host,
         confidence="medium",
         exit_code=EXIT_OK,
     )

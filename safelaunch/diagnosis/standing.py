@@ -31,7 +31,6 @@ TERMINAL = re.compile(r"^/dev/(?:tty|pts/|console)")
 ON_FILES = READS | WRITES | OPENS | FILE_LOCKS | {"mmap", "statx", "newfstatat", "stat"}
 # A rank goes through it once: whoever is in it twice has not moved, also where it tries to connect again and again.
 INIT = "init_process_group"
-ENDED = "X"  # the state of a rank whose process is not there any more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +40,6 @@ class Held:
     facts: RankFacts
     op: str
     place: Location | None
-
-
-def living(case: Case) -> list[RankFacts]:
-    """The ranks that still run."""
-    return [facts for facts in case.ranks if facts.exit is None and facts.state != ENDED]
 
 
 def is_same(facts: RankFacts) -> bool:

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from safelaunch.diagnosis import habits
-from safelaunch.diagnosis.dumps import from_dumps
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict, place_of, waiters
-from safelaunch.diagnosis.standing import living
 from safelaunch.diagnosis.stuck import STORE, asks_store
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
@@ -20,7 +18,7 @@ _NUMBER = re.compile(r"\d{1,18}")  # of a key; one with more is a text
 SHOWN = 3  # keys
 
 
-def key_missing(case: Case) -> Verdict | None:
+def key_missing(view: View) -> Verdict | None:
     """Ranks wait in collectives for others, and all of those wait for a key in the store that nobody sets.
 
     How it was concluded: whoever stands at the end of the chains of waits is in a call on its connection to the store,
@@ -30,30 +28,30 @@ def key_missing(case: Case) -> Verdict | None:
 
     What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
     """
-    found = graph(case)
-    ranks = {facts.rank: facts for facts in case.ranks}
+    found = view.graph
+    ranks = view.by_rank
     asking = sorted({rank for rank, _ in found.sinks})
-    if not asking or from_dumps(case) or not all(asks_store(ranks[rank]) for rank in asking):
+    if not asking or view.from_dumps or not all(asks_store(ranks[rank]) for rank in asking):
         return None
     blocked = sorted({wait.rank for wait in found.waits})
-    setter = _who_sets(case, asking, blocked)
+    setter = _who_sets(view.case, asking, blocked)
     places: dict[tuple[str, Location | None], list[int]] = {}
     for rank in asking:
         phase = next((phase.name for phase in ranks[rank].phases if phase.name.startswith("store.")), "the store")
         places.setdefault((phase, user_frame(ranks[rank].stack)), []).append(rank)
     return hang_verdict(
-        case,
+        view,
         "SL311",
         f"{is_waiting(asking)} for a key in {STORE}, and {is_waiting(blocked)} for "
         f"{'it' if len(asking) == 1 else 'them'}",
         (setter.rank,) if setter is not None else (),
         location=next(iter(places))[1]
         if setter is None
-        else place_of(case, next(wait for wait in found.waits if wait.rank == setter.rank)),
+        else place_of(view, next(wait for wait in found.waits if wait.rank == setter.rank)),
         because=(
             *((setter.text,) if setter is not None else ()),
             *(f"{is_waiting(who)} in {call}" + at(place) for (call, place), who in places.items()),
-            *waiters(case, found),
+            *waiters(view),
         ),
         remedy="compare the key that is waited for with those that are set, and under which condition",
         confidence="medium",
@@ -91,7 +89,7 @@ def shape(key: str) -> str:
     return _NUMBER.sub("#", key)
 
 
-def all_ask(case: Case) -> Verdict | None:
+def all_ask(view: View) -> Verdict | None:
     """Every rank of the job waits in the store for keys, and none is left to set them.
 
     How it was concluded: the main thread of each rank that lives is in a call that waits for keys, and the ranks' own
@@ -103,8 +101,8 @@ def all_ask(case: Case) -> Verdict | None:
 
     What to do: compare the keys that are waited for with those that are set, rank by rank.
     """
-    ranks = living(case)
-    if len(ranks) < 2 or len(case.ranks) != case.world_size or from_dumps(case) or graph(case).waits:
+    ranks = view.living
+    if len(ranks) < 2 or not view.sees_all_ranks or view.from_dumps or view.graph.waits:
         return None
     if not all(asks_store(facts) and facts.store_wants for facts in ranks):
         return None
@@ -125,7 +123,7 @@ def all_ask(case: Case) -> Verdict | None:
         place = user_frame(next(facts for facts in ranks if facts.rank == who[0]).stack)
         because.append(f"{is_waiting(who)} for {shown}{at(place)}, which nobody has set")
     return hang_verdict(
-        case,
+        view,
         "SL311" if named is not None else "SL399",
         f"rank {named.rank} has left out a key in {STORE} for which all others wait, and waits there itself"
         if named is not None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 
-from safelaunch.diagnosis.dumps import from_dumps
-from safelaunch.diagnosis.graph import Wait, graph
-from safelaunch.diagnosis.hang import hang_verdict, label, waiters
+from safelaunch.diagnosis.graph import Wait
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import final
-from safelaunch.diagnosis.wording import at
-from safelaunch.model import Case, Collective, RankFacts, Verdict
+from safelaunch.diagnosis.wording import at, label
+from safelaunch.model import Collective, RankFacts, Verdict
 
 
-def tags_differ(case: Case) -> Verdict | None:
+def tags_differ(view: View) -> Verdict | None:
     """A rank waits for a message with one tag, and its peer has sent the one in its place with another tag.
 
     How it was concluded: messages from one rank to another are counted on both sides. The one that is waited for has
@@ -23,10 +24,10 @@ def tags_differ(case: Case) -> Verdict | None:
 
     What to do: compare the tags at the two lines; a counter that makes them must count alike on both sides.
     """
-    found = graph(case)
-    if from_dumps(case):
+    found = view.graph
+    if view.from_dumps:
         return None
-    ranks = {facts.rank: facts for facts in case.ranks}
+    ranks = view.by_rank
     blocked = {wait.rank for wait in found.waits}
     pairs = [
         (wait, sent)
@@ -41,7 +42,7 @@ def tags_differ(case: Case) -> Verdict | None:
     wait, sent = pairs[0]
     first = next((call for wait, sent in pairs for call in _of(most, wait, sent)), wait.call) if named else wait.call
     return hang_verdict(
-        case,
+        view,
         "SL302",
         f"ranks {wait.rank} and {wait.call.peer} do not mean the same message: tag {wait.call.tag} is waited for, and "
         f"tag {sent.tag} was sent",
@@ -54,7 +55,7 @@ def tags_differ(case: Case) -> Verdict | None:
                 f"rank {wait.call.peer} has sent it with tag {sent.tag}{at(sent.location)}"
                 for wait, sent in pairs
             ),
-            *waiters(case, found),
+            *waiters(view),
         ),
         remedy="compare the tags at these lines: what makes them must count alike on both sides",
         confidence="medium",
@@ -63,7 +64,7 @@ def tags_differ(case: Case) -> Verdict | None:
     )
 
 
-def _sent_instead(wait: Wait, ranks: dict[int, RankFacts]) -> Collective | None:
+def _sent_instead(wait: Wait, ranks: Mapping[int, RankFacts]) -> Collective | None:
     """The message that was sent in the place of the one that is waited for, where its tag is another one."""
     call = wait.call
     if "recv" not in call.op or call.peer is None:

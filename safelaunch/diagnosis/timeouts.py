@@ -18,10 +18,10 @@ from safelaunch.diagnosis.failures import (
     unaccounted,
 )
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import Graph, Node, Wait, graph
-from safelaunch.diagnosis.hang import label
+from safelaunch.diagnosis.graph import Graph, Node, Wait, build
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import responsible
-from safelaunch.diagnosis.wording import at, names, one_line
+from safelaunch.diagnosis.wording import at, label, names, one_line
 from safelaunch.model import Case, Collective, Incident, Location, RankFacts, Verdict
 
 # How a timeout reads on the rank that waited, with its milliseconds or seconds.
@@ -52,7 +52,7 @@ class _Timeout:
         return min(self.failure.t, self.call.t + self.seconds)
 
 
-def collective_timeout(case: Case) -> Verdict | None:
+def collective_timeout(view: View) -> Verdict | None:
     """A collective (or a message, or a meeting at the store) reached its timeout, and the waiting rank gave up.
 
     The rank that times out is the victim: it was there, and somebody else was not. The number is the timeout of its
@@ -69,27 +69,27 @@ def collective_timeout(case: Case) -> Verdict | None:
     group more time. With a timeout above 10 s or so the hang is told of before it ends in this way, and that verdict
     stands.
     """
-    first = _first_timeout(case)
+    first = _first_timeout(view.case)
     if first is None:
         return None
     victim, call = first.failure, first.call
     after = f" after {first.seconds:g} s" if first.seconds is not None else ""
     what = f"rank {victim.rank}'s {label(call)} timed out{after}" if call is not None else ""
     what = what or f"rank {victim.rank} waited for its peers and timed out{after}"
-    before = _as_it_was(case, first)
-    found = graph(before)
+    before = _as_it_was(view.case, first)
+    found = build(before)
     wait = next((w for w in found.waits if w.rank == victim.rank and call is not None and _same(w.call, call)), None)
     ends = _ends(before, found, wait) if wait is not None else {}
-    late = {facts.rank: t for facts in case.ranks if (t := _came_at(facts, call, first.moment)) is not None}
-    alive = {facts.rank for facts in case.ranks if facts.exit is None and facts.error is None}
+    late = {facts.rank: t for facts in view.case.ranks if (t := _came_at(facts, call, first.moment)) is not None}
+    alive = {facts.rank for facts in view.case.ranks if facts.exit is None and facts.error is None}
     away = sorted(wait.away) if wait is not None else []
     if wait is None or not ends or wait.differing or not set(ends) <= alive | set(late):
-        return _nobody(case, first, what, wait, away)
+        return _nobody(view.case, first, what, wait, away)
     culprits = tuple(sorted(ends))
-    ranks = {facts.rank: facts for facts in case.ranks}
-    now = case.now or case.incident.t
+    ranks = view.by_rank
+    now = view.now
     reasons = {
-        rank: stuck.why(ranks[rank], thread, now, case.source) for rank, thread in ends.items() if rank not in late
+        rank: stuck.why(ranks[rank], thread, now, view.case.source) for rank, thread in ends.items() if rank not in late
     }
     reason = reasons.get(culprits[0])
     doing = [
@@ -98,7 +98,7 @@ def collective_timeout(case: Case) -> Verdict | None:
     ]
     told = any(ranks[rank].stack is not None for rank in culprits if rank in reasons) or culprits[0] in late
     return _verdict(
-        case,
+        view.case,
         f"{what}: {_why(culprits, wait, late, first.moment)}",
         culprits,
         location=reason.location if reason is not None else _call_of(ranks[culprits[0]], call),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.dumps import from_dumps, ground, of_group, of_nccl2
-from safelaunch.diagnosis.graph import graph
-from safelaunch.diagnosis.hang import hang_verdict, label, waiters
-from safelaunch.diagnosis.wording import is_waiting, names
-from safelaunch.model import Case, RankFacts, Verdict
+from safelaunch.diagnosis.dumps import ground, of_group, of_nccl2
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import is_waiting, label, names
+from safelaunch.model import RankFacts, Verdict
 
 
-def did_not_dump(case: Case) -> Verdict | None:
+def did_not_dump(view: View) -> Verdict | None:
     """Ranks wait for one that has left no dump of its Flight Recorder, and none of those that have is late.
 
     How it was concluded: since torch 2.15 "nccl" is a backend (nccl2) whose watchdog dumps the ranks whose own calls
@@ -20,12 +20,12 @@ def did_not_dump(case: Case) -> Verdict | None:
 
     What to do: look at that rank's log and stack; with `safelaunch`, all ranks are dumped before torch aborts them.
     """
-    found = graph(case)
-    if not from_dumps(case) or not (case.gave_up and of_nccl2(case)) or found.sinks or found.cycle:
+    found = view.graph
+    if not view.from_dumps or not (view.case.gave_up and of_nccl2(view.case)) or found.sinks or found.cycle:
         return None
-    undumped = tuple(facts.rank for facts in case.ranks if facts.recorded is None)
+    undumped = tuple(facts.rank for facts in view.case.ranks if facts.recorded is None)
     blocked = tuple(wait for wait in found.waits if {*wait.away} & {*undumped})
-    if not blocked or not all(_has_no_file(facts) for facts in case.ranks if facts.rank in undumped):
+    if not blocked or not all(_has_no_file(facts) for facts in view.case.ranks if facts.rank in undumped):
         return None
     # Those who wait for fewest wait for that rank itself.
     wait = min(blocked, key=lambda one: (len(one.away), one.call.t))
@@ -37,7 +37,7 @@ def did_not_dump(case: Case) -> Verdict | None:
     else:
         summary = f"{is_waiting(there)} in {called}, and {names(undumped)} left no dump: one of them at least is late"
     return hang_verdict(
-        case,
+        view,
         "SL301" if len(undumped) == 1 else "SL399",
         summary,
         undumped if len(undumped) == 1 else (),
@@ -45,8 +45,8 @@ def did_not_dump(case: Case) -> Verdict | None:
         because=(
             "with torch's nccl2 only ranks whose calls have timed out write dumps: others are late, or have ended, or "
             "their files were not copied",
-            *waiters(case, found),
-            *ground(case, found.waits),
+            *waiters(view),
+            *ground(view.case, found.waits),
         ),
         remedy=f"look at the log and the stack of {names(undumped)} first: of all others, none is late",
         confidence="low",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import BACKWARD, in_backward
 from safelaunch.model import Case, Location, RankFacts, Reducer, Verdict
 
@@ -27,7 +27,7 @@ def of_exception(facts: RankFacts) -> tuple[str, tuple[str, ...]]:
     return what, (f"without a gradient on rank {facts.rank}: {modules(model.without)}{few}",)
 
 
-def told(verdict: Verdict, case: Case) -> Verdict:
+def refine(verdict: Verdict, view: View) -> Verdict:
     """A rank used some parameters in no loss, and DistributedDataParallel waits on its peers for their gradients.
 
     How it was concluded: the rank is past its backward pass, some parameters of a model have no gradient on it, and
@@ -39,8 +39,8 @@ def told(verdict: Verdict, case: Case) -> Verdict:
     What to do: use all parameters in every step, on all ranks, or DistributedDataParallel(...,
     find_unused_parameters=True). Look for a branch, a frozen layer or a skipped loss that depends on the data.
     """
-    missing = {facts.rank: lacking for facts in case.ranks if (lacking := _lacks(facts, case))}
-    if len(missing) != 1 or not _waits_in_backward(case):
+    missing = {facts.rank: lacking for facts in view.case.ranks if (lacking := _lacks(facts, view.case))}
+    if len(missing) != 1 or not _waits_in_backward(view):
         return verdict
     if verdict.code in BROKEN and not verdict.culprit_ranks:
         return _beside(verdict, *next(iter(missing.items())))
@@ -53,7 +53,7 @@ def told(verdict: Verdict, case: Case) -> Verdict:
     found = dataclasses.replace(verdict, because=(line, *verdict.because), remedy=REMEDY)
     if verdict.culprit_ranks:
         return found
-    facts = next(facts for facts in case.ranks if facts.rank == rank)
+    facts = view.by_rank[rank]
     return dataclasses.replace(
         found,
         code="SL314",
@@ -61,7 +61,7 @@ def told(verdict: Verdict, case: Case) -> Verdict:
         summary=f"rank {rank} used {_share(model, without)} in no loss, and DDP waits for their gradients",
         culprit_ranks=(rank,),
         pid=facts.pid,
-        location=_place(facts, case),
+        location=_place(facts, view),
         secondary=tuple(other for other in verdict.secondary if other != rank),
         confidence="medium",
     )
@@ -74,11 +74,11 @@ def _beside(verdict: Verdict, rank: int, lacking: tuple[Reducer, tuple[str, ...]
     return dataclasses.replace(verdict, because=(line, *verdict.because), remedy=remedy)
 
 
-def _place(facts: RankFacts, case: Case) -> Location | None:
+def _place(facts: RankFacts, view: View) -> Location | None:
     """Where the rank itself stands, or what it raised."""
     if facts.error is not None:
         return facts.error.location
-    wait = graph(case).of(facts.rank)
+    wait = view.graph.of(facts.rank)
     return wait.call.location if wait is not None else user_frame(facts.stack)
 
 
@@ -120,10 +120,10 @@ def _in_backward(facts: RankFacts) -> bool:
     return in_backward(facts)
 
 
-def _waits_in_backward(case: Case) -> bool:
+def _waits_in_backward(view: View) -> bool:
     """Whether a rank was left inside its backward pass, waiting for what DDP reduces."""
-    if any(_in_backward(facts) for facts in case.ranks):
+    if any(_in_backward(facts) for facts in view.case.ranks):
         return True
     # What only the Flight Recorder has, while the rank's own record is whole, no Python line called: DDP's reducer did.
-    whole = {facts.rank for facts in case.ranks if facts.watched and facts.recording and facts.collectives}
-    return any(not wait.call.thread and wait.rank in whole for wait in graph(case).waits)
+    whole = {facts.rank for facts in view.case.ranks if facts.watched and facts.recording and facts.collectives}
+    return any(not wait.call.thread and wait.rank in whole for wait in view.graph.waits)

@@ -25,6 +25,7 @@ BACKWARD = "_engine_run_backward"
 # second, which took 1 % of a core at most; an estimate with room above that.
 IDLE_CPU = 0.05
 STOPPED = ("T", "t")
+ENDED = "X"  # the state of a rank whose process is not there any more
 UNDER_WAY = ("enqueued", "started")
 OF_DEVICE = -1  # instead of a thread: the host does something else, and does not wait for what it has enqueued
 RING = 128  # calls that a rank's record holds

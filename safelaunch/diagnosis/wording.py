@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.failures import failures, is_relayed, retells
-from safelaunch.model import Case, Location, RankFacts
+from safelaunch.diagnosis.waits import MAKING
+from safelaunch.model import Case, Collective, Location, RankFacts
 from safelaunch.model.ranks import runs
 
 ELSE = "else of: "  # evidence.source_probe
@@ -93,3 +94,15 @@ def program(command: str) -> str:
     if names and names[0].startswith("python"):
         names += [word.rpartition("/")[2] for word in words[1:] if not word.startswith("-")][:1]
     return " ".join(names)[:60]
+
+
+def label(call: Collective, *, reduction: bool = False) -> str:
+    """`all_reduce #12`, `all_reduce #12 with max`, `recv from rank 3`; a sum is told if `reduction` asks for it."""
+    if call.is_message:
+        other = "any rank" if call.peer is None else f"rank {call.peer}"
+        return f"{call.op} {'from' if 'recv' in call.op else 'to'} {other}"
+    if call.peer is not None:
+        return f"{call.op} #{call.seq} with root {call.peer}" + (f" and {call.how}" if reduction else "")
+    if call.group == "init" or call.group.startswith(MAKING):
+        return call.op
+    return f"{call.op} #{call.seq}" + (f" with {call.how}" if call.how and (reduction or call.how != "sum") else "")
