@@ -71,7 +71,7 @@ def killed(view: View) -> Verdict | None:
     script with `kill`, or for such a call in the program itself.
     """
     culprits = [root for root in roots(view.case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
-    if not culprits:
+    if not culprits or (view.case.oom_kills and any(_signal(root) == SIGKILL for root in culprits)):
         return None
     number = _signal(culprits[0])
     who, was = names(failure.rank for failure in culprits), "was" if len(culprits) == 1 else "were"

@@ -30,6 +30,8 @@ def doubt(case: Case, culprits: Iterable[int], blocked: Iterable[Wait]) -> str:
     late = [facts for facts in case.ranks if facts.rank in set(culprits)]
     if of_gloo(case) and len(late) > max(1, len({wait.rank for wait in blocked})):
         return f"those who did not come may wait in what gloo does not record: {OF_GLOO}"
+    if case.origin == "dumps" and of_gloo(case) and any(facts.recorded is None for facts in case.ranks):
+        return f"those who did not come may wait for a rank that left no dump: {OF_GLOO}"
     if len(late) > 1 and any(facts.missing for facts in late):
         return "which of those who did not come waits for another one cannot be told"
     calls = {_site(wait.call) for wait in blocked}
@@ -67,7 +69,8 @@ def young(case: Case, waits: Iterable[Wait]) -> float | None:
     """
     if case.now is None or case.gave_up:
         return None
-    age = case.now - min((wait.call.t for wait in waits), default=case.now)
+    # Of a wait that counters alone show, nobody knows when it began.
+    age = case.now - min((wait.call.t for wait in waits if wait.call.t), default=case.now)
     pauses = sorted(filter(None, (_longest_pause(facts) for facts in case.ranks))) or [PAUSE_S]
     return age if 0.0 <= age <= FEW * pauses[len(pauses) // 2] else None
 

@@ -51,6 +51,8 @@ def early_exit(view: View) -> Verdict | None:
     if missed:
         left = [facts for facts in left if facts.rank in missed]
         first = left[0]
+        if all(facts.exit is None for facts in left):
+            return None  # of those who have left their group and live, `departed` speaks
     held = {wait.rank for wait in waits if missed & set(wait.gone)}
     only = left_alone(view.case, [facts.rank for facts in left])
     rest = [facts for facts in view.case.ranks if facts not in left]

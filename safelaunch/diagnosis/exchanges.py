@@ -27,9 +27,6 @@ def cannot_exchange(view: View) -> Verdict | None:
     What to do: compare input and output split sizes of these ranks; mostly they are exchanged before, in a call of
     their own.
     """
-    found = view.graph
-    if found.sinks or any(wait.differing or wait.away for wait in found.waits):
-        return None
     ranks = view.by_rank
     for meeting in _exchanges(view.case):
         held = [rank for rank, call in meeting.items() if is_under_way(call)]

@@ -40,8 +40,6 @@ def at_work(view: View) -> Verdict | None:
 
     What to do: nothing. If the job is believed to hang, look again with a longer `--wait`.
     """
-    if not view.from_outside:
-        return None
     alive = view.living
     if not alive or any(stays_inside(facts) for facts in alive) or not all(has_moved(facts) for facts in alive):
         return None
@@ -66,8 +64,6 @@ def late_and_at_work(view: View) -> Verdict | None:
 
     What to do: look again, with a longer `--wait`; if the line stays the same, see what that rank computes there.
     """
-    if not view.from_outside:
-        return None
     late = {rank for rank, _ in view.graph.sinks}
     busy = [facts for facts in view.living if facts.rank in late and is_busy(facts)]
     return _at_work_verdict(view, busy, waiters(view)) if busy else None
@@ -85,7 +81,7 @@ def apart(view: View) -> Verdict | None:
     What to do: look at the line that is named; `--wait` makes the time between the looks longer. Under safelaunch, or
     with torch's Flight Recorder, more is known.
     """
-    if not view.from_outside or not view.case.ranks:
+    if not view.case.ranks:
         return None
     alive = view.living
     halted = [facts for facts in alive if stopped(facts)]

@@ -37,8 +37,6 @@ def never_entered(view: View) -> Verdict | None:
     at the file system or device, since not even SIGKILL ends such a process.
     """
     found = view.graph
-    if not found.sinks:
-        return None
     ranks = view.by_rank
     sinks = found.sinks if view.from_dumps else stuck.last(found.sinks, ranks, view.case.world_size)
     if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
@@ -163,8 +161,6 @@ def hang_untold(view: View) -> Verdict | None:
 
     It is better to say so than to name a victim. The stacks of all ranks are in the evidence folder.
     """
-    if view.case.incident.kind != "hang":
-        return None
     if view.from_dumps:
         return _untold(view)
     gaps = tuple(f"rank {facts.rank}: {gap}" for facts in view.case.ranks for gap in facts.missing[:1])

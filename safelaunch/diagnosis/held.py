@@ -25,7 +25,7 @@ def all_held(view: View) -> Verdict | None:
     """
     ranks = view.living
     calls = [(facts, call) for facts in ranks if (call := next(_calls(facts), None)) is not None]
-    if not ranks or len(calls) < len(ranks) or any(map(is_busy, ranks)) or view.graph.waits:
+    if not ranks or len(calls) < len(ranks) or any(map(is_busy, ranks)):
         return None
     now = view.now
     reasons = {facts.rank: stuck.why(facts, facts.pid, now, view.case.source) for facts in ranks}

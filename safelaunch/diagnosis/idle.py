@@ -35,8 +35,7 @@ def all_idle(view: View) -> Verdict | None:
     What to do: look at the lines; what is to answer may have ended (a thread with an exception), or wait itself.
     """
     ranks = view.living
-    whole = view.sees_all_ranks and len(ranks) == view.case.world_size
-    if len(ranks) < 2 or not whole or view.from_dumps or view.graph.waits or any(map(is_busy, ranks)):
+    if len(ranks) < 2 or len(ranks) < view.case.world_size or any(map(is_busy, ranks)):
         return None
     if any(
         facts.stack is None or facts.kernel is None or facts.missing or facts.store_polls is None for facts in ranks

@@ -30,7 +30,7 @@ def does_not_end(view: View) -> Verdict | None:
     a pool, a writer, a logger, a client.
     """
     ranks = view.living
-    if not ranks or not all(facts.ended for facts in ranks) or view.graph.waits:
+    if not ranks or not all(facts.ended for facts in ranks):
         return None
     first = ranks[0]
     threads = left_running(first)

@@ -32,8 +32,6 @@ def groups_differ(view: View) -> Verdict | None:
     for group in view.case.groups:
         claims.setdefault(group.name, []).append(frozenset(group.ranks))
     shifted = {name for name, sets in claims.items() if _differ(sets)}
-    if view.from_dumps or not found.waits:
-        return None
     concerned = [wait for wait in found.waits if wait.call.group in shifted]
     odd = _asked_for_another(view.case, found)
     making = [wait for wait in found.waits if wait.call.group.startswith(MAKING)]

@@ -25,8 +25,6 @@ def enqueued_in_another_order(view: View) -> Verdict | None:
     What to do: use the groups in the same order on all ranks.
     """
     found = view.graph
-    if found.sinks or any(wait.away for wait in found.waits):
-        return None
     first = {rank: _in_order(found, rank) for rank in sorted({wait.rank for wait in found.waits})}
     for one, other in itertools.combinations(sorted({_meeting(w) for waits in first.values() for w in waits}), 2):
         sides: dict[Meeting, list[int]] = {}

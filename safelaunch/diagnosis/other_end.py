@@ -32,7 +32,7 @@ def held_by_peer(view: View) -> Verdict | None:
     ends = sorted({rank for rank, _ in found.sinks})
     holders = {rank: other_rank(ranks[rank], view.case.ranks) for rank in ends}
     waits = {wait.rank: wait for wait in found.waits}
-    if not ends or view.from_dumps or not all(holder in waits for holder in holders.values()):
+    if not all(holder in waits for holder in holders.values()):
         return None
     calls = {kernel.syscall for rank in ends if (kernel := ranks[rank].kernel) is not None}
     held = sorted({holder for holder in holders.values() if holder is not None})

@@ -28,7 +28,7 @@ def polled_for(view: View) -> Verdict | None:
     """
     found = view.graph
     ranks = view.by_rank
-    if not found.sinks or view.from_dumps or any(thread != ranks[rank].pid for rank, thread in found.sinks):
+    if any(thread != ranks[rank].pid for rank, thread in found.sinks):
         return None
     lines = view.lines
     waits = {wait.rank: wait for wait in found.waits}

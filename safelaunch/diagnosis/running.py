@@ -11,7 +11,7 @@ from safelaunch.model import Verdict
 def may_be_running(view: View) -> Verdict | None:
     """The answer of `hang_untold` to dumps that were taken so soon after the calls in them that nothing may hang."""
     found = view.graph
-    age = young(view.case, found.waits) if view.from_dumps and found.waits else None
+    age = young(view.case, found.waits)
     if age is None:
         return None
     wait = min(found.waits, key=lambda one: one.call.t)

@@ -31,7 +31,7 @@ def key_missing(view: View) -> Verdict | None:
     found = view.graph
     ranks = view.by_rank
     asking = sorted({rank for rank, _ in found.sinks})
-    if not asking or view.from_dumps or not all(asks_store(ranks[rank]) for rank in asking):
+    if not all(asks_store(ranks[rank]) for rank in asking):
         return None
     blocked = sorted({wait.rank for wait in found.waits})
     setter = _who_sets(view.case, asking, blocked)
@@ -102,9 +102,7 @@ def all_ask(view: View) -> Verdict | None:
     What to do: compare the keys that are waited for with those that are set, rank by rank.
     """
     ranks = view.living
-    if len(ranks) < 2 or not view.sees_all_ranks or view.from_dumps or view.graph.waits:
-        return None
-    if not all(asks_store(facts) and facts.store_wants for facts in ranks):
+    if len(ranks) < 2 or not all(asks_store(facts) and facts.store_wants for facts in ranks):
         return None
     known = {key for facts in ranks for key in facts.store_keys}
     lacks = {facts.rank: [key for key in facts.store_wants if key not in known] for facts in ranks}

@@ -25,8 +25,6 @@ def tags_differ(view: View) -> Verdict | None:
     What to do: compare the tags at the two lines; a counter that makes them must count alike on both sides.
     """
     found = view.graph
-    if view.from_dumps:
-        return None
     ranks = view.by_rank
     blocked = {wait.rank for wait in found.waits}
     pairs = [

@@ -21,7 +21,7 @@ def did_not_dump(view: View) -> Verdict | None:
     What to do: look at that rank's log and stack; with `safelaunch`, all ranks are dumped before torch aborts them.
     """
     found = view.graph
-    if not view.from_dumps or not (view.case.gave_up and of_nccl2(view.case)) or found.sinks or found.cycle:
+    if not (view.case.gave_up and of_nccl2(view.case)):
         return None
     undumped = tuple(facts.rank for facts in view.case.ranks if facts.recorded is None)
     blocked = tuple(wait for wait in found.waits if {*wait.away} & {*undumped})

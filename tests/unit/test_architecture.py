@@ -17,9 +17,10 @@ from typing import get_type_hints
 import pytest
 from harness import REPOSITORY, environment
 
-from safelaunch import diagnosis, evidence, files, preflight
+from safelaunch import evidence, files, preflight
 from safelaunch.cli import output, stages
 from safelaunch.codes import CATALOGUE
+from safelaunch.diagnosis import rules
 from safelaunch.preflight import between
 from safelaunch.printable import Line
 from safelaunch.settings import lint
@@ -341,10 +342,9 @@ def test_every_rule_is_in_rules() -> None:
     found = {
         resolve(path, node)
         for path, node in public_functions("diagnosis")
-        if [argument.arg for argument in node.args.args] == ["case"] and annotation(node).startswith("Verdict")
-        if path.name != "__init__.py"
+        if [argument.arg for argument in node.args.args] == ["view"] and annotation(node).startswith("Verdict")
     }
-    assert found == set(diagnosis.RULES)
+    assert found == {rule.conclude for table in rules.BY_KIND.values() for rule in table}
 
 
 def test_every_collector_is_in_collectors() -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 import golden_attach
 import golden_classes
 import golden_clues
+import golden_devices
 import golden_disagreements
+import golden_dumps
 import golden_ends
 import golden_exits
 import golden_habits
@@ -280,6 +282,8 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_attach,
         golden_reasons,
         golden_clues,
+        golden_devices,
+        golden_dumps,
         golden_habits,
         golden_idle,
         golden_messages,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from attach_scenes import INIT, LOAD, LOOP, SLEEPS, WAITS, case, rank, sleeper, waiter
+from attach_scenes import C10D, INIT, LOAD, LOOP, SLEEPS, WAITS, case, rank, sleeper, waiter
 from expected import Expected, place
 
 from safelaunch.model import Case, RankFacts
@@ -60,7 +60,12 @@ def _untold() -> dict[str, tuple[Case, Expected]]:
     ]
     tries = dataclasses.replace(SLEEPS, io_bytes=49, switches=2)
     untold = Expected("SL399", confidence="low")
+    going = dataclasses.replace(WAITS, io_bytes=4096, switches=40, cpu_s=3.0)
     return {
+        "attach-all-make-progress": (
+            case(*(rank(number, (C10D, LOOP), going, earlier=(LOAD, LOOP)) for number in range(3))),
+            Expected("SL502", confidence="medium", mentions=("ranks 0-2 moved within 12 s",)),
+        ),
         "attach-one-is-at-work": (
             case(waiter(0), sleeper(1, cpu_s=6.0, syscall=""), waiter(2)),
             dataclasses.replace(untold, location=place(LOAD), mentions=("at work",)),

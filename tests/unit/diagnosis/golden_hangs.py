@@ -125,6 +125,11 @@ def _away() -> Golden:
             among(elsewhere(2, COMPUTING, TOKENIZE, STEP)),
             Expected("SL301", (2,), place(TOKENIZE), conclusive=False, mentions=("computes in tokenize",)),
         ),
+        # Seen from outside, nothing says that it will not come.
+        "attach-late-and-at-work": (
+            dataclasses.replace(among(elsewhere(2, COMPUTING, TOKENIZE, STEP)), origin="attach"),
+            Expected("SL399", location=place(TOKENIZE), confidence="low", mentions=("rank 2 has not come",)),
+        ),
         # `if rank == 0: evaluate()`, as a phase of the script's own.
         "hang-phase-of-the-script": (
             among(elsewhere(0, COMPUTING, EVALUATE, phase="evaluate")),

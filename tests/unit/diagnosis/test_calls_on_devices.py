@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from safelaunch.diagnosis import diagnose
-from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.view import View
 from safelaunch.evidence.device_calls import with_states
 from safelaunch.model import (
     CallState,
@@ -108,7 +108,7 @@ def test_what_stands_behind_a_message_has_not_been_come_to() -> None:
     ranks[1] = dataclasses.replace(
         ranks[1], collectives=(dataclasses.replace(receive, done=False, location=LINE, thread=101), behind)
     )
-    found = graph(job(*ranks))
+    found = View(job(*ranks)).graph
 
     assert {0, 1} <= set(found.cycle)
 
@@ -253,7 +253,7 @@ def in_batches(number: int, completed: int, *, pending: bool) -> RankFacts:
 def test_neighbours_in_batches_wait_for_the_one_that_has_not_come_and_not_for_each_other() -> None:
     # GPU 2 still computes; rank 0 has gone on to its next batch, since it exchanges nothing with rank 2.
     ranks = (in_batches(n, 12 if n == 0 else 11, pending=n != 2) for n in range(SIZE))
-    found = graph(job(*ranks))
+    found = View(job(*ranks)).graph
 
     assert found.cycle == ()
     assert [number for number, _ in found.sinks] == [2]

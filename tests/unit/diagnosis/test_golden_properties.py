@@ -16,7 +16,7 @@ from variants import fewer, in_order
 
 from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
-from safelaunch.diagnosis.graph import graph
+from safelaunch.diagnosis.view import View
 from safelaunch.model import Case, RankFacts, Verdict
 
 CASES = {name: case for name, (case, _) in golden().items()}
@@ -104,7 +104,7 @@ def grown(case: Case, more: list[RankFacts], joining: bool) -> Case:
 def waits_as_most(case: Case) -> RankFacts | None:
     """A rank that waits, in the call that most ranks wait in, and that nobody blames; all know who belongs there."""
     blamed = set(diagnose(case).culprit_ranks)
-    waits = [wait for wait in graph(case).waits if wait.rank not in blamed and wait.call.peer is None]
+    waits = [wait for wait in View(case).graph.waits if wait.rank not in blamed and wait.call.peer is None]
     everywhere = [group.name for group in case.groups if len(group.ranks) == case.world_size] + ["init"]
     waits = [wait for wait in waits if wait.call.group in everywhere]
     sites = [(wait.call.group, wait.call.seq, wait.call.op, wait.call.location) for wait in waits]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
 
-from safelaunch.diagnosis import diagnose, graph
+from safelaunch.diagnosis import diagnose, graph, view
 from safelaunch.model import Case
 
 
@@ -16,20 +17,20 @@ def of(size: int) -> Case:
     return hang(*(elsewhere(n, ASLEEP) if n == 1 else waiting(n, call(size=size)) for n in range(size)))
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+def counted(monkeypatch: pytest.MonkeyPatch, name: str, module: ModuleType = graph) -> list[int]:
     calls = [0]
-    real: Callable[..., object] = getattr(graph, name)
+    real: Callable[..., object] = getattr(module, name)
 
     def counting(*arguments: object) -> object:
         calls[0] += 1
         return real(*arguments)
 
-    monkeypatch.setattr(graph, name, counting)
+    monkeypatch.setattr(module, name, counting)
     return calls
 
 
 def test_rules_share_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = counted(monkeypatch, "_build")
+    built = counted(monkeypatch, "build", view)
     assert diagnose(of(4)).culprit_ranks == (1,)
     assert built == [1]
     diagnose(of(4))

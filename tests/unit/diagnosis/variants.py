@@ -9,7 +9,8 @@ from hang_stories import LOST
 from hang_stories import without as without_of_all
 from stories import permuted
 
-from safelaunch.model import Case
+from safelaunch.evidence.offline.dump_case import NO_DUMP
+from safelaunch.model import Case, RankFacts
 
 # What a message says of a rank stays as it is, whatever the ranks are called.
 OF_A_RANK = re.compile(r"(rank(?:\(\))? [!=]= )(\d+)")
@@ -43,6 +44,8 @@ def fewer(case: Case) -> list[tuple[str, Case]]:
     found = [(kind, without_of_all(case, -1, kind)) for kind in ("groups", "source") if getattr(case, kind)]
     for facts in case.ranks:
         others = tuple(each for each in case.ranks if each is not facts)
+        if case.origin == "dumps":  # that there is such a rank, the others' dumps still say
+            others = tuple(_without_dump(each) if each is facts else each for each in case.ranks)
         if others:
             found.append((f"all of rank {facts.rank}", dataclasses.replace(case, ranks=others)))
         for kind, lost in PIECES.items():
@@ -54,3 +57,7 @@ def fewer(case: Case) -> list[tuple[str, Case]]:
                 ranks = tuple(poorer if each is facts else each for each in case.ranks)
                 found.append((f"{kind} of rank {facts.rank}", dataclasses.replace(case, ranks=ranks)))
     return found
+
+
+def _without_dump(facts: RankFacts) -> RankFacts:
+    return RankFacts(facts.rank, -1, 0, watched=False, recording=False, missing=(NO_DUMP,))
