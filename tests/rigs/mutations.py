@@ -40,7 +40,12 @@ LIMIT_S, LIMIT_MIB = 10.0, 512
 
 def documents() -> list[bytes]:
     """Cases of all kinds of incidents."""
-    return [path.read_bytes() for path in sorted((REPOSITORY / "tests/cases").glob("*/case.json"))]
+    sys.path[:0] = [str(REPOSITORY / "tests")]
+    import golden_file
+
+    written = [path / "case.json" for path in golden_file.FOLDERS]
+    compact = [json.dumps(line["case"]).encode() for line in golden_file.lines().values()]
+    return [*(path.read_bytes() for path in written), *compact]
 
 
 def dumps(ending: str) -> list[tuple[str, bytes]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fr_dumps import Recorder, world, write_all
-from harness import REPOSITORY
+from golden_file import load, names
 
 from safelaunch import files
 from safelaunch.cli.main import main
@@ -22,12 +22,6 @@ from safelaunch.evidence.case import stack_text
 from safelaunch.evidence.logs import signatures
 from safelaunch.model import Case, Exit, Incident, PyError, RankFacts, Verdict
 from safelaunch.report import bundle
-
-CASES = sorted(path.parent for path in (REPOSITORY / "tests" / "cases").glob("*/case.json"))
-
-
-def load(folder: Path) -> Case:
-    return from_json(Case, json.loads((folder / "case.json").read_text()))
 
 
 def write(folder: Path, case: Case, verdict: Verdict | None = None) -> Verdict:
@@ -53,12 +47,12 @@ def packed(folder: Path, path: Path) -> Path:
 # ------------------------------------------------------------------------------------------------- bundles
 
 
-@pytest.mark.parametrize("source", CASES, ids=lambda path: path.name)
+@pytest.mark.parametrize("name", names())
 def test_a_bundle_says_what_the_run_said(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "incident-0", load(source))
+    write(tmp_path / "incident-0", load(name))
     code, out, _ = run(capsys, tmp_path / "incident-0")
 
     assert code == 0
@@ -68,7 +62,7 @@ def test_a_bundle_says_what_the_run_said(
 def test_a_run_directory_an_incident_its_case_and_a_tar_file_are_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdict = write(tmp_path / "run" / "incident-0", load(REPOSITORY / "tests/cases/hang-sleep"))
+    verdict = write(tmp_path / "run" / "incident-0", load("hang-sleep"))
     folder = tmp_path / "run" / "incident-0"
     tar = packed(folder, tmp_path / "bundle.tar.gz")
     for path in (tmp_path / "run", folder, folder / "evidence", folder / "evidence" / "case.json", tar):
@@ -80,7 +74,7 @@ def test_a_run_directory_an_incident_its_case_and_a_tar_file_are_the_same(
 def test_another_verdict_than_the_run_came_to_is_told_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    case = load("hang-sleep")
     write(tmp_path / "i", case, dataclasses.replace(diagnose(case), code="SL399", summary="no idea", culprit_ranks=()))
     _, out, _ = run(capsys, tmp_path / "i")
 
@@ -89,7 +83,7 @@ def test_another_verdict_than_the_run_came_to_is_told_beside_it(
 
 
 def test_progress_that_returned_is_not_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    case = load("hang-sleep")
     said = dataclasses.replace(diagnose(case), code="SL501", slug="slow", kind="slow", summary="progress returned")
     write(tmp_path / "i", case, said)
     _, out, _ = run(capsys, tmp_path / "i")
@@ -101,9 +95,9 @@ def test_progress_that_returned_is_not_forgotten(tmp_path: Path, capsys: pytest.
 def test_what_was_told_before_stands_where_the_last_look_says_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    case = load(REPOSITORY / "tests/cases/hang-nobody-waits")
+    case = load("hang-nobody-waits")
     assert diagnose(case).code == "SL399"
-    notice = diagnose(load(REPOSITORY / "tests/cases/hang-sleep"))
+    notice = diagnose(load("hang-sleep"))
     write(tmp_path / "i", case, notice)
     files.write_json(str(tmp_path / "i" / "notice.json"), notice)
     _, out, _ = run(capsys, tmp_path / "i")
@@ -185,7 +179,7 @@ def member(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def test_a_tar_file_writes_nothing_and_follows_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    case = load("hang-sleep")
     path = tmp_path / "in" / "bundle.tar.gz"
     path.parent.mkdir()
     with tarfile.open(path, "w:gz") as archive:
@@ -217,7 +211,7 @@ def test_a_tar_file_that_unpacks_without_end_is_left(
 def test_of_a_tar_file_that_is_cut_off_what_is_left_counts_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    case = load("hang-sleep")
     path = tmp_path / "b.tar"
     with tarfile.open(path, "w") as archive:
         member(archive, "run/incident-0/evidence/case.json", json.dumps(to_json(case)).encode())
@@ -270,7 +264,7 @@ def test_what_is_no_log_in_a_folder_of_logs_harms_nothing(tmp_path: Path, capsys
 def test_a_case_that_is_cut_off_is_one_clear_error(
     cut: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path / "i", load(REPOSITORY / "tests/cases/hang-sleep"))
+    write(tmp_path / "i", load("hang-sleep"))
     path = tmp_path / "i" / "evidence" / "case.json"
     path.write_bytes(path.read_bytes()[:cut])
     code, out, err = run(capsys, tmp_path / "i")
@@ -286,7 +280,7 @@ def test_a_case_that_is_cut_off_is_one_clear_error(
 def test_a_case_that_makes_no_sense_is_one_clear_error(
     key: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path / "i", load(REPOSITORY / "tests/cases/hang-sleep"))
+    write(tmp_path / "i", load("hang-sleep"))
     path = tmp_path / "i" / "evidence" / "case.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     code, out, err = run(capsys, tmp_path / "i")
@@ -296,7 +290,7 @@ def test_a_case_that_makes_no_sense_is_one_clear_error(
 
 
 def test_a_damaged_incident_beside_a_good_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = load(REPOSITORY / "tests/cases/hang-sleep")
+    case = load("hang-sleep")
     write(tmp_path / "incident-0", case)
     (tmp_path / "incident-1" / "evidence").mkdir(parents=True)
     (tmp_path / "incident-1" / "evidence" / "case.json").write_bytes(b'{"incident": {"kind": "han\xff')

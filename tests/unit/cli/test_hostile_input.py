@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_file import load
 from harness import REPOSITORY, environment
+
+from safelaunch.codec import to_json
 
 CASE = (REPOSITORY / "tests/cases/exception-in-one-rank/case.json").read_text()
 LATE = REPOSITORY / "tests/dumps/nccl-late"
@@ -483,7 +486,7 @@ def test_a_directory_that_was_removed_is_told(words: str, tmp_path: Path) -> Non
 def test_python_warns_of_nothing_that_a_bundle_or_a_script_says(tmp_path: Path) -> None:
     """It would quote it as it is."""
     text = 'rank == 0 and x == "\\\x1b" or 1or y'
-    case = json.loads((REPOSITORY / "tests/cases/hang-barrier-ahead-in-the-other-branch/case.json").read_text())
+    case = to_json(load("hang-barrier-ahead-in-the-other-branch"))
     case["source"] = [{**line, "conditions": [[n, text] for n, _ in line["conditions"]]} for line in case["source"]]
     (tmp_path / "case.json").write_text(json.dumps(case))
 

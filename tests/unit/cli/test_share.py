@@ -11,7 +11,7 @@ import webbrowser
 from pathlib import Path
 
 import pytest
-from harness import REPOSITORY
+from golden_file import load, names
 
 from safelaunch import files
 from safelaunch.cli.main import main
@@ -24,12 +24,7 @@ from safelaunch.evidence.logs import signatures
 from safelaunch.model import Case, Evidence, Verdict
 from safelaunch.report import bundle
 
-CASES = sorted(path.parent for path in (REPOSITORY / "tests" / "cases").glob("*/case.json"))
 SECRET = "hunter2hunter2"
-
-
-def load(name: str) -> Case:
-    return from_json(Case, json.loads((REPOSITORY / "tests" / "cases" / name / "case.json").read_text()))
 
 
 def a_run(folder: Path, *cases: Case) -> list[Verdict]:
@@ -61,11 +56,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return code, out, err
 
 
-@pytest.mark.parametrize("source", CASES, ids=lambda path: path.name)
-def test_a_bundle_gives_the_verdict_of_the_run(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (verdict,) = a_run(tmp_path / "run", load(source.name))
+@pytest.mark.parametrize("name", names())
+def test_a_bundle_gives_the_verdict_of_the_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (verdict,) = a_run(tmp_path / "run", load(name))
     target = tmp_path / "sent.tar.gz"
     assert run(capsys, tmp_path / "run", "--bundle", target)[0] == 0
     _, out, _ = run(capsys, "--json", target)

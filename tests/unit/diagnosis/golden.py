@@ -1,7 +1,7 @@
 """The golden cases: for each code an incident as it looks in a bundle, and the verdict that a person would give.
 
-`python tests/unit/diagnosis/golden.py` writes them to tests/cases. The expectations are written by hand here; they
-are never taken from what the rules say.
+`python tests/unit/diagnosis/golden.py` writes them to tests/cases/golden.jsonl. The expectations are written by hand
+here; they are never taken from what the rules say.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import golden_attach
 import golden_classes
@@ -55,10 +56,10 @@ from scenes import (
     shutting_down,
 )
 
-from safelaunch.codec import from_json, to_json
+from safelaunch.codec import to_json
 from safelaunch.model import Case, Location, RankFacts
 
-CASES = Path(__file__).resolve().parents[2] / "cases"
+FILE = Path(__file__).resolve().parents[2] / "cases" / "golden.jsonl"
 
 
 def finished(number: int) -> RankFacts:
@@ -295,14 +296,29 @@ def golden() -> dict[str, tuple[Case, Expected]]:
 
 
 def write() -> None:
-    """Write each to tests/cases/NAME/{case.json,expected.json}. What an older version wrote, and still means the same,
-    stays as it is: such a bundle must be read for ever."""
-    for name, documents in golden().items():
-        folder = CASES / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, document in zip((folder / "case.json", folder / "expected.json"), documents, strict=True):
-            if not file.exists() or from_json(type(document), json.loads(file.read_text())) != document:
-                file.write_text(json.dumps(to_json(document), indent=1) + "\n")
+    """Write all of them to tests/cases/golden.jsonl. What lies in folders of its own stays as an older version wrote
+    it: such a bundle must be read for ever."""
+    lines = (
+        {"name": name, "case": without_defaults(case), "expected": without_defaults(expected)}
+        for name, (case, expected) in golden().items()
+    )
+    FILE.write_text("".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines))
+
+
+def without_defaults(value: Any) -> Any:
+    """As `to_json`, without the fields that are as by default."""
+    if dataclasses.is_dataclass(value):
+        fields = [(field.name, getattr(value, field.name), _default(field)) for field in dataclasses.fields(value)]
+        return {name: without_defaults(own) for name, own, default in fields if own != default}
+    if isinstance(value, (list, tuple)):
+        return [without_defaults(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): without_defaults(item) for key, item in value.items()}
+    return to_json(value)
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 if __name__ == "__main__":

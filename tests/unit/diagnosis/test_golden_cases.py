@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from expected import Expected, place
-from golden import CASES, golden
+from golden import golden
+from golden_file import FOLDERS, lines, load, names
 
 from safelaunch.codec import from_json, to_json
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_OK, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis import diagnose
 from safelaunch.model import Case, Verdict
 
-FOLDERS = sorted(path.parent for path in CASES.glob("*/case.json"))
+OF_OLDER_VERSIONS = {folder.name: folder for folder in FOLDERS}
 
 
-def load(folder: Path) -> Case:
-    return from_json(Case, json.loads((folder / "case.json").read_text()))
+@pytest.mark.parametrize("name", names())
+def test_the_verdict_is_what_a_person_would_say(name: str) -> None:
+    verdict = diagnose(load(name))
 
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_the_verdict_is_what_a_person_would_say(folder: Path) -> None:
-    verdict = diagnose(load(folder))
-
-    expected = from_json(Expected, json.loads((folder / "expected.json").read_text()))
+    expected = from_json(Expected, lines()[name]["expected"])
     told = " / ".join((verdict.summary, *verdict.because, verdict.remedy))
     said = Expected(
         verdict.code,
@@ -40,9 +36,9 @@ def test_the_verdict_is_what_a_person_would_say(folder: Path) -> None:
     assert said == expected, told
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_verdict_is_fit_to_print(folder: Path) -> None:
-    case = load(folder)
+@pytest.mark.parametrize("name", names())
+def test_a_verdict_is_fit_to_print(name: str) -> None:
+    case = load(name)
     verdict = diagnose(case)
 
     assert verdict.slug == CATALOGUE[verdict.code].slug
@@ -57,9 +53,9 @@ def test_a_verdict_is_fit_to_print(folder: Path) -> None:
         assert (verdict.pid or 0) in {facts.pid for facts in case.ranks if facts.rank in verdict.culprit_ranks}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_json_keeps_case_and_verdict_whole(folder: Path) -> None:
-    case = load(folder)
+@pytest.mark.parametrize("name", names())
+def test_json_keeps_case_and_verdict_whole(name: str) -> None:
+    case = load(name)
     verdict = diagnose(case)
 
     assert from_json(Case, json.loads(json.dumps(to_json(case)))) == case
@@ -71,11 +67,11 @@ def test_a_newer_bundle_still_reads() -> None:
     document["from_the_future"] = {"a": 1}
     document["ranks"][0]["gpu"] = [1, 2]
 
-    assert from_json(Case, document) == load(FOLDERS[0])
+    assert from_json(Case, document) == load(FOLDERS[0].name)
 
 
 def test_every_code_of_a_hang_or_a_crash_has_a_golden_case() -> None:
-    proved = {json.loads((folder / "expected.json").read_text())["code"] for folder in FOLDERS}
+    proved = {line["expected"]["code"] for line in lines().values()}
 
     # Those that only logs lead to are proved by tests/unit/logs/log_corpus.py.
     of_logs = {entry.code for entry in CATALOGUE.values() if "diagnosis.logs" in entry.text}
@@ -84,9 +80,15 @@ def test_every_code_of_a_hang_or_a_crash_has_a_golden_case() -> None:
     assert proved - of_logs - {"SL502"} == told - of_logs
 
 
-def test_the_folders_hold_what_is_written_in_golden() -> None:
-    assert {folder.name for folder in FOLDERS} == set(golden())
-    assert {name: load(CASES / name) for name in golden()} == {name: case for name, (case, _) in golden().items()}
+def test_the_file_holds_what_is_written_in_golden() -> None:
+    assert {name: load(name) for name in names()} == {name: case for name, (case, _) in golden().items()}
+
+
+@pytest.mark.parametrize("name", OF_OLDER_VERSIONS)
+def test_what_an_older_version_wrote_is_read_for_ever(name: str) -> None:
+    case = from_json(Case, json.loads((OF_OLDER_VERSIONS[name] / "case.json").read_text()))
+
+    assert case == load(name)
 
 
 # `ranks 0 and 1 was`, `rank 2 were`, `1 peers`.
@@ -97,9 +99,9 @@ DISAGREES = re.compile(
 )
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_verbs_agree_with_the_number_of_ranks(folder: Path) -> None:
-    verdict = diagnose(load(folder))
+@pytest.mark.parametrize("name", names())
+def test_verbs_agree_with_the_number_of_ranks(name: str) -> None:
+    verdict = diagnose(load(name))
 
     assert [text for text in (verdict.summary, *verdict.because, verdict.remedy) if DISAGREES.search(text)] == []
     if len(verdict.culprit_ranks) > 1:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
-from harness import REPOSITORY
+from golden_file import load, names
 
 from safelaunch.cli.report import subject
-from safelaunch.codec import from_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.model import (
     Case,
@@ -32,7 +29,6 @@ from safelaunch.report import page
 from safelaunch.report import verdict as terminal
 from safelaunch.report.page import Surroundings
 
-CASES = sorted((REPOSITORY / "tests" / "cases").glob("*/case.json"))
 VOID = {"meta", "br", "hr"}
 REFERS = {"src", "href", "srcset", "xlink:href", "action", "data", "poster", "background"}
 HOSTILE = (
@@ -86,10 +82,6 @@ class Page(HTMLParser):
         return "\n".join(found)
 
 
-def load(name: str) -> Case:
-    return from_json(Case, json.loads((REPOSITORY / "tests" / "cases" / name / "case.json").read_text()))
-
-
 def made(case: Case | None, verdict: Verdict | None, known: Surroundings | None = None, folder: str = "") -> Page:
     return Page(page.build([subject(case, verdict, folder)], known))
 
@@ -137,17 +129,17 @@ HOSTILE_RUN = Surroundings(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.parent.name)
-def test_each_case_has_a_whole_page(path: Path) -> None:
-    case = from_json(Case, json.loads(path.read_text()))
+@pytest.mark.parametrize("name", names())
+def test_each_case_has_a_whole_page(name: str) -> None:
+    case = load(name)
     content = made(case, diagnose(case))
     inert(content)
     assert "could not be made" not in content.text
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.parent.name)
-def test_the_verdict_has_the_words_of_the_terminal(path: Path) -> None:
-    case = from_json(Case, json.loads(path.read_text()))
+@pytest.mark.parametrize("name", names())
+def test_the_verdict_has_the_words_of_the_terminal(name: str) -> None:
+    case = load(name)
     verdict = diagnose(case)
     content = made(case, verdict, folder="safelaunch_runs/x/incident-0")
     first = next(data for above, data in content.texts if above[-1:] == ("pre",))
