@@ -6,7 +6,7 @@ A code once shipped keeps its meaning. `safelaunch explain CODE` prints the docs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from enum import Enum
 
 EXIT_OK = 0
 EXIT_SCRIPT_FAILED = 1
@@ -20,15 +20,56 @@ EXIT_SIGINT = 130
 EXIT_SIGTERM = 143
 
 
-@dataclass(frozen=True)
-class Code:
-    """One entry: `code`, a machine-readable `slug`, a `title` of one line, and where its text lives: the check or rule
-    that concludes it, or several, apart by spaces."""
+class Trait(Enum):
+    """What holds of a code, for those who act on verdicts.
 
-    code: str
-    slug: str
-    title: str
-    text: str
+    - DIVERGED: the programs of ranks have come apart, so that progress of a culprit ends nobody's wait.
+    - ELSEWHERE: ranks are in different calls; which of them is wrong may not be known.
+    - QUIET: it can be told where no rank waits for another.
+    - UNKNOWN: the evidence says nothing.
+    - NOBODY: it may name no rank.
+    - EFFECT: it says how ranks ended, and not why.
+    - MAYBE_GPU: a broken GPU can be behind it. A rank that left the loop, or waits in another collective, did so by its
+      program; one that reads a file, or is stopped, is held up there.
+    - EXCEPTION: an exception's own words say why it was raised.
+    - MAYBE_PEER: ... but the cause may lie with another rank.
+    - MISFIT: what ranks brought to one collective does not fit together.
+    - OWN_RULE: a rule knows more of it than a message does, whatever signature a user has given the message.
+    - INFRASTRUCTURE: it is not the program's: a scheduler may try again, on other nodes.
+    - NOTHING_WRONG: nothing is wrong, and nothing makes it surer.
+    - OF_ONE_RUN: a check of it concerns one run, or what jobs may take by right: no reason to refuse a node.
+    """
+
+    DIVERGED = "diverged"
+    ELSEWHERE = "elsewhere"
+    QUIET = "quiet"
+    UNKNOWN = "unknown"
+    NOBODY = "nobody"
+    EFFECT = "effect"
+    MAYBE_GPU = "maybe a GPU"
+    EXCEPTION = "exception"
+    MAYBE_PEER = "maybe a peer"
+    MISFIT = "misfit"
+    OWN_RULE = "own rule"
+    INFRASTRUCTURE = "infrastructure"
+    NOTHING_WRONG = "nothing wrong"
+    OF_ONE_RUN = "of one run"
+
+
+class Code:
+    """One entry of the catalogue.
+
+    Args:
+        code: `SL` and three digits.
+        slug: its name for machines.
+        title: one line.
+        text: where its text lives: the check or rule that concludes it, or several, apart by spaces.
+        traits: what holds of it.
+    """
+
+    def __init__(self, code: str, slug: str, title: str, text: str, *traits: Trait) -> None:
+        self.code, self.slug, self.title, self.text = code, slug, title, text
+        self.traits = frozenset(traits)
 
 
 CATALOGUE: dict[str, Code] = {
@@ -44,15 +85,21 @@ CATALOGUE: dict[str, Code] = {
         Code("SL007", "no-place", "there is no place to write to, or to run in", "cli.output:unwritable"),
         # SL1xx: preflight
         Code("SL101", "nofile", "the limit of open files is too low", "preflight.node.limits:open_files"),
-        Code("SL102", "port-in-use", "the rendezvous port is taken", "preflight.network.port:port"),
+        Code("SL102", "port-in-use", "the rendezvous port is taken", "preflight.network.port:port", Trait.OF_ONE_RUN),
         Code("SL103", "name-resolution", "a host name does not resolve", "preflight.network.names:names"),
-        Code("SL104", "shm", "/dev/shm is too small", "preflight.node.limits:shared_memory"),
-        Code("SL105", "disk", "a disk that the job writes to is full", "preflight.node.disk:disk"),
-        Code("SL106", "memory-limit", "the memory limit is too low", "preflight.node.limits:memory"),
+        Code("SL104", "shm", "/dev/shm is too small", "preflight.node.limits:shared_memory", Trait.OF_ONE_RUN),
+        Code("SL105", "disk", "a disk that the job writes to is full", "preflight.node.disk:disk", Trait.OF_ONE_RUN),
+        Code("SL106", "memory-limit", "the memory limit is too low", "preflight.node.limits:memory", Trait.OF_ONE_RUN),
         Code("SL107", "gpu-count", "fewer GPUs are visible than ranks need", "preflight.gpu.count:count"),
         Code("SL108", "gpu-driver", "the GPU driver does not answer", "preflight.gpu.driver:driver"),
         Code("SL109", "gpu-busy", "another process holds a GPU", "preflight.gpu.occupied:occupied"),
-        Code("SL110", "leftover-run", "processes of an earlier run are alive", "preflight.node.leftovers:earlier_runs"),
+        Code(
+            "SL110",
+            "leftover-run",
+            "processes of an earlier run are alive",
+            "preflight.node.leftovers:earlier_runs",
+            Trait.OF_ONE_RUN,
+        ),
         Code("SL111", "collective", "a real collective failed on this node", "preflight.active.collective:collective"),
         Code(
             "SL112", "gpu-recovery", "the driver asks for a reset of a GPU, or a reboot", "preflight.gpu.modes:recovery"
@@ -85,7 +132,9 @@ CATALOGUE: dict[str, Code] = {
         Code("SL132", "port-range", "the rendezvous port may be given away", "preflight.network.port_range:port_range"),
         Code("SL133", "dial-out", "the rendezvous endpoint cannot be reached", "preflight.network.reach:reach"),
         Code("SL134", "memlock", "the limit of locked memory is too low", "preflight.node.memlock:memlock"),
-        Code("SL135", "pids", "there is no room for threads and processes", "preflight.node.pids:pids"),
+        Code(
+            "SL135", "pids", "there is no room for threads and processes", "preflight.node.pids:pids", Trait.OF_ONE_RUN
+        ),
         Code("SL136", "cpus", "the ranks have too few CPUs", "preflight.node.cpus:cpus"),
         Code("SL137", "governor", "CPUs run at their lowest frequency", "preflight.node.clocks:governor"),
         Code("SL138", "clocksource", "the kernel tells the time slowly", "preflight.node.clocks:clocksource"),
@@ -212,30 +261,38 @@ CATALOGUE: dict[str, Code] = {
             "never-entered",
             "a rank does not come to a collective",
             "diagnosis.hang:never_entered diagnosis.undumped:did_not_dump",
+            Trait.MAYBE_GPU,
         ),
         Code(
             "SL302",
             "different-collective",
             "ranks are inside different collectives, and wait for each other",
             "diagnosis.disagree:different_operation diagnosis.memberships:groups_differ diagnosis.tags:tags_differ",
+            Trait.DIVERGED,
+            Trait.ELSEWHERE,
         ),
         Code(
             "SL303",
             "left-loop",
             "a rank left the loop before its peers",
             "diagnosis.disagree:departed diagnosis.disagree:left_between_groups",
+            Trait.DIVERGED,
         ),
         Code("SL304", "stopped", "a rank is stopped", "diagnosis.hang:never_entered"),
-        Code("SL305", "gil-held", "native code holds a rank's GIL", "diagnosis.hang:never_entered"),
-        Code("SL306", "uninterruptible", "a rank is stuck in the kernel", "diagnosis.hang:never_entered"),
+        Code("SL305", "gil-held", "native code holds a rank's GIL", "diagnosis.hang:never_entered", Trait.MAYBE_GPU),
+        Code(
+            "SL306", "uninterruptible", "a rank is stuck in the kernel", "diagnosis.hang:never_entered", Trait.MAYBE_GPU
+        ),
         Code("SL307", "loader-stuck", "a rank waits for its DataLoader", "diagnosis.hang:never_entered"),
-        Code("SL308", "checkpoint-stuck", "a rank is in a checkpoint", "diagnosis.hang:never_entered"),
+        Code("SL308", "checkpoint-stuck", "a rank is in a checkpoint", "diagnosis.hang:never_entered", Trait.MAYBE_GPU),
         Code("SL309", "never-initialised", "a rank has not called init_process_group", "diagnosis.hang:never_entered"),
         Code(
             "SL310",
             "all-inside",
             "all ranks are inside the same collective, and it does not end",
             "diagnosis.inside:all_inside",
+            Trait.NOBODY,
+            Trait.MAYBE_GPU,
         ),
         Code(
             "SL311",
@@ -244,6 +301,7 @@ CATALOGUE: dict[str, Code] = {
             "diagnosis.disagree:deadlock diagnosis.hubs:nobody_sends diagnosis.polling:polled_for"
             " diagnosis.store_waits:all_ask diagnosis.store_waits:key_missing diagnosis.other_end:held_by_peer"
             " diagnosis.order:enqueued_in_another_order",
+            Trait.ELSEWHERE,
         ),
         Code("SL313", "thread-deadlock", "threads of a rank wait for one another", "diagnosis.hang:never_entered"),
         Code(
@@ -254,13 +312,15 @@ CATALOGUE: dict[str, Code] = {
             "does-not-end",
             "a rank has come to the end of its program, and its process goes on",
             "diagnosis.lingering:does_not_end",
+            Trait.QUIET,
         ),
-        Code("SL316", "all-held", "every rank is held in a file system", "diagnosis.held:all_held"),
+        Code("SL316", "all-held", "every rank is held in a file system", "diagnosis.held:all_held", Trait.QUIET),
         Code(
             "SL317",
             "all-idle",
             "every rank stands still, and they wait for one another outside of torch.distributed",
             "diagnosis.idle:all_idle",
+            Trait.QUIET,
         ),
         Code(
             "SL318",
@@ -273,14 +333,18 @@ CATALOGUE: dict[str, Code] = {
             "hang-untold",
             "the ranks make no progress and the evidence does not say why",
             "diagnosis.hang:hang_untold",
+            Trait.UNKNOWN,
+            Trait.NOBODY,
+            Trait.MAYBE_GPU,
         ),
         # SL4xx: crashes
-        Code("SL401", "exception", "one rank raised an exception", "diagnosis.raised:exception"),
+        Code("SL401", "exception", "one rank raised an exception", "diagnosis.raised:exception", Trait.OWN_RULE),
         Code(
             "SL402",
             "exception-everywhere",
             "every rank raised the same exception",
             "diagnosis.raised:exception_everywhere",
+            Trait.OWN_RULE,
         ),
         Code("SL403", "killed", "a rank was killed by a signal", "diagnosis.crash:killed"),
         Code(
@@ -288,31 +352,45 @@ CATALOGUE: dict[str, Code] = {
             "out-of-memory",
             "the kernel killed a rank for memory, or gave it none",
             "diagnosis.crash:out_of_memory",
+            Trait.EXCEPTION,
         ),
-        Code("SL405", "segfault", "a rank crashed in native code", "diagnosis.crash:native_crash"),
-        Code("SL406", "abort", "a rank aborted", "diagnosis.crash:native_crash"),
+        Code("SL405", "segfault", "a rank crashed in native code", "diagnosis.crash:native_crash", Trait.MAYBE_GPU),
+        Code("SL406", "abort", "a rank aborted", "diagnosis.crash:native_crash", Trait.EFFECT, Trait.MAYBE_GPU),
         Code(
             "SL407", "silent-exit", "a rank exited with an error code and no exception", "diagnosis.exits:silent_exit"
         ),
         Code("SL408", "early-exit", "a rank exited with 0 while its peers waited", "diagnosis.early:early_exit"),
-        Code("SL409", "import-error", "a rank could not import or parse the program", "diagnosis.raised:exception"),
+        Code(
+            "SL409",
+            "import-error",
+            "a rank could not import or parse the program",
+            "diagnosis.raised:exception",
+            Trait.OWN_RULE,
+        ),
         Code(
             "SL410",
             "size-mismatch",
             "ranks brought different tensors to one collective",
             "diagnosis.mismatch:size_mismatch",
+            Trait.MISFIT,
+            Trait.OWN_RULE,
         ),
         Code(
             "SL411",
             "operation-mismatch",
             "ranks called different collectives at the same point",
             "diagnosis.mismatch:operation_mismatch diagnosis.mismatch:line_mismatch",
+            Trait.MISFIT,
+            Trait.OWN_RULE,
         ),
         Code(
             "SL412",
             "connection-lost",
             "ranks lost their connections and no rank failed first",
             "diagnosis.crash:connection_lost",
+            Trait.NOBODY,
+            Trait.EFFECT,
+            Trait.MAYBE_GPU,
         ),
         Code(
             "SL413",
@@ -325,6 +403,8 @@ CATALOGUE: dict[str, Code] = {
             "collective-timeout",
             "a collective timed out on ranks that waited for another",
             "diagnosis.timeouts:collective_timeout",
+            Trait.NOBODY,
+            Trait.MAYBE_GPU,
         ),
         Code(
             "SL415",
@@ -332,42 +412,110 @@ CATALOGUE: dict[str, Code] = {
             "every rank exited with an error code and no exception",
             "diagnosis.exits:exit_everywhere",
         ),
-        Code("SL420", "gpu-memory", "the memory of a GPU is full", "diagnosis.logs.crashes:resource_exhausted"),
-        Code("SL421", "shared-memory", "/dev/shm is full", "diagnosis.logs.crashes:resource_exhausted"),
-        Code("SL422", "open-files", "a rank has too many files open", "diagnosis.logs.crashes:resource_exhausted"),
-        Code("SL423", "disk-full", "a disk is full", "diagnosis.logs.crashes:resource_exhausted"),
-        Code("SL424", "address-in-use", "a port is taken", "diagnosis.logs.crashes:resource_exhausted"),
+        Code(
+            "SL420",
+            "gpu-memory",
+            "the memory of a GPU is full",
+            "diagnosis.logs.crashes:resource_exhausted",
+            Trait.EXCEPTION,
+        ),
+        Code(
+            "SL421", "shared-memory", "/dev/shm is full", "diagnosis.logs.crashes:resource_exhausted", Trait.EXCEPTION
+        ),
+        Code(
+            "SL422",
+            "open-files",
+            "a rank has too many files open",
+            "diagnosis.logs.crashes:resource_exhausted",
+            Trait.EXCEPTION,
+        ),
+        Code("SL423", "disk-full", "a disk is full", "diagnosis.logs.crashes:resource_exhausted", Trait.EXCEPTION),
+        Code(
+            "SL424", "address-in-use", "a port is taken", "diagnosis.logs.crashes:resource_exhausted", Trait.EXCEPTION
+        ),
         Code(
             "SL425",
             "device-ordinal",
             "a rank asks for a GPU that it cannot see",
             "diagnosis.logs.crashes:resource_exhausted",
+            Trait.EXCEPTION,
         ),
-        Code("SL426", "nccl-error", "a call of NCCL failed", "diagnosis.logs.crashes:device_failed"),
-        Code("SL427", "gpu-kernel", "a kernel on a GPU failed", "diagnosis.logs.crashes:device_failed"),
-        Code("SL428", "gpu-fault", "the driver logged a fault of a GPU", "diagnosis.logs.crashes:device_failed"),
-        Code("SL429", "loader-worker", "a DataLoader worker died", "diagnosis.logs.crashes:resource_exhausted"),
+        Code(
+            "SL426",
+            "nccl-error",
+            "a call of NCCL failed",
+            "diagnosis.logs.crashes:device_failed",
+            Trait.MAYBE_GPU,
+            Trait.EXCEPTION,
+            Trait.MAYBE_PEER,
+        ),
+        Code(
+            "SL427",
+            "gpu-kernel",
+            "a kernel on a GPU failed",
+            "diagnosis.logs.crashes:device_failed",
+            Trait.MAYBE_GPU,
+            Trait.EXCEPTION,
+        ),
+        Code(
+            "SL428",
+            "gpu-fault",
+            "the driver logged a fault of a GPU",
+            "diagnosis.logs.crashes:device_failed",
+            Trait.EXCEPTION,
+            Trait.INFRASTRUCTURE,
+        ),
+        Code(
+            "SL429",
+            "loader-worker",
+            "a DataLoader worker died",
+            "diagnosis.logs.crashes:resource_exhausted",
+            Trait.EXCEPTION,
+        ),
         Code("SL498", "nothing-found", "nothing wrong was found in the logs", "diagnosis.logs:nothing_found"),
         Code(
             "SL499",
             "cannot-tell",
             "ranks failed and the evidence does not say who was first",
             "diagnosis.crash:cannot_tell",
+            Trait.UNKNOWN,
+            Trait.NOBODY,
+            Trait.EFFECT,
+            Trait.MAYBE_GPU,
         ),
         # SL5xx: slow
         Code("SL501", "slow", "ranks waited, and progress returned", "watch.hang:slow"),
-        Code("SL502", "progress", "the ranks of a job make progress", "diagnosis.from_stacks:at_work"),
+        Code(
+            "SL502",
+            "progress",
+            "the ranks of a job make progress",
+            "diagnosis.from_stacks:at_work",
+            Trait.NOTHING_WRONG,
+        ),
         Code("SL503", "straggler", "a rank is slower than those that wait for it", "diagnosis.slow:straggler"),
         Code("SL504", "slower", "all ranks are slower than they were", "diagnosis.slow:slower"),
         Code("SL505", "below-expectation", "slow from the first steps on", "diagnosis.slow:below_expectation"),
         Code("SL506", "loader-bound", "ranks mostly wait for their DataLoader", "diagnosis.slow:loader_bound"),
         # SL6xx: infrastructure
         Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "diagnosis.infra:agent_lost"),
-        Code("SL602", "rendezvous", "the rendezvous failed", "diagnosis.infra:rendezvous_failed"),
-        Code("SL603", "scheduler", "the scheduler ended the job", "diagnosis.logs:scheduler_ended"),
+        Code("SL602", "rendezvous", "the rendezvous failed", "diagnosis.infra:rendezvous_failed", Trait.INFRASTRUCTURE),
+        Code(
+            "SL603", "scheduler", "the scheduler ended the job", "diagnosis.logs:scheduler_ended", Trait.INFRASTRUCTURE
+        ),
         # SL9xx: our own
         Code("SL901", "internal", "safelaunch itself failed", "cli.main:internal_error"),
         Code("SL902", "degraded", "a part of the watching is missing", "launch.supervisor:Supervisor.on_degraded"),
         Code("SL903", "warm-start", "a change came too late for a warm start", "watch.cold_starts:too_late"),
     )
 }
+
+
+def has(code: str, trait: Trait) -> bool:
+    """Whether this holds of a code; of one that is not known, as a newer version's, nothing does."""
+    entry = CATALOGUE.get(code)
+    return entry is not None and trait in entry.traits
+
+
+def all_with(trait: Trait) -> tuple[str, ...]:
+    """The codes of which this holds."""
+    return tuple(code for code, entry in CATALOGUE.items() if trait in entry.traits)

@@ -30,10 +30,6 @@ from safelaunch.sizes import plural
 # after 60 s (slurm.conf(5)).
 PROLOG_DEADLINE_S = 8.0
 ALL: tuple[Check | Judge, ...] = (*CHECKS, *between.JUDGES)
-# What a Prolog leaves out: what concerns one run (ports, run directories, leftovers of one user), and what jobs on the
-# node may take by right (shared memory, memory, processes).
-OF_RUNS = ("SL102", "SL104", "SL105", "SL106", "SL110", "SL135")
-OF_GPUS_IN_USE = ("SL109",)
 
 
 def run(argv: list[str]) -> int:
@@ -145,7 +141,8 @@ def _prolog(argv: list[str]) -> int:
         options = _parser().parse_args(argv)
         environ = _prolog_environ(os.environ)
         named = "CUDA_VISIBLE_DEVICES" in environ
-        options.skip = [*options.skip, *OF_RUNS, *(() if named else OF_GPUS_IN_USE)]
+        of_others = () if named else ("SL109",)  # GPUs that other jobs on the node hold
+        options.skip = [*options.skip, *codes.all_with(codes.Trait.OF_ONE_RUN), *of_others]
         report, _ = _examine(options, environ)
     except SystemExit:  # argparse has told what is wrong, or has printed the help
         return codes.EXIT_OK

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.failures import SIGABRT, failures
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Incident, RankFacts, Verdict
 
-OF_SIGNALS = ("SL406", "SL412", "SL499")  # verdicts that say how ranks ended, and not why
-
 
 def may_be(case: Case, verdict: Verdict) -> bool:
     """Whether ranks may have been ended by a watchdog: some were aborted, and the verdict knows no reason."""
-    return verdict.code in OF_SIGNALS and bool(_aborted(case))
+    return has(verdict.code, Trait.EFFECT) and bool(_aborted(case))
 
 
 def as_it_was(case: Case, given_up: frozenset[int]) -> Case | None:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.frames import is_torch_distributed, is_user_code
 from safelaunch.model import Case, Collective, ExitCall, Location, PyError, RankFacts
 
@@ -57,9 +58,6 @@ IMPORT_ERRORS = {"ModuleNotFoundError", "ImportError", "SyntaxError", "Indentati
 # torch/distributed/checkpoint/api.py: every rank raises it, and it names those whose own part had failed.
 RELAYED = re.compile(r"^CheckpointException ranks:\s*dict_keys\(\[([\d, ]+)\]\)")
 
-# Codes of exceptions that say themselves why: a rank that met one had a reason of its own for it.
-CLASSES = {"SL404", *(f"SL42{digit}" for digit in range(10))}
-MAY_BE_A_PEERS = {"SL426"}  # ... but for NCCL's, whose cause may lie with another rank, and which speak of several
 
 FRAME = re.compile(r'^  File "([^"\n]+)", line (\d{1,9}), in (\S+)')
 
@@ -161,7 +159,7 @@ def retells(case: Case, facts: RankFacts) -> bool:
     or the program raised it in the words of a rank that had met the same trouble itself.
     """
     error, kind = facts.error, _class(facts)
-    if error is None or not kind or kind in MAY_BE_A_PEERS or RELAYED.search(error.message):
+    if error is None or not kind or has(kind, Trait.MAYBE_PEER) or RELAYED.search(error.message):
         return False
     named = {int(number) for number in OTHER_RANK.findall(error.chain[-1] if error.chain else error.message)}
     here = {other.rank: other for other in case.ranks}
@@ -343,7 +341,7 @@ def known_class(facts: RankFacts) -> str:
     """The code of an exception that says itself why it was raised, or nothing: what speaks of other ranks may be
     theirs."""
     error, kind = facts.error, _class(facts)
-    if error is None or kind in MAY_BE_A_PEERS or RELAYED.search(error.message):
+    if error is None or has(kind, Trait.MAYBE_PEER) or RELAYED.search(error.message):
         return kind
     said = "\n".join((error.message, *error.chain))
     others = {int(number) for number in OTHER_RANK.findall(said)} - {facts.rank}
@@ -352,7 +350,7 @@ def known_class(facts: RankFacts) -> str:
 
 def _class(facts: RankFacts) -> str:
     known = facts.error.known if facts.error is not None else None
-    return known.code if known is not None and known.role == "cause" and known.code in CLASSES else ""
+    return known.code if known is not None and known.role == "cause" and has(known.code, Trait.EXCEPTION) else ""
 
 
 def secondary(case: Case, culprits: tuple[int, ...]) -> tuple[int, ...]:

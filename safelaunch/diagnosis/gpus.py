@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE
-from safelaunch.diagnosis.confidence import HIGHER, NOTHING_WRONG
+from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, Trait, has
+from safelaunch.diagnosis.confidence import HIGHER
 from safelaunch.diagnosis.cuda import BUSY, IDLE, waits_for_gpu
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, program
@@ -19,15 +19,7 @@ from safelaunch.model import Case, GpuState, Verdict
 from safelaunch.model.ranks import runs
 from safelaunch.model.xids import Xid, parse
 
-# Verdicts whose cause a broken GPU can be. A rank that left the loop, or waits in another collective, did so by its
-# program; one that reads a file, or is stopped, is held up there.
-OPEN = {"SL301", "SL305", "SL306", "SL308", "SL310", "SL399"}
-NOBODY = {"SL310", "SL399"}  # ... and that name no rank
-
-# Crashes that a broken GPU can be behind: in native code, in NCCL, in a kernel, by a wait that found no end. An
-# exception counts where it speaks of CUDA.
-OPEN_CRASH = {"SL405", "SL406", "SL412", "SL414", "SL426", "SL427", "SL499"}
-NOBODY_CRASH = {"SL412", "SL414", "SL499"}
+# An exception counts where it speaks of CUDA.
 OF_CUDA = re.compile(r"CUDA (?:driver )?error:|NCCL error|CUBLAS_STATUS_|CUDNN_STATUS_|CUFFT_|CUSPARSE_STATUS_")
 
 # A fault is of this hang if it was logged when the ranks stopped, or later. The kernel's log has a clock of its own
@@ -54,7 +46,7 @@ class Fault:
 def refine(verdict: Verdict, view: View) -> Verdict:
     """The verdict with what the hardware says of it."""
     case = view.case
-    if not (case.gpus or case.ports_down) or verdict.code in NOTHING_WRONG:
+    if not (case.gpus or case.ports_down) or has(verdict.code, Trait.NOTHING_WRONG):
         return verdict
     if case.incident.kind == "exit":
         return _on_crash(verdict, case)
@@ -63,9 +55,9 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     fresh = [fault for fault in _faults(concerned) if _is_of_this_hang(fault, verdict, case)]
     broken = [fault for fault in fresh if _broke_work(fault, case, named)]
     failed = [fault for fault in fresh if fault.xid is not None and fault.xid.of_program]
-    if verdict.code in OPEN and broken:
+    if has(verdict.code, Trait.MAYBE_GPU) and broken:
         return _of_hardware(verdict, broken, case, _stopped(verdict, case))
-    if verdict.code in NOBODY and (culprits := _whose(failed, case)):
+    if has(verdict.code, Trait.NOBODY) and (culprits := _whose(failed, case)):
         return _of_kernel(verdict, failed, culprits)
     lines = [_said(fault) for fault in fresh[:1]]
     if named:
@@ -73,7 +65,7 @@ def refine(verdict: Verdict, view: View) -> Verdict:
         elsewhere = [fault for fault in _faults(others) if _broke_work(fault, case, ())]
         lines += waits_for_gpu(case, named[0], concerned)
         lines += [_said(fault) for fault in elsewhere if _is_of_this_hang(fault, verdict, case)][:1]
-    elif verdict.code in NOBODY:
+    elif has(verdict.code, Trait.NOBODY):
         lines += [*_links(case.gpus), *_ports(case), *_idle(case.gpus), *_silent(case.gpus)]
     place = 1 if named else 0
     return replace(verdict, because=(*verdict.because[:place], *lines, *verdict.because[place:]))
@@ -83,7 +75,7 @@ def _on_crash(verdict: Verdict, case: Case) -> Verdict:
     """The verdict on a crash: a fault of the hardware under the rank that failed, or under any where none is named."""
     named = set(verdict.culprit_ranks)
     of_cuda = verdict.code == "SL401" and OF_CUDA.search(_words(case, named))
-    if not (verdict.code in OPEN_CRASH or of_cuda) or not (named or verdict.code in NOBODY_CRASH):
+    if not (has(verdict.code, Trait.MAYBE_GPU) or of_cuda) or not (named or has(verdict.code, Trait.NOBODY)):
         return verdict
     concerned = [gpu for gpu in case.gpus if not named or set(gpu.ranks) & named]
     since = case.incident.t - BEFORE_CRASH_S

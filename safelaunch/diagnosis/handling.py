@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from safelaunch.codes import CATALOGUE
+from safelaunch.codes import CATALOGUE, Trait, has
 from safelaunch.diagnosis.failures import is_peer_loss
+from safelaunch.diagnosis.verdicts import knows_no_cause
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import PyError, Verdict
-
-APART = {"SL302", "SL311"}  # ranks that are in different calls; without a culprit where nothing says who is wrong
-BROKEN = {"SL412", "SL499"}  # the same of crashes
 
 
 def refine(verdict: Verdict, view: View) -> Verdict:
@@ -37,9 +35,9 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     if len(found) != 1:
         return verdict
     rank, error = next(iter(found.items()))
-    if verdict.code in APART and _is_alone(rank, verdict, view):
+    if has(verdict.code, Trait.ELSEWHERE) and _is_alone(rank, verdict, view):
         return _apart(verdict, view, rank, error)
-    if verdict.code in BROKEN and verdict.kind == "crash":
+    if knows_no_cause(verdict) and verdict.kind == "crash":
         return _broken(verdict, view, rank, error)
     return verdict
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from safelaunch.diagnosis.confidence import HIGHER, NOTHING_WRONG
+from safelaunch.codes import Trait, has
+from safelaunch.diagnosis.confidence import HIGHER
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
@@ -44,7 +45,7 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     """The verdict with NCCL's own word on it. Where it names the same ranks, one more source agrees; where it names
     others, it is quoted, and changes nothing: counts that differ by one are everyday life in a job that is at work."""
     case = view.case
-    if case.incident.kind != "hang" or not case.ras or verdict.code in NOTHING_WRONG:
+    if case.incident.kind != "hang" or not case.ras or has(verdict.code, Trait.NOTHING_WRONG):
         return verdict
     report = read(case.ras, case.world_size)
     if not report.lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from safelaunch.codes import Trait, has
 from safelaunch.model import Verdict
 
 
@@ -20,7 +21,7 @@ def with_notice(verdict: Verdict, notice: Verdict | None) -> Verdict:
     look found."""
     if notice is None:
         return verdict
-    if verdict.code == "SL399":
+    if has(verdict.code, Trait.UNKNOWN):
         return notice
     if verdict.location is None and verdict.culprit_ranks == notice.culprit_ranks:
         return replace(verdict, location=notice.location)  # a stack that came late

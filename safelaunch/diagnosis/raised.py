@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from safelaunch.codes import EXIT_INFRASTRUCTURE
+from safelaunch.codes import EXIT_INFRASTRUCTURE, Trait, has
 from safelaunch.diagnosis import classes, devices, unused
 from safelaunch.diagnosis.classes.host import worker_place
 from safelaunch.diagnosis.classes.told import Told
@@ -14,7 +14,6 @@ from safelaunch.diagnosis.crash import shortly
 from safelaunch.diagnosis.failures import (
     ANOTHER,
     IMPORT_ERRORS,
-    MAY_BE_A_PEERS,
     OTHER_RANK,
     Failure,
     known_class,
@@ -153,7 +152,7 @@ def _raised(error: PyError) -> str:
 
 
 def _of_kind(verdict: Verdict) -> Verdict:
-    if verdict.code not in classes.INFRASTRUCTURE:
+    if not has(verdict.code, Trait.INFRASTRUCTURE):
         return verdict
     return dataclasses.replace(verdict, kind="infra", exit_code=EXIT_INFRASTRUCTURE)
 
@@ -169,7 +168,7 @@ def _points_elsewhere(case: Case, culprits: list[Failure]) -> bool:
     ranks = {failure.rank for failure in culprits}
     said = "\n".join(failure.facts.error.message for failure in culprits if failure.facts.error is not None)
     own = known_class(culprits[0].facts)
-    silent = bool(unaccounted(case)) and (not own or own in MAY_BE_A_PEERS)
+    silent = bool(unaccounted(case)) and (not own or has(own, Trait.MAYBE_PEER))
     named = {int(number) for number in OTHER_RANK.findall(said)}
     others = {facts.rank for facts in case.ranks} - ranks
     return silent or bool(named & others) or bool(ANOTHER.search(said))

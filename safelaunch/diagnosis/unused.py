@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.verdicts import knows_no_cause
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import BACKWARD, in_backward
 from safelaunch.model import Case, Location, RankFacts, Reducer, Verdict
 
 SHOWN = 3  # modules
 REMEDY = "use all parameters in every step, or DistributedDataParallel(..., find_unused_parameters=True)"
-BROKEN = {"SL412", "SL499"}  # crashes that name nobody, for want of who was first
 
 
 def of_exception(facts: RankFacts) -> tuple[str, tuple[str, ...]]:
@@ -42,7 +42,7 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     missing = {facts.rank: lacking for facts in view.case.ranks if (lacking := _lacks(facts, view.case))}
     if len(missing) != 1 or not _waits_in_backward(view):
         return verdict
-    if verdict.code in BROKEN and not verdict.culprit_ranks:
+    if knows_no_cause(verdict):
         return _beside(verdict, *next(iter(missing.items())))
     if verdict.kind != "hang":
         return verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
+from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.failures import WORLD, Failure, secondary
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import Wait
@@ -82,6 +82,12 @@ def crash_verdict(
         traceback=error.traceback if error is not None else "",
         exit_code=EXIT_SCRIPT_FAILED,
     )
+
+
+def knows_no_cause(verdict: Verdict) -> bool:
+    """Whether a verdict says how ranks ended, names none, and does not know why."""
+    effect = has(verdict.code, Trait.EFFECT) and has(verdict.code, Trait.NOBODY)
+    return effect and not verdict.culprit_ranks
 
 
 def waiters(view: View) -> tuple[str, ...]:

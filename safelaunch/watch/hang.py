@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from safelaunch.codes import CATALOGUE
+from safelaunch.codes import CATALOGUE, Trait, has
 from safelaunch.model import Case, RankFacts, Verdict
 from safelaunch.pulse import Pulse
 
@@ -30,9 +30,7 @@ DEFAULT_ABORT_S = 600.0  # for `--on-hang abort` without a limit: torch's own ti
 LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that time counts for nobody
 PAUSE_LOOK_S = 10.0  # while a person is at the keyboard
 
-APART = {"SL302", "SL303"}  # by code: the programs of the ranks have come apart
-PATIENT = {"SL399": UNTOLD_S, "SL315": IDLE_S, "SL316": IDLE_S, "SL317": IDLE_S}  # by code: what is told late
-WITHOUT_WAITS = {"SL315", "SL316", "SL317"}  # what a look can tell where nobody waits for another rank
+PATIENT = {Trait.UNKNOWN: UNTOLD_S, Trait.QUIET: IDLE_S}  # what is told late
 
 Step = Literal["", "look", "returned", "abort"]
 
@@ -143,8 +141,8 @@ class HangWatch:
         quiet = min((self.quiet(rank, now) for rank in concerned), default=0.0)
         living = {facts.rank for facts in case.ranks if facts.exit is None}
         # A rank that does something else than wait may be all that the others need.
-        unknown = verdict.code == "SL399" and not living <= set(verdict.waiting)
-        if unknown or (self.nobody_waits and verdict.code not in WITHOUT_WAITS):
+        unknown = has(verdict.code, Trait.UNKNOWN) and not living <= set(verdict.waiting)
+        if unknown or (self.nobody_waits and not has(verdict.code, Trait.QUIET)):
             self._suspected = None
             self._next_look = now + max(QUIET_S, quiet)  # twice as long each time
             return False
@@ -163,14 +161,13 @@ class HangWatch:
         )
         if quiet < LOADING_S and any(_loads(ranks[rank]) for rank in verdict.culprit_ranks):
             self._until = max(self._until, now + QUIET_S)
-        least = NOTICE_S
-        if verdict.code in PATIENT:
-            least = self._at_most(PATIENT[verdict.code])
+        patience = [seconds for trait, seconds in PATIENT.items() if has(verdict.code, trait)]
+        least = self._at_most(patience[0]) if patience else NOTICE_S
         limit = max([least, *(self._learned(rank) for rank in concerned)])
         due = max(now + limit - quiet, self._until)
         if not verdict.conclusive and due > now:
             # Meanwhile the evidence may become better, where it did not tell who is late.
-            soon = now + max(CONFIRM_S, quiet) if verdict.code == "SL399" else due
+            soon = now + max(CONFIRM_S, quiet) if has(verdict.code, Trait.UNKNOWN) else due
             self._next_look = max(min(due, soon), now + CONFIRM_S)
             return False
         # Whose progress ends the stall: the culprits', and that of those who wait for them.
@@ -234,7 +231,7 @@ class HangWatch:
         the culprit does from now on does not end their wait: it has gone another way."""
         living = tuple(facts.rank for facts in case.ranks if facts.exit is None)
         waiting = tuple(rank for rank in verdict.waiting if rank in living)
-        if verdict.code in APART and waiting:
+        if has(verdict.code, Trait.DIVERGED) and waiting:
             return waiting
         return tuple(rank for rank in verdict.culprit_ranks if rank in living) or waiting or living
 

@@ -347,6 +347,17 @@ def test_every_rule_is_in_rules() -> None:
     assert found == {rule.conclude for table in rules.BY_KIND.values() for rule in table}
 
 
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_what_holds_of_several_codes_is_a_trait_of_the_catalogue(path: Path) -> None:
+    if name(path) in ("codes.py", "diagnosis/rules.py"):
+        return
+    for node in ast.walk(tree(path)):
+        if isinstance(node, (ast.Set, ast.Tuple, ast.List)):
+            items = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+            named = [item for item in items if isinstance(item, str) and re.fullmatch(r"SL\d{3}", item)]
+            assert len(named) < 2, f"{name(path)}:{node.lineno}: {named}"
+
+
 def test_every_collector_is_in_collectors() -> None:
     found = {resolve(path, node) for path, node in public_functions("evidence") if node.name == "collect"}
     assert found == set(evidence.COLLECTORS)

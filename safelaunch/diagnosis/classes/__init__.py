@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.classes import gpu, host
 from safelaunch.diagnosis.classes.told import Told
 from safelaunch.model import Case, PyError, RankFacts
@@ -23,7 +24,6 @@ TELLERS: Mapping[str, Teller] = {
     "SL427": gpu.kernel,
     "SL429": host.loader_worker,
 }
-INFRASTRUCTURE = {"SL428", "SL602", "SL603"}
 
 
 def tell(case: Case, ranks: Sequence[RankFacts]) -> Told | None:
@@ -41,6 +41,6 @@ def tell(case: Case, ranks: Sequence[RankFacts]) -> Told | None:
     if teller is not None:
         return teller(case, ranks, error)
     # Its own rules know more of other codes than a message does, except of those that only a message leads to.
-    if known.code in ("", "SL401", "SL402", "SL409", "SL410", "SL411"):
+    if not known.code or has(known.code, Trait.OWN_RULE):
         return Told("", "", (known.means,), known.remedy)
     return Told(known.code, f"failed: {known.means}", remedy=known.remedy)

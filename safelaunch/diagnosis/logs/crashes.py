@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED
+from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.classes.gpu import tenants
 from safelaunch.diagnosis.failures import ANOTHER, OTHER_RANK
 from safelaunch.diagnosis.logs.story import Story, Suspect, before, missing, quote
@@ -14,8 +14,6 @@ from safelaunch.model import Confidence, Verdict, VerdictKind
 from safelaunch.model.logs import Ended, LogFacts
 
 # The process that says so is the one that noticed, not the one at fault.
-NOBODY = {"SL410", "SL411"}
-INFRASTRUCTURE = {"SL602", "SL603", "SL428"}
 
 
 def resource_exhausted() -> None:
@@ -77,7 +75,7 @@ def crashed(story: Story) -> Verdict | None:
 
 def _points_elsewhere(first: list[Suspect]) -> bool:
     """Whether what several ranks share speaks of a rank that is not among them: it may be the one that began."""
-    if first[0].code in NOBODY or not first[0].what.startswith("raised"):
+    if has(first[0].code, Trait.MISFIT) or not first[0].what.startswith("raised"):
         return False
     said = first[0].what
     named = {int(number) for number in OTHER_RANK.findall(said)}
@@ -112,15 +110,15 @@ def _verdict(story: Story, first: list[Suspect], others: list[Suspect], certain:
     unknown = [s for s in first if s.rank is None]
     everybody = _everybody(story, ranks, unknown)
     shared = lead.code == "SL426" and bool(_shared_gpus(story.facts))
-    named = () if everybody or unknown or shared or lead.code in NOBODY else ranks
+    named = () if everybody or unknown or shared or has(lead.code, Trait.MISFIT) else ranks
     code = "SL402" if everybody and lead.code == "SL401" else lead.code
     sources = set().union(*(s.sources for s in first))
     if named and any(rank is not None and rank not in ranks for rank, _ in story.victims):
         sources.add("peers")
     confidence: Confidence = "high" if len(sources) >= 3 else "medium"
-    if not lead.whole or lead.guessed or (others and not certain) or lead.code in NOBODY:
+    if not lead.whole or lead.guessed or (others and not certain) or has(lead.code, Trait.MISFIT):
         confidence = "low" if not lead.whole or (others and not certain) else "medium"
-    kind: VerdictKind = "infra" if code in INFRASTRUCTURE else "crash"
+    kind: VerdictKind = "infra" if has(code, Trait.INFRASTRUCTURE) else "crash"
     return Verdict(
         code=code,
         slug=CATALOGUE[code].slug,
@@ -162,7 +160,7 @@ def _summary(
         shared = sorted({rank for one, other, _ in pairs for rank in (one, other)})
         devices = sorted({device for *_, device in pairs})
         return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
-    if lead.code in NOBODY and lead.what.startswith("raised"):
+    if has(lead.code, Trait.MISFIT) and lead.what.startswith("raised"):
         return f"{names(ranks) if ranks else 'a rank'} {lead.what}"
     if everybody:
         did = lead.what if lead.what.startswith(("raised", "was", "crashed", "aborted")) else f"failed: {lead.what}"
@@ -187,7 +185,7 @@ def _shared_gpus(facts: LogFacts) -> set[tuple[int, int, str]]:
 
 def _of_nobody(lead: Suspect, times: int) -> str:
     where = f" on {lead.host}" if lead.host else ""
-    if lead.code in INFRASTRUCTURE:
+    if has(lead.code, Trait.INFRASTRUCTURE):
         return f"{lead.what.replace('raised', 'the job failed with')}{where}"
     if lead.what.startswith(("raised", "was", "crashed", "aborted")):
         who = "a process" if times == 1 else f"{times} processes"
@@ -214,7 +212,11 @@ def _because(story: Story, first: list[Suspect], others: list[Suspect], named: t
     later = sorted({rank for rank, _ in story.victims if rank is not None and rank not in named})
     if later and named:
         lines.append(f"{names(later)} failed only because a peer was lost, or waited for it")
-    if not named and lead.code not in INFRASTRUCTURE and any(s.rank is None and s.local is None for s in first):
+    if (
+        not named
+        and not has(lead.code, Trait.INFRASTRUCTURE)
+        and any(s.rank is None and s.local is None for s in first)
+    ):
         lines.append("the lines have no marks of ranks: torchrun --tee 3, or srun --label, would show who wrote them")
     return (*lines, *missing(facts)[: max(1, 5 - len(lines))])
 
@@ -366,7 +368,7 @@ def meeting_failed(story: Story) -> Verdict | None:
     lead = known[0]
     assert lead.known is not None
     code = lead.known.code
-    kind: VerdictKind = "infra" if code in INFRASTRUCTURE else "crash"
+    kind: VerdictKind = "infra" if has(code, Trait.INFRASTRUCTURE) else "crash"
     name = lead.type.rpartition(".")[2]
     return Verdict(
         code=code,
