@@ -8,7 +8,7 @@ import warnings
 
 from safelaunch.model import Finding, SafelaunchError
 
-# As in codes.py, which the way to `--help` does not load.
+# As in codes, which the way to `--help` does not load.
 EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
 SUBCOMMANDS = ("check", "profile", "env", "diagnose", "attach", "explain")

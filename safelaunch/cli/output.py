@@ -18,7 +18,7 @@ from safelaunch.model import SafelaunchError
 from safelaunch.printable import Line, lines, whole
 
 KEPT_BYTES = 1 << 20  # of what nobody reads; a verdict takes about 1 KB
-EXIT_USAGE = 2  # as in codes.py, which the way to `--help` does not load
+EXIT_USAGE = 2  # as in codes, which the way to `--help` does not load
 # At the end nothing is left to act on, but whoever started us waits: so long for a reader that takes nothing. What it
 # misses lies in the run directory.
 STALL_S, INTERRUPTED_STALL_S = 5.0, 1.0

@@ -257,8 +257,8 @@ def merged(suspects: list[Suspect]) -> list[Suspect]:
             continue
         same = found[place]
         lead, other = (one, same) if _weight(one) > _weight(same) else (same, one)
-        both = (lead.code, other.code)
-        code = "SL404" if "SL403" in both and "SL404" in both else lead.code
+        killed, memory = ("SL403" in (lead.code, other.code)), ("SL404" in (lead.code, other.code))
+        code = "SL404" if killed and memory else lead.code
         source = other if code != lead.code else lead
         both = replace(
             lead,
