@@ -43,7 +43,7 @@ def read(pid: int) -> Process | None:
 def scan() -> Iterator[Process]:
     """All processes that are visible now."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and (process := read(int(name))) is not None:
+        if name.isdecimal() and (process := read(int(name))) is not None:
             yield process
 
 
@@ -51,12 +51,28 @@ def owner(pid: int) -> int:
     """The user who has started a process, and as whom it runs; -1 when it is gone, or where these are two: whoever
     starts a setuid program chooses its environment, and its words are not those of the user as whom it runs."""
     try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            found = next((line for line in file if line.startswith("Uid:")), "")
-        users = set(found.split()[1:])
+        users = set(status(pid, "Uid"))
         return -1 if len(users) != 1 or (os.geteuid() == 0 and _is_setuid(pid)) else int(users.pop())
     except OSError:
         return -1
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text of the kernel's, without empty ones: a newline ends them and nothing else. It escapes no
+    other character that `splitlines`, or a file that is opened as text, takes for an end: a process may be called
+    `\\rUid: 0`, and a mount point likewise."""
+    return [line for line in text.split("\n") if line]
+
+
+def status(pid: int, name: str) -> list[str]:
+    """What a field of /proc/PID/status holds, word by word; nothing where it has none of that name.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    text = content(f"/proc/{pid}/status").decode("ascii", "replace")
+    found = next((line for line in lines(text) if line.startswith(f"{name}:")), "")
+    return found.split()[1:]
 
 
 def _is_setuid(pid: int) -> bool:
@@ -130,13 +146,9 @@ def command(pid: int) -> list[str]:
 def catches(pid: int, signum: int) -> bool:
     """Whether the process has a handler of its own for a signal (SigCgt in /proc/PID/status)."""
     try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+        return any(int(mask, 16) >> (signum - 1) & 1 for mask in status(pid, "SigCgt"))
     except OSError:
-        pass
-    return False
+        return False
 
 
 def send(process: Process, signum: int) -> bool:

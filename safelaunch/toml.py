@@ -24,13 +24,15 @@ def loads(text: str) -> dict[str, Any]:
     """The document.
 
     Raises:
-        tomllib.TOMLDecodeError: it is no TOML, nested too deep, or has a key of too many parts.
+        tomllib.TOMLDecodeError: it is no TOML, nested too deep, or has a key of too many parts or a number of too many
+            bits.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_PARTS and _parts(line) > MOST_PARTS:
             raise tomllib.TOMLDecodeError(f"a key of more than {MOST_PARTS} parts (at line {number}, column 1)")
     try:
         document: dict[str, Any] = tomllib.loads(text)
+        _refuse_large(document)
         return document
     except RecursionError:
         raise tomllib.TOMLDecodeError("it is nested too deep") from None
@@ -38,6 +40,17 @@ def loads(text: str) -> dict[str, Any]:
         raise
     except ValueError as error:  # a number of more than 4,300 digits, a date that is none
         raise tomllib.TOMLDecodeError(str(error)) from None
+
+
+def _refuse_large(value: Any) -> None:
+    """TOML's whole numbers have 64 bits; in other bases than ten tomllib takes any, which Python cannot show then."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _refuse_large(item)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise tomllib.TOMLDecodeError("a whole number of more than 64 bits")
 
 
 def _parts(line: str) -> int:

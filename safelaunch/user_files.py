@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+MOST = 4 << 20  # bytes of a document of the cache
 ANSWER_S = 2.0  # a folder may lie on a file system that does not answer: no run waits for it longer
 
 
@@ -40,13 +41,17 @@ def state(environ: Mapping[str, str]) -> str:
 
 
 def load(path: str) -> Any:
-    """A document of the cache; None where there is none, or where somebody else wrote it: that is not to be believed.
+    """A document of the cache; None where somebody else wrote it: that is not to be believed.
 
     Raises:
         OSError, ValueError, RecursionError: where it cannot be read.
     """
-    with open(path, encoding="utf-8") as file:
-        return json.load(file) if os.fstat(file.fileno()).st_uid == os.getuid() else None
+    from safelaunch import regular  # which workers do not load
+
+    try:
+        return json.loads(regular.read(path, MOST, os.geteuid()))
+    except PermissionError:
+        return None
 
 
 def _made(folder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import socket
@@ -11,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from safelaunch import codes, files, procfs
-from safelaunch.cli import output, report
+from safelaunch.cli import bounded, output, report
 from safelaunch.cli.gpus import Hardware
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
@@ -43,10 +44,15 @@ options:
   --color WHEN     auto (the default), always or never
   -h, --help       show this text
 
-exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or no rank was found
+exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, no rank was found, or looking took more than it may
 """
 
 MOST_WAIT_S = 3600.0
+
+# Eight ranks on a busy node take 10 s beside the wait, and the records of eight full rings of 20,000 calls a GiB
+# (estimates).
+LIMIT_S = 120.0
+ROOM = 2 << 30
 
 
 def run(argv: list[str]) -> int:
@@ -67,6 +73,11 @@ def run(argv: list[str]) -> int:
     if not arguments.target:
         raise misuse("no process and no Slurm job was named", "see `safelaunch attach --help`")
     wait = _seconds(arguments.wait)
+    return bounded.run(lambda: _look(arguments, wait), wait + LIMIT_S, ROOM)
+
+
+def _look(arguments: argparse.Namespace, wait: float) -> int:
+    """Look at the ranks, and tell; returns the exit code."""
     if arguments.output and os.path.exists(arguments.output):
         raise misuse(f"--output {arguments.output} exists already", "name a folder that is not there yet")
     group = choose(arguments.target, arguments.job)
@@ -113,10 +124,10 @@ def choose(target: str, job: bool = False) -> Group:
         SafelaunchError: where that is no number, no such process, a process without ranks, or more jobs than one.
     """
     number = target.replace("_", "", 1)
-    if not (number.isascii() and number.isdigit()):
+    if not (number.isascii() and number.isdecimal()):
         raise misuse(f"{target} is neither a pid nor the id of a Slurm job", "see `safelaunch attach --help`")
     seen = ranks.look()
-    pid = int(target) if target.isdigit() and not job else 0
+    pid = int(target) if target.isdecimal() and not job else 0
     found = ranks.of_process(pid, seen) if pid else []
     what = f"process {target}"
     if not found and (in_job := ranks.of_job(target, seen)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -156,7 +157,7 @@ def _with_old_dumps(found: Group, facts: Case) -> tuple[Case, list[str]]:
         why = (
             "ranks have moved since" if moved else "no call in them had timed out, so that ranks may have gone on since"
         )
-        where = os.path.dirname(files[dumps[0].rank])
+        where = shlex.quote(os.path.dirname(files[dumps[0].rank]))
         return facts, [f"{who} were not used ({when}): {why}; `safelaunch diagnose {where}` reads them"]
     together = [dump for dump in dumps if abs(dump.written - last) <= TOGETHER_S]
     return _with(facts, together), [f"{who} lay there since a call timed out ({when})"]

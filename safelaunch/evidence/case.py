@@ -188,14 +188,14 @@ def _kernel(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kerne
         used = {name: max(0, data[name] - before[name]) for name in ("cpu_s", "io_bytes")}
         used["since_s"] = data["t"] - before["t"]
         counts = [str(look.get(SWITCHES, "")) for look in (before, data)]
-        if all(count.isdigit() for count in counts):
+        if all(count.isdecimal() for count in counts):
             used["switches"] = int(counts[1]) - int(counts[0])
     return Kernel(
         state=str(data.get("state", "")),
         wchan=data.get("wchan", ""),
         syscall=data.get("syscall", ""),
         file=data.get("file", ""),
-        tracer=int(tracer) if tracer.isdigit() else 0,
+        tracer=int(tracer) if tracer.isdecimal() else 0,
         filesystem=data.get("filesystem", ""),
         mount=data.get("mount", ""),
         other=data.get("other", ""),

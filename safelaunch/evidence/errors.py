@@ -7,16 +7,17 @@ import json
 import os
 
 from safelaunch import black_box, regular
-from safelaunch.codec import ShapeError, checked
+from safelaunch.codec import ShapeError, checked, to_json
 from safelaunch.model import Evidence, Incident, PyError, WorkerProcess
 
 SOURCE = "error"
-LIMIT = 4 << 20  # bytes. A rank writes some 100 kB at most, and the names of its parameters
+LIMIT = 4 << 20  # bytes of all records. A rank writes some 100 kB at most, and the names of its parameters
+MOST = 64  # records of one rank: each Python below it that fails leaves one
 
 
 def paths(worker: WorkerProcess) -> list[str]:
     """The records that the rank has written: into its folder, or, where that disk was full, beside the black box."""
-    found = glob.glob(os.path.join(glob.escape(worker.rank_dir), "error-*.json")) if worker.rank_dir else []
+    found = glob.glob(os.path.join(glob.escape(worker.rank_dir), "error-*.json"))[:MOST] if worker.rank_dir else []
     if worker.black_box:
         found.append(black_box.beside(worker.black_box, worker.local_rank, f"error-{worker.pid}.json"))
     return [path for path in found if os.path.exists(path)]
@@ -25,14 +26,18 @@ def paths(worker: WorkerProcess) -> list[str]:
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
     """The earliest `error-PID.json` of the rank: a Python below a shell script writes one too. A rank may have written
     anything there: what is no record of an exception is left out."""
-    records, unreadable = [], ""
+    earliest: tuple[float, PyError] | None = None
+    unreadable, left = "", LIMIT
     for path in paths(worker):
         try:
-            record = json.loads(regular.read(path, LIMIT))
-            records.append((checked(PyError, record).t, record))
-        except (OSError, ValueError, ShapeError, RecursionError) as error:
-            unreadable = f"{os.path.basename(path)} cannot be read: {error}"
-    if not records:
+            data = regular.read(path, left)
+            left -= len(data)
+            error = checked(PyError, json.loads(data))
+            if earliest is None or error.t < earliest[0]:
+                earliest = (error.t, error)
+        except (OSError, ValueError, ShapeError, RecursionError) as fault:
+            unreadable = f"{os.path.basename(path)} cannot be read: {fault}"
+    if earliest is None:
         reason = unreadable or "no uncaught Python exception was recorded"
         return Evidence(SOURCE, worker.rank, unavailable=reason)
-    return Evidence(SOURCE, worker.rank, min(records, key=lambda one: one[0])[1])
+    return Evidence(SOURCE, worker.rank, to_json(earliest[1]))

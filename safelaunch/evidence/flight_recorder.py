@@ -14,8 +14,9 @@ import time
 from typing import Any
 
 from safelaunch import black_box
-from safelaunch.codec import to_json
+from safelaunch.codec import LARGEST, to_json
 from safelaunch.evidence import beside, counters
+from safelaunch.evidence.offline import dump_shape
 from safelaunch.model import CallState, Collective, Evidence, Incident, WorkerProcess
 
 SOURCE = "recorder"
@@ -90,7 +91,7 @@ def read(worker: WorkerProcess) -> dict[str, dict[str, Any]]:
         OSError, ValueError: when there are none, or none that can be read.
     """
     found = json.loads(beside.read(worker, "recorder", MOST))
-    return {str(name): dump for name, dump in found.items()}
+    return {str(name): dump_shape.plain(dump)[0] for name, dump in found.items()}
 
 
 def chosen(dump: dict[str, Any], epoch_ns: int, backend: str) -> list[Collective]:
@@ -147,19 +148,19 @@ def _collective(entry: dict[str, Any], epoch_ns: int, backend: str, members: dic
     other = int(message[2]) if message else None
     if other is not None and other < len(members.get(group, ())):
         other = members[group][other]
-    sizes, dtypes = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
+    sizes, dtypes = dump_shape.sizes(entry), dump_shape.dtypes(entry)
     return Collective(
         op=message[1] if message else NAMES.get(op, op),
         group=group,
-        seq=int(entry["p2p_seq_id" if message else "collective_seq_id"]),
-        numel=math.prod(sizes[0]) if sizes else -1,
+        seq=dump_shape.whole(entry, "p2p_seq_id" if message else "collective_seq_id"),
+        numel=_elements(sizes[0]) if sizes else -1,
         dtype=DTYPES.get(dtypes[0], dtypes[0]) if dtypes else "",
         done=done,
-        t=(int(entry["time_created_ns"]) - epoch_ns) / 1e9,
+        t=(dump_shape.whole(entry, "time_created_ns") - epoch_ns) / 1e9,
         peer=other,
         state=state,
-        timeout_s=int(entry.get("timeout_ms") or 0) / 1000,
-        outputs=_outputs(entry.get("output_sizes") or []),
+        timeout_s=dump_shape.whole(entry, "timeout_ms") / 1000,
+        outputs=_outputs(entry),
     )
 
 
@@ -186,5 +187,12 @@ def _batch(entry: dict[str, Any]) -> tuple[str, object]:
     return str(entry["process_group"][0]), entry.get("p2p_seq_id")
 
 
-def _outputs(sizes: list[list[int]]) -> tuple[int, ...]:
-    return tuple(map(math.prod, sizes)) if len(sizes) <= OUTPUTS else ()
+def _outputs(entry: dict[str, Any]) -> tuple[int, ...]:
+    shapes = dump_shape.shapes(entry, "output_sizes", OUTPUTS + 1)
+    return tuple(map(_elements, shapes)) if len(shapes) <= OUTPUTS else ()
+
+
+def _elements(dimensions: list[int]) -> int:
+    """Of a tensor; -1 for more than there can be."""
+    count = math.prod(dimensions)
+    return count if count < LARGEST else -1

@@ -12,6 +12,10 @@ FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<funct
 OWN = re.compile(r"/safelaunch/(worker/|(__init__|pulse|black_box)\.py$)")
 BEAT = "safelaunch-beat"
 
+# What is kept of a process that has more than any program: Python itself stops at 1,000 frames, and names a file by a
+# path of 4,096 characters at most.
+THREADS, FRAMES, WIDTH = 512, 1000, 4096
+
 
 def parse_fault(text: str) -> Stack:
     """The stack of the thread that crashed. faulthandler marks it `Current thread`; a thread without Python state
@@ -35,8 +39,9 @@ def from_faulthandler(text: str, pid: int) -> tuple[Stack, ...]:
 def from_py_spy(threads: list[dict[str, Any]], native: bool = False) -> tuple[Stack, ...]:
     """All threads that run Python."""
     stacks = []
-    for thread in threads:
-        frames = tuple(Location(f["filename"], int(f["line"]), f["name"]) for f in thread["frames"])
+    for thread in threads[:THREADS]:
+        shown = thread["frames"][:FRAMES]
+        frames = tuple(Location(f["filename"][-WIDTH:], int(f["line"]), f["name"][:WIDTH]) for f in shown)
         main = "MainThread" if thread.get("os_thread_id") == thread.get("pid") else ""
         name = str(thread.get("thread_name") or main)  # py-spy has names from `threading`, if the program imports it
         if _is_ours(name, frames):

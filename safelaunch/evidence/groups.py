@@ -20,7 +20,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
     try:
-        lines = beside.read(worker, "groups").splitlines()[:MOST_LINES]
+        lines = beside.read(worker, "groups").split(b"\n")[:MOST_LINES]
     except FileNotFoundError:
         lines = []
     groups, asked = [], []

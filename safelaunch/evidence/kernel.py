@@ -28,7 +28,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         return Evidence(SOURCE, worker.rank, unavailable="the process had ended")
     held, memory = _held(worker.pid)
     data: dict[str, Any] = _look(worker.pid, worker.pid, memory)
-    for line in tasks.text(worker.pid, "status").splitlines():
+    for line in procfs.lines(tasks.text(worker.pid, "status")):
         if line.startswith(("TracerPid:", "Threads:", "VmRSS:", "VmHWM:", "voluntary_ctxt_switches:")):
             name, _, value = line.partition(":")
             data[name] = value.strip()
@@ -60,7 +60,7 @@ def _elsewhere(pid: int, held: list[int]) -> list[int]:
     found = []
     for tid in tasks.threads(pid)[:THREADS]:
         number = tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0]
-        if tid not in (pid, *held) and number.isdigit() and syscalls.name(int(number)) not in POOLS:
+        if tid not in (pid, *held) and number.isdecimal() and syscalls.name(int(number)) not in POOLS:
             found.append(tid)
     return found
 
@@ -71,7 +71,7 @@ def _held(pid: int) -> tuple[list[int], bool]:
     states = {tid: tasks.state(pid, tid) for tid in tasks.threads(pid)}
     waiting = [tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in states if states[tid] == "D"]
     # In no call (-1), a page fault has the lock; and what we may not see could have it.
-    memory = all(call.isdigit() and syscalls.name(int(call)) not in syscalls.MAPPING for call in waiting)
+    memory = all(call.isdecimal() and syscalls.name(int(call)) not in syscalls.MAPPING for call in waiting)
     return [tid for tid in states if states[tid] in HELD], memory
 
 

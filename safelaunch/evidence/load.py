@@ -87,7 +87,7 @@ def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
         found["queued"] = sum(queued for _, queued in known)
         found["beside"] = sum(times[0] for tid, times in threads.items() if times is not None and tid != worker.pid)
     cpus: tuple[int, ...] = ()
-    for line in tasks.text(worker.pid, "status").splitlines():
+    for line in procfs.lines(tasks.text(worker.pid, "status")):
         name, _, value = line.partition(":")
         if name == "VmSwap":
             found["swapped"] = int(value.split()[0]) * 1024
@@ -95,7 +95,7 @@ def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
             found["preempted"] = float(value)
         elif name == "Cpus_allowed_list":
             cpus = cpu_list(value.strip())
-    for line in tasks.text(worker.pid, "io").splitlines():
+    for line in procfs.lines(tasks.text(worker.pid, "io")):
         if line.startswith("read_bytes:"):
             found["read"] = float(line.split()[1])
     return found, cpus
@@ -154,7 +154,7 @@ def _throttled(root: str) -> float | None:
     """Seconds for which our cgroup's CPU limit has held somebody back. cgroup v2 counts `throttled_usec`, v1
     `throttled_time` in nanoseconds. The path may be one that this mount namespace does not show; then the mount's own
     root is the cgroup."""
-    for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
+    for line in procfs.lines(_text(os.path.join(root, "proc/self/cgroup"))):
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
@@ -182,7 +182,7 @@ def ticks() -> dict[tuple[int, int], float]:
     """The CPU seconds of every process, by pid and start; 10 µs each."""
     found = {}
     for name in os.listdir("/proc"):
-        if not name.isdigit():
+        if not name.isdecimal():
             continue
         stat = tasks.text(int(name), "stat")
         fields = stat[stat.rfind(")") + 2 :].split()

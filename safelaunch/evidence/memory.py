@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from safelaunch import procfs
 from safelaunch.model import Space
 
 SHM = "/dev/shm"
@@ -34,8 +35,7 @@ def shm(path: str = SHM) -> Space | None:
 
 def _candidates(root: str) -> list[tuple[str, str]]:
     try:
-        with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        lines = procfs.lines(procfs.content(os.path.join(root, "proc/self/cgroup")).decode("utf-8", "replace"))
     except OSError:
         return []
     found = []

@@ -77,7 +77,7 @@ def _peer(pid: int, inode: str) -> str:
             if socket.listens:
                 return f"a connection to its own port {_address(socket.local).rpartition(':')[2]}"
             return _named(pid, socket, sockets)
-    for line in tasks.text(pid, "net/unix").splitlines()[1:]:
+    for line in procfs.lines(tasks.text(pid, "net/unix"))[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[6] == inode:
             return f"unix socket {fields[7]}"
@@ -203,7 +203,7 @@ def _holder(pid: int) -> str:
     for line in tasks.lines("/proc/locks"):
         fields = line.split()
         if len(fields) > 5 and fields[1] == "->" and fields[5] == str(pid):
-            return f"held by {_name(int(holder))}" if holder.isdigit() and int(holder) else "held by another process"
+            return f"held by {_name(int(holder))}" if holder.isdecimal() and int(holder) else "held by another process"
         if len(fields) > 4 and fields[1] != "->":
             holder = fields[4]
     return ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from safelaunch import procfs
 from safelaunch.evidence import syscalls, tasks
 from safelaunch.model import WorkerProcess
+from safelaunch.model.ranks import MOST_RANKS
 
 # Rank, size, rank on this node: as each launcher gives them. What stands first says most.
 TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -36,7 +37,7 @@ WANTED = re.compile(
 # Of one process: it may have any environment that it likes, and there may be many. In bytes, and characters.
 KEPT, COMMAND = 64 << 10, 4096
 MOST_LOCAL = 4096  # ranks on a node: more than it has cores
-DIGITS = 18  # of a number below 2^63
+DIGITS = 18  # of a number, with zeros ahead of it perhaps
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,8 @@ def _job(environ: Mapping[str, str], names: Iterable[str], network: str) -> tupl
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
     value = environ.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) <= DIGITS else None
+    number = int(value) if value.isascii() and value.isdecimal() and len(value) <= DIGITS else MOST_RANKS + 1
+    return number if number <= MOST_RANKS else None
 
 
 def _line(pid: int, by_pid: Mapping[int, Seen]) -> list[int]:
@@ -265,7 +267,7 @@ def _memory_is_free(pid: int) -> bool:
     """Whether no thread can hold the lock of the address space while it sleeps in the kernel."""
     held = [tid for tid in tasks.threads(pid) if tasks.state(pid, tid) == "D"]
     calls = [tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in held]
-    return all(call.isdigit() and syscalls.name(int(call)) not in syscalls.MAPPING for call in calls)
+    return all(call.isdecimal() and syscalls.name(int(call)) not in syscalls.MAPPING for call in calls)
 
 
 def _link(pid: int, name: str) -> str:

@@ -23,7 +23,7 @@ def read(path: str, index: int, pid: int, offset: int = 0) -> tuple[list[dict[st
     except OSError:
         return [], offset  # nobody has said anything
     whole = text[: text.rfind(b"\n") + 1]
-    found = [_parsed(line) for line in whole.splitlines()]
+    found = [_parsed(line) for line in whole.split(b"\n") if line]
     return [remark for remark in found if remark.get("pid") == pid], offset + len(whole)
 
 

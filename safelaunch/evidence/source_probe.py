@@ -14,13 +14,15 @@ import ast
 import errno
 import json
 import os
+import resource
 import stat
 import sys
 import tokenize
 from collections.abc import Iterator
 from typing import Any
 
-LIMIT = 4 << 20  # no program of this size was written by hand
+LIMIT = 4 << 20  # bytes; no program of this size was written by hand
+ROOM = 384 << 20  # bytes of memory: 1 MB of what was written by hand takes 100 MB as a tree
 WIDTH = 120
 MOST_CALLED = 100  # names that are kept of a branch; of one that calls more, nothing can be ruled out
 MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
@@ -30,11 +32,12 @@ Conditions = tuple[tuple[int, str], ...]
 
 def main() -> None:
     root = sys.argv[1] if len(sys.argv) > 1 else ""
-    files: dict[str, tuple[str, ast.Module | None]] = {}
+    resource.setrlimit(resource.RLIMIT_DATA, (ROOM, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    latest, source, module = "", "", None  # one tree at a time: they take a hundred times what is written
     for file, line in json.load(sys.stdin):
-        if file not in files:
-            files[file] = _read(file, root)
-        source, module = files[file]
+        if file != latest:
+            module = None
+            latest, (source, module) = file, _read(file, root)
         if module is not None and line == 0:
             for number, function, said, code in system_exits(module):
                 record = {"file": file, "line": number, "function": function, "said": said, "code": code}
@@ -80,7 +83,9 @@ def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
         path, flags = (resolved(root, file), os.O_NOFOLLOW) if root else (file, 0)
         seen = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
         try:
-            if not stat.S_ISREG(os.fstat(seen).st_mode):
+            found = os.fstat(seen)
+            # What has no size is made as it is read (/proc, tracefs), and reading may take it from others.
+            if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= LIMIT:
                 return "", None
             # What has been looked at, and nothing that has come in its place.
             here = f"/proc/self/fd/{seen}"
@@ -89,7 +94,7 @@ def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
         finally:
             os.close(seen)
         return source, ast.parse(source)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (OSError, SyntaxError, ValueError, LookupError, RecursionError, MemoryError):  # LookupError: of its coding
         return "", None
 
 

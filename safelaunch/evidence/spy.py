@@ -5,11 +5,17 @@ from __future__ import annotations
 import functools
 import json
 import os
+import selectors
 import shutil
 import subprocess
 import sysconfig
 import time
 from typing import Any
+
+from safelaunch import procfs
+
+# Bytes. 100 threads of 100 frames are 2 MB; a program can make its stacks as large as its memory.
+MOST = 16 << 20
 
 
 @functools.cache
@@ -45,16 +51,49 @@ class Dump:
         if self._process is None:
             return None, self._reason
         try:
-            output, complaint = self._process.communicate(timeout=max(0.0, until - time.monotonic()))
+            output, complaint = self._said(until)
         except subprocess.TimeoutExpired:
             self.late = True
             self._process.kill()
             return None, "py-spy did not answer in time"
+        if len(output) > MOST:
+            return None, f"py-spy: the stacks are larger than {MOST >> 20} MiB"
         if self._process.returncode != 0:
-            lines = complaint.decode("utf-8", "replace").strip().splitlines() or ["no output"]
+            lines = procfs.lines(complaint.decode("utf-8", "replace").strip()) or ["no output"]
             return None, f"py-spy: {lines[-1]}"
         try:
             threads: list[dict[str, Any]] = json.loads(output)
         except ValueError:
             return None, "py-spy: its answer is not JSON"
         return threads, ""
+
+    def _said(self, until: float) -> tuple[bytes, bytes]:
+        """What it has written to both streams until it ended, or more than `MOST`; it is killed then.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended in time.
+        """
+        assert self._process is not None
+        streams = {self._process.stdout: bytearray(), self._process.stderr: bytearray()}
+        with selectors.DefaultSelector() as selector:
+            for stream in streams:
+                assert stream is not None
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                ready = selector.select(max(0.0, until - time.monotonic()))
+                if not ready:
+                    raise subprocess.TimeoutExpired(self._process.args, 0)
+                for key, _ in ready:
+                    piece = os.read(key.fd, 1 << 16)
+                    streams[key.fileobj] += piece  # type: ignore[index]
+                    if not piece:
+                        selector.unregister(key.fileobj)
+                if any(len(said) > MOST for said in streams.values()):
+                    self._process.kill()
+                    break
+        self._process.wait(max(0.0, until - time.monotonic()))
+        for stream in streams:
+            assert stream is not None
+            stream.close()
+        output, complaint = streams.values()
+        return bytes(output), bytes(complaint)

@@ -113,7 +113,7 @@ def look(pid: int, tid: int | None = None, *, memory: bool = True) -> dict[str, 
 
 def _call(pid: int, words: list[str], memory: bool) -> tuple[str, str]:
     """The call's name and its file from /proc's `number argument...` (`running` and -1: in no call)."""
-    if not words or not words[0].isdigit():
+    if not words or not words[0].isdecimal():
         return "", ""
     name = syscalls.name(int(words[0]))
     arguments = [int(word, 16) for word in words[1:7]]
@@ -165,13 +165,26 @@ def _link(pid: int, descriptor: int) -> str:
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:
-    """Bytes of another process, as far as they are there. Only what a debugger may read."""
+    """Bytes of another process, as far as they are there, and are no file's: a file system that is dead, or a program
+    of somebody's (FUSE), would hold whoever reads them. Only what a debugger may read."""
+    if not _is_of_no_file(pid, address):
+        return b""
     try:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
             size = min(size, 4096 - address % 4096)  # the page behind may not exist
             return os.pread(file.fileno(), size, address)
     except (OSError, OverflowError):
         return b""
+
+
+def _is_of_no_file(pid: int, address: int) -> bool:
+    """Whether an address is in memory that no file is mapped into (proc_pid_maps(5))."""
+    for line in lines(f"/proc/{pid}/maps"):
+        span, _, _, _, inode, *_ = (*line.split(None, 5), "", "", "", "", "")
+        first, _, end = span.partition("-")
+        if end and int(first, 16) <= address < int(end, 16):
+            return inode == "0"
+    return False
 
 
 def filesystem(mounts: str, file: str) -> str:
@@ -183,7 +196,7 @@ def mount(mounts: str, file: str) -> tuple[str, str]:
     """Where the file system that holds `file` is mounted, and its type: the longest mount point above it in
     /proc/PID/mountinfo (of equals the latest, which hides the others)."""
     best, found = -1, ("", "")
-    for line in mounts.splitlines():
+    for line in procfs.lines(mounts):
         before, _, after = line.partition(" - ")
         fields = before.split()
         if len(fields) < 5 or not after:

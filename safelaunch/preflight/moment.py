@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from safelaunch import procfs
 from safelaunch.codec import from_json
 from safelaunch.model import GpuState, NetworkPort, RankDevice, Tenant
 from safelaunch.model.xids import parse
@@ -111,7 +112,7 @@ def reading(ended: Ended, deadline_s: float) -> Reading:
     gpus: dict[int, Gpu] = {}
     done: set[int] = set()
     complete, failure = False, None
-    for line in ended.stdout.splitlines():
+    for line in procfs.lines(ended.stdout):
         try:
             said: dict[str, Any] = json.loads(line)
         except ValueError:
@@ -125,7 +126,7 @@ def reading(ended: Ended, deadline_s: float) -> Reading:
     if failure is not None:
         return Reading(failure=failure, missing=f"{failure.call}: {failure.text}")
     waited = f"NVML did not answer within {deadline_s:.1f} s"
-    calls = [line for line in ended.stderr.splitlines() if line.startswith("nvml")]
+    calls = [line for line in procfs.lines(ended.stderr) if line.startswith("nvml")]
     for index in {int(n) for call in calls for n in re.findall(r" of GPU (\d+)$", call)} - gpus.keys():
         gpus[index] = Gpu(index)
     found = []
@@ -188,7 +189,7 @@ def _parent(host: Host, pid: int) -> int:
 
 def _status(host: Host, pid: int, name: str) -> list[str]:
     text = host.root.text(f"/proc/{pid}/status")
-    return next((line.split()[1:] for line in text.splitlines() if line.startswith(name + ":")), [])
+    return next((line.split()[1:] for line in procfs.lines(text) if line.startswith(name + ":")), [])
 
 
 def _state(gpu: Gpu, missing: str, tenants: _Tenants) -> GpuState:

@@ -119,8 +119,8 @@ def _is_announced(value: str, match: re.Match[str], low: str) -> bool:
         return False
     said = _SAID.search(line) is not None
     if noun.startswith(("passw", "passp", "passc")):
-        said = said or bare[-2:].isdigit() or " for " in match[2]
-        return not values.PLAIN.fullmatch(bare) or (said and bare[-1].isdigit())
+        said = said or bare[-2:].isdecimal() or " for " in match[2]
+        return not values.PLAIN.fullmatch(bare) or (said and bare[-1].isdecimal())
     return values.is_random(bare) or (said and len(bare) >= 12 and not values.PLAIN.fullmatch(bare))
 
 
@@ -150,7 +150,7 @@ def _is_answer(found: str, told: str, before: str) -> bool:
         return False
     if told.startswith(("passw", "passphrase")) and (" is " in told or told[-len(found) - 1] in "\"'`"):
         letters = any(c.isalpha() for c in found)
-        return letters and any(c.isdigit() for c in found) and not values.is_file(found)
+        return letters and any(c.isdecimal() for c in found) and not values.is_file(found)
     return values.is_random(found)
 
 

@@ -112,7 +112,7 @@ def _behind(value: str, begin: int, at: int, name: str) -> list[tuple[int, str]]
 
 def _is_built(name: str, bare: str) -> bool:
     """Whether it is one, and no prompt or name."""
-    plain = values.PLAIN.fullmatch(bare) and not (names.kind(name) == "password" and bare[-1].isdigit())
+    plain = values.PLAIN.fullmatch(bare) and not (names.kind(name) == "password" and bare[-1].isdecimal())
     return values.is_chosen(bare) and not plain and is_secret(name, bare, alone=True)
 
 

@@ -88,7 +88,7 @@ def words(name: str) -> list[str]:
 def kind(name: str) -> Kind:
     """What a name tells of its value."""
     found = words(name)
-    if len(found) > 1 and found[-1].isdigit():
+    if len(found) > 1 and found[-1].isdecimal():
         found.pop()  # PASSWORD_2
     if not found:
         return ""

@@ -88,7 +88,7 @@ def is_secret(name: str, value: str, *, alone: bool, told: bool = False) -> bool
     if kind == "password":
         return _is_password(name, value, told=told)
     if values.NUMBER.fullmatch(value, 0, 64) or values.is_file(value):
-        return kind == "secret" and value.isdigit() and len(value) >= 8
+        return kind == "secret" and value.isdecimal() and len(value) >= 8
     if kind == "secret":
         return len(value) >= 4 and not (told and _is_prose(name, value))
     if name == "key" and values.PLACE.match(value):
@@ -104,7 +104,7 @@ def _is_prose(name: str, value: str) -> bool:
     variable = name.isupper() and "_" in name
     if names.words(name)[-1] in ("token", "key", "keys", "cookie", "cookies") and not variable:
         return values.PLAIN.fullmatch(value) is not None
-    return value.isalpha() or (values.is_word(value.rstrip(".")) and not value[-1].isdigit())
+    return value.isalpha() or (values.is_word(value.rstrip(".")) and not value[-1].isdecimal())
 
 
 def _is_password(name: str, value: str, *, told: bool) -> bool:

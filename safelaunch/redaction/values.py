@@ -67,7 +67,7 @@ def is_random(value: str) -> bool:
         return True
     for run in RUN.findall(value):
         digits = len(DIGIT_CHANGES.findall(run))
-        if HEX.fullmatch(run) and not run.isdigit() and digits >= 4 and len(run) >= 16:
+        if HEX.fullmatch(run) and not run.isdecimal() and digits >= 4 and len(run) >= 16:
             return True
         if digits >= 2 and len(CHANGES.findall(run)) * 4 >= len(run) >= 16 and not PLAIN.fullmatch(run):
             return True
@@ -111,7 +111,7 @@ def is_chosen(value: str) -> bool:
         return False
     if is_letters(value):
         return True
-    if any(c.isdigit() for c in value):
+    if any(c.isdecimal() for c in value):
         return any(c.isalpha() for c in value)
     kinds = (
         any(c.isupper() for c in value),

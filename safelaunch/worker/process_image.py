@@ -68,4 +68,4 @@ def _keep(texts: Any) -> Bounds:
 def _fields() -> Dict[int, int]:
     with open("/proc/self/stat") as file:
         words = file.read().rpartition(")")[2].split()
-    return {number: int(word) for number, word in enumerate(words, 3) if word.lstrip("-").isdigit()}
+    return {number: int(word) for number, word in enumerate(words, 3) if word.lstrip("-").isdecimal()}

@@ -263,7 +263,7 @@ def _bound(chain: List[BaseException]) -> Optional[int]:
 
 
 def _value(name: str, frame: Any) -> Any:
-    if name.isdigit():
+    if name.isdecimal():
         return int(name)
     first, *rest = name.split(".")
     value = frame.f_locals.get(first, frame.f_globals.get(first))
@@ -293,7 +293,7 @@ def _owner(inodes: List[str]) -> Optional[int]:
     that share one, the oldest."""
     deadline = time.monotonic() + LOOK_S
     wanted = {"socket:[%s]" % inode for inode in inodes[:1]}
-    for pid in sorted(int(name) for name in os.listdir(PROC) if name.isdigit()):
+    for pid in sorted(int(name) for name in os.listdir(PROC) if name.isdecimal()):
         if time.monotonic() > deadline:
             break
         try:

@@ -49,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "streams": set(),
     "within": set(),
     "user_code": set(),
-    "user_files": set(),
+    "user_files": {"regular"},
     "import_variables": set(),
     "black_box": {"pulse", "regular"},
     "regular": set(),

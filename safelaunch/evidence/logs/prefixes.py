@@ -158,7 +158,7 @@ def _step(found: Stripped, known: Habits, start: bool) -> Stripped | None:
 def _time(found: Stripped) -> Stripped | None:
     text = found.text
     if found.clock:
-        match = _ISO.match(text) or _DAY.match(text) if text[:1].isdigit() else None
+        match = _ISO.match(text) or _DAY.match(text) if text[:1].isdecimal() else None
         return replace(found, text=text[match.end() :]) if match else None
     if match := _ISO.match(text):
         year, month, day, hour, minute, second = (int(match[i] or 0) for i in range(1, 7))

@@ -352,5 +352,5 @@ def _natural(name: str) -> list[tuple[int, str]]:
     parts: list[tuple[int, str]] = []
     for part in name.split(os.sep):
         stem, _, number = part.rpartition("-")
-        parts.append((int(number), stem) if stem and number.isdigit() and len(number) < 10 else (0, part))
+        parts.append((int(number), stem) if stem and number.isdecimal() and len(number) < 10 else (0, part))
     return parts

@@ -95,13 +95,19 @@ def whole(entry: Mapping[str, Any], name: str) -> int:
 
 def sizes(entry: Entry) -> list[list[int]]:
     """The sizes of the first input; nothing where they are not known."""
-    (first, *_) = _list(entry.get("input_sizes")) or [None]
-    dimensions = _list(first)
-    if type(first) not in (list, tuple) or len(dimensions) > MOST_DIMENSIONS:
-        return []
-    if not all(type(one) is int and 0 <= one < LARGEST for one in dimensions):
-        return []
-    return [dimensions]
+    return shapes(entry, "input_sizes", 1)
+
+
+def shapes(entry: Entry, name: str, most: int) -> list[list[int]]:
+    """The dimensions of the first tensors; nothing where those of one are not known."""
+    found = _list(entry.get(name))[:most]
+    return [_list(one) for one in found] if all(map(_is_shape, found)) else []
+
+
+def _is_shape(dimensions: Any) -> bool:
+    if type(dimensions) not in (list, tuple) or len(dimensions) > MOST_DIMENSIONS:
+        return False
+    return all(type(one) is int and 0 <= one < LARGEST for one in dimensions)
 
 
 def dtypes(entry: Entry) -> list[str]:

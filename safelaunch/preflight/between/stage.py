@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from safelaunch import procfs
 from safelaunch.codec import from_json, to_json
 from safelaunch.model import Finding, PreflightReport, Severity
 from safelaunch.model.hosts import host_name
@@ -124,7 +125,7 @@ def compare(
 def conclude_probe(ended: Ended, judges: Sequence[Judge] = JUDGES) -> tuple[Finding, ...]:
     """Findings from the last picture that a probe printed; of one that was killed, with the reason."""
     picture = None
-    for line in ended.stdout.splitlines():
+    for line in procfs.lines(ended.stdout):
         try:
             picture = _named(from_json(Picture, json.loads(line)))
         except (ValueError, TypeError, KeyError):

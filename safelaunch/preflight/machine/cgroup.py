@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from safelaunch import procfs
 from safelaunch.preflight.machine.root import Root
 
 
@@ -77,7 +78,7 @@ def processes(root: Root) -> Iterator[Processes]:
                 used = int(root.read(f"{folder}/pids.current"))
             except (OSError, ValueError):
                 continue
-            if text.isdigit():
+            if text.isdecimal():
                 yield Processes(int(text), used, f"{folder}/pids.max")
 
 
@@ -102,14 +103,14 @@ def _quota(root: Root, *files: str) -> Iterator[tuple[float, str]]:
     except (OSError, ValueError):
         return
     # No limit is `max` in version 2 and -1 in version 1.
-    if quota.isdigit() and period.isdigit() and int(period):
+    if quota.isdecimal() and period.isdecimal() and int(period):
         yield int(quota) / int(period), files[0]
 
 
 def _folders(root: Root, mount: str, controller: str) -> Iterator[str]:
     """Our control group and those above it. `controller` is empty for version 2."""
     path = ""
-    for line in root.read("/proc/self/cgroup").splitlines():
+    for line in procfs.lines(root.read("/proc/self/cgroup")):
         _, controllers, path_here = line.split(":", 2)
         if controller in controllers.split(","):
             path = path_here.rstrip("/")
@@ -121,4 +122,4 @@ def _folders(root: Root, mount: str, controller: str) -> Iterator[str]:
 
 def _table(text: str) -> dict[str, int]:
     """Lines of a name and a number; what follows the number, such as a unit, is left out."""
-    return {fields[0]: int(fields[1]) for fields in map(str.split, text.splitlines()) if len(fields) > 1}
+    return {fields[0]: int(fields[1]) for fields in map(str.split, procfs.lines(text)) if len(fields) > 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from safelaunch import procfs
 from safelaunch.preflight.machine.root import Root
 
 FOLDER = "/proc/driver/nvidia/gpus"
@@ -13,7 +14,7 @@ def gpus(root: Root) -> dict[str, str]:
 
 
 def _uuid(root: Root, address: str) -> str:
-    for line in root.read(f"{FOLDER}/{address}/information").splitlines():
+    for line in procfs.lines(root.read(f"{FOLDER}/{address}/information")):
         name, _, value = line.partition(":")
         if name.strip() == "GPU UUID" and "?" not in value:  # `GPU-????????-...` before the GPU was initialised
             return value.strip()

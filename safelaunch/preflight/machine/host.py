@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from safelaunch import procfs
 from safelaunch.model import Job, Topology
 from safelaunch.preflight.machine import driver_files, kernel_log, nvml, processes, sockets, topology
 from safelaunch.preflight.machine.child import REAP_S, Children, Ended
@@ -144,7 +145,7 @@ class Host:
             status = self.root.read("/proc/self/status")
         except OSError:
             return False
-        effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+        effective = next((line.split()[1] for line in procfs.lines(status) if line.startswith("CapEff:")), "0")
         return bool(int(effective, 16) >> capability & 1)
 
     def cpu_count(self) -> int:

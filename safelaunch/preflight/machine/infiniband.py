@@ -70,13 +70,13 @@ def selected(ports: Sequence[Port], environ: Mapping[str, str]) -> tuple[Port, .
 def disabled(environ: Mapping[str, str]) -> bool:
     """Whether NCCL is told to leave InfiniBand and RoCE alone."""
     text = environ.get("NCCL_IB_DISABLE", "").strip()
-    return text.lstrip("-").isdigit() and int(text) != 0
+    return text.lstrip("-").isdecimal() and int(text) != 0
 
 
 def _named(port: Port, entry: str, whole: bool) -> bool:
     name, _, number = entry.partition(":")
     same = port.device == name if whole else port.device.startswith(name)
-    return same and (not number.isdigit() or int(number) == port.number)
+    return same and (not number.isdecimal() or int(number) == port.number)
 
 
 def _port(root: Root, device: str, number: int) -> Port:
@@ -125,9 +125,9 @@ def _rate(text: str) -> float:
 
 
 def _numbers(root: Root, device: str) -> Iterator[int]:
-    yield from sorted(int(name) for name in root.names(f"{DEVICES}/{device}/ports") if name.isdigit())
+    yield from sorted(int(name) for name in root.names(f"{DEVICES}/{device}/ports") if name.isdecimal())
 
 
 def _natural(root: Root, path: str) -> list[str]:
     """Names in the order of their numbers: mlx5_2 before mlx5_10."""
-    return sorted(root.names(path), key=lambda name: [int(n) if n.isdigit() else n for n in re.split(r"(\d+)", name)])
+    return sorted(root.names(path), key=lambda name: [int(n) if n.isdecimal() else n for n in re.split(r"(\d+)", name)])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from safelaunch import procfs
 from safelaunch.preflight.machine.child import Ended
 from safelaunch.preflight.machine.root import Root
 
@@ -58,7 +59,7 @@ def read(root: Root, run: Callable[[tuple[str, ...], float], Ended]) -> Log:
 
 def _parse(text: str) -> tuple[Message, ...]:
     messages = []
-    for line in text.splitlines():
+    for line in procfs.lines(text):
         record = _RECORD.match(line)
         if record:
             messages.append(Message(int(record[1]) / 1e6, record[2]))

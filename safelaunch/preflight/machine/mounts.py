@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from safelaunch import procfs
 from safelaunch.preflight.machine.root import Root
 
 # File systems whose data lie on other machines, and autofs, which mounts such ones at the first touch.
@@ -39,10 +40,10 @@ class Mount:
 def mounts(root: Root) -> tuple[Mount, ...]:
     """All mounts, later ones last; none where the kernel does not say (proc(5), mountinfo)."""
     try:
-        lines = root.read("/proc/self/mountinfo").splitlines()
+        lines = procfs.lines(root.read("/proc/self/mountinfo"))
     except OSError:
         return ()
-    return tuple(_mount(*line.split(" - ", 1)) for line in lines if " - " in line)
+    return tuple(_mount(*line.split(" - ", 1)) for line in lines if " - " in line and line.count(" ") > 6)
 
 
 def mount_of(root: Root, known: Sequence[Mount], path: str) -> Mount | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from safelaunch import procfs
 from safelaunch.codec import from_json
 from safelaunch.preflight.machine.child import Ended
 
@@ -217,7 +218,7 @@ def from_probe(ended: Ended, waited_s: float = 0.0) -> Snapshot:
 
 
 def _lines(stdout: str) -> Iterable[dict[str, Any]]:
-    for line in stdout.splitlines():
+    for line in procfs.lines(stdout):
         try:
             value = json.loads(line)
         except ValueError:

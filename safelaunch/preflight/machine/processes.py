@@ -43,7 +43,7 @@ def read(root: Root, pid: int) -> Process | None:
     fields = rest.split()
     if fields[0] in "ZX":
         return None
-    uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
+    uid = next(int(line.split()[1]) for line in procfs.lines(status) if line.startswith("Uid:"))
     start = int(fields[19])
     return Process(pid, uid, _shorten(command or f"[{name}]"), start, max(0.0, uptime_s - start / TICKS_PER_S))
 
@@ -73,7 +73,7 @@ def sleep(root: Root, pid: int) -> Sleep | None:
         where = root.read(f"/proc/{pid}/wchan").strip()
     except OSError:
         where = ""
-    switches = next((line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt")), "")
+    switches = next((line.split()[1] for line in procfs.lines(status) if line.startswith("voluntary_ctxt")), "")
     return Sleep(pid, int(fields[1]), int(fields[19]), "" if where == "0" else where, switches)
 
 
@@ -95,7 +95,7 @@ def _fields(stat: str) -> list[str]:
 
 def pids(root: Root) -> list[int]:
     """All processes that are visible now, in order."""
-    return sorted(int(name) for name in root.names("/proc") if name.isdigit())
+    return sorted(int(name) for name in root.names("/proc") if name.isdecimal())
 
 
 def environ(root: Root, pid: int) -> dict[str, str]:

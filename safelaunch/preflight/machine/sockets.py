@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from safelaunch import procfs
 from safelaunch.preflight.machine import processes
 from safelaunch.preflight.machine.processes import Process
 from safelaunch.preflight.machine.root import Root
@@ -43,7 +44,7 @@ def _sockets(root: Root, port: int) -> Iterator[tuple[int, bool, str]]:
     """(uid, listening, inode) of each socket on the port."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
-            lines = root.read(table).splitlines()[1:]
+            lines = procfs.lines(root.read(table))[1:]
         except OSError:
             continue
         for fields in map(str.split, lines):

@@ -41,7 +41,7 @@ def device(root: Root, label: str, name: str, address: str) -> Device:
     """A PCI device with what sysfs says of its place."""
     folder = f"{PCI_DEVICES}/{address}"
     node = root.text(f"{folder}/numa_node")
-    number = int(node) if node.lstrip("-").isdigit() else -1  # -1: the firmware does not say
+    number = int(node) if node.lstrip("-").isdecimal() else -1  # -1: the firmware does not say
     path = root.realpath(folder).split("/")
     # /sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0
     below = [part for part in path if ":" in part] if address and root.exists(folder) else []

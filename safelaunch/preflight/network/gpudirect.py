@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from safelaunch import procfs
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, skipped, unchecked
 from safelaunch.preflight.machine import infiniband
@@ -36,7 +37,7 @@ def gpudirect(host: Host) -> Iterator[Finding]:
         yield skipped("SL131", why_not)
         return
     modules = host.root.text("/proc/modules")
-    loaded = [line.split()[0] for line in modules.splitlines() if line.split()[0] in MODULES]
+    loaded = [line.split()[0] for line in procfs.lines(modules) if line.split()[0] in MODULES]
     kernel = host.root.text("/proc/sys/kernel/osrelease")
     driver = host.root.text("/proc/driver/nvidia/version")
     numbers = tuple(map(int, re.findall(r"\d+", kernel)[:2]))

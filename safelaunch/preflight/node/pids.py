@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from safelaunch import procfs
 from safelaunch.model import Finding
 from safelaunch.preflight.check import ok, unchecked
 from safelaunch.preflight.machine import cgroup
@@ -93,7 +94,7 @@ def _threads(host: Host) -> Iterator[int]:
             status = host.root.read(f"/proc/{pid}/status")
         except OSError:
             continue
-        values = {line.partition(":")[0]: line.split()[1:] for line in status.splitlines()}
+        values = {line.partition(":")[0]: line.split()[1:] for line in procfs.lines(status)}
         if values.get("Uid", [""])[0] == str(host.uid):
             yield int(values["Threads"][0])
 

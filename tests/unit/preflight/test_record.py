@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fake_host import FakeHost, gpus, write
 
+from safelaunch import user_files
 from safelaunch.model import Finding, Job, PreflightReport, Severity
 from safelaunch.preflight import CHECKS, record
 from safelaunch.preflight.machine.nvml import Snapshot
@@ -126,10 +127,11 @@ def test_what_somebody_else_wrote_does_not_count(tmp_path: Path) -> None:
 
 def test_a_folder_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "ANSWER_S", 0.05)
-    path = Path(look(tmp_path).passed(report()).path)
-    path.unlink()
-    os.mkfifo(path)  # opening it blocks, as a dead file system does
+    look(tmp_path).passed(report())
+    answers = threading.Event()
+    monkeypatch.setattr(user_files, "load", lambda path: answers.wait())  # noqa: ARG005
     blocked = look(tmp_path)
+    answers.set()
     assert blocked.due(DAY_S) == f"no record can be kept: {tmp_path}/cache does not answer"
     assert blocked.passed(report()) == blocked.ended("SL601") == blocked
 

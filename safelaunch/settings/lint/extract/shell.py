@@ -114,7 +114,7 @@ class _Flow:
             if self.redirect in ("<<", "<<-"):
                 if self.bodies:
                     self.documents.append(_Document(self.bodies.popleft(), [], ""))
-            elif ">" in self.redirect and not (self.redirect[-1] == "&" and token.raw.isdigit()):
+            elif ">" in self.redirect and not (self.redirect[-1] == "&" and token.raw.isdecimal()):
                 self.target = token.raw
             self.redirect = ""
         elif self.words:

@@ -102,10 +102,10 @@ def of_nccl(variable: Variable, text: str, installed: Installed) -> Fault | None
 
 def of_ofi(variable: Variable, text: str, installed: Installed) -> Fault | None:  # noqa: ARG001
     """Parameters of aws-ofi-nccl: a value that does not fit keeps the plugin from starting."""
-    number = text.strip().lstrip("+-").isdigit()
+    number = text.strip().lstrip("+-").isdecimal()
     fits = {
         "bool": number or text.lower() in OFI_WORDS,
-        "int": number or not variable.default.isdigit(),
+        "int": number or not variable.default.isdecimal(),
         "enum": text.upper() in {value.upper() for value in variable.values},
     }
     if fits.get(variable.kind, True):

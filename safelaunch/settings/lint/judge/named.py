@@ -80,7 +80,7 @@ def visible_devices(variable: Variable, text: str, installed: Installed) -> Faul
 def _only(visible: list[str]) -> str:
     if not visible:
         return "every GPU is hidden"
-    of_numbers = "GPU " if all(device.isdigit() for device in visible) else ""
+    of_numbers = "GPU " if all(device.isdecimal() for device in visible) else ""
     if len(visible) == 1:
         return f"only {of_numbers}{visible[0]} is visible"
     return f"only {of_numbers.replace('GPU', 'GPUs')}{listed(visible)} are visible"

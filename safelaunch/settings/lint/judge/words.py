@@ -59,8 +59,8 @@ def any_case(variable: Variable, text: str, installed: Installed) -> Fault | Non
 
 def exact_case(variable: Variable, text: str, installed: Installed) -> Fault | None:  # noqa: ARG001
     """One word in exactly this case, or a number; an unknown one is ignored without a word."""
-    numbers = any(value.isdigit() for value in variable.values) or variable.name.endswith("_LEVEL")
-    if not text or text in variable.values or (numbers and text[0].isdigit()) or not variable.values:
+    numbers = any(value.isdecimal() for value in variable.values) or variable.name.endswith("_LEVEL")
+    if not text or text in variable.values or (numbers and text[0].isdecimal()) or not variable.values:
         return None
     if text.upper() in variable.values:
         says = "is ignored without a word: it takes upper case only"
