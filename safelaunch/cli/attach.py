@@ -15,11 +15,11 @@ from safelaunch import codes, files, procfs
 from safelaunch.cli import bounded, output, report
 from safelaunch.cli.gpus import Hardware
 from safelaunch.codec import to_json
-from safelaunch.diagnosis import diagnose
+from safelaunch.diagnosis import diagnose, untold
 from safelaunch.diagnosis.wording import names
 from safelaunch.evidence import attached, case, pipes, ranks
 from safelaunch.evidence.ranks import Group
-from safelaunch.model import SCHEMA_VERSION, SafelaunchError, Verdict
+from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
 from safelaunch.printable import line
 from safelaunch.report import bundle
 from safelaunch.report import verdict as terminal
@@ -89,8 +89,8 @@ def _look(arguments: argparse.Namespace, wait: float) -> int:
     hardware = Hardware(tuple(one.worker() for one in group.ranks), None, waits=True)
     taken = dataclasses.replace(taken, case=hardware.add_to(taken.case))
     taken = dataclasses.replace(taken, evidence=(*taken.evidence, *hardware.evidence()))
-    verdict = None if not taken.alive else diagnose(taken.case)
     notes = [*unknown(group, taken)]
+    verdict = _judged(taken.case, notes) if taken.alive else None
     folder = _made(folder, notes) if verdict is not None else ""
     if verdict is not None and folder:
         folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text)
@@ -99,6 +99,14 @@ def _look(arguments: argparse.Namespace, wait: float) -> int:
         notes.append(fault)
     _tell(group, verdict, notes, folder, arguments.json, for_stream(sys.stdout, arguments.color))
     return codes.EXIT_OK
+
+
+def _judged(facts: Case, notes: list[str]) -> Verdict:
+    try:
+        return diagnose(facts)
+    except Exception as error:  # a rule that fails must not take the evidence with it
+        notes.append(f"a rule failed, which is safelaunch's own fault: {error!r}")
+        return untold(facts)
 
 
 def _made(folder: str, notes: list[str]) -> str:

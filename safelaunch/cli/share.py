@@ -82,7 +82,9 @@ def _unpack_run(path: str, folder: str) -> None:
     """Write the run's own documents below a folder, under names of ours."""
     wanted = {"run.json", "env.txt", "result.json"}
     try:
-        with tarfile.open(path, "r:*") as archive:  # it has been read once, within its bounds
+        # Forwards only, as when it was read within its bounds: a member of negative size has no end otherwise
+        # (CVE-2025-8194).
+        with tarfile.open(path, "r|*") as archive:
             for member in archive:
                 name = os.path.basename(member.name)
                 if name not in wanted or not member.isreg() or member.size > report.MAX_BYTES:

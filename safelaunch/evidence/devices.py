@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from safelaunch import black_box
-from safelaunch.codec import from_json, to_json
+from safelaunch.codec import ShapeError, checked, to_json
 from safelaunch.evidence import beside
 from safelaunch.model import Evidence, Incident, RankDevice, WorkerProcess
 
@@ -25,7 +25,10 @@ def read(worker: WorkerProcess) -> RankDevice | None:
         return None
     if not isinstance(said, dict) or said.get("pid") != worker.pid:
         return None  # a rank of an earlier attempt, in the same place
-    return from_json(RankDevice, {**said, "rank": worker.rank, "local_rank": worker.local_rank})
+    try:
+        return checked(RankDevice, {**said, "rank": worker.rank, "local_rank": worker.local_rank})
+    except ShapeError:
+        return None
 
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001

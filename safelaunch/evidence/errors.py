@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import json
 import os
@@ -12,6 +13,7 @@ from safelaunch.model import Evidence, Incident, PyError, WorkerProcess
 
 SOURCE = "error"
 LIMIT = 4 << 20  # bytes of all records. A rank writes some 100 kB at most, and the names of its parameters
+MOST_TRACEBACK = 1 << 15  # characters: a rank keeps 18,000
 MOST = 64  # records of one rank: each Python below it that fails leaves one
 
 
@@ -32,7 +34,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         try:
             data = regular.read(path, left)
             left -= len(data)
-            error = checked(PyError, json.loads(data))
+            error = bare(checked(PyError, json.loads(data)))
             if earliest is None or error.t < earliest[0]:
                 earliest = (error.t, error)
         except (OSError, ValueError, ShapeError, RecursionError) as fault:
@@ -41,3 +43,8 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         reason = unreadable or "no uncaught Python exception was recorded"
         return Evidence(SOURCE, worker.rank, unavailable=reason)
     return Evidence(SOURCE, worker.rank, to_json(earliest[1]))
+
+
+def bare(error: PyError) -> PyError:
+    """An exception as a rank may tell of it: what its words mean, and what to do, is for us to say."""
+    return dataclasses.replace(error, known=None, traceback=error.traceback[-MOST_TRACEBACK:])

@@ -123,8 +123,8 @@ def look() -> list[Seen]:
 
 
 def identity(environ: Mapping[str, str], network: str = "") -> Identity | None:
-    """What a process is by its environment, None where it is no rank. `network` is its network namespace: a port means
-    the same in one of them only."""
+    """What a process is by its environment, None where it is no rank. `network` is its network namespace, in which
+    alone a port means the same, and perhaps whose it is: somebody else's process is no rank of a user's job."""
     rank, size = _number(environ, TORCH[0]), _number(environ, TORCH[1])
     if rank is not None and size is not None and rank < size:
         local = _number(environ, TORCH[2])
@@ -142,7 +142,9 @@ def groups(seen: Iterable[Seen]) -> list[Group]:
     """The ranks among these processes, by job: those with most ranks first."""
     seen = list(seen)
     by_pid = {one.pid: one for one in seen}
-    known = {one.pid: found for one in seen if one.environ and (found := identity(one.environ, one.network))}
+    known = {
+        one.pid: found for one in seen if one.environ and (found := identity(one.environ, f"{one.owner}:{one.network}"))
+    }
     above = {pid: [up for up in _line(pid, by_pid) if up in known] for pid in known}
     launchers = {up for pid, ups in above.items() for up in ups if known[up].strength < known[pid].strength}
     chosen: dict[tuple[str, ...], list[RankProcess]] = {}

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from dataclasses import dataclass
 
+from safelaunch.codec import ShapeError, checked, to_json
 from safelaunch.evidence import beside
-from safelaunch.model import Evidence, Incident, WorkerProcess
+from safelaunch.evidence.errors import bare
+from safelaunch.model import Evidence, Incident, Location, PyError, Reducer, StreamProgress, WorkerProcess
 
 SOURCE = "word"
-SAID = ("reducers", "handling", "lost_thread", "store_keys", "store_wants", "store_polls", "tasks", "stream")
 FRESH_S = 3.0  # a look takes at most this long; what is older is of a look before, and the rank has not answered since
 
 
+@dataclass(frozen=True)
+class Task:
+    """A task of asyncio, and where it waits, innermost frame first."""
+
+    name: str
+    frames: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a rank says: `handling` is the exception that its main thread is handling, `lost_thread` the latest that has
+    ended another thread; `store_keys` it has set, `store_wants` it waits for, at `store_polls` it looks again and
+    again; `stream` is how far its GPU has come."""
+
+    reducers: tuple[Reducer, ...] | None = None
+    handling: PyError | None = None
+    lost_thread: PyError | None = None
+    store_keys: tuple[str, ...] | None = None
+    store_wants: tuple[str, ...] | None = None
+    store_polls: tuple[str, ...] | None = None
+    tasks: tuple[Task, ...] | None = None
+    stream: StreamProgress | None = None
+
+
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
-    """`reducers`, each as `model.Reducer`; `handling`, the exception that the main thread is handling, and
-    `lost_thread`, the latest that has ended another thread, as `model.PyError`; `store_keys`, which it has set, and
-    `store_wants`, which it waits for, and `store_polls`, at which it looks again and again; `tasks` of asyncio, each
-    with its name and frames, innermost first; `stream`, how far its GPU has come, as `model.StreamProgress`. Its place
-    is behind the collector that asks."""
+    """All fields of `Said`. Its place is behind the collector that asks."""
 
     def nothing(reason: str) -> Evidence:
         return Evidence(SOURCE, worker.rank, unavailable=reason)
@@ -28,6 +51,16 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         said = json.loads(beside.read(worker, SOURCE))
     except FileNotFoundError:
         return nothing("the rank has nothing to say of itself, or was not asked")
-    if said["pid"] != worker.pid or said["t"] < incident.t - FRESH_S:
+    pid, t = (said.get(name) for name in ("pid", "t")) if isinstance(said, dict) else (None, None)
+    if pid != worker.pid or not isinstance(t, float) or t < incident.t - FRESH_S:
         return nothing("the rank has not answered")
-    return Evidence(SOURCE, worker.rank, {name: said.get(name) for name in SAID})
+    try:
+        told = checked(Said, said)
+    except ShapeError as error:
+        return nothing(f"what the rank says of itself is not of its shape{error}")
+    told = dataclasses.replace(
+        told,
+        handling=bare(told.handling) if told.handling is not None else None,
+        lost_thread=bare(told.lost_thread) if told.lost_thread is not None else None,
+    )
+    return Evidence(SOURCE, worker.rank, to_json(told))

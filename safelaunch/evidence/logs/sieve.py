@@ -21,6 +21,8 @@ from typing import IO, Any, cast
 from safelaunch import limits, regular
 
 BLOCK = 1 << 20
+# No-break, narrow and figure spaces in UTF-8: what is copied from a page or a mail has them in place of blanks.
+OTHER_BLANKS = tuple(blank.encode() for blank in ("\u00a0", "\u202f", "\u2007"))
 PACKED = 1 << 16  # of a compressed file at once
 WRITER_S = 5  # for the first byte of a pipe that was named
 UNPACKED, UNPACKED_PER_BYTE = 32 << 20, 100  # bytes of a compressed file: lines that differ take a thirtieth
@@ -114,6 +116,9 @@ class Sieve:
             yield from self._block(data[:cut])
 
     def _block(self, data: bytes, last: bool = False) -> Iterator[tuple[int, bytes]]:
+        for blank in OTHER_BLANKS:
+            if blank in data:
+                data = data.replace(blank, b" ")
         first = self.lines + 1
         ends = data.count(b"\n")
         self.sample = self.sample or data[:TAIL]
