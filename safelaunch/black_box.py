@@ -26,7 +26,7 @@ import signal
 import struct
 from threading import get_native_id
 from time import monotonic
-from typing import Any, Optional
+from typing import Any, Dict
 
 from safelaunch import pulse
 
@@ -42,20 +42,24 @@ ENTRY = 384
 SLOT = RING + ENTRIES * ENTRY
 TEXTS = 1024  # of entries that a writer keeps: about 0.3 MB
 INSIDE, DONE, ISSUED, RAISED_AN_ERROR = 0, 1, 2, 3  # the status of an entry
-_HEAD = struct.Struct("<IId")
+HEAD = struct.Struct("<IId")
 _TIME = struct.Struct("<d")
 
 # A worker that carries our handler writes its Python stacks to `stacks-PID.txt` in its rank's folder. SIGUSR1 and
 # SIGUSR2 belong to the script.
 STACK_SIGNAL = signal.SIGRTMAX - 2
 
-_BODY = struct.Struct("<QddqqIBiI")
-_ORDINAL = struct.Struct("<Q")
+BODY = struct.Struct("<QddqqIBiI")
+ORDINAL = struct.Struct("<Q")
 _RETURNED = struct.calcsize("<Qd") // 8  # an item of eight bytes
 _STATUS = struct.calcsize("<QddqqI")
 _BEGUN = PULSE // 8 + pulse.CALLS
 _ENDED, _CALLED = _BEGUN + 1, _BEGUN + 2
 _WAITED = PULSE // 8 + pulse.WAITED
+
+
+# What this process has made, by the path that leads there.
+_SEALED: Dict[str, int] = {}
 
 
 def create(path: str, slots: int) -> None:
@@ -77,6 +81,7 @@ def create(path: str, slots: int) -> None:
     if sealed >= 0:
         os.symlink("/proc/%d/fd/%d" % (os.getpid(), sealed), path)
         if _leads_to(path, sealed):
+            _SEALED[path] = sealed
             return
         os.close(sealed)
         os.unlink(path)
@@ -85,6 +90,11 @@ def create(path: str, slots: int) -> None:
         os.posix_fallocate(descriptor, 0, size)
     finally:
         os.close(descriptor)
+
+
+def own(path: str) -> str:
+    """Where to open what this process has made: a rank may have put another file in its place, to cut that off."""
+    return "/proc/self/fd/%d" % _SEALED[path] if path in _SEALED else path
 
 
 def _sealed(size: int) -> int:
@@ -146,7 +156,7 @@ class Writer:
         self.path, self.index, self._base, self._memory = path, index, base, memory
         self._view()
         self.pulse.bind(memory, base + PULSE)
-        _HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0.0)
+        HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0.0)
 
     def _view(self) -> None:
         """Items of a view are stored in a third of the time that `struct` takes."""
@@ -163,7 +173,7 @@ class Writer:
             where = (_end(file), b"%d" % line, function.encode())
             # Empty last words, too: what an older entry has left behind the text must not be read as one.
             parts = (op.encode(), group.encode(), dtype.encode(), *where, b"%d" % tag if tag else b"", how.encode())
-            text = b"\0".join(parts)[: ENTRY - _BODY.size - 1] + b"\0"
+            text = b"\0".join(parts)[: ENTRY - BODY.size - 1] + b"\0"
             if len(self._texts) >= TEXTS:
                 self._texts.clear()
             self._texts[words] = text
@@ -184,8 +194,8 @@ class Writer:
         memory, begin, u64 = self._memory, self._base + place, self._u64
         # The ordinal is written last: an entry with ordinal 0 is skipped by the reader.
         now = monotonic()
-        _BODY.pack_into(memory, begin, 0, now, 0.0, seq, numel, group_size, INSIDE, peer, get_native_id())
-        begin += _BODY.size
+        BODY.pack_into(memory, begin, 0, now, 0.0, seq, numel, group_size, INSIDE, peer, get_native_id())
+        begin += BODY.size
         memory[begin : begin + len(text)] = text
         u64[place // 8] = count
         u64[_BEGUN] = next(self._begun)
@@ -244,157 +254,6 @@ def _end(file: str) -> bytes:
     return file.encode("utf-8", "replace")[-FILE:]
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 19 else 0
-
-
-class Entry:
-    """One collective as the slot holds it; see `model.Collective` for the meaning of the fields."""
-
-    __slots__ = (
-        "dtype", "file", "function", "group", "group_size", "how", "line", "numel", "op", "ordinal", "peer", "seq",
-        "status", "t", "tag", "thread",
-    )  # fmt: skip
-
-    def __init__(self, data: bytes, offset: int) -> None:
-        body = _BODY.unpack_from(data, offset)
-        self.ordinal, self.t, _, self.seq, self.numel, self.group_size, self.status, self.peer, self.thread = body
-        text = data[offset + _BODY.size : offset + ENTRY].decode("utf-8", "replace")
-        parts = (text.split("\0") + [""] * 8)[:8]
-        self.op, self.group, self.dtype, self.file, line, self.function, tag, self.how = parts
-        self.line, self.tag = _number(line), _number(tag)
-
-    @property
-    def plausible(self) -> bool:
-        """Whether it may be what a writer of ours wrote: a rank can write anything into its slot."""
-        return bool(0.0 < self.t <= monotonic() + pulse.FAR_S and self.ordinal <= pulse.LARGEST)
-
-
-class Slot:
-    """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None, `raised` whether an exception was the reason;
-    `exit_call` is (file, line, function, code), and `exit_said` what a library said that made it; `program` is the file
-    of a program that has ended without one. `entries` are oldest first."""
-
-    __slots__ = ("entries", "exit_call", "exit_said", "pid", "program", "pulse", "raised", "shut_down")
-
-    def __init__(self, data: bytes) -> None:
-        _, self.pid, left = _HEAD.unpack_from(data, 0)
-        self.shut_down = left if 0.0 < left <= monotonic() + pulse.FAR_S else None
-        self.raised = bool(data[RAISED])
-        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split("\0") + [""] * 5
-        file, number, function, code, self.exit_said = words[:5]
-        line = _number(number)
-        self.exit_call = (file, line, function, code) if line else None
-        self.program = "" if line else file
-        self.entries = []
-        for offset in range(RING, RING + ENTRIES * ENTRY, ENTRY):
-            if _ORDINAL.unpack_from(data, offset)[0]:
-                self.entries.append(Entry(data, offset))
-        self.entries = sorted((one for one in self.entries if one.plausible), key=lambda entry: entry.ordinal)
-        self.pulse = pulse.Pulse(data, PULSE)
-
-
-def read(path: str, index: int, owner: Optional[int] = None) -> Slot | None:
-    """The slot of a local rank, or None when no rank has written it; `owner` is the user whose file it has to be.
-
-    Raises:
-        OSError: when the file cannot be read.
-    """
-    with open(_opened(path, owner), "rb") as file:
-        file.seek(index * SLOT)
-        data = file.read(SLOT)
-    return Slot(data) if len(data) == SLOT and _HEAD.unpack_from(data, 0)[0] == MAGIC else None
-
-
-def _opened(path: str, owner: Optional[int], *, writable: bool = False) -> int:
-    from safelaunch import regular  # which workers, who only write, do not load
-
-    sealed = _sealed_of(path, owner) if owner is not None else ""
-    descriptor = regular.descriptor(sealed or path, owner, linked=bool(sealed), writable=writable)
-    if writable and owner not in (None, os.geteuid()):
-        regular.demand_sealed(descriptor, path)  # it is to be mapped
-    return descriptor
-
-
-def _sealed_of(path: str, owner: int) -> str:
-    """The sealed file that this user's link leads to, where it is one that `create` has made; else nothing."""
-    try:
-        target = os.readlink(path) if os.lstat(path).st_uid == owner else ""
-        made = target.startswith("/proc/") and os.readlink(target).startswith("/memfd:" + SEALED)
-    except OSError:
-        return ""
-    return target if made else ""
-
-
 def beside(path: str, index: int, what: str) -> str:
     """The file of a rank that lies beside the black box, such as `groups`."""
     return "%s.%d.%s" % (path, index, what)
-
-
-class Reader:
-    """The file as the supervisor keeps it mapped: a look at a pulse costs microseconds.
-
-    Args:
-        path: of the file.
-        owner: the user whose file it has to be; None where it is our own.
-
-    Raises:
-        OSError, ValueError: when the file cannot be mapped.
-    """
-
-    def __init__(self, path: str, owner: Optional[int] = None) -> None:
-        descriptor = _opened(path, owner, writable=True) if owner is not None else os.open(path, os.O_RDWR)
-        try:
-            self._memory = mmap.mmap(descriptor, 0)
-        finally:
-            os.close(descriptor)
-
-    def pulse(self, index: int, pid: int) -> pulse.Pulse | None:
-        """The pulse of a local rank, or None where the process `pid` has not written one."""
-        base = index * SLOT
-        magic, owner, _ = _HEAD.unpack_from(self._memory, base)
-        return pulse.Pulse(self._memory, base + PULSE) if magic == MAGIC and owner == pid else None
-
-    def latest(self, index: int, pid: int) -> Entry | None:
-        """The latest call of a local rank, or None where the process `pid` has recorded none."""
-        base = index * SLOT
-        if _HEAD.unpack_from(self._memory, base)[:2] != (MAGIC, pid):
-            return None
-        places = range(base + RING, base + RING + ENTRIES * ENTRY, ENTRY)
-        ordinal, offset = max((_ORDINAL.unpack_from(self._memory, place)[0], place) for place in places)
-        entry = Entry(self._memory[offset : offset + ENTRY], 0) if ordinal else None
-        return entry if entry is not None and entry.plausible else None
-
-    def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
-        """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
-        when it returned, number, size of the group, status, thread, peer, and the words op, group, dtype, file, line,
-        function. Costs what has come since then, not what the ring holds."""
-        ring = index * SLOT + RING
-        if _HEAD.unpack_from(self._memory, ring - RING)[:2] != (MAGIC, pid):
-            return []
-        found: list[tuple[Any, ...]] = []
-        count, latest = after + 1, monotonic() + pulse.FAR_S
-        for _ in range(2 * ENTRIES):
-            offset = ring + (count % ENTRIES) * ENTRY
-            ordinal = _ORDINAL.unpack_from(self._memory, offset)[0]
-            if ordinal < count:
-                break  # the next one has not come, or is being written
-            if ordinal == count:
-                data = self._memory[offset : offset + ENTRY]
-                _, t, returned, seq, _, size, status, peer, thread = _BODY.unpack_from(data)
-                # Written over in between: what was copied may be of two calls.
-                if _ORDINAL.unpack_from(self._memory, offset)[0] == ordinal and 0.0 < t <= latest >= returned >= -1:
-                    words = tuple(data[_BODY.size :].split(b"\0", 6)[:6])
-                    found.append((ordinal, t, returned, seq, size, status, thread, peer, words))
-            else:
-                count = ordinal - ENTRIES  # the ring has gone round: what it still holds begins behind that
-            count += 1
-        return found
-
-    def ask(self, index: int) -> None:
-        """Ask a rank for a dump of its Flight Recorder; `Pulse.answered` counts the answers."""
-        pulse.ask(self._memory, index * SLOT + PULSE)
-
-    def follow(self, index: int, seconds: float, every_s: float) -> None:
-        """Ask a rank to follow its GPU; `Pulse.followed` counts the answers."""
-        pulse.follow(self._memory, index * SLOT + PULSE, seconds, every_s)

@@ -12,6 +12,10 @@ import select
 import stat
 from collections.abc import Callable
 
+# Instead of a file without a size: it is empty, or the kernel makes its content as it is read, and perhaps takes that
+# away from those whom it is for (/proc/kmsg, tracefs).
+NOTHING = os.devnull
+
 MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
 
 
@@ -105,9 +109,12 @@ def given(path: str, seconds: float = 2.0) -> int:
     """
     if "\0" in path:
         raise OSError(errno.EINVAL, "there is a NUL in its name", path)
-    mode = os.stat(path).st_mode
+    found = os.stat(path)
+    mode = found.st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, "it is no file, but a folder, a device or a socket", path)
+    if stat.S_ISREG(mode) and not found.st_size:
+        return os.open(NOTHING, os.O_RDONLY | os.O_CLOEXEC)
     # To open a FIFO waits for somebody who writes.
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if stat.S_ISFIFO(mode):
@@ -137,7 +144,17 @@ def demand_sealed(opened: int, path: str) -> None:
 
 def _opened(path: str, flags: int, owner: int | None = None, folder: int | None = None) -> int:
     """Open a regular file; `folder` is a descriptor of the one in which it is looked for."""
-    return opened(path, flags, lambda found: _check(path, found, owner), folder)
+    sizes: list[int] = []
+
+    def check(found: os.stat_result) -> None:
+        _check(path, found, owner)
+        sizes.append(found.st_size)
+
+    reached = opened(path, flags, check, folder)
+    if sizes == [0] and not flags & (os.O_RDWR | os.O_WRONLY):
+        os.close(reached)
+        return os.open(NOTHING, os.O_RDONLY | os.O_CLOEXEC)
+    return reached
 
 
 def opened(path: str, flags: int, check: Callable[[os.stat_result], None], folder: int | None = None) -> int:

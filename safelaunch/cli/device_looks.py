@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from safelaunch import black_box
+from safelaunch import black_box_reader
 from safelaunch.evidence import device_times
 from safelaunch.model import WorkerGroup, WorkerProcess
 from safelaunch.watch.device_times import Look, Mark
@@ -24,7 +24,7 @@ class DeviceLooks:
     """
 
     def __init__(
-        self, group: WorkerGroup, reader: black_box.Reader, seconds: float, every_s: float, now: float
+        self, group: WorkerGroup, reader: black_box_reader.Reader, seconds: float, every_s: float, now: float
     ) -> None:
         self.looks: dict[int, Look] = {}
         self.missing = ""

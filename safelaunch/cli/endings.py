@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable
 
-from safelaunch import black_box
+from safelaunch import black_box_reader
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.lingering import kept_by, waits_for_others
 from safelaunch.evidence import LIVES_ON, case, sockets
@@ -45,9 +45,9 @@ class Endings:
         self._say = say
         self._host = host
         self._explain = explain
-        self._reader: black_box.Reader | None = None
+        self._reader: black_box_reader.Reader | None = None
         try:
-            self._reader = black_box.Reader(path) if path else None
+            self._reader = black_box_reader.Reader(path) if path else None
         except (OSError, ValueError):
             pass  # the hang watch has said so
         self._watch = watch()
@@ -76,7 +76,7 @@ class Endings:
             self._say(f"warning[SL902]: safelaunch's own fault, ranks that failed are not watched any more: {error!r}")
             return None
 
-    def _poll(self, group: WorkerGroup, reader: black_box.Reader) -> Incident | None:
+    def _poll(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
         if group.attempt != self._attempt:
             self._attempt, self._watch, self._earlier = group.attempt, self._new_watch(), ()
         pulses = {worker.rank: reader.pulse(worker.local_rank, worker.pid) for worker in group.alive}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from safelaunch import black_box
+from safelaunch import black_box, black_box_reader
 from safelaunch.diagnosis import diagnose, untold
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
@@ -79,9 +79,9 @@ class Hangs:
         self._told_unseen = False
         self._told_paused: set[str] = set()
 
-    def _open(self, path: str) -> black_box.Reader | None:
+    def _open(self, path: str) -> black_box_reader.Reader | None:
         try:
-            return black_box.Reader(path)
+            return black_box_reader.Reader(path)
         except (OSError, ValueError) as error:
             self._say(f"warning[SL902]: hangs are not watched for: {error}")
             return None
@@ -98,7 +98,7 @@ class Hangs:
             self._say(f"warning[SL902]: safelaunch's own fault, hangs are not watched for any more: {error!r}")
             return None
 
-    def _poll(self, group: WorkerGroup, reader: black_box.Reader) -> Incident | None:
+    def _poll(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
         now = time.monotonic()
         if group.attempt != self._attempt:
             self._attempt, self._started, self._started_beating = group.attempt, now, now
@@ -117,7 +117,7 @@ class Hangs:
         return None
 
     @staticmethod
-    def _pulses(group: WorkerGroup, reader: black_box.Reader) -> dict[int, Pulse]:
+    def _pulses(group: WorkerGroup, reader: black_box_reader.Reader) -> dict[int, Pulse]:
         return {w.rank: p for w in group.alive if (p := reader.pulse(w.local_rank, w.pid)) is not None}
 
     def conclude(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> tuple[Case, Verdict]:
@@ -214,7 +214,7 @@ class Hangs:
             return f"nothing can end this wait: ending the ranks {when}"
         return f"ending the ranks {when} unless progress returns"
 
-    def _gave_up(self, group: WorkerGroup, reader: black_box.Reader, pulses: dict[int, Pulse]) -> bool:
+    def _gave_up(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse]) -> bool:
         """Whether calls that raised an exception, such as a timeout, are all that has come back, or that torch's
         watchdog has given up: what the ranks make of it is still to be seen."""
         moved = self.watch.moved(pulses)
@@ -243,7 +243,7 @@ class Hangs:
         except OSError as error:
             self._say(f"warning[SL902]: the verdict cannot be written: {error.filename}: {error.strerror}")
 
-    def _end(self, group: WorkerGroup, reader: black_box.Reader) -> Incident | None:
+    def _end(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
         facts = self._take(group)
         now = time.monotonic()
         notice = self.watch.notice
@@ -289,7 +289,7 @@ class Hangs:
         return dataclasses.replace(facts, ranks=quiet)
 
     @staticmethod
-    def _site(worker: WorkerProcess, seen: Pulse, reader: black_box.Reader) -> str:
+    def _site(worker: WorkerProcess, seen: Pulse, reader: black_box_reader.Reader) -> str:
         """Where a quiet rank stands: its innermost phase and its latest collective."""
         phase = seen.phases[-1][0] if seen.phases else ""
         last = reader.latest(worker.local_rank, worker.pid)

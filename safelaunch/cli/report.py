@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -129,7 +130,8 @@ def _findings(result: dict[str, Any]) -> list[Finding] | None:
     if "findings" not in result:
         return None
     try:
-        return [checked(Finding, item) for item in result["findings"]]
+        # What to do is for us to say, and not for a file that may have been sent.
+        return [dataclasses.replace(checked(Finding, item), remedy="") for item in result["findings"]]
     except (TypeError, ValueError, AttributeError):
         return None
 

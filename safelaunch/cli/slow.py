@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from safelaunch import black_box
+from safelaunch import black_box, black_box_reader
 from safelaunch.cli.device_looks import DeviceLooks
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence import SLOW, arrivals, case, load, stacks, standing
@@ -81,9 +81,9 @@ class Slow:
         self._told: dict[int, int] = {}
         self._returned: dict[int, dict[tuple[str, int], float]] = {}  # by rank, group and number: calls with a root
 
-    def _open(self, path: str) -> black_box.Reader | None:
+    def _open(self, path: str) -> black_box_reader.Reader | None:
         try:
-            return black_box.Reader(path)
+            return black_box_reader.Reader(path)
         except (OSError, ValueError):
             return None  # the watch for hangs says so
 
@@ -104,7 +104,7 @@ class Slow:
 
     # ---------------------------------------------------------------------------------------------- rounds
 
-    def _poll(self, group: WorkerGroup, reader: black_box.Reader, stalled: bool) -> None:
+    def _poll(self, group: WorkerGroup, reader: black_box_reader.Reader, stalled: bool) -> None:
         now = time.monotonic()
         if group.attempt != self._attempt:
             self._attempt = group.attempt
@@ -133,7 +133,7 @@ class Slow:
         elif self.watch.wants_recorders(now) and not (self._waiting or self._reading or self._following):
             self._ask(group, reader, pulses, now)
 
-    def _calls(self, group: WorkerGroup, reader: black_box.Reader, now: float) -> dict[int, list[Arrival]]:
+    def _calls(self, group: WorkerGroup, reader: black_box_reader.Reader, now: float) -> dict[int, list[Arrival]]:
         """What is new in the ranks' records."""
         if now < self._next_calls:
             return {}
@@ -162,7 +162,7 @@ class Slow:
 
     # ------------------------------------------------------------------------- Flight Recorders and GPUs
 
-    def _ask(self, group: WorkerGroup, reader: black_box.Reader, pulses: dict[int, Pulse], now: float) -> None:
+    def _ask(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse], now: float) -> None:
         """Ask who is late: where calls end on GPUs, these; else the Flight Recorders."""
         self.watch.asked(now)
         if self.watch.on_device:
@@ -178,7 +178,7 @@ class Slow:
             reader.ask(worker.local_rank)
             self._waiting[worker.rank] = worker, pulse.asked + 1
 
-    def _hear(self, group: WorkerGroup, reader: black_box.Reader, now: float) -> None:
+    def _hear(self, group: WorkerGroup, reader: black_box_reader.Reader, now: float) -> None:
         """Take in the answers: all of them, or none, since a rank that is missing may be the one. Reading them takes a
         hundredth of a second a rank, and is done beside."""
         if self._following is not None and self._following.poll(now):
@@ -239,7 +239,7 @@ class Slow:
 
 
 def _arrival(worker: WorkerProcess, call: tuple[Any, ...]) -> Arrival:
-    """A call as `black_box.Reader.arrivals` gives it. Calls of other threads than the main one let nobody go."""
+    """A call as `black_box_reader.Reader.arrivals` gives it. Calls of other threads than the main one let nobody go."""
     ordinal, t, returned, seq, size, status, thread, peer, words = call
     op = words[0].decode("ascii", "replace") if thread == worker.pid else ""
     root = peer if status != black_box.ISSUED and returned >= 0 else -1

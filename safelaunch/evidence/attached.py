@@ -85,11 +85,11 @@ def _source(ranks: Iterable[RankFacts]) -> tuple[SourceLine, ...]:
         roots.setdefault(mounts, "" if mounts in ("", own) else f"/proc/{rank.pid}/root")
         stacks.setdefault(mounts, []).extend(stack for stack in (*rank.stacks, rank.stack) if stack is not None)
     until = time.monotonic() + SOURCE_S
-    return tuple(
-        line
-        for mounts, seen in stacks.items()
-        for line in describe(seen, max(0.1, until - time.monotonic()), roots[mounts])
-    )
+    lines: list[SourceLine] = []
+    for mounts, seen in stacks.items():
+        if (left := until - time.monotonic()) > 0:
+            lines += describe(seen, left, roots[mounts])
+    return tuple(lines)
 
 
 def _mounts(pid: str) -> str:

@@ -6,7 +6,7 @@ import glob
 import os
 import time
 
-from safelaunch import black_box, pulse
+from safelaunch import black_box, black_box_reader, pulse
 from safelaunch.codec import to_json
 from safelaunch.model import Collective, Evidence, ExitCall, Incident, LoaderPass, Location, Phase, WorkerProcess
 
@@ -22,7 +22,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     """
     if not worker.black_box:
         return Evidence(SOURCE, worker.rank, unavailable="there is no black box in this run")
-    slot = black_box.read(worker.black_box, worker.local_rank, worker.owner)
+    slot = black_box_reader.read(worker.black_box, worker.local_rank, worker.owner)
     if slot is None or slot.pid != worker.pid:
         return Evidence(SOURCE, worker.rank, unavailable="the rank did not open its black box")
     collectives = [
@@ -78,7 +78,7 @@ def leaving(worker: WorkerProcess) -> bool:
     if glob.glob(os.path.join(glob.escape(worker.rank_dir), "error-*.json")):
         return False
     try:
-        slot = black_box.read(worker.black_box, worker.local_rank) if worker.black_box else None
+        slot = black_box_reader.read(worker.black_box, worker.local_rank) if worker.black_box else None
     except OSError:
         return False
     return slot is not None and slot.pid == worker.pid and slot.shut_down is not None

@@ -6,6 +6,7 @@ import dataclasses
 import glob
 import json
 import os
+from typing import Any
 
 from safelaunch import black_box, regular
 from safelaunch.codec import ShapeError, checked, to_json
@@ -34,7 +35,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         try:
             data = regular.read(path, left)
             left -= len(data)
-            error = bare(checked(PyError, json.loads(data)))
+            error = bare(checked(PyError, without_advice(json.loads(data))))
             if earliest is None or error.t < earliest[0]:
                 earliest = (error.t, error)
         except (OSError, ValueError, ShapeError, RecursionError) as fault:
@@ -45,6 +46,11 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     return Evidence(SOURCE, worker.rank, to_json(earliest[1]))
 
 
+def without_advice(record: Any) -> Any:
+    """What a rank has written of an exception, without what its words mean and what to do: that is for us to say."""
+    return {**record, "known": None} if isinstance(record, dict) else record
+
+
 def bare(error: PyError) -> PyError:
-    """An exception as a rank may tell of it: what its words mean, and what to do, is for us to say."""
+    """An exception as a rank may tell of it: of bounded length, and without advice."""
     return dataclasses.replace(error, known=None, traceback=error.traceback[-MOST_TRACEBACK:])

@@ -13,7 +13,7 @@ import re
 import time
 from typing import Any
 
-from safelaunch import black_box
+from safelaunch import black_box_reader
 from safelaunch.codec import LARGEST, to_json
 from safelaunch.evidence import beside, counters
 from safelaunch.evidence.offline import dump_shape
@@ -53,7 +53,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
 
     if not worker.black_box:
         return nothing("there is no black box in this run")
-    reader = black_box.Reader(worker.black_box, worker.owner)
+    reader = black_box_reader.Reader(worker.black_box, worker.owner)
     pulse = reader.pulse(worker.local_rank, worker.pid)
     if pulse is None:
         return nothing("the rank did not open its black box")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import time
 
-from safelaunch import black_box, procfs
+from safelaunch import black_box_reader, procfs
 from safelaunch.evidence import spy, tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
@@ -70,7 +70,7 @@ def _spins(pid: int) -> bool:
 
 def _stale(worker: WorkerProcess) -> bool:
     """Whether the interpreter has stopped to beat."""
-    slot = black_box.read(worker.black_box, worker.local_rank) if worker.black_box else None
+    slot = black_box_reader.read(worker.black_box, worker.local_rank) if worker.black_box else None
     if slot is None or slot.pid != worker.pid or not slot.pulse.beat:
         return False
     age: float = time.monotonic() - slot.pulse.beat

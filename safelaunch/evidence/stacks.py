@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch import black_box, procfs, regular
+from safelaunch import black_box, black_box_reader, procfs, regular
 from safelaunch.evidence import spy, tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
@@ -52,7 +52,7 @@ def _waits(worker: WorkerProcess) -> bool:
     if not worker.black_box:
         return False
     try:
-        slot = black_box.read(worker.black_box, worker.local_rank, worker.owner)
+        slot = black_box_reader.read(worker.black_box, worker.local_rank, worker.owner)
     except OSError:  # the stacks are worth having without it
         return False
     return slot is not None and slot.pid == worker.pid and slot.pulse.waiting and not slot.pulse.phases

@@ -87,7 +87,9 @@ def shown(processes: Sequence[procfs.Process]) -> str:
     """Pids and command lines, without secrets: `4711 (python upload.py), 4712 (sleep 60) and 3 more`."""
     texts = []
     for process in processes[:MOST]:
-        command = " ".join(" ".join(redaction.arguments(procfs.command(process.pid))).split())
+        # Far more than is shown, so that a secret is whole before it is looked for, and a program may have 2 MB.
+        beginning = "\0".join(procfs.command(process.pid))[: 50 * LONGEST]
+        command = " ".join(" ".join(redaction.arguments(beginning.split("\0"))).split())
         texts.append(f"{process.pid} ({command[:LONGEST]})")
     more = f" and {len(processes) - MOST} more" if len(processes) > MOST else ""
     return ", ".join(texts) + more

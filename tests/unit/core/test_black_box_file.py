@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from safelaunch import black_box
+from safelaunch import black_box, black_box_reader
 from safelaunch.codec import checked
 from safelaunch.diagnosis import waits
 from safelaunch.evidence.black_box import collect
@@ -29,8 +29,8 @@ def enter(writer: black_box.Writer, seq: int, *, op: str = "all_reduce", file: s
     return writer.enter(writer.text(op, (file, 61, "main"), "0", "float32"), 4, seq, 1000 + seq)
 
 
-def slot(path: str, index: int = 0) -> black_box.Slot:
-    found = black_box.read(path, index)
+def slot(path: str, index: int = 0) -> black_box_reader.Slot:
+    found = black_box_reader.read(path, index)
     assert found is not None
     return found
 
@@ -76,7 +76,7 @@ def test_the_ring_keeps_the_latest_in_order(path: str) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, black_box.ENTRIES - 1, black_box.ENTRIES, 3 * black_box.ENTRIES + 5])
 def test_a_look_at_the_latest_calls_takes_what_has_come_since(path: str, more: int) -> None:
-    writer, reader = black_box.Writer(path, 0), black_box.Reader(path)
+    writer, reader = black_box.Writer(path, 0), black_box_reader.Reader(path)
     writer.bind(path, 0)
     for seq in range(1, 8):
         enter(writer, seq)
@@ -89,7 +89,7 @@ def test_a_look_at_the_latest_calls_takes_what_has_come_since(path: str, more: i
 
 
 def test_when_a_call_returned_is_known_of_calls_that_were_not_issued_and_waited_for_later(path: str) -> None:
-    writer, reader = black_box.Writer(path, 0), black_box.Reader(path)
+    writer, reader = black_box.Writer(path, 0), black_box_reader.Reader(path)
     writer.leave(enter(writer, 1))
     issued = enter(writer, 2)
     writer.leave(issued, black_box.ISSUED)
@@ -149,8 +149,8 @@ def test_ranks_do_not_touch_each_other(path: str) -> None:
 def test_a_slot_nobody_wrote_is_none(path: str) -> None:
     black_box.Writer(path, 0)
 
-    assert black_box.read(path, 1) is None
-    assert black_box.read(path, 3) is None  # beyond the end of the file
+    assert black_box_reader.read(path, 1) is None
+    assert black_box_reader.read(path, 3) is None  # beyond the end of the file
 
 
 def test_a_restarted_rank_starts_with_an_empty_slot(path: str) -> None:
@@ -229,7 +229,7 @@ def _elsewhere(*_: object) -> bool:
     "shorten", [lambda path: os.open(path, os.O_WRONLY | os.O_TRUNC), lambda path: os.truncate(path, 0)]
 )
 def test_nobody_can_shorten_it_below_those_who_have_it_mapped(path: str, shorten: Callable[[str], object]) -> None:
-    writer, reader = black_box.Writer(path, 0), black_box.Reader(path)
+    writer, reader = black_box.Writer(path, 0), black_box_reader.Reader(path)
 
     with pytest.raises(PermissionError):
         shorten(path)
@@ -242,12 +242,12 @@ def test_nobody_can_shorten_it_below_those_who_have_it_mapped(path: str, shorten
 
 def test_it_is_read_for_its_owner_and_through_no_other_link(path: str, tmp_path: Path) -> None:
     enter(black_box.Writer(path, 0), 7)
-    found = black_box.read(path, 0, os.getuid())
+    found = black_box_reader.read(path, 0, os.getuid())
     assert found is not None
     assert found.entries[-1].seq == 7
 
     with pytest.raises(OSError, match="regular"):
-        black_box.read(path, 0, os.getuid() + 1)
+        black_box_reader.read(path, 0, os.getuid() + 1)
     other = tmp_path / "other"
     other.write_bytes(Path(path).read_bytes())
     with open(other, "rb") as opened:
@@ -255,7 +255,7 @@ def test_it_is_read_for_its_owner_and_through_no_other_link(path: str, tmp_path:
             link = tmp_path / "link"
             link.symlink_to(target)
             with pytest.raises(OSError, match="regular"):
-                black_box.read(str(link), 0, os.getuid())
+                black_box_reader.read(str(link), 0, os.getuid())
             link.unlink()
 
 
@@ -304,7 +304,7 @@ def test_a_call_at_a_time_that_cannot_be_is_none(path: str, t: float) -> None:
         file.seek(8)
         file.write(struct.pack("<d", t))
 
-    reader = black_box.Reader(path)
+    reader = black_box_reader.Reader(path)
     assert [entry.seq for entry in slot(path).entries] == [1]
     assert slot(path).shut_down is None
     assert reader.latest(0, os.getpid()) is None

@@ -121,3 +121,12 @@ def test_a_stopped_process_acts_on_its_end() -> None:
         procfs.end([found], signal.SIGTERM)
 
         assert process.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["\rUid: 0", "\x0bUid: 1 1 1", "x\x85Uid: 7"])
+def test_a_process_does_not_say_whose_it_is_by_its_name(name: str) -> None:
+    """The kernel escapes newlines there, and no other end of a line that Python knows."""
+    with child(f"ctypes.CDLL(None).prctl(15, {name.encode()!r}, 0, 0, 0)") as process:
+        assert procfs.owner(process.pid) == os.geteuid()
+        assert procfs.status(process.pid, "Uid") == [str(os.geteuid())] * 4
+        assert not procfs.catches(process.pid, signal.SIGUSR1)

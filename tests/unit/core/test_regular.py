@@ -131,3 +131,13 @@ def test_without_proc_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "open", without_proc)
     assert regular.read(str(tmp_path / "file")) == b"x"
+
+
+def test_what_the_kernel_makes_as_it_is_read_is_not_taken(tmp_path: Path) -> None:
+    """/proc/kmsg and trace_pipe are regular files to stat(2); those of tracefs and /proc have no size."""
+    assert regular.read("/proc/self/status") == b""
+    assert regular.text("/proc/self/status", 100) == ""
+    assert regular.beginning("/proc/self/status", 100) == b""
+    os.symlink("/proc/self/status", tmp_path / "a.log")
+    with open(regular.given(str(tmp_path / "a.log")), "rb") as file:
+        assert file.read() == b""

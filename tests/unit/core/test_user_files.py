@@ -35,3 +35,14 @@ def test_root_writes_nothing_where_another_user_can_put_a_link(tmp_path: Path, t
         user_files.keep(str(tmp_path / "home/.cache/safelaunch/node.json"), {})
 
     assert not list((tmp_path / "root/safelaunch").iterdir())
+
+
+def test_a_link_in_the_cache_leads_nowhere(tmp_path: Path) -> None:
+    """Root may run with the HOME of another user, who knows of files that have no end."""
+    (tmp_path / "node.json").symlink_to("/dev/zero")
+    (tmp_path / "kept.json").write_text("{}")
+    (tmp_path / "other.json").symlink_to(tmp_path / "kept.json")
+
+    for name in ("node.json", "other.json"):
+        with pytest.raises(OSError, match=name):
+            user_files.load(str(tmp_path / name))

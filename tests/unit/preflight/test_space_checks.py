@@ -136,3 +136,12 @@ def test_a_real_directory_can_be_written_and_nothing_is_left_in_it(tmp_path: Pat
     host = Host(Job(nproc=1, run_dir=str(tmp_path)))
     assert host.volume(str(tmp_path), write=True).unwritable == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_mount_point_with_an_odd_name_hides_no_full_disk(tmp_path: Path, end: str) -> None:
+    """Any user can make one, with FUSE; the kernel escapes blanks and newlines there, and nothing else."""
+    odd = ("0:99", f"/home/x/a{end}b - c", "fuse.x")
+    write(tmp_path, {**mounted(("8:1", "/", "ext4"), odd), "/tmp/x": ""})
+    finding = only(disk(FakeHost(tmp_path, Job(nproc=1), volumes={"/": volume(10 * MIB)})))
+    assert finding.where == "/dev/8:1 (ext4) on /"

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness import REPOSITORY, environment
 
-from safelaunch import black_box
+from safelaunch import black_box, black_box_reader
 
 INJECT = str(REPOSITORY / "safelaunch" / "worker" / "inject")
 
@@ -26,7 +26,7 @@ class Rank:
     err: str
     pid: int
     folder: Path
-    box: black_box.Slot | None
+    box: black_box_reader.Slot | None
 
     def errors(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in self.folder.glob("error-*.json")]
@@ -78,7 +78,7 @@ def run(
     )
     out, err = process.communicate(timeout=60)
     box = tmp_path / "black_box"
-    slot = black_box.read(str(box), 0) if box.is_file() else None
+    slot = black_box_reader.read(str(box), 0) if box.is_file() else None
     return Rank(process.returncode, out, err, process.pid, tmp_path / "rank_000", slot)
 
 

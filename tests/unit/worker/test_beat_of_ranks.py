@@ -27,7 +27,7 @@ beat.start(box, types.SimpleNamespace(_dump_fr_trace_json=dump))
 until(lambda: slot().pulse.beat)
 """
 ASKED = """
-supervisor = black_box.Reader(PLACE[0])
+supervisor = black_box_reader.Reader(PLACE[0])
 until(lambda: slot().pulse.enqueued)
 counted = [slot().pulse.enqueued, slot().pulse.completed, slot().pulse.waiting]
 supervisor.ask(0)

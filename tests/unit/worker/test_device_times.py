@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from safelaunch import black_box
+from safelaunch import black_box, black_box_reader
 from safelaunch.evidence import device_times as evidence
 from safelaunch.model import WorkerProcess
 from safelaunch.worker import device_times, stream_marks
@@ -71,7 +71,7 @@ def answer(box: black_box.Writer) -> evidence.DeviceTimes:
 
 
 def follow(box: black_box.Writer, seconds: float = 0.2) -> threading.Thread:
-    reader = black_box.Reader(box.path)
+    reader = black_box_reader.Reader(box.path)
     reader.follow(0, seconds, 0.001)
     wanted = box.pulse.to_follow()
     assert wanted == (seconds, 0.001)
@@ -110,7 +110,7 @@ def test_each_mark_has_its_time_when_it_was_enqueued_and_when_it_was_reached(
     ]
     assert all(found.begun <= enqueued <= reached <= found.ended for *_, enqueued, reached in found.marks)
     assert found.marks[0][5] <= found.marks[1][5]
-    pulse = black_box.Reader(box.path).pulse(0, os.getpid())
+    pulse = black_box_reader.Reader(box.path).pulse(0, os.getpid())
     assert pulse is not None
     assert (pulse.follow_asked, pulse.followed) == (1, 1)
 

@@ -20,7 +20,7 @@ from safelaunch.worker import surroundings
 # How the supervisor asks a rank for what it has to say of itself, and the answer.
 ASK = """
 def ask():
-    reader = black_box.Reader(PLACE[0])
+    reader = black_box_reader.Reader(PLACE[0])
     reader.ask(PLACE[1])
     asked = reader.pulse(PLACE[1], os.getpid()).asked
     until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)

@@ -63,8 +63,8 @@ if RANK == 1:
 work = dist.all_reduce(tensor, async_op=True)
 work.wait()
 waiting = waited() - before
-orders = [call[0] for call in black_box.Reader(PLACE[0]).arrivals(PLACE[1], os.getpid(), 0)]
-words = black_box.Reader(PLACE[0]).arrivals(PLACE[1], os.getpid(), orders[-2])[0][-1]
+orders = [call[0] for call in black_box_reader.Reader(PLACE[0]).arrivals(PLACE[1], os.getpid(), 0)]
+words = black_box_reader.Reader(PLACE[0]).arrivals(PLACE[1], os.getpid(), orders[-2])[0][-1]
 say(blocking=blocking, waiting=waiting, orders=orders, words=[word.decode() for word in words])
 dist.destroy_process_group()
 """

@@ -16,19 +16,19 @@ from typing import Any
 from harness import environment
 from ranks import INJECT
 
-from safelaunch import black_box
+from safelaunch import black_box, black_box_reader
 
 PATIENCE_S = 110  # two cores, which others use too
 
 # What every script here may use: `say` adds to what the test reads, `until` waits for another rank.
 PREAMBLE = """
 import json, os, sys, threading, time
-from safelaunch import black_box
+from safelaunch import black_box, black_box_reader
 RANK = int(os.environ["RANK"])
 PLACE = os.environ["SAFELAUNCH_BLACK_BOX"], int(os.environ["SAFELAUNCH_SLOT"])
 SAID = {}
 def slot():
-    return black_box.read(*PLACE)
+    return black_box_reader.read(*PLACE)
 def entries():
     return [[e.op, e.group, e.seq, e.status, e.peer] for e in slot().entries]
 def say(**what):
@@ -59,7 +59,7 @@ class Left:
     out: str
     err: str
     said: dict[str, Any]
-    slot: black_box.Slot
+    slot: black_box_reader.Slot
     groups: dict[str, list[int]]
     new_groups: list[list[int]]
 
@@ -120,7 +120,7 @@ def run(tmp_path: Path, source: str, *, ranks: int = 1, **changes: str | None) -
 
 def _left(tmp_path: Path, rank: int, process: subprocess.Popen[str], out: str, err: str) -> Left:
     box = str(tmp_path / "black_box")
-    slot = black_box.read(box, rank)
+    slot = black_box_reader.read(box, rank)
     assert slot is not None, err
     said = tmp_path / f"rank_{rank:03}" / "said.json"
     groups = Path(black_box.beside(box, rank, "groups"))
