@@ -15,7 +15,7 @@ from safelaunch import codes, files, procfs
 from safelaunch.cli import bounded, output, report
 from safelaunch.cli.gpus import Hardware
 from safelaunch.codec import to_json
-from safelaunch.diagnosis import diagnose, untold
+from safelaunch.diagnosis import diagnose, untold, why
 from safelaunch.diagnosis.wording import names
 from safelaunch.evidence import attached, case, pipes, ranks
 from safelaunch.evidence.ranks import Group
@@ -93,7 +93,7 @@ def _look(arguments: argparse.Namespace, wait: float) -> int:
     verdict = _judged(taken.case, notes) if taken.alive else None
     folder = _made(folder, notes) if verdict is not None else ""
     if verdict is not None and folder:
-        folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text)
+        folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text, why=why.lines)
         notes += filter(None, [fault])
     if verdict is not None and folder and (fault := report.beside(folder, taken.case, verdict, lambda: None)):
         notes.append(fault)
@@ -227,9 +227,9 @@ def unknown(group: Group, taken: attached.Taken) -> list[str]:
         for gap in facts.missing if facts not in denied else ():
             if gap.startswith("stack: "):
                 others.setdefault(gap.removeprefix("stack: "), []).append(facts.rank)
-    for why, unseen in others.items():
-        advice = ": `pip install py-spy`" if "not installed" in why else ""
-        lines.append(f"no stack of {names(unseen)} ({why}){advice}")
+    for gap, unseen in others.items():
+        advice = ": `pip install py-spy`" if "not installed" in gap else ""
+        lines.append(f"no stack of {names(unseen)} ({gap}){advice}")
     if not any(facts.collectives or facts.recorded for facts in taken.case.ranks):
         why = (
             "no Flight Recorder could be asked"

@@ -8,11 +8,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from safelaunch import codes, limits
 from safelaunch.cli import messages, output, share
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
+from safelaunch.diagnosis import why as how
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.diagnosis.wording import names
 from safelaunch.evidence.offline import bundle, dump_case, dump_files, nodes
@@ -29,7 +31,7 @@ from safelaunch.sizes import plural
 
 USAGE = """\
 usage: safelaunch diagnose [--signatures FILE] [--profile NAME] [--json] [--color auto|always|never]
-                           [--html FILE] [--open] [--bundle FILE.tar.gz] PATH...
+                           [--why] [--html FILE] [--open] [--bundle FILE.tar.gz] PATH...
 
 Tell who failed, or who hangs, from what a job left behind. Nothing of it is executed, torch is not needed.
 
@@ -44,6 +46,8 @@ options:
   --signatures FILE   known messages beside the shipped ones, may be repeated (`safelaunch explain SL290`)
   --profile NAME      a profile, or its path, that names such files (`signatures` in [diagnosis]); may be repeated
   --json              print JSON
+  --why               also tell how each verdict came about: which rules were asked, what each lacked, and which waits
+                      were seen by which source
   --html FILE         also write a report: one HTML file that needs no network, with secrets left out; - is the
                       standard output, and the verdict goes to stderr then
   --open              also show that report in the browser
@@ -92,6 +96,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--signatures", action="append", default=[], metavar="FILE")
     parser.add_argument("--profile", action="append", default=[], metavar="NAME")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--why", action="store_true")
     parser.add_argument("--html", metavar="FILE")
     parser.add_argument("--open", action="store_true")
     parser.add_argument("--bundle", metavar="FILE")
@@ -123,13 +128,14 @@ def _answer(arguments: argparse.Namespace) -> str:
     piped = [arguments.html, arguments.bundle].count(STANDARD_OUTPUT)
     found = conclusions(arguments.paths, arguments.signatures, _of_profiles(arguments.profile))
     if arguments.json:
-        told = [{key: item for key, item in vars(one).items() if key not in ("case", "logs")} for one in found]
-        output.show_json({"schema_version": SCHEMA_VERSION, "conclusions": to_json(told)})
+        told = [_document(one, why=arguments.why) for one in found]
+        output.show_json({"schema_version": SCHEMA_VERSION, "conclusions": told})
     else:
         stream = sys.stderr if piped else sys.stdout
         palette = for_stream(stream, arguments.color)
         for at, one in enumerate(found):
-            output.show([*([line()] if at else []), *_lines(one, palette)], stream)
+            reasons = _reasons(one, palette) if arguments.why else []
+            output.show([*([line()] if at else []), *_lines(one, palette), *reasons], stream)
         stream.flush()
     page = share.page(arguments.html, found) if arguments.html is not None or arguments.open else ""
     if arguments.bundle is not None:
@@ -345,3 +351,19 @@ READERS = (
 def _lines(one: Conclusion, palette: Palette) -> list[Line]:
     lines = [line(palette.paint("dim", "note"), ": ", note) for note in one.notes]
     return lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette)]
+
+
+def _reasons(one: Conclusion, palette: Palette) -> list[Line]:
+    """How a verdict came about; of logs, that is what it says itself."""
+    if one.case is None or one.verdict is None:
+        return []
+    first, *rest = how.lines(one.case)
+    return [line(palette.paint("dim", "why"), ": ", first), *(line("     ", text) for text in rest)]
+
+
+def _document(one: Conclusion, *, why: bool) -> dict[str, Any]:
+    told = {key: item for key, item in vars(one).items() if key not in ("case", "logs")}
+    if why and one.case is not None:
+        told["why"] = how.lines(one.case)
+    document: dict[str, Any] = to_json(told)
+    return document

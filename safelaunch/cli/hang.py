@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from safelaunch import black_box, black_box_reader
-from safelaunch.diagnosis import diagnose, untold
+from safelaunch.diagnosis import diagnose, untold, why
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
@@ -263,7 +263,8 @@ class Hangs:
 
     def write(self, facts: Case, verdict: Verdict, name: str) -> bool:
         """Write the incident's folder; one line where that is not possible there, and false where it is nowhere."""
-        self.folder, fault = bundle.write(self.folder, facts, verdict, self.evidence, case.stack_text, name)
+        texts = (case.stack_text, name, why.lines)
+        self.folder, fault = bundle.write(self.folder, facts, verdict, self.evidence, *texts)
         if fault:
             self._say(f"warning[SL902]: {fault}")
         self._facts = facts if self.folder else self._facts

@@ -18,7 +18,7 @@ from safelaunch.cli.ranks import listener, unsaid
 from safelaunch.cli.report import Reports
 from safelaunch.cli.slow import Slow
 from safelaunch.cli.start import Start
-from safelaunch.diagnosis import aborted, diagnose, infra, untold
+from safelaunch.diagnosis import aborted, diagnose, infra, untold, why
 from safelaunch.diagnosis.alone import told_frames
 from safelaunch.diagnosis.notice import gave_up
 from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
@@ -365,7 +365,7 @@ class Run:
 
     def _keep(self, facts: Case, verdict: Verdict, evidence: tuple[Evidence, ...], folder: str) -> Verdict:
         folder = folder or self._new_folder()
-        folder, fault = bundle.write(folder, facts, verdict, evidence, case.stack_text)
+        folder, fault = bundle.write(folder, facts, verdict, evidence, case.stack_text, why=why.lines)
         if fault:
             self.say(f"warning[SL902]: {fault}")
         self.reports.later(folder, facts, verdict)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 
-from safelaunch import files, printable
+from safelaunch import files, printable, redaction
 from safelaunch.model import Case, Evidence, Verdict
 from safelaunch.report import verdict as terminal
 
@@ -21,9 +21,10 @@ def write(
     evidence: Iterable[Evidence],
     stack_text: Callable[..., str],
     name: str = "verdict",
+    why: Callable[[Case], Iterable[str]] | None = None,
 ) -> tuple[str, str]:
-    """Write `verdict.json`, `verdict.txt` and the evidence of each rank below `folder`, or, where that takes no more,
-    below a new folder in memory (/dev/shm) or in TMPDIR: a full disk may be why the ranks fail.
+    """Write `verdict.json`, `verdict.txt`, `why.txt` and the evidence of each rank below `folder`, or, where that takes
+    no more, below a new folder in memory (/dev/shm) or in TMPDIR: a full disk may be why the ranks fail.
 
     Returns the folder where they are, empty where they can be kept nowhere, and a line to be said where it is not the
     one that was asked for.
@@ -35,10 +36,13 @@ def write(
         evidence: as the collectors gave it.
         stack_text: turns the facts of a rank into its `stack.txt`.
         name: `notice` for what may still end well.
+        why: tells how the verdict came about, in lines.
     """
 
     def put(place: str) -> None:
         _write(place, case, verdict, evidence, stack_text, name)
+        if why is not None:
+            _write_why(place, case, why)
 
     evidence = tuple(evidence)
     try:
@@ -75,6 +79,14 @@ def _write(
     for item in evidence:
         path = os.path.join(folder, "evidence", f"rank_{item.rank:03d}", f"{item.source}.json")
         files.write_json(path, item)
+
+
+def _write_why(folder: str, case: Case, why: Callable[[Case], Iterable[str]]) -> None:
+    try:
+        told = tuple(why(case))
+    except Exception as error:  # it is there for whoever writes rules, and the verdict is there without it
+        told = (f"safelaunch's own fault: {error!r}",)
+    files.write_lines(os.path.join(folder, "why.txt"), map(printable.line, map(redaction.text, told)))
 
 
 def write_verdict(folder: str, verdict: Verdict, name: str = "verdict") -> None:
