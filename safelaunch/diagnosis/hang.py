@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from safelaunch.diagnosis import batches, dumps, stuck
+from safelaunch.diagnosis import batches, dumps
 from safelaunch.diagnosis.alone import Alone, alone
 from safelaunch.diagnosis.graph import Graph, Wait
 from safelaunch.diagnosis.progress import idle
+from safelaunch.diagnosis.stall.other_end import last
+from safelaunch.diagnosis.stall.reasons import stall_of
+from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import alive
@@ -38,11 +41,11 @@ def never_entered(view: View) -> Verdict | None:
     """
     found = view.graph
     ranks = view.by_rank
-    sinks = found.sinks if view.from_dumps else stuck.last(found.sinks, ranks, view.case.world_size)
+    sinks = found.sinks if view.from_dumps else last(found.sinks, ranks, view.case.world_size)
     if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
         return None  # a rank that has ended, or has raised, is a matter of other rules
     now = view.now
-    reasons = {rank: stuck.why(ranks[rank], thread, now, view.case.source) for rank, thread in sinks}
+    reasons = {rank: stall_of(ranks[rank], thread, now, view.case.source) for rank, thread in sinks}
     culprits = tuple(sorted(reasons))
     first = culprits[0]
     reason = reasons[first]
@@ -68,7 +71,7 @@ def never_entered(view: View) -> Verdict | None:
     others = tuple(f"rank {rank} {reasons[rank].what}{at(reasons[rank].location)}" for rank in culprits[1:])
     summary = f"{names(culprits)} {what}; {_peers(blocked, len(culprits))}"
     between = {rank: thread for rank, thread in found.sinks if rank not in culprits}
-    others += tuple(f"rank {rank} {stuck.why(ranks[rank], between[rank], now).what}" for rank in sorted(between))
+    others += tuple(f"rank {rank} {stall_of(ranks[rank], between[rank], now).what}" for rank in sorted(between))
     return hang_verdict(
         view,
         code,
@@ -90,7 +93,7 @@ def never_entered(view: View) -> Verdict | None:
     )
 
 
-def _only_one(view: View, only: Alone, reasons: Mapping[int, stuck.Stuck]) -> Verdict:
+def _only_one(view: View, only: Alone, reasons: Mapping[int, Stall]) -> Verdict:
     """The verdict of `never_entered` on a rank that waits in what the source keeps from all others."""
     rank, call = only.wait.rank, only.wait.call
     others = names(reasons)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from safelaunch.diagnosis import stuck
+from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.standing import ON_FILES, TERMINAL, is_busy
 from safelaunch.diagnosis.verdicts import hang_verdict
 from safelaunch.diagnosis.view import View
@@ -28,7 +28,7 @@ def all_held(view: View) -> Verdict | None:
     if not ranks or len(calls) < len(ranks) or any(map(is_busy, ranks)):
         return None
     now = view.now
-    reasons = {facts.rank: stuck.why(facts, facts.pid, now, view.case.source) for facts in ranks}
+    reasons = {facts.rank: stall_of(facts, facts.pid, now, view.case.source) for facts in ranks}
     said: dict[str, list[int]] = {}
     for rank, reason in reasons.items():
         said.setdefault(f"{reason.what}{''.join(f' ({each})' for each in reason.because[:1])}", []).append(rank)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.alone import frames_of
 from safelaunch.diagnosis.calls import POLLS, READS, RECEIVES
 from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.stall.other_end import PIDS, STORE, TOO, other_rank
+from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.standing import is_busy
 from safelaunch.diagnosis.store_waits import shape
-from safelaunch.diagnosis.stuck import PIDS, TOO
 from safelaunch.diagnosis.verdicts import hang_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import at, is_waiting, names
@@ -44,7 +44,7 @@ def all_idle(view: View) -> Verdict | None:
     now = view.now
     if any(phase.since + phase.expect_s > now for facts in ranks for phase in facts.phases if phase.expect_s):
         return None
-    ends = {facts.rank: end for facts in ranks if (end := stuck.other_rank(facts, ranks)) is not None}
+    ends = {facts.rank: end for facts in ranks if (end := other_rank(facts, ranks)) is not None}
     polls = {facts.rank: facts.store_polls for facts in ranks if facts.store_polls}
     broken = [facts for facts in ranks if _is_broken(facts)]
     held = {*ends, *polls, *(facts.rank for facts in (*broken, *filter(_waits_for_itself, ranks)))}
@@ -55,7 +55,7 @@ def all_idle(view: View) -> Verdict | None:
         return None  # somebody outside of the job may be meant to set it
     named, why = _server(ranks, ends, broken) or _at_another_key(ranks, polls) or (None, "")
     first = next((facts for facts in ranks if facts.rank == named), ranks[0])
-    reason = stuck.why(first, first.pid, now, view.case.source)
+    reason = stall_of(first, first.pid, now, view.case.source)
     waiting = [facts.rank for facts in ranks if facts.rank != named]
     lines: dict[str, list[int]] = {}
     for facts in ranks:
@@ -122,9 +122,9 @@ def _at_another_key(ranks: Sequence[RankFacts], polls: Polls) -> tuple[int, str]
 def _does(facts: RankFacts, polls: Polls, now: float) -> str:
     place = user_frame(facts.stack)
     if facts.rank in polls:
-        return f"looks again and again for {', '.join(polls[facts.rank])} in {stuck.STORE}{at(place)}"
+        return f"looks again and again for {', '.join(polls[facts.rank])} in {STORE}{at(place)}"
     where = f" ({place.file}:{place.line})" if place is not None else ""
-    return stuck.why(facts, facts.pid, now).what + where
+    return stall_of(facts, facts.pid, now).what + where
 
 
 def _lost(facts: RankFacts) -> Location | None:

@@ -7,7 +7,7 @@ import re
 
 from safelaunch.diagnosis.cuda import at_cuda_line, in_cuda
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.stuck import doing, still_running
+from safelaunch.diagnosis.stall.activity import doing, still_running
 from safelaunch.diagnosis.threads import left_running, thread_name, waits_for_another
 from safelaunch.diagnosis.verdicts import hang_verdict
 from safelaunch.diagnosis.view import View

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from safelaunch.diagnosis.calls import FILE_LOCKS
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.stuck import TOO, other_rank, why
+from safelaunch.diagnosis.stall.other_end import TOO, other_rank
+from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.threads import follow, left_running
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
@@ -52,7 +53,7 @@ def held_by_peer(view: View) -> Verdict | None:
             f"rank {asker.rank} and a thread of {names(held)} wait for each other's word on one connection",
             (),
             location=user_frame(asker.stack),
-            because=(f"rank {asker.rank} {why(asker, asker.pid, now).what}", *waiters(view)),
+            because=(f"rank {asker.rank} {stall_of(asker, asker.pid, now).what}", *waiters(view)),
             remedy="see whether what was sent is whole and flushed, and whether the other end has an answer to it",
             confidence="medium",
             waiting=(*ends, *waits),
@@ -67,7 +68,7 @@ def held_by_peer(view: View) -> Verdict | None:
         call=first.call,
         because=(
             *shut_out,
-            *(f"rank {rank} {why(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
+            *(f"rank {rank} {stall_of(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
             *waiters(view),
         ),
         remedy="release locks before every collective, also where a function returns early"

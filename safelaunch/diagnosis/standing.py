@@ -6,10 +6,11 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.calls import FILE_LOCKS, OPENS, POLLS, READS, RECEIVES, SLEEPS, WAITS_FOR_CHILD, WRITES
 from safelaunch.diagnosis.frames import is_user_code, user_frame
-from safelaunch.diagnosis.stuck import Stuck
+from safelaunch.diagnosis.stall.activity import doing
+from safelaunch.diagnosis.stall.reasons import stall_of
+from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.waits import BACKWARD, IDLE_CPU, stopped
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, Phase, RankFacts, Stack
@@ -152,14 +153,14 @@ def is_explained(facts: RankFacts, case: Case) -> bool:
     return bool(HANDED.search(inner.file)) and not any(inside(other) for other in facts.stacks)
 
 
-def reason_of(facts: RankFacts) -> Stuck:
+def reason_of(facts: RankFacts) -> Stall:
     """As the rules of watched runs tell it. What phase the rank is in, its stack says."""
     since = facts.kernel.since_s if facts.kernel is not None and facts.kernel.since_s else 0.0
     frames = facts.stack.frames if facts.stack is not None else ()
     kinds = (("loader", LOADER), ("checkpoint", CHECKPOINT))
     phase = next((name for name, files in kinds if any(files.search(frame.file) for frame in frames)), "")
     phases = (Phase(phase, 0.0),) if phase else ()
-    reason = stuck.why(dataclasses.replace(facts, phases=phases), facts.pid, since)
+    reason = stall_of(dataclasses.replace(facts, phases=phases), facts.pid, since)
     what = re.sub(r" since (\d+ s)$", r" for at least \1", reason.what)
     return dataclasses.replace(reason, what=what)
 
@@ -177,7 +178,7 @@ def place(facts: RankFacts) -> str:
     if facts.stack is None:
         return "its stack could not be had"
     op = inside(facts.stack)
-    what = f"in {op}" if op else stuck.doing(facts, facts.stack)
+    what = f"in {op}" if op else doing(facts, facts.stack)
     return what + at(frame)
 
 

@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis import stuck
 from safelaunch.diagnosis.failures import (
     LEAVING,
     SIMULTANEOUS_S,
@@ -19,6 +18,7 @@ from safelaunch.diagnosis.failures import (
 )
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.graph import Graph, Node, Wait, build
+from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import responsible
 from safelaunch.diagnosis.wording import at, label, names, one_line
@@ -89,7 +89,7 @@ def collective_timeout(view: View) -> Verdict | None:
     ranks = view.by_rank
     now = view.now
     reasons = {
-        rank: stuck.why(ranks[rank], thread, now, view.case.source) for rank, thread in ends.items() if rank not in late
+        rank: stall_of(ranks[rank], thread, now, view.case.source) for rank, thread in ends.items() if rank not in late
     }
     reason = reasons.get(culprits[0])
     doing = [

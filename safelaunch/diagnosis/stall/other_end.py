@@ -1,0 +1,63 @@
+"""Who is at the other end of the call that a rank is in, and which ranks stand at the end of all waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from safelaunch.diagnosis.frames import is_user_code
+from safelaunch.diagnosis.waits import stopped
+from safelaunch.model import RankFacts
+
+STORE = "the store of torch.distributed"  # as evidence.outside names the other end of a connection
+TOO = "and waits for input from it, too"  # and says of whoever has that end
+PIDS = re.compile(r"\(pid (\d+)\)")  # in `Kernel.other`
+
+Thread = tuple[int, int]  # rank and thread
+
+
+def asks_store(facts: RankFacts) -> bool:
+    """Whether a rank waits for an answer of the store: `store.get` and `store.wait` wait until another rank has set the
+    key."""
+    asks = any(phase.name.startswith("store.") for phase in facts.phases)
+    connected = facts.kernel is not None and facts.kernel.other.startswith(STORE)
+    return (asks or connected) and not stopped(facts)
+
+
+def other_rank(facts: RankFacts, ranks: Iterable[RankFacts]) -> int | None:
+    """The rank that alone is at the other end of the call that a rank is in, with its own process or one below it: it
+    holds the lock, or has the other end of the pipe."""
+    pids = set(map(int, PIDS.findall(facts.kernel.other))) if facts.kernel is not None else set()
+    owners = {pid: each.rank for each in ranks for pid in (each.pid, *(child.pid for child in each.children))}
+    found = {owners.get(pid) for pid in pids}
+    other = found.pop() if len(found) == 1 else None
+    return other if other != facts.rank else None
+
+
+def last(sinks: tuple[Thread, ...], ranks: Mapping[int, RankFacts], size: int) -> tuple[Thread, ...]:
+    """Of the ends of all chains those that wait for no other rank in the store, for a lock or at a pipe; all, where
+    every one of them does. A rank of which the kernel has said nothing, at a line of the program itself, may wait for
+    another in that way: among such ranks there is no end; nor where nothing is known of the rank at the other end, or
+    of whoever waits there for input, too.
+
+    Args:
+        sinks: rank and thread at the end of each chain.
+        ranks: all that is known of ranks.
+        size: how many ranks the job has.
+    """
+    ends = {rank for rank, _ in sinks}
+
+    def goes_on(facts: RankFacts) -> bool:
+        return asks_store(facts) or other_rank(facts, ranks.values()) in ends
+
+    def unseen(facts: RankFacts) -> bool:
+        other = other_rank(facts, ranks.values())
+        if other is not None:
+            return not (ranks[other].stacks or ranks[other].stack or ranks[other].kernel)
+        if len(ranks) < size and facts.kernel is not None and facts.kernel.other.endswith(TOO):
+            return True
+        inner = facts.stack.frames[0] if facts.stack is not None and facts.stack.frames else None
+        return facts.kernel is None and not facts.phases and inner is not None and is_user_code(inner)
+
+    found = tuple(sink for sink in sinks if not goes_on(ranks[sink[0]])) or sinks
+    return () if any(unseen(ranks[rank]) for rank, _ in found) else found

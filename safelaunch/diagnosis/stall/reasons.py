@@ -1,0 +1,271 @@
+"""Why one rank does not come: reasons in an order, from what the kernel proves to what a stack shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from safelaunch.diagnosis import imports
+from safelaunch.diagnosis.alone import looks_for
+from safelaunch.diagnosis.calls import LOCKS, POLLS, READS, SLEEPS, WAITS_FOR_CHILD, advice
+from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.lines import by_place
+from safelaunch.diagnosis.native import native_frames
+from safelaunch.diagnosis.stall import loader
+from safelaunch.diagnosis.stall.activity import (
+    FOR_POOL,
+    IN_ASYNCIO,
+    SHOWN,
+    details,
+    doing,
+    in_call,
+    kernel_of,
+    still_running,
+)
+from safelaunch.diagnosis.stall.processes import UNREAD, is_unread, own_process
+from safelaunch.diagnosis.stall.stall import Stall
+from safelaunch.diagnosis.threads import Chain, follow, left_running, thread_name, waits_for_another
+from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
+from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLine, Stack
+
+# A beat older than this: the thread that writes it every 0.2 s cannot get the GIL. Healthy ranks were never seen above
+# 0.2 s on 2 busy cores; research measured 3.4 s and more with the GIL held.
+STALE_BEAT_S = 2.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """A rank as the reasons look at it.
+
+    Args:
+        facts: of the rank.
+        thread: the one that makes no collective.
+        now: of the look.
+        source: describes the lines at which its threads are.
+    """
+
+    facts: RankFacts
+    thread: int
+    now: float
+    source: tuple[SourceLine, ...]
+
+    @cached_property
+    def own(self) -> Stack | None:
+        """The stack of that thread."""
+        return stack_of(self.facts, self.thread)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """From that thread, over those that it waits for."""
+        return follow(self.facts, self.own, self.source)
+
+    @property
+    def stack(self) -> Stack | None:
+        """That of the thread which waits for no other one."""
+        return self.chain.end
+
+    @cached_property
+    def place(self) -> Location | None:
+        """Where that one is in the program."""
+        return user_frame(self.stack) or user_frame(self.own)
+
+    @cached_property
+    def phase(self) -> Phase | None:
+        """The innermost phase that the thread is in."""
+        open_ = [phase for phase in self.facts.phases if phase.thread in (0, self.thread)]
+        ours = [phase for phase in open_ if phase.name.startswith(AWAY_PHASES)]
+        found = ours or open_
+        return found[-1] if found else None
+
+    def in_phase(self, name: str) -> bool:
+        """Whether it is in a phase whose name begins so."""
+        return self.phase is not None and self.phase.name.startswith(name)
+
+    @property
+    def since_s(self) -> float:
+        """For how long it is in that phase."""
+        return self.now - self.phase.since if self.phase is not None else 0.0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The kinds of evidence that were looked at."""
+        there = (("stack", self.stack is not None), ("kernel", self.facts.kernel is not None))
+        return tuple(name for name, known in there if known)
+
+    @property
+    def sources_and_beat(self) -> tuple[str, ...]:
+        """The same, where the rank's own heartbeat says so too."""
+        return (*self.sources, "heartbeat")
+
+
+Reason = Callable[[Look], Stall | None]
+
+
+def stall_of(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] = ()) -> Stall:
+    """The reason why a thread of a rank makes no collective: the first of `STALLS` that says one."""
+    look = Look(facts, thread, now, tuple(source))
+    return next(stall for reason in STALLS if (stall := reason(look)) is not None)
+
+
+def is_stopped(look: Look) -> Stall | None:
+    """Its process does not run."""
+    if not stopped(look.facts):
+        return None
+    remedy = f"`kill -CONT {look.facts.pid}` lets it go on"
+    return Stall("SL304", "is stopped (SIGSTOP or SIGTSTP)", look.place, remedy, sources=look.sources)
+
+
+def is_uninterruptible(look: Look) -> Stall | None:
+    """It, or a process that it waits for, is held in the kernel."""
+    found = _uninterruptible(look.facts)
+    if not found:
+        return None
+    process, kernel = found[0]
+    because = (
+        *((f"that is its child {process.name}, pid {process.pid}",) if process is not None else ()),
+        *((f"{kernel.file} is on {kernel.mount} ({kernel.filesystem})",) if kernel.mount else ()),
+        *((f"held at the same place: {', '.join(kernel.beside[:3])}",) if kernel.beside else ()),
+        *((f"kernel function: {kernel.wchan}",) if kernel.wchan else ()),
+    )
+    where = (user_frame(process.stack) if process is not None else None) or look.place
+    what = f"is in uninterruptible sleep in the kernel: {in_call(kernel)}"
+    return Stall("SL306", what, where, "look at that file system or device on this host", because, look.sources)
+
+
+def _uninterruptible(facts: RankFacts) -> list[tuple[Child | None, Kernel]]:
+    found: list[tuple[Child | None, Kernel]] = []
+    if facts.kernel is not None and facts.kernel.state == "D":
+        found.append((None, facts.kernel))
+    # A child counts where the rank can be waiting for it; an uploader in the background explains nothing.
+    waits = facts.kernel is None or facts.kernel.syscall in WAITS_FOR_CHILD | POLLS | READS | LOCKS
+    found += [(child, child.kernel) for child in facts.children if waits and child.kernel.state == "D"]
+    return found
+
+
+def is_in_checkpoint(look: Look) -> Stall | None:
+    """It saves or loads a checkpoint."""
+    if look.phase is None or not look.in_phase("checkpoint"):
+        return None
+    kernel = look.facts.kernel
+    remedy = (
+        advice(kernel, False) if kernel is not None and kernel.other else "look at the file system of the checkpoint"
+    )
+    what = f"is in a {look.phase.name} for {look.since_s:.0f} s"
+    return Stall("SL308", what, look.place, remedy, details(look.facts, look.stack), look.sources_and_beat)
+
+
+def holds_gil(look: Look) -> Stall | None:
+    """Its interpreter does not run, so that its heartbeat stands still."""
+    age = look.facts.beat_age_s
+    if age is None or age <= STALE_BEAT_S:
+        return None
+    what = f"runs native code that holds the GIL, for {age:.0f} s"
+    remedy = "the native call at this line must release the GIL, or end"
+    return Stall("SL305", what, look.place, remedy, details(look.facts, look.stack), look.sources_and_beat)
+
+
+def waits_for_loader(look: Look) -> Stall | None:
+    """It waits for its DataLoader."""
+    if look.phase is None or look.phase.name != "loader":
+        return None
+    return loader.stall(look.facts, look.since_s, look.place, look.sources_and_beat)
+
+
+def compiles(look: Look) -> Stall | None:
+    """torch.compile is at work."""
+    if look.phase is None or look.phase.name != "compile":
+        return None
+    what = f"compiles for {look.since_s:.0f} s"
+    remedy = "compile before the first collective, or raise the limit with safelaunch.phase"
+    return Stall("SL301", what, look.place, remedy, details(look.facts, look.stack), look.sources_and_beat)
+
+
+def has_locked_itself(look: Look) -> Stall | None:
+    """Its threads wait for one another, by the locks that their lines show."""
+    chain = look.chain
+    if not chain.circle:
+        return None
+    what = "has threads that wait for one another" if len(chain.lines) > 1 else "waits for a lock that it holds"
+    remedy = "take locks in one order in all threads; a lock that is taken again by its holder must be an RLock"
+    return Stall("SL313", what, look.place, remedy, chain.lines, look.sources)
+
+
+def waits_in_store(look: Look) -> Stall | None:
+    """It waits until another rank has set a key."""
+    if look.phase is None or not look.in_phase("store."):
+        return None
+    what = f"waits in {look.phase.name} for another rank, for {look.since_s:.0f} s"
+    remedy = "see who is to set that key, and when"
+    return Stall("SL301", what, look.place, remedy, look.chain.lines, look.sources_and_beat)
+
+
+def has_ended_its_program(look: Look) -> Stall | None:
+    """It has come to the end of its program, and something of its own still keeps its process."""
+    facts, stack = look.facts, look.stack
+    if not facts.ended or not (stack is None or look.own == stack_of(facts, facts.pid)):
+        return None
+    threads = left_running(facts)
+    if user_frame(stack) is not None:
+        what = f"has come to the end of its program, and {doing(facts, stack)} in what it calls there"
+        remedy = "look at what is called at the end: an `atexit` handler, or the end of a context"
+        return Stall("SL301", what, look.place, remedy, still_running(facts), look.sources_and_beat)
+    alone = f", and its {thread_name(threads[0])} still runs" if len(threads) == 1 else ""
+    at = next((found for found in (look.place, *map(user_frame, threads)) if found is not None), None)
+    remedy = (
+        "see why the program of this rank came to its end before those of its peers: fewer batches, an early return"
+    )
+    what = f"has come to the end of its program{alone}"
+    return Stall("SL301", what, at, remedy, still_running(facts), look.sources_and_beat)
+
+
+def does_something_else(look: Look) -> Stall:
+    """What it does, whatever that is."""
+    facts, stack, chain = look.facts, look.stack, look.chain
+    named = f"is in its phase {look.phase.name!r}: " if look.phase is not None else ""
+    what = doing(facts, stack)
+    if stack is not None and stack != look.own:
+        what = f"waits for {thread_name(stack)}, which {what}"
+    kernel = kernel_of(facts, stack)
+    unseen = kernel is None or kernel.syscall in LOCKS | {"", "ioctl", "sched_yield"}
+    because = (*chain.lines, *imports.of(stack), *(native_frames(facts, stack) if unseen else ()))
+    remedy = advice(kernel, bool(chain.lines) or waits_for_another(stack))
+    more, place, other_remedy = _more(look, what, kernel)
+    return Stall("SL301", named + what, place, other_remedy or remedy, because + more, look.sources)
+
+
+def _more(look: Look, what: str, kernel: Kernel | None) -> tuple[tuple[str, ...], Location | None, str]:
+    """What else tells of what it waits for: lines, a place, and what to do where that is another thing."""
+    facts, syscall = look.facts, kernel.syscall if kernel is not None else ""
+    own = [child for child in facts.children if not loader.is_worker(child)]
+    if syscall in WAITS_FOR_CHILD:
+        unread = bool(own) and all(is_unread(facts, child) for child in own)
+        return tuple(own_process(facts, child) for child in own[:SHOWN]), look.place, UNREAD if unread else ""
+    if what.startswith(IN_ASYNCIO):
+        waits = [(task, where) for task in facts.tasks if (where := user_frame(task)) is not None]
+        lines = (
+            f"its task {task.name} waits in {where.function} at {where.file}:{where.line}"
+            for task, where in waits[:SHOWN]
+        )
+        return tuple(lines), waits[0][1] if len(waits) == 1 else look.place, ""
+    if syscall in SLEEPS and look.thread in (0, facts.pid):
+        looks = looks_for(facts, by_place(look.source))
+        return (f"it looks again and again: `{looks[1]}`",) if looks is not None else (), look.place, ""
+    if FOR_POOL in what and own:
+        line = "a process of a pool that dies takes its task with it: the pool waits on, and nobody is told"
+        return (line,), look.place, ""
+    return (), look.place, ""
+
+
+STALLS: tuple[Reason, ...] = (
+    is_stopped,
+    is_uninterruptible,
+    is_in_checkpoint,
+    holds_gil,
+    waits_for_loader,
+    compiles,
+    has_locked_itself,
+    waits_in_store,
+    has_ended_its_program,
+    does_something_else,
+)
