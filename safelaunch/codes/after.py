@@ -17,7 +17,7 @@ CODES = (
         "SL302",
         "different-collective",
         "ranks are inside different collectives, and wait for each other",
-        "diagnosis.disagree:different_operation diagnosis.memberships:groups_differ diagnosis.tags:tags_differ",
+        "diagnosis.desync:different_operation diagnosis.memberships:groups_differ diagnosis.tags:tags_differ",
         Trait.DIVERGED,
         Trait.ELSEWHERE,
     ),
@@ -25,7 +25,7 @@ CODES = (
         "SL303",
         "left-loop",
         "a rank left the loop before its peers",
-        "diagnosis.disagree:departed diagnosis.disagree:left_between_groups",
+        "diagnosis.departed:departed diagnosis.cycle:left_between_groups",
         Trait.DIVERGED,
     ),
     Code("SL304", "stopped", "a rank is stopped", "diagnosis.hang:never_entered"),
@@ -46,7 +46,7 @@ CODES = (
         "SL311",
         "deadlock",
         "ranks wait for one another in a circle",
-        "diagnosis.disagree:deadlock diagnosis.hubs:nobody_sends diagnosis.polling:polled_for"
+        "diagnosis.cycle:deadlock diagnosis.hubs:nobody_sends diagnosis.polling:polled_for"
         " diagnosis.store_waits:all_ask diagnosis.store_waits:key_missing diagnosis.other_end:held_by_peer"
         " diagnosis.order:enqueued_in_another_order",
         Trait.ELSEWHERE,

@@ -12,7 +12,7 @@ from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waits import canonical, in_backward, stack_of, unrecorded, whole
-from safelaunch.diagnosis.wording import ELSE
+from safelaunch.diagnosis.wording import ELSE, below, label
 from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
 # Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
@@ -45,6 +45,10 @@ RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9}), in (?P
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
 }  # fmt: skip
+
+
+NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
+Place = tuple[RankFacts, Collective]  # where a rank waits
 
 
 @dataclass(frozen=True)
@@ -314,3 +318,24 @@ def _is_alike(own: Collective, call: Collective) -> bool:
     """Whether these may be the same line of the program, as far as it is known."""
     alike = own.group == call.group and canonical(own.op) == canonical(call.op)
     return alike and (own.location == call.location or None in (own.location, call.location))
+
+
+def conditions(of: Place, others: Iterable[Place], lines: Lines) -> tuple[str, ...]:
+    """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake. It
+    is none where all others stand below it as well."""
+
+    def above(pair: Place) -> list[tuple[str, int, str]]:
+        return [
+            (frame.file, where, text)
+            for frame in reversed(frames_at(*pair, pair[1].thread) or [*filter(None, [pair[1].location])])
+            if (frame.file, frame.line) in lines
+            for where, text in lines[frame.file, frame.line].conditions
+            if text not in NO_CONDITIONS
+        ]
+
+    shared = [set(above(pair)) for pair in others]
+    own = [each for each in above(of) if not shared or not all(each in one for one in shared)]
+    if not own:
+        return ()
+    file, where, text = own[-1]
+    return (f"{label(of[1])} of rank {of[0].rank} {below(text, f'{file}:{where}')}",)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from safelaunch.diagnosis import batches, dumps
 from safelaunch.diagnosis.alone import Alone, alone
 from safelaunch.diagnosis.graph import Graph, Wait
+from safelaunch.diagnosis.loops import UNEVEN
 from safelaunch.diagnosis.progress import idle
 from safelaunch.diagnosis.stall.other_end import last
 from safelaunch.diagnosis.stall.reasons import stall_of
@@ -16,8 +17,6 @@ from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waits import alive
 from safelaunch.diagnosis.wording import at, below, is_waiting, label, names
 from safelaunch.model import Case, Confidence, Verdict
-
-UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 
 
 def never_entered(view: View) -> Verdict | None:

@@ -12,10 +12,12 @@ from safelaunch.diagnosis.failures import LEAVING
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waits import canonical, stack_of, whole
+from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Collective, RankFacts, SourceLine
 
 ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
 CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do after their loop
+UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 SEVERAL = 1.5  # calls of a group for each step; an estimate
 Side = list[tuple[RankFacts, Collective]]  # the ranks that came to one number with the same operation
 
@@ -51,6 +53,24 @@ def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
         return NOBODY
     sure = not looked.again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
     return Left(tuple(sorted(behind)), again=looked.again) if sure else UNTOLD
+
+
+def has_left(ranks: tuple[int, ...], call: Collective, peers: Collective, *, again: bool) -> str:
+    """`ranks 1 and 2 left the loop and entered barrier #9; peers still in it wait in all_reduce #8`."""
+    if again:
+        beyond = f"{names(ranks)} {'is' if len(ranks) == 1 else 'are'} past the loop in which peers still are"
+        return f"{beyond}, in {label(call)}; those wait in {label(peers)}"
+    return f"{names(ranks)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
+
+
+def stays_alone(participants: set[int], left: tuple[int, ...]) -> tuple[str, ...]:
+    """Said where all ranks but one have left: what they have less, or it has more, only their owner knows."""
+    stays = participants - {*left}
+    if len(stays) > 1:
+        return ()
+    return (
+        f"only {names(stays)} is still in it: whether it has too much to do, or {names(left)} too little, is not known",
+    )
 
 
 @dataclass(frozen=True)
