@@ -12,10 +12,6 @@ import select
 import stat
 from collections.abc import Callable
 
-# Instead of a file without a size: it is empty, or the kernel makes its content as it is read, and perhaps takes that
-# away from those whom it is for (/proc/kmsg, tracefs).
-NOTHING = os.devnull
-
 MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
 
 
@@ -109,12 +105,9 @@ def given(path: str, seconds: float = 2.0) -> int:
     """
     if "\0" in path:
         raise OSError(errno.EINVAL, "there is a NUL in its name", path)
-    found = os.stat(path)
-    mode = found.st_mode
+    mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, "it is no file, but a folder, a device or a socket", path)
-    if stat.S_ISREG(mode) and not found.st_size:
-        return os.open(NOTHING, os.O_RDONLY | os.O_CLOEXEC)
     # To open a FIFO waits for somebody who writes.
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if stat.S_ISFIFO(mode):
@@ -124,7 +117,8 @@ def given(path: str, seconds: float = 2.0) -> int:
             os.close(opened)
             raise OSError(errno.EAGAIN, f"nobody has written to this pipe for {seconds:.0f} s", path)
         os.set_blocking(opened, True)
-    return opened
+        return opened
+    return _kept(opened)
 
 
 def demand_sealed(opened: int, path: str) -> None:
@@ -144,17 +138,17 @@ def demand_sealed(opened: int, path: str) -> None:
 
 def _opened(path: str, flags: int, owner: int | None = None, folder: int | None = None) -> int:
     """Open a regular file; `folder` is a descriptor of the one in which it is looked for."""
-    sizes: list[int] = []
+    reached = opened(path, flags, lambda found: _check(path, found, owner), folder)
+    return reached if flags & (os.O_RDWR | os.O_WRONLY) else _kept(reached)
 
-    def check(found: os.stat_result) -> None:
-        _check(path, found, owner)
-        sizes.append(found.st_size)
 
-    reached = opened(path, flags, check, folder)
-    if sizes == [0] and not flags & (os.O_RDWR | os.O_WRONLY):
-        os.close(reached)
-        return os.open(NOTHING, os.O_RDONLY | os.O_CLOEXEC)
-    return reached
+def _kept(reached: int) -> int:
+    """The descriptor of a file that is stored somewhere; of nothing, for one that the kernel makes as it is read, and
+    perhaps takes away from those whom it is for (/proc/kmsg, tracefs): its file system has no blocks."""
+    if os.fstat(reached).st_size or os.fstatvfs(reached).f_blocks:
+        return reached
+    os.close(reached)
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def opened(path: str, flags: int, check: Callable[[os.stat_result], None], folder: int | None = None) -> int:

@@ -20,7 +20,7 @@ from safelaunch.evidence import tasks
 
 LOCKS = {"flock", "fcntl"}
 NOT_ACCEPTED = "0"  # the inode of a connection that still waits in its listener's queue
-STORE = "the store of torch.distributed"  # diagnosis.stuck goes by these words
+STORE = "the store of torch.distributed"  # diagnosis.stall goes by these words
 TOO = "and waits for input from it, too"  # and by these
 RECEIVES = {"recvfrom", "recvmsg", "read"}
 LOOK_S = 0.3  # for all descriptors of all processes; what was not seen by then is not said

@@ -141,3 +141,13 @@ def test_what_the_kernel_makes_as_it_is_read_is_not_taken(tmp_path: Path) -> Non
     os.symlink("/proc/self/status", tmp_path / "a.log")
     with open(regular.given(str(tmp_path / "a.log")), "rb") as file:
         assert file.read() == b""
+
+
+def test_a_pipe_that_a_shell_names_is_read() -> None:
+    """`safelaunch diagnose <(zcat job.log.gz)`: its file system has no blocks either."""
+    reader, writer = os.pipe()
+    os.write(writer, b"a line")
+    os.close(writer)
+    with open(regular.given(f"/proc/self/fd/{reader}"), "rb") as file:
+        assert file.read() == b"a line"
+    os.close(reader)
