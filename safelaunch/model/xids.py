@@ -44,6 +44,8 @@ NAMES = {
     158: "fatal timeout",
 }
 
+# At the beginning of a message: further in, the kernel may quote a name that a user has chosen, of a program or of a
+# control group.
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*\).*?: (\d+)\b")
 _OFF_BUS = re.compile(r"NVRM: .*?\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b.*fallen off the bus")
 _IS_FATAL = re.compile(r"\bFatal\b")
@@ -96,9 +98,9 @@ def parse(text: str, at_s: float = 0.0) -> Xid | None:
     time = _TIME.match(text)
     if time is not None:
         at_s, text = float(time[1]), text[time.end() :]
-    match = _XID.search(text)
+    match = _XID.match(text)
     number = int(match[2]) if match else 79
-    match = match or _OFF_BUS.search(text)
+    match = match or _OFF_BUS.match(text)
     if match is None or number in IGNORED:
         return None
     domain, _, rest = match[1].lower().partition(":")

@@ -8,6 +8,8 @@ from typing import Literal
 
 from safelaunch.model import Severity
 
+MOST_ROUNDS = 100  # of pairs that exchange data: far above `pairs.MAX_ROUNDS`
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -156,6 +158,23 @@ class Picture:
     pairs: tuple[Pair, ...] = ()
     tried_pairs: bool = False
     limits: Limits = field(default_factory=Limits)
+
+    def is_of(self, nodes: int) -> bool:
+        """Whether it may be of a meeting of so many nodes: another one posts it, and judging it takes time that goes
+        with what is in it."""
+        each = (self.nodes, self.silent, self.clashes, self.speeds)
+        ranks = [node.rank for node in self.nodes] + [one.rank for one in self.silent]
+        ranks += [one.rank for one in self.clashes] + [one.rank for one in self.speeds]
+        dials = {(dial.src, dial.dst) for dial in self.dials}
+        pairs = [pair.both for pair in self.pairs]
+        known = {*ranks, *(rank for both in (*dials, *pairs) for rank in both)}
+        return (
+            self.expected == nodes
+            and all(-1 <= rank < nodes for rank in known)
+            and all(len(some) <= nodes for some in each)
+            and len(self.dials) == len(dials)
+            and len(pairs) <= MOST_ROUNDS * nodes
+        )
 
     def name(self, rank: int) -> str:
         """`node slh2 (rank 1)`"""

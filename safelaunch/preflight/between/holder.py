@@ -3,6 +3,7 @@ other, and last posts the picture that comes of it."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TypeVar
 
@@ -93,8 +94,14 @@ class Holder:
         answers = self._ask(task, tuple[Dial, ...], "a connection to each of the others", self._ranks())
         # A silent node may still accept connections; it is told of once.
         known = self._ranks()
-        dials = (dial for rank in sorted(answers) for dial in answers[rank])
-        self._telling.tell(dials=tuple(dial for dial in dials if dial.dst in known))
+        # What a node says of others is not its own to say, nor is one connection worth more than one.
+        dials = {
+            (rank, dial.dst): dial
+            for rank in sorted(answers)
+            for dial in answers[rank]
+            if dial.src == rank and dial.dst in known
+        }
+        self._telling.tell(dials=tuple(dials.values()))
 
     def _pairs(self) -> None:
         """Let pairs exchange data, round after round, as `pairs.next_round` says."""
@@ -105,7 +112,8 @@ class Holder:
         backend = "nccl" if all(gpus.values()) else "gloo"
         compute = Task("compute", COMPUTE_S, backend=backend)
         answers = self._ask(compute, Speed, "a multiplication of matrices", self._ranks())
-        telling.tell(speeds=tuple(answers[rank] for rank in sorted(answers)), tried_pairs=True)
+        speeds = (dataclasses.replace(answers[rank], rank=rank) for rank in sorted(answers))
+        telling.tell(speeds=tuple(speeds), tried_pairs=True)
         seconds = PAIR_S[backend]
         tried: list[Pair] = []
         for done in range(pairs.MAX_ROUNDS):

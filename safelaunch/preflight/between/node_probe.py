@@ -127,6 +127,8 @@ class Node:
             if task is None:
                 self.give_up()
             if task.task == "end":
+                if task.picture is not None and not task.picture.is_of(request.nodes):
+                    raise LostError("the node that holds the check says what cannot be of this job")
                 telling.tell(**vars(task.picture or telling.picture))
                 room.add("left")
                 return

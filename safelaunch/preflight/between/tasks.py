@@ -23,6 +23,8 @@ from safelaunch.preflight.between.telling import Telling
 
 DOING = {"dial": "dialling the others", "compute": "computing", "pairs": "exchanging data"}
 
+MOST_S = 60.0  # of one task, whatever is asked for
+
 
 class Tasks:
     """Does tasks, one after the other.
@@ -73,8 +75,7 @@ class Tasks:
             places = {rank: dataclasses.replace(self.roster[rank], ip=self._address(rank)) for rank in plan}
             return to_json(dial_all(self.rank, places, self.listener.shift_s))
         if task.task == "compute":
-            count = min(len(self.facts.gpus), self.facts.nproc) if task.backend == "nccl" else 1
-            value, error = self._ask(task, kind="compute", nlocal=count)
+            value, error = self._ask(task, kind="compute", nlocal=min(self._devices(task), self.facts.nproc))
             return to_json(Speed(self.rank, value, error))
         for a, b, count in task.pairs:
             if self.rank in (a, b):
@@ -82,7 +83,7 @@ class Tasks:
                 value, error = self._ask(
                     task,
                     kind="pair",
-                    nlocal=count,
+                    nlocal=min(count, self._devices(task)),  # whatever the node that holds the meeting says
                     role=int(self.rank == b),
                     peer_ip=self._address(peer),
                     store=self.store,
@@ -91,6 +92,9 @@ class Tasks:
                 )
                 return to_json(PairReport(self.rank, peer, value, error))
         return None
+
+    def _devices(self, task: Task) -> int:
+        return len(self.facts.gpus) if task.backend == "nccl" else 1
 
     def mute(self, kind: str) -> None:
         """For tests: never come back."""
@@ -104,7 +108,8 @@ class Tasks:
     def _ask(self, task: Task, **rest: Any) -> tuple[float, str]:
         if self._pair_child is None:
             self._pair_child = PairChild()
-        return self._pair_child.ask({"backend": task.backend, "deadline_s": task.seconds, **rest})
+        backend = "nccl" if task.backend == "nccl" else "gloo"
+        return self._pair_child.ask({"backend": backend, "deadline_s": min(task.seconds, MOST_S), **rest})
 
     def _address(self, rank: int) -> str:
         return self.roster[rank].ip or self.endpoint_ip

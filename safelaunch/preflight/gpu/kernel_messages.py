@@ -79,7 +79,7 @@ def xid(host: Host) -> Iterator[Finding]:
 def _since_the_driver_was_loaded(messages: Sequence[Message]) -> list[Xid]:
     found: list[Xid] = []
     for message in messages:
-        if _DRIVER_LOADED.search(message.text):
+        if _DRIVER_LOADED.match(message.text):
             found.clear()
         entry = parse(message.text, message.at_s)
         if entry is not None:

@@ -182,3 +182,20 @@ def test_what_a_character_device_holds_is_read_without_waiting_for_more(tmp_path
     (tmp_path / "file").write_text("x" * 100_000)
     assert len(Root(str(tmp_path)).read_available("/file")) == 100_000
     assert Root().read_available("/dev/null") == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "process 'tmp/x/{}' started with executable stack",
+        "cgroup: fork rejected by pids controller in /user.slice/{}",
+        "Memory cgroup stats for /a/{}: cache:0KB",
+    ],
+)
+def test_a_name_that_a_user_has_chosen_is_no_message_of_the_driver(tmp_path: Path, text: str) -> None:
+    fallen = "NVRM: Xid (PCI:0000:10:00): 79, pid=1, GPU has fallen off the bus."
+    assert [finding.severity for finding in look(tmp_path, record(text.format(fallen)))] == ["ok"]
+
+    loaded = text.format("NVRM: loading NVIDIA UNIX")
+    found = only(look(tmp_path, record(about(0, "79, GPU has fallen off the bus."), 900.0), record(loaded, 600.0)))
+    assert found.severity == "error"

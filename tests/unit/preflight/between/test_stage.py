@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,10 +21,11 @@ from harness import environment
 
 from safelaunch.codec import to_json
 from safelaunch.model import Finding, Job
-from safelaunch.preflight.between.facts import Facts, Picture
+from safelaunch.preflight.between.facts import Dial, Facts, Pair, Picture, Place, Silent, Task
 from safelaunch.preflight.between.judges import CODES
 from safelaunch.preflight.between.room import Room, reach
 from safelaunch.preflight.between.stage import Meeting, compare, conclude_probe, gather
+from safelaunch.preflight.between.tasks import Tasks
 from safelaunch.preflight.machine.child import Ended
 from safelaunch.preflight.machine.host import Host
 
@@ -194,3 +198,37 @@ def test_adapters_that_are_down_or_may_not_be_opened_do_not_count(tmp_path: Path
 def test_a_job_on_the_cpu_has_no_gpus_to_compare(tmp_path: Path) -> None:
     facts = gather(FakeHost(tmp_path, snapshot=gpus(2)), (), [], False)
     assert (facts.gpus, facts.hcas, facts.uses_gpu) == ((), {}, False)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"expected": 10**9},
+        {"dials": tuple(Dial(src, 1) for src in range(2, 5000))},
+        {"dials": (Dial(0, 1),) * 5000},
+        {"silent": tuple(Silent(n % 2, "x", "?", 1.0) for n in range(5000))},
+        {"pairs": (Pair(0, 1),) * 5000},
+        {"nodes": tuple(Facts(rank) for rank in (0, 1, 2))},
+    ],
+)
+def test_a_picture_that_cannot_be_of_this_job_is_told(forged: dict[str, Any]) -> None:
+    """The node that holds the check posts it, or whoever reaches its port: judging it must not take without end."""
+    honest = Picture(2, nodes=(Facts(0), Facts(1)), dials=(Dial(0, 1), Dial(1, 0)), silent=(Silent(1, "b", "?", 1.0),))
+
+    assert honest.is_of(2)
+    assert not dataclasses.replace(honest, **forged).is_of(2)
+
+
+def test_a_node_starts_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the task says: it is posted where others of the network can post."""
+    asked: list[dict[str, Any]] = []
+    child = types.SimpleNamespace(ask=lambda what: asked.append(what) or (1.0, ""))
+    monkeypatch.setattr("safelaunch.preflight.between.tasks.PairChild", lambda: child)
+    telling = types.SimpleNamespace(doing="")
+    tasks = Tasks(telling, Facts(1, gpus=("a", "b"), nproc=2), ("localhost", 1), "m")  # type: ignore[arg-type]
+    tasks.rank, tasks.roster = 1, {0: Place(0, 0, "127.0.0.1", 1), 1: Place(1, 1, "127.0.0.1", 1)}
+
+    tasks.do(Task("pairs", 1e9, backend="nccl", pairs=((0, 1, 3000),)))
+    tasks.do(Task("pairs", 1e9, backend="ucc:x", pairs=((0, 1, 3000),)))
+
+    assert [(one["nlocal"], one["backend"], one["deadline_s"]) for one in asked] == [(2, "nccl", 60), (1, "gloo", 60)]
