@@ -156,11 +156,18 @@ def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: S
         reader = next(reader for reader in READERS if reader.knows(path))
         by_reader.setdefault(reader.name, []).append(path)
     found: list[Conclusion] = []
+    faults: list[SafelaunchError] = []
     for reader in READERS:
         named = by_reader.get(reader.name, [])
-        if named:
-            found += reader.judge(named, signatures, further)
-    return found
+        try:
+            found += reader.judge(named, signatures, further) if named else []
+        except SafelaunchError as error:  # what is of another kind may be whole
+            faults.append(error)
+    if not found:
+        raise faults[0]
+    said = ((fault.diagnostic.summary, *fault.diagnostic.because[:1]) for fault in faults)
+    notes = tuple(": ".join(words) for words in said)
+    return [dataclasses.replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
 
 
 def _of_profiles(names: Sequence[str]) -> tuple[str, ...]:

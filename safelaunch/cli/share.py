@@ -9,7 +9,6 @@ import sys
 import tarfile
 import tempfile
 import webbrowser
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +93,7 @@ def _unpack_run(path: str, folder: str) -> None:
                 if file is not None:
                     with open(os.path.join(folder, name), "wb") as copy:
                         copy.write(file.read())
-    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error):
+    except (*bundle.DAMAGED, tarfile.TarError, RecursionError):
         pass  # what is missing is not shown
 
 

@@ -33,7 +33,7 @@ WANTED = ("case.json", "verdict.json", "notice.json", "run.json", "result.json",
 ENDS = 8  # reads behind the end of a file: tarfile makes two
 
 # What comes of members that are damaged or encrypted, or packed in a way that is not known.
-_DAMAGED = (
+DAMAGED = (
     OSError, EOFError, ValueError, RuntimeError, OverflowError, LookupError, struct.error, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 
@@ -154,7 +154,7 @@ def _from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
                     file = archive.extractfile(member)
                     if file is not None and member.size <= MAX_DOCUMENT:
                         found[name] = file.read()
-    except (*_DAMAGED, tarfile.TarError) as error:
+    except (*DAMAGED, tarfile.TarError) as error:
         if not found:
             raise UnreadableError(f"it is no tar file, or damaged: {error}") from error
         return found, f"it is cut off or damaged ({error})"
@@ -214,9 +214,9 @@ def _from_zip(path: str) -> tuple[dict[str, bytes | None], str]:
                     raise UnreadableError(f"it unpacks to more than {most >> 20} MiB, the limit for its size")
                 if len(data) <= MAX_DOCUMENT:
                     found[name] = data
-    except (*_DAMAGED, zipfile.BadZipFile) as error:
+    except (*DAMAGED, MemoryError, zipfile.BadZipFile) as error:  # MemoryError: LZMA with a dictionary of gigabytes
         if not found:
-            raise UnreadableError(f"it is no zip file, damaged or encrypted: {error}") from error
+            raise UnreadableError(f"it is no zip file, damaged or encrypted: {error!r}") from error
         return found, f"it is cut off or damaged ({error})"
     return found, ""
 

@@ -578,3 +578,34 @@ def test_a_number_of_a_profile_that_cannot_be_shown(tmp_path: Path, place: str) 
 
     assert "SL202" in said.text
     assert "64 bits" in said.text
+
+
+def test_a_zip_that_wants_a_large_dictionary_costs_itself(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("r/incident-0/evidence/case.json", CASE)
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    start = data.index(b"case.json") + len(b"case.json") + 4  # behind the version and the size of the properties
+    data[start + 1 : start + 5] = b"\xff\xff\xff\xff"  # the size of the dictionary (APPNOTE.TXT, 5.8.8)
+    (tmp_path / "a.zip").write_bytes(bytes(data))
+    (tmp_path / "b.log").write_text("[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: x\n")
+
+    said = answer("diagnose", tmp_path / "a.zip", tmp_path / "b.log")
+
+    assert said.code == 0
+    assert "ValueError" in said.text
+
+
+def test_headers_within_headers_cost_the_page_nothing(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "b.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+        case = tarfile.TarInfo("r/incident-0/evidence/case.json")
+        case.size = len(CASE)
+        archive.addfile(case, io.BytesIO(CASE.encode()))
+        for _ in range(1500):
+            header = tarfile.TarInfo("x")
+            header.type, header.size = tarfile.XHDTYPE, 0
+            archive.addfile(header)
+
+    said = answer("diagnose", tmp_path / "b.tar", "--html", tmp_path / "page.html")
+
+    assert said.code == 0
+    assert (tmp_path / "page.html").exists()
