@@ -15,7 +15,6 @@ from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
 
-MOST_RANKS = 1 << 16  # of one list
 QUOTED = 2  # lines; a verdict has four, and the bundle has all
 
 # A row of the table of communicators: group, comms, nodes, ranks per node, ranks per comm, ranks in group, status, ...
@@ -92,7 +91,7 @@ def read(text: str, world_size: int) -> Report:
             elif highest is not None:
                 counts.setdefault(seen, set()).add(int(rank[1]))
         elif (missing := _MISSING.match(line)) and spans:
-            absent |= _numbers(missing[1])
+            absent |= _numbers(missing[1], world_size)
         if _TELLING.search(line):
             lines.append(line.strip())
     behind |= _least(counts, highest)
@@ -106,11 +105,19 @@ def _least(counts: dict[int, set[int]], highest: int | None) -> set[int]:
     return {rank for count, ranks in counts.items() if highest is not None and count < highest for rank in ranks}
 
 
-def _numbers(text: str) -> set[int]:
+def _numbers(text: str, size: int) -> set[int]:
+    """The ranks that a list names, such as `0-3,7`, of a job of this size. A report may hold anything: no more are
+    looked at than the job has."""
     found: set[int] = set()
+    left = size
     for part in text.split(","):
         span = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-        if span is not None and len(found) < MOST_RANKS:
-            first = int(span[1])
-            found |= set(range(first, min(int(span[2] or first), first + MOST_RANKS) + 1))
+        if span is None:
+            continue
+        first = int(span[1])
+        named = range(first, min(int(span[2] or first), size - 1) + 1)
+        left -= max(1, len(named))
+        if left < 0:
+            break
+        found.update(named)
     return found

@@ -22,8 +22,10 @@ from safelaunch import limits, regular
 
 BLOCK = 1 << 20
 DICTIONARY = 128 << 20  # bytes of memory for xz: its best mode takes 65 MiB, and a file may ask for 4 GiB
-# No-break, narrow and figure spaces in UTF-8: what is copied from a page or a mail has them in place of blanks.
-OTHER_BLANKS = tuple(blank.encode() for blank in ("\u00a0", "\u202f", "\u2007"))
+# Unicode's other blanks (category Zs) in UTF-8, which what is copied from a page or a mail has in place of plain ones;
+# and the cursor's way forward, which some terminals write for a run of blanks (CUF; ECMA-48, 8.3.20).
+OTHER_BLANKS = re.compile(rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xaf]|\xe2\x81\x9f|\xe3\x80\x80")
+FORWARD = re.compile(rb"\x1b\[\d{0,3}C")
 PACKED = 1 << 16  # of a compressed file at once
 WRITER_S = 5  # for the first byte of a pipe that was named
 UNPACKED, UNPACKED_PER_BYTE = 32 << 20, 100  # bytes of a compressed file: lines that differ take a thirtieth
@@ -117,9 +119,8 @@ class Sieve:
             yield from self._block(data[:cut])
 
     def _block(self, data: bytes, last: bool = False) -> Iterator[tuple[int, bytes]]:
-        for blank in OTHER_BLANKS:
-            if blank in data:
-                data = data.replace(blank, b" ")
+        data = data if data.isascii() else OTHER_BLANKS.sub(b" ", data)
+        data = FORWARD.sub(b" ", data) if b"\x1b[" in data else data
         first = self.lines + 1
         ends = data.count(b"\n")
         self.sample = self.sample or data[:TAIL]

@@ -537,10 +537,11 @@ def test_a_member_of_negative_size_costs_itself(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").exists()
 
 
-def test_blanks_of_other_kinds_hide_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blank", ["\u00a0", "\u2002", "\u202f", "\u3000", "\x1b[C", "\x1b[1C"])
+def test_blanks_of_other_kinds_hide_no_traceback(tmp_path: Path, blank: str) -> None:
     """As in what is copied from a page, a mail or a chat."""
     text = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "train.py", line 8, in <module>\n'
-    (tmp_path / "job.log").write_text((text + "[rank1]: ValueError: x\n").replace(" ", "\u00a0"))
+    (tmp_path / "job.log").write_text((text + "[rank1]: ValueError: x\n").replace(" ", blank))
 
     said = answer("diagnose", tmp_path / "job.log").text
 
