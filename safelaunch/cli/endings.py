@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from safelaunch import black_box_reader
 from safelaunch.diagnosis import diagnose
-from safelaunch.diagnosis.lingering import kept_by, waits_for_others
+from safelaunch.diagnosis.hang.does_not_end import kept_by, waits_for_others
 from safelaunch.evidence import LIVES_ON, case, sockets
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe

@@ -18,8 +18,9 @@ from safelaunch.cli.ranks import listener, unsaid
 from safelaunch.cli.report import Reports
 from safelaunch.cli.slow import Slow
 from safelaunch.cli.start import Start
-from safelaunch.diagnosis import aborted, diagnose, infra, untold, why
-from safelaunch.diagnosis.alone import told_frames
+from safelaunch.diagnosis import diagnose, infra, untold, why
+from safelaunch.diagnosis.blame.rank_guard import told_frames
+from safelaunch.diagnosis.crash import aborted
 from safelaunch.diagnosis.notice import gave_up
 from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
 from safelaunch.evidence.black_box import leaving

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from safelaunch.diagnosis import rules
-from safelaunch.diagnosis.refinements import REFINEMENTS
+from safelaunch.diagnosis.refine.table import REFINEMENTS
 from safelaunch.diagnosis.rule import Rule
 from safelaunch.diagnosis.view import View
 from safelaunch.model import Case, Verdict

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis import (
-    crash,
+from safelaunch.diagnosis.crash import early_exit, exception, mismatch, process_end, process_exit, timeout
+from safelaunch.diagnosis.hang import (
+    all_idle,
+    all_in_file_system,
+    all_inside,
     cycle,
     departed,
     desync,
     device_late,
-    early,
+    does_not_end,
     exchanges,
-    exits,
-    from_stacks,
-    hang,
-    held,
     hubs,
-    idle,
-    inside,
-    lingering,
+    maybe_running,
     memberships,
-    mismatch,
-    order,
     other_end,
     polling,
-    raised,
-    running,
-    slow,
-    store_waits,
+    queue_order,
+    sink,
+    store_keys,
     tags,
-    timeouts,
     undumped,
 )
 from safelaunch.diagnosis.rule import (
@@ -50,6 +43,8 @@ from safelaunch.diagnosis.rule import (
     Rule,
     Stage,
 )
+from safelaunch.diagnosis.slow import rules
+from safelaunch.diagnosis.sources import attach
 
 # Of one rank that does not come: by what keeps it (`stall`).
 STALLS = ("SL301", "SL304", "SL305", "SL306", "SL307", "SL308", "SL313")
@@ -57,10 +52,10 @@ STALLS = ("SL301", "SL304", "SL305", "SL306", "SL307", "SL308", "SL313")
 EXCEPTIONS = ("SL401", "SL404", "SL409", *(f"SL42{digit}" for digit in range(10)))
 
 HANGS = (
-    Rule(Stage.RUNNING, from_stacks.at_work, ("SL502",), (ATTACHED,)),
-    Rule(Stage.RUNNING, running.may_be_running, ("SL399",), (DUMPS, WAITS, NO_OTHER_CALLS, NO_LEFT)),
+    Rule(Stage.RUNNING, attach.at_work, ("SL502",), (ATTACHED,)),
+    Rule(Stage.RUNNING, maybe_running.may_be_running, ("SL399",), (DUMPS, WAITS, NO_OTHER_CALLS, NO_LEFT)),
     Rule(Stage.LEFT, departed.departed, ("SL303",), (WAITS, SOMEBODY_LEFT)),
-    Rule(Stage.LEFT, early.early_exit, ("SL408",), (WAITS, SOMEBODY_LEFT)),
+    Rule(Stage.LEFT, early_exit.early_exit, ("SL408",), (WAITS, SOMEBODY_LEFT)),
     Rule(Stage.MISFIT, memberships.groups_differ, ("SL302",), (MORE_THAN_DUMPS, WAITS)),
     Rule(Stage.MISFIT, desync.different_operation, ("SL302", "SL303"), (OTHER_CALLS,)),
     Rule(Stage.MISFIT, mismatch.size_mismatch, ("SL410",)),
@@ -68,50 +63,50 @@ HANGS = (
     Rule(Stage.PREMISE, exchanges.cannot_exchange, ("SL410", "SL399"), (NO_SINKS, NO_OTHER_CALLS, NOBODY_AWAY)),
     Rule(Stage.PREMISE, device_late.device_late, ("SL318",), (WAITS,)),
     Rule(Stage.PREMISE, cycle.left_between_groups, ("SL303",), (MORE_THAN_DUMPS, CYCLE, NOBODY_AWAY)),
-    Rule(Stage.PREMISE, order.enqueued_in_another_order, ("SL311",), (WAITS, NO_SINKS, NOBODY_AWAY)),
-    Rule(Stage.PREMISE, from_stacks.late_and_at_work, ("SL399",), (ATTACHED, SINKS)),
-    Rule(Stage.PREMISE, store_waits.all_ask, ("SL311", "SL399"), (MORE_THAN_DUMPS, ALL_RANKS, NO_WAITS)),
-    Rule(Stage.PREMISE, store_waits.key_missing, ("SL311",), (MORE_THAN_DUMPS, SINKS)),
+    Rule(Stage.PREMISE, queue_order.enqueued_in_another_order, ("SL311",), (WAITS, NO_SINKS, NOBODY_AWAY)),
+    Rule(Stage.PREMISE, attach.late_and_at_work, ("SL399",), (ATTACHED, SINKS)),
+    Rule(Stage.PREMISE, store_keys.all_ask, ("SL311", "SL399"), (MORE_THAN_DUMPS, ALL_RANKS, NO_WAITS)),
+    Rule(Stage.PREMISE, store_keys.key_missing, ("SL311",), (MORE_THAN_DUMPS, SINKS)),
     Rule(Stage.PREMISE, other_end.held_by_peer, ("SL311",), (MORE_THAN_DUMPS, SINKS)),
     Rule(Stage.PREMISE, polling.polled_for, ("SL311",), (MORE_THAN_DUMPS, SINKS)),
     Rule(Stage.PREMISE, undumped.did_not_dump, ("SL301", "SL399"), (DUMPS, WAITS, NO_SINKS, NO_CYCLE)),
     Rule(Stage.SHAPE, cycle.deadlock, ("SL311",), (CYCLE,)),
     Rule(Stage.SHAPE, hubs.nobody_sends, ("SL311",), (MORE_THAN_DUMPS, WAITS, NO_SINKS, ALL_RANKS)),
-    Rule(Stage.SHAPE, hang.never_entered, ("SL302", "SL303", "SL309", "SL399", *STALLS), (SINKS,)),
-    Rule(Stage.SHAPE, inside.all_inside, ("SL310", "SL399"), (WAITS, NO_SINKS, NO_CYCLE, NO_OTHER_CALLS)),
-    Rule(Stage.QUIET, raised.exception, EXCEPTIONS),
-    Rule(Stage.QUIET, lingering.does_not_end, ("SL315",), (NO_WAITS,)),
-    Rule(Stage.QUIET, held.all_held, ("SL316",), (NO_WAITS,)),
-    Rule(Stage.QUIET, idle.all_idle, ("SL317",), (MORE_THAN_DUMPS, ALL_RANKS, NO_WAITS)),
-    Rule(Stage.STACKS, from_stacks.apart, ("SL309", "SL310", "SL399", "SL408", *STALLS), (ATTACHED,)),
-    Rule(Stage.UNKNOWN, hang.hang_untold, ("SL399",)),
+    Rule(Stage.SHAPE, sink.never_entered, ("SL302", "SL303", "SL309", "SL399", *STALLS), (SINKS,)),
+    Rule(Stage.SHAPE, all_inside.all_inside, ("SL310", "SL399"), (WAITS, NO_SINKS, NO_CYCLE, NO_OTHER_CALLS)),
+    Rule(Stage.QUIET, exception.exception, EXCEPTIONS),
+    Rule(Stage.QUIET, does_not_end.does_not_end, ("SL315",), (NO_WAITS,)),
+    Rule(Stage.QUIET, all_in_file_system.all_held, ("SL316",), (NO_WAITS,)),
+    Rule(Stage.QUIET, all_idle.all_idle, ("SL317",), (MORE_THAN_DUMPS, ALL_RANKS, NO_WAITS)),
+    Rule(Stage.STACKS, attach.apart, ("SL309", "SL310", "SL399", "SL408", *STALLS), (ATTACHED,)),
+    Rule(Stage.UNKNOWN, sink.hang_untold, ("SL399",)),
 )
 
 CRASHES = (
-    Rule(Stage.LEFT, early.early_exit, ("SL408",)),
+    Rule(Stage.LEFT, early_exit.early_exit, ("SL408",)),
     Rule(Stage.MISFIT, mismatch.size_mismatch, ("SL410",)),
     Rule(Stage.MISFIT, mismatch.operation_mismatch, ("SL411",)),
     Rule(Stage.MISFIT, mismatch.line_mismatch, ("SL411",)),
-    Rule(Stage.ALL_ALIKE, raised.exception_everywhere, ("SL402", *EXCEPTIONS)),
-    Rule(Stage.ALL_ALIKE, exits.exit_everywhere, ("SL415",)),
-    Rule(Stage.FIRST, raised.exception, EXCEPTIONS),
-    Rule(Stage.FIRST, crash.out_of_memory, ("SL404",)),
-    Rule(Stage.FIRST, crash.killed, ("SL403",)),
-    Rule(Stage.FIRST, crash.native_crash, ("SL405", "SL406", "SL421")),
-    Rule(Stage.FIRST, exits.silent_exit, ("SL407",)),
-    Rule(Stage.TIMED_OUT, timeouts.collective_timeout, ("SL414",)),
-    Rule(Stage.CONSEQUENCE, crash.connection_lost, ("SL412",)),
-    Rule(Stage.CONSEQUENCE, crash.torn_down, ("SL413",)),
-    Rule(Stage.UNKNOWN, crash.cannot_tell, ("SL499",)),
+    Rule(Stage.ALL_ALIKE, exception.exception_everywhere, ("SL402", *EXCEPTIONS)),
+    Rule(Stage.ALL_ALIKE, process_exit.exit_everywhere, ("SL415",)),
+    Rule(Stage.FIRST, exception.exception, EXCEPTIONS),
+    Rule(Stage.FIRST, process_end.out_of_memory, ("SL404",)),
+    Rule(Stage.FIRST, process_end.killed, ("SL403",)),
+    Rule(Stage.FIRST, process_end.native_crash, ("SL405", "SL406", "SL421")),
+    Rule(Stage.FIRST, process_exit.silent_exit, ("SL407",)),
+    Rule(Stage.TIMED_OUT, timeout.collective_timeout, ("SL414",)),
+    Rule(Stage.CONSEQUENCE, process_end.connection_lost, ("SL412",)),
+    Rule(Stage.CONSEQUENCE, process_end.torn_down, ("SL413",)),
+    Rule(Stage.UNKNOWN, process_end.cannot_tell, ("SL499",)),
 )
 
 # What the watch has seen says which of them it is.
 SLOW = (
-    Rule(Stage.PREMISE, slow.straggler, ("SL503",)),
-    Rule(Stage.PREMISE, slow.slower, ("SL503", "SL504")),
-    Rule(Stage.PREMISE, slow.loader_bound, ("SL506",)),
-    Rule(Stage.PREMISE, slow.below_expectation, ("SL505",)),
-    Rule(Stage.UNKNOWN, slow.as_usual, ("SL502",)),
+    Rule(Stage.PREMISE, rules.straggler, ("SL503",)),
+    Rule(Stage.PREMISE, rules.slower, ("SL503", "SL504")),
+    Rule(Stage.PREMISE, rules.loader_bound, ("SL506",)),
+    Rule(Stage.PREMISE, rules.below_expectation, ("SL505",)),
+    Rule(Stage.UNKNOWN, rules.as_usual, ("SL502",)),
 )
 
 BY_KIND = {"hang": HANGS, "exit": CRASHES, "slow": SLOW}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED, Trait, has
-from safelaunch.diagnosis.failures import WORLD, Failure, secondary
+from safelaunch.diagnosis.crash.first_failure import WORLD, Failure, secondary
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.graph import Wait
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waits import stack_of, unrecorded
+from safelaunch.diagnosis.waitgraph.calls import stack_of, unrecorded
+from safelaunch.diagnosis.waitgraph.graph import Wait
 from safelaunch.diagnosis.wording import after_effects, at, is_waiting, label, waiting
 from safelaunch.model import Collective, Confidence, Location, RankFacts, Verdict
 

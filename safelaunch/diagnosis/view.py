@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis.graph import Graph, build
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waits import ENDED
+from safelaunch.diagnosis.waitgraph.calls import ENDED
+from safelaunch.diagnosis.waitgraph.graph import Graph, build
 from safelaunch.model import Case, RankFacts
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from safelaunch.diagnosis import Examination, examine, rules
-from safelaunch.diagnosis.graph import Wait
-from safelaunch.diagnosis.progress import UNTOLD
 from safelaunch.diagnosis.rule import Rule
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waits import threads_inside
+from safelaunch.diagnosis.waitgraph.calls import threads_inside
+from safelaunch.diagnosis.waitgraph.counters import UNTOLD
+from safelaunch.diagnosis.waitgraph.graph import Wait
 from safelaunch.diagnosis.wording import at, is_waiting, label, names
 from safelaunch.model import Case
 

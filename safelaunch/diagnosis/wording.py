@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.failures import failures, is_relayed, retells
-from safelaunch.diagnosis.waits import MAKING
+from safelaunch.diagnosis.crash.first_failure import failures, is_relayed, retells
+from safelaunch.diagnosis.waitgraph.calls import MAKING
 from safelaunch.model import Case, Collective, Location, RankFacts
 from safelaunch.model.ranks import runs
 

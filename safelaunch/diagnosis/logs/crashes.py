@@ -6,8 +6,8 @@ import signal
 from collections.abc import Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
-from safelaunch.diagnosis.classes.gpu import tenants
-from safelaunch.diagnosis.failures import ANOTHER, OTHER_RANK
+from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK
+from safelaunch.diagnosis.crash.known.gpu import tenants
 from safelaunch.diagnosis.logs.story import Story, Suspect, before, missing, quote
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from safelaunch.diagnosis.failures import IMPORT_ERRORS
+from safelaunch.diagnosis.crash.first_failure import IMPORT_ERRORS
 from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs.story import Suspect, before, quote
 from safelaunch.diagnosis.wording import one_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from safelaunch.diagnosis.failures import PEER_LOSS, TRANSPORT
+from safelaunch.diagnosis.crash.first_failure import PEER_LOSS, TRANSPORT
 from safelaunch.diagnosis.logs.story import Story, Suspect, before
 from safelaunch.diagnosis.logs.suspects import (
     attributed,

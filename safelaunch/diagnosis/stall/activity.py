@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from safelaunch.diagnosis import imports
-from safelaunch.diagnosis.calls import LOCKS, OPENS, POLLS, READS, RECEIVES, SLEEPS, WAITS_FOR_CHILD, WRITES, computes
 from safelaunch.diagnosis.frames import is_user_code, user_frame
-from safelaunch.diagnosis.native import native_frames
-from safelaunch.diagnosis.threads import left_running, thread_name, waits_for_another
+from safelaunch.diagnosis.stall import imports
+from safelaunch.diagnosis.stall.native import native_frames
+from safelaunch.diagnosis.stall.syscalls import (
+    LOCKS,
+    OPENS,
+    POLLS,
+    READS,
+    RECEIVES,
+    SLEEPS,
+    WAITS_FOR_CHILD,
+    WRITES,
+    computes,
+)
+from safelaunch.diagnosis.stall.threads import left_running, thread_name, waits_for_another
 from safelaunch.model import Kernel, RankFacts, Stack
 
 NETWORK = re.compile(r"^(?:nfs|cifs|smb|lustre|ceph|beegfs|gpfs|9p|afs|gfs|ocfs|panfs|wekafs|fuse)", re.IGNORECASE)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.calls import SLEEPS
 from safelaunch.diagnosis.frames import is_user_code, user_frame
 from safelaunch.diagnosis.stall.activity import details, in_call
 from safelaunch.diagnosis.stall.stall import Stall
+from safelaunch.diagnosis.stall.syscalls import SLEEPS
 from safelaunch.model import Child, Location, RankFacts
 
 

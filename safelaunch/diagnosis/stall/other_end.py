@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from safelaunch.diagnosis.frames import is_user_code
-from safelaunch.diagnosis.waits import stopped
+from safelaunch.diagnosis.waitgraph.calls import stopped
 from safelaunch.model import RankFacts
 
 STORE = "the store of torch.distributed"  # as evidence.outside names the other end of a connection

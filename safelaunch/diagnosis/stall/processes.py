@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.calls import SLEEPS, WRITES
 from safelaunch.diagnosis.stall.activity import in_call
 from safelaunch.diagnosis.stall.other_end import PIDS
+from safelaunch.diagnosis.stall.syscalls import SLEEPS, WRITES
 from safelaunch.model import Child, RankFacts
 
 UNREAD = "read what the process writes while it runs (`communicate()`), or let it write to a file"

@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis import imports
-from safelaunch.diagnosis.alone import looks_for
-from safelaunch.diagnosis.calls import LOCKS, POLLS, READS, SLEEPS, WAITS_FOR_CHILD, advice
+from safelaunch.diagnosis.blame.rank_guard import looks_for
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.lines import by_place
-from safelaunch.diagnosis.native import native_frames
-from safelaunch.diagnosis.stall import loader
+from safelaunch.diagnosis.stall import imports, loader
 from safelaunch.diagnosis.stall.activity import (
     FOR_POOL,
     IN_ASYNCIO,
@@ -23,10 +20,12 @@ from safelaunch.diagnosis.stall.activity import (
     kernel_of,
     still_running,
 )
+from safelaunch.diagnosis.stall.native import native_frames
 from safelaunch.diagnosis.stall.processes import UNREAD, is_unread, own_process
 from safelaunch.diagnosis.stall.stall import Stall
-from safelaunch.diagnosis.threads import Chain, follow, left_running, thread_name, waits_for_another
-from safelaunch.diagnosis.waits import AWAY_PHASES, stack_of, stopped
+from safelaunch.diagnosis.stall.syscalls import LOCKS, POLLS, READS, SLEEPS, WAITS_FOR_CHILD, advice
+from safelaunch.diagnosis.stall.threads import Chain, follow, left_running, thread_name, waits_for_another
+from safelaunch.diagnosis.waitgraph.calls import AWAY_PHASES, stack_of, stopped
 from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLine, Stack
 
 # A beat older than this: the thread that writes it every 0.2 s cannot get the GIL. Healthy ranks were never seen above

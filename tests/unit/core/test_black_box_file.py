@@ -12,7 +12,7 @@ import pytest
 
 from safelaunch import black_box, black_box_reader
 from safelaunch.codec import checked
-from safelaunch.diagnosis import waits
+from safelaunch.diagnosis.waitgraph import calls
 from safelaunch.evidence.black_box import collect
 from safelaunch.model import Collective, Incident, LoaderPass, Phase, WorkerProcess
 
@@ -290,7 +290,7 @@ def test_writers_refuse_a_file_that_cannot_hold_them(path: str, tmp_path: Path) 
 
 def test_the_rules_know_how_many_calls_a_record_holds() -> None:
     """`diagnosis` imports neither files nor workers, and so has the number to itself."""
-    assert waits.RING == black_box.ENTRIES
+    assert calls.RING == black_box.ENTRIES
 
 
 @pytest.mark.parametrize("t", [1e300, 1e9, float("inf"), float("nan"), -1.0])

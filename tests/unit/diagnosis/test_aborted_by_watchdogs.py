@@ -6,7 +6,8 @@ import dataclasses
 
 from test_calls_on_devices import ASLEEP, HANG, LINE, SIZE, call, rank
 
-from safelaunch.diagnosis import aborted, diagnose
+from safelaunch.diagnosis import diagnose
+from safelaunch.diagnosis.crash import aborted
 from safelaunch.model import Case, Exit, Incident, Location, ProcessGroup, PyError, RankFacts, Stack, Verdict
 
 AT = 100.0

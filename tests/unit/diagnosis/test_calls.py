@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.diagnosis.calls import ELSEWHERE, advice
+from safelaunch.diagnosis.stall.syscalls import ELSEWHERE, advice
 from safelaunch.model import Kernel
 
 

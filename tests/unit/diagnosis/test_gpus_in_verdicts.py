@@ -11,7 +11,7 @@ from scenes import STEP, TORCH, TRAIN, T, case, lost_peer, raised, rank
 
 from safelaunch.codes import EXIT_HANG, EXIT_INFRASTRUCTURE
 from safelaunch.diagnosis import diagnose
-from safelaunch.diagnosis.gpus import strangers
+from safelaunch.diagnosis.refine.gpu_faults import strangers
 from safelaunch.model import Case, GpuState, Kernel, Location, NetworkPort, SourceLine, Tenant, Verdict
 from safelaunch.model.logs import Known
 

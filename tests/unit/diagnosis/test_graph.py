@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
 
-from safelaunch.diagnosis import diagnose, graph, view
+from safelaunch.diagnosis import diagnose, view
+from safelaunch.diagnosis.waitgraph import graph
 from safelaunch.model import Case
 
 

@@ -16,7 +16,7 @@ from stories import ACTS, CONSEQUENCES, MISMATCHES, NO_CULPRIT, Story, permuted,
 
 from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
-from safelaunch.diagnosis.timeouts import TIMED_OUT
+from safelaunch.diagnosis.crash.timeout import TIMED_OUT
 from safelaunch.model import Case, RankFacts
 
 # The same examples on every machine: a failure here must be about the change, not about luck.

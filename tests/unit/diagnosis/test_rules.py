@@ -10,7 +10,7 @@ from golden import golden
 
 from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis import examine, rules
-from safelaunch.diagnosis.refinements import REFINEMENTS
+from safelaunch.diagnosis.refine.table import REFINEMENTS
 from safelaunch.diagnosis.rule import Rule, Stage
 from safelaunch.diagnosis.view import View
 from safelaunch.model import Verdict

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from safelaunch import procfs
-from safelaunch.diagnosis import nccl_ras as ras_rules
+from safelaunch.diagnosis.refine import nccl_ras as ras_rules
 from safelaunch.evidence import nccl_ras
 from safelaunch.model import WorkerProcess
 

@@ -8,7 +8,7 @@ import pytest
 from torch_ranks import GLOO, PREAMBLE, Left, run
 
 from safelaunch.black_box import DONE, INSIDE, ISSUED, RAISED_AN_ERROR
-from safelaunch.diagnosis.waits import canonical
+from safelaunch.diagnosis.waitgraph.calls import canonical
 
 # Ranks 0 and 1 exchange messages of which rank 2 knows nothing: gloo counts them along with its collectives.
 MIXED = """

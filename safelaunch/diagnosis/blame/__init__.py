@@ -1,0 +1,1 @@
+"""Who deviates from its peers: evidence that rules of several kinds ask for."""

@@ -1,0 +1,263 @@
+"""Which ranks have left a loop in which others still are: from stacks and source, or from what they did before."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.crash.first_failure import LEAVING
+from safelaunch.diagnosis.frames import is_user_code
+from safelaunch.diagnosis.lines import Lines, by_place
+from safelaunch.diagnosis.waitgraph.calls import canonical, stack_of, whole
+from safelaunch.diagnosis.wording import label, names
+from safelaunch.model import Collective, RankFacts, SourceLine
+
+ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
+CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do after their loop
+UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
+SEVERAL = 1.5  # calls of a group for each step; an estimate
+Side = list[tuple[RankFacts, Collective]]  # the ranks that came to one number with the same operation
+
+
+@dataclass(frozen=True)
+class Left:
+    """The ranks that stand behind a loop in which all others still are. Where there are none, `untold` says that one
+    may have left it all the same: it cannot be told from a rank that skipped what its peers do behind the loop, and is
+    in the loop again. `again` says that all are inside another loop, which leads there once more: then they may have
+    never been in the inner one this time."""
+
+    ranks: tuple[int, ...] = ()
+    untold: bool = False
+    again: bool = False
+
+
+NOBODY, UNTOLD = Left(), Left(untold=True)
+
+
+def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
+    """Who has left a loop, of ranks that disagree at one number."""
+    lines = by_place(source)
+    if not lines:
+        return _by_history(sides)
+    looked = _look(lines, sides)
+    if looked is None:
+        return UNTOLD
+    inside, behind = looked.inside, looked.behind
+    everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
+    if not behind or inside.keys() & behind.keys() or not everybody:
+        return UNTOLD if looked.blind and _is_left_behind(sides) else NOBODY
+    if looked.again and any(_ended_its_loader(facts) for facts in inside.values()):
+        return NOBODY
+    sure = not looked.again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
+    return Left(tuple(sorted(behind)), again=looked.again) if sure else UNTOLD
+
+
+def has_left(ranks: tuple[int, ...], call: Collective, peers: Collective, *, again: bool) -> str:
+    """`ranks 1 and 2 left the loop and entered barrier #9; peers still in it wait in all_reduce #8`."""
+    if again:
+        beyond = f"{names(ranks)} {'is' if len(ranks) == 1 else 'are'} past the loop in which peers still are"
+        return f"{beyond}, in {label(call)}; those wait in {label(peers)}"
+    return f"{names(ranks)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
+
+
+def stays_alone(participants: set[int], left: tuple[int, ...]) -> tuple[str, ...]:
+    """Said where all ranks but one have left: what they have less, or it has more, only their owner knows."""
+    stays = participants - {*left}
+    if len(stays) > 1:
+        return ()
+    return (
+        f"only {names(stays)} is still in it: whether it has too much to do, or {names(left)} too little, is not known",
+    )
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """Who is inside a loop, and who behind it. `again` says that both may come to that loop once more, `blind` that the
+    lines of some pair could not be compared."""
+
+    inside: dict[int, RankFacts]
+    behind: dict[int, RankFacts]
+    again: bool
+    blind: bool
+
+
+def _look(lines: Lines, sides: list[Side]) -> _Looked | None:
+    """Each rank compared with all of other sides; None where it cannot be told whether one has been in the loop."""
+    inside, behind = {}, {}
+    again = blind = False
+    gone_on = _gone_on(sides)
+    still = [[pair for pair in side if pair[0].rank not in gone_on] for side in sides]
+    for one, other in itertools.permutations(still, 2):
+        for (facts, call), (peer, theirs) in itertools.product(one, other):
+            mine, others = frames(facts, call), frames(peer, theirs)
+            depth = _apart(mine, others)
+            here, there = (None if depth is None else lines.get(each[depth][:2]) for each in (mine, others))
+            if depth is None or here is None or there is None:
+                blind = True
+                continue
+            deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
+            loop = _loop_between(here, deeper, there)
+            around = [*(set(here.loops) - set(there.loops)), *(each for line in deeper for each in line.loops)]
+            if loop is None or (len(around) == 1 and _begins_anew(facts, call)):
+                continue  # behind a loop within the step it may be in every step
+            was_inside = _was_inside(peer, loop, call, _conditions_of(loop, (here, *deeper), there))
+            if was_inside is None:
+                return None
+            if was_inside:
+                inside[facts.rank], behind[peer.rank] = facts, peer
+                again = again or bool(set(here.loops) & set(there.loops))
+    for facts, mate in gone_on.values():
+        for places in (inside, behind):
+            if mate in places:
+                places[facts.rank] = facts
+    return _Looked(inside, behind, again, blind)
+
+
+def _begins_anew(facts: RankFacts, call: Collective) -> bool:
+    """Whether a call is the first one of a pass through a loop that stands within each step, over parameters for one:
+    whoever has made the one before has been through the whole loop. It is where an optimizer's step lies between the
+    two, of which steps have several, at that line; or where the group was only ever used there, with sizes that come
+    round again, and they are at their beginning."""
+    own = [one for one in facts.calls if one.group == call.group and (one.done or one == call)]
+    if len(own) < 2 or own[-1] != call or own[-2].location != call.location or call.location is None:
+        return False
+    if facts.stepped is not None and facts.step:
+        return facts.stepped > own[-2].t and call.seq > SEVERAL * facts.step
+    length = history.round_of([one.numel for one in own[:-1]])
+    only = all(one.location == call.location for one in own)
+    return only and length is not None and length > 1 and (call.seq - 1) % length == 0
+
+
+def _gone_on(sides: list[Side]) -> dict[int, tuple[RankFacts, int]]:
+    """The ranks whose stacks show something later than the call in question, each with one of its side that is still
+    inside that call, at the same line: that one's stack speaks for both."""
+    found = {}
+    for side in sides:
+        inside = {call.location: facts.rank for facts, call in side if not call.done and call.location is not None}
+        for facts, call in side:
+            if call.done and call.location in inside:
+                found[facts.rank] = facts, inside[call.location]
+    return found
+
+
+Loop = tuple[str, int, int]  # file, first and last line
+
+
+def _loop_between(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> Loop | None:
+    """The outermost loop that `one`, or what it calls, is inside of, and that `other`, a line of the same function,
+    stands behind."""
+    tests = dict(one.conditions)
+    if any(tests.get(line, text) != text for line, text in other.conditions):
+        return None  # the two branches of one `if`: neither stands behind the other
+    own = [loop for loop in one.loops if loop not in other.loops]
+    if own:
+        return (one.file, *own[0]) if all(other.line > last for _, last in own) else None
+    called = next((line for line in deeper if line.loops), None)
+    return (called.file, *called.loops[0]) if called is not None and other.line > one.line else None
+
+
+def _conditions_of(loop: Loop, inside: Iterable[SourceLine], behind: SourceLine) -> list[str]:
+    """The conditions under which a loop is entered at all, and which a line behind it does not share."""
+    file, first, last = loop
+    found = []
+    for line in inside:
+        found += [
+            text
+            for number, text in line.conditions
+            if (number, text) not in behind.conditions and not (line.file == file and first <= number <= last)
+        ]
+        if line.file == file and (first, last) in line.loops:
+            break  # what is called from inside the loop does not decide about it
+    return found
+
+
+def _was_inside(peer: RankFacts, loop: Loop, call: Collective, conditions: list[str]) -> bool | None:
+    """Whether a rank that stands behind a loop has been in it; None where that cannot be told.
+
+    Args:
+        peer: the rank behind the loop.
+        loop: which.
+        call: the collective inside it, in which another rank is.
+        conditions: under which the loop is entered.
+    """
+    file, first, last = loop
+    places = [own.location for own in peer.collectives if own.location is not None]
+    if not conditions or any(place.file == file and first <= place.line <= last for place in places):
+        return True
+    if call.location is not None and whole(peer):
+        return False  # its record would show such a call
+    return False if any(ON_THE_RANK.search(text) for text in conditions) else None
+
+
+def _ended_its_loader(facts: RankFacts) -> bool:
+    """Whether a loader of the rank has come to its end since its last collective came back."""
+    last = max((call.t for call in facts.collectives if call.done and not call.issued), default=0.0)
+    return facts.exhausted is not None and facts.exhausted > last
+
+
+def _by_history(sides: list[Side]) -> Left:
+    """Without source: a barrier that no rank had made before, against a call that all sides had made before."""
+    behind: list[int] = []
+    for side in sides:
+        rest = [pair for other in sides if other is not side for pair in other]
+        if canonical(side[0][1].op) not in CLOSING:
+            continue
+        fresh = all(not _made_before(facts, side[0][1]) for facts, _ in (*side, *rest))
+        alike = {(call.group, call.seq, call.op, call.location): call for _, call in rest}
+        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*side, *rest))
+        if fresh and going_on:
+            behind += [facts.rank for facts, _ in side]
+    if behind:
+        return Left(tuple(sorted(behind)))
+    return UNTOLD if _is_left_behind(sides) else NOBODY
+
+
+def _is_left_behind(sides: list[Side]) -> bool:
+    """Whether the few go on with what ranks have done before, as far as is known, and the many have come to something
+    new: that the few are wrong, and that the many have left a loop too early, then look alike."""
+    few = min(sides, key=len)
+    everybody = [facts for side in sides for facts, _ in side]
+    old = all(call.location is None or any(_usual(facts, call) for facts in everybody) for _, call in few)
+    return old and not any(_usual(*pair) for side in sides if side is not few for pair in side)
+
+
+def _usual(facts: RankFacts, call: Collective) -> bool:
+    """Whether a rank has made this call before, as far as the record that is left tells; what C++ makes is in that of
+    the Flight Recorder alone."""
+    of_cpp = call.location is None and bool(call.state)
+    return any(
+        own.seq < call.seq
+        and own.group == call.group
+        and canonical(own.op) == canonical(call.op)
+        and (own.location == call.location or None in (own.location, call.location))
+        for own in (*facts.calls, *((facts.recorded or ()) if of_cpp or not facts.calls else ()))
+    )
+
+
+def _made_before(facts: RankFacts, call: Collective) -> bool:
+    return any(
+        own.seq < call.seq and own.group == call.group and (own.op, own.location) == (call.op, call.location)
+        for own in facts.calls
+    )
+
+
+def frames(facts: RankFacts, call: Collective) -> list[tuple[str, int, str]]:
+    """The user's frames of a rank that is inside a call, outermost first."""
+    stack = stack_of(facts, call.thread)
+    found = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if is_user_code(f)]
+    if not found and call.location is not None:
+        found = [(call.location.file, call.location.line, call.location.function)]
+    return found
+
+
+def _apart(one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]) -> int | None:
+    """How deep the function lies in which two stacks come apart."""
+    for depth, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if (mine[0], mine[2]) != (theirs[0], theirs[2]):
+            return None
+        if mine[1] != theirs[1]:
+            return depth
+    return None

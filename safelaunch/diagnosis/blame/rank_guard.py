@@ -1,0 +1,341 @@
+"""A collective that only one rank comes to, because of a condition above it: `if rank == 0: dist.barrier()`."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.frames import is_user_code
+from safelaunch.diagnosis.lines import Lines, by_place
+from safelaunch.diagnosis.waitgraph.calls import canonical, in_backward, stack_of, unrecorded, whole
+from safelaunch.diagnosis.waitgraph.graph import Wait
+from safelaunch.diagnosis.wording import ELSE, below, label
+from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
+
+# Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
+# second one below the opposite (the main process first, then the others), and is no mistake. The rank in a group or in
+# a dimension of a mesh (`pp_rank == 0`) is that of several ranks at once.
+RANK = r"(?:\w+(?:\(\))?\.)*(?:get_|ddp_|_)?(?:global_|world_|local_?)?rank(?:\(\))?"
+ONE_RANK = re.compile(
+    rf"^{RANK}\s*==\s*(?P<after>\d{{1,9}})$|^(?P<before>\d{{1,9}})\s*==\s*{RANK}$|^not {RANK}$"
+    rf"|^{RANK}\s*(?:<=\s*0|<\s*1)$",
+    re.IGNORECASE,
+)
+MAIN_RANK = re.compile(
+    r"^(?:\w+(?:\(\))?\.)*is_\w*(?:main|master|primary|lead|chief|rank_zero|rank0|zero)\w*(?:\([^()]*\))?$",
+    re.IGNORECASE,
+)
+OF_SOME = re.compile(
+    r"group|mesh|stage|parallel|(?:^|[._(])(?:pg|[dptcesm]p|hsdp|fsdp|dim|node)[._]",
+    re.IGNORECASE,
+)
+LOCAL = re.compile("local", re.IGNORECASE)
+
+# Calls of Python's own that start no collective, by their first name.
+IDLE = re.compile(
+    r"(?:time|os|sys|logging|logger|log|json|math|random|datetime|shutil|glob|re|pathlib|Path|print|open|len|range|min|max"
+    r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|sleep|exists|isfile)\b"
+)
+GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
+RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9}), in (?P<function>.+)$', re.MULTILINE)
+
+OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
+}  # fmt: skip
+
+
+NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
+Place = tuple[RankFacts, Collective]  # where a rank waits
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A rank that waits in a call below the condition `text` at `place` (nothing where its source is not known).
+    `passed` says that all who are missing stand behind it, in the same function, and so have passed it by: a rank that
+    is in another function below it (`if rank == 0: serve()`) may be right, and they late for what they do instead."""
+
+    wait: Wait
+    text: str = ""
+    place: Location | None = None
+    passed: bool = False
+
+
+def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | None:
+    """Whether one rank waits in a collective that may be its own alone: none of those that are missing has ever made
+    it, and it stands below a condition for one rank, with none of them in the other branch. Without its source and its
+    stack nobody knows what it stands below."""
+    blocked = tuple(waits)
+    wait = blocked[0]
+    if len({each.rank for each in blocked}) != 1 or unrecorded(wait.call):
+        return None
+    lines = by_place(case.source)
+    ranks = {facts.rank: facts for facts in case.ranks}
+    late = [ranks[rank] for rank in missing]
+    frames = frames_at(ranks[wait.rank], wait.call, wait.thread)
+    if wait.call.state and wait.call.location is None and not frames:
+        return None  # nobody knows where it was made: in a backward pass, mostly
+    found = _below(case, wait.rank, frames, lines)
+    if wait.call.location is None and found is not None:  # of what C++ calls the stack alone has the line
+        wait = dataclasses.replace(wait, call=dataclasses.replace(wait.call, location=frames[0]))
+    if any(_made(facts, wait) for facts in (*late, ranks[wait.rank])):
+        return None
+    if found is None:
+        return Alone(wait) if _unread(frames, lines) else None
+    frame, number, text = found
+    place = Location(frame.file, number, frame.function)
+    theirs = [_in_function(facts, frame) for facts in late]
+    others = [lines.get((each.file, each.line)) if each is not None else None for each in theirs]
+    if any(line is not None and number in dict(line.conditions) for line in others):
+        return _apart(Alone(wait, text, place), number, others) if not wait.call.is_message else None
+    own = lines[frame.file, frame.line]
+    passed = all(
+        each is not None
+        and line is not None
+        and whole(facts)
+        and each.line > frame.line
+        and not set(line.loops) & set(own.loops)
+        for facts, each, line in zip(late, theirs, others, strict=True)
+    )
+    return Alone(wait, text, place, passed and frame == frames[0] and not wait.away)
+
+
+def _apart(only: Alone, number: int, others: Sequence[SourceLine | None]) -> Alone | None:
+    """The same where the others are below the same `if`, in its other branch: what that still calls decides whether
+    they can come. They have passed the collective by where it calls nothing but what waits and looks (`while not
+    os.path.exists(...)`); where it calls the same operation they are late; else nobody knows."""
+    seen = [line for line in others if line is not None]
+    ahead = [{name for place, name in line.ahead if place == number} for line in seen]
+    calls = set().union(*ahead)
+    own = canonical(only.wait.call.op)
+    if not all(ahead) or any(canonical(name.rpartition(".")[2]) == own for name in calls):
+        return None
+    passed = len(seen) == len(others) and all(map(IDLE.match, calls)) and not only.wait.away
+    return dataclasses.replace(only, passed=passed)
+
+
+def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
+    """The same of a job whose other ranks have left in good order: one rank was still inside a collective that its
+    source may keep from all others. Whether they have passed it by nobody sees any more."""
+    gone = set(left)
+    held = [facts for facts in case.ranks if facts.rank not in gone]
+    last = held[0].last_collective if len(held) == 1 else None
+    if last is None or last.done or unrecorded(last):
+        return None
+    facts = held[0]
+    wait = Wait(facts.rank, last.thread, last)
+    if any(_made(each, wait) for each in case.ranks):
+        return None
+    lines = by_place(case.source)
+    own = frames_of(facts, last.thread)
+    frames = [*own, *told_frames(facts)]
+    found = _below(case, facts.rank, frames, lines)
+    if found is None:
+        called = own or facts.error is not None  # the line of a call alone does not say from where it was called
+        return None if called and not _unread(frames, lines) else Alone(wait)
+    frame, number, text = found
+    if frame != frames[0] or len(case.ranks) != case.world_size:
+        return Alone(wait)  # the others may have had a part of their own in it; who is not seen here may have made it
+    return Alone(wait, text, Location(frame.file, number, frame.function))
+
+
+def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]]) -> tuple[int, ...]:
+    """The one rank whose call stands below a condition for it alone, where all others are in another call further down
+    in the same function: they have passed it by. Of ranks that share a loop, their steps or their latest calls must say
+    that they are in the same round of it, or those above the condition in the next."""
+    everybody = [list(side) for side in sides]
+    lines = by_place(case.source)
+    found = []
+    for side in everybody:
+        if len(side) > 1:
+            continue
+        facts, call = side[0]
+        own = frames_at(facts, call, call.thread)
+        below = _below(case, facts.rank, own, lines)
+        if below is None:
+            continue
+        frame, number, _ = below
+        others = [pair for other in everybody if other is not side for pair in other]
+        wait = Wait(facts.rank, call.thread, call)
+        # A function that is called below the condition may be called elsewhere, too, and its lines say nothing then.
+        if frame == own[0] and any(_made(each, wait) for each in (facts, *(each for each, _ in others))):
+            continue
+        if all(_stands_behind(pair, facts, frame, number, lines) for pair in others):
+            found.append(facts.rank)
+    return tuple(found) if len(found) == 1 else ()
+
+
+def _stands_behind(
+    pair: tuple[RankFacts, Collective], facts: RankFacts, frame: Location, condition: int, lines: Lines
+) -> bool:
+    """Whether a rank has passed the condition by, or, where it is in none of the functions in between, the call that
+    leads there."""
+    other, call = pair
+    at, place = frame, _in_function(other, frame)
+    if place is None:
+        own = frames_of(facts, facts.pid)
+        outer = own[own.index(frame) + 1 :] if frame in own else []
+        at, place = next(((each, seen) for each in outer if (seen := _in_function(other, each))), (frame, None))
+        condition = at.line
+    there = lines.get((place.file, place.line)) if place is not None else None
+    mine = lines.get((at.file, at.line))
+    if place is None or there is None or mine is None or not whole(other) or condition in dict(there.conditions):
+        return False
+    shared = set(there.loops) & set(mine.loops)
+    if shared and place.line < condition:
+        return _has_gone_round(facts, other, call)
+    same = not shared or 0 < facts.step == other.step or _came_from_above(facts, other, at, condition)
+    return place.line > at.line and same
+
+
+def _has_gone_round(facts: RankFacts, other: RankFacts, call: Collective) -> bool:
+    """Whether a rank that is in a call above the condition, in a loop around both, is in the next round of it: the rank
+    below the condition has made that call, and an optimizer's step since; and the other has made as many steps."""
+    before = [own for own in (*(facts.recorded or ()), *facts.collectives) if own.done and _is_alike(own, call)]
+    if not before or facts.stepped is None or other.stepped is None or not 0 < facts.step == other.step:
+        return False
+    return facts.stepped > max(own.t for own in before)
+
+
+def _came_from_above(facts: RankFacts, other: RankFacts, frame: Location, condition: int) -> bool:
+    """Whether the latest call that came back to both is one and the same, above the condition in the same function."""
+    one, two = (next((call for call in reversed(each.collectives) if call.done), None) for each in (facts, other))
+    if one is None or two is None or (one.group, one.seq, one.location) != (two.group, two.seq, two.location):
+        return False
+    at = one.location
+    return at is not None and (at.file, at.function) == (frame.file, frame.function) and at.line < condition
+
+
+def told_frames(facts: RankFacts) -> list[Location]:
+    """The lines of the user's program at which a rank failed, innermost first, and that of its last collective."""
+    text = facts.error.traceback if facts.error is not None else ""
+    raised = [Location(match["file"], int(match["line"]), match["function"]) for match in RAISED.finditer(text)]
+    last = facts.last_collective
+    site = [last.location] if last is not None and last.location is not None else []
+    return [frame for frame in (*site, *reversed(raised)) if is_user_code(frame)]
+
+
+def _below(case: Case, rank: int, frames: Iterable[Location], lines: Lines) -> tuple[Location, int, str] | None:
+    """The innermost condition for this rank alone that these frames, innermost first, stand below."""
+    facts = next(facts for facts in case.ranks if facts.rank == rank)
+    for frame in frames:
+        line = lines.get((frame.file, frame.line))
+        for number, text in line.conditions if line is not None else ():
+            if is_for_one(text, facts):
+                return frame, number, text
+    return None
+
+
+def is_for_one(text: str, facts: RankFacts) -> bool:
+    """Whether a condition holds on this rank alone, of those of its node: what holds on one rank does so under every
+    further condition."""
+    return not OF_SOME.search(text) and any(_is_for_one(part, facts) for part in _conjuncts(text))
+
+
+def _is_for_one(text: str, facts: RankFacts) -> bool:
+    tested = ONE_RANK.match(text)
+    if tested is None:
+        return bool(MAIN_RANK.match(text))
+    own = facts.local_rank if LOCAL.search(text) else facts.rank
+    return own == int(tested["after"] or tested["before"] or 0)
+
+
+def _conjuncts(text: str) -> list[str]:
+    """What `and` joins in a condition; of the other branch of one, what `or` joins, each turned round."""
+    joins: type[ast.boolop] = ast.Or if text.startswith(ELSE) else ast.And
+    try:
+        parsed = ast.parse(text.removeprefix(ELSE), mode="eval").body
+        parts = parsed.values if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, joins) else [parsed]
+        return [ast.unparse(_opposite(part) if joins is ast.Or else part) for part in parts]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # its text was too long, or is nested too deep
+        return [text]
+
+
+def _opposite(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.Compare) and type(test.ops[0]) in OPPOSITES and len(test.ops) == 1:
+        return ast.Compare(test.left, [OPPOSITES[type(test.ops[0])]()], test.comparators)
+    return ast.UnaryOp(ast.Not(), test)
+
+
+def _unread(frames: list[Location], lines: Lines) -> bool:
+    """Whether some of what these frames stand below is not known."""
+    return not frames or any((frame.file, frame.line) not in lines for frame in frames)
+
+
+def frames_of(facts: RankFacts, thread: int) -> list[Location]:
+    """The lines of the user's own program that a thread of a rank is at, innermost first."""
+    stack = stack_of(facts, thread)
+    return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]
+
+
+def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]:
+    """The lines of the user's own program that led to a call, innermost first. The host of one that is under way on a
+    device may have gone on: then only the line of the call itself is known, or none, where C++ has made it."""
+    own = frames_of(facts, thread)
+    place = call.location
+    if not own or not call.state or (place is None and in_backward(facts)):
+        return own
+    if place is None or any((frame.file, frame.line) == (place.file, place.line) for frame in own):
+        return own if place is not None else []
+    return [place] if is_user_code(place) else []
+
+
+def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
+    """Where a rank sleeps and looks again and again, and for what: the condition of a loop that does nothing else."""
+    frames = frames_of(facts, facts.pid)
+    line = lines.get((frames[0].file, frames[0].line)) if frames else None
+    if line is None or not line.loops:
+        return None
+    start = line.loops[-1][0]
+    if line.line == start:
+        return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
+    what = dict(line.conditions).get(start)
+    calls = [name for number, name in line.ahead if number == start]
+    if what is None or GETS_ON.search(what) or not calls or not all(map(IDLE.match, calls)):
+        return None
+    return frames[0], what
+
+
+def _in_function(facts: RankFacts, frame: Location) -> Location | None:
+    """Where the rank is in the function of this frame."""
+    own = frames_of(facts, facts.pid)
+    return next((each for each in own if (each.file, each.function) == (frame.file, frame.function)), None)
+
+
+def _made(facts: RankFacts, wait: Wait) -> bool:
+    """Whether a rank has made such a call before, as far as its records tell."""
+    return any(
+        own.done and _is_alike(own, wait.call)
+        for own in (*facts.collectives, *(() if facts.collectives else facts.recorded or ()))
+    )
+
+
+def _is_alike(own: Collective, call: Collective) -> bool:
+    """Whether these may be the same line of the program, as far as it is known."""
+    alike = own.group == call.group and canonical(own.op) == canonical(call.op)
+    return alike and (own.location == call.location or None in (own.location, call.location))
+
+
+def conditions(of: Place, others: Iterable[Place], lines: Lines) -> tuple[str, ...]:
+    """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake. It
+    is none where all others stand below it as well."""
+
+    def above(pair: Place) -> list[tuple[str, int, str]]:
+        return [
+            (frame.file, where, text)
+            for frame in reversed(frames_at(*pair, pair[1].thread) or [*filter(None, [pair[1].location])])
+            if (frame.file, frame.line) in lines
+            for where, text in lines[frame.file, frame.line].conditions
+            if text not in NO_CONDITIONS
+        ]
+
+    shared = [set(above(pair)) for pair in others]
+    own = [each for each in above(of) if not shared or not all(each in one for one in shared)]
+    if not own:
+        return ()
+    file, where, text = own[-1]
+    return (f"{label(of[1])} of rank {of[0].rank} {below(text, f'{file}:{where}')}",)

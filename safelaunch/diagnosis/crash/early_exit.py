@@ -1,0 +1,126 @@
+"""A rank that left in good order while its peers still needed it."""
+
+from __future__ import annotations
+
+from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.blame import uneven_data
+from safelaunch.diagnosis.blame.rank_guard import Alone, left_alone
+from safelaunch.diagnosis.crash.first_failure import (
+    LEAVING,
+    SIMULTANEOUS_S,
+    departure,
+    failures,
+    left_cleanly,
+    left_group,
+    primary,
+    secondary,
+)
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import main_blocked, whole
+from safelaunch.diagnosis.wording import after_effects, below, last_collective, names, waiting
+from safelaunch.model import Case, RankFacts, Verdict
+
+
+def early_exit(view: View) -> Verdict | None:
+    """A rank ended with exit code 0 while its peers still waited for it in a collective.
+
+    How it was concluded: the rank left without an error; then its peers lost the connection to it, or stayed
+    inside the same collective of a group that it belongs to, with nothing else wrong on any rank. Nothing can
+    release them: a process that has exited cannot enter a collective any more. torch elastic waits on, because
+    an exit of 0 is a success to it. A rank that has destroyed its process group and still lives counts as well,
+    with less confidence: it may be about to fail. Where one rank alone was left, in a collective that stands below a
+    condition for that rank (`if rank == 0`) and that no other rank has ever made, that rank is named, with low
+    confidence: whether the others should have come nobody sees any more.
+
+    What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
+    `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
+    """
+    left = sorted((f for f in view.case.ranks if left_cleanly(f) or left_group(f)), key=departure)
+    found = failures(view.case)
+    if not left or primary(view.case):
+        return None
+    first = left[0]
+    # Who left because a collective failed, when another one had left already, has followed that one.
+    left = [first, *(facts for facts in left[1:] if not _gave_up(facts))]
+    if found and found[0].t + SIMULTANEOUS_S < departure(first):
+        return None  # the peers were in trouble before it left
+    waits = view.graph.waits if view.case.incident.kind == "hang" else ()
+    missed = {rank for wait in waits for rank in wait.gone} & {facts.rank for facts in left}
+    if not found and not missed:
+        return None
+    if missed:
+        left = [facts for facts in left if facts.rank in missed]
+        first = left[0]
+        if all(facts.exit is None for facts in left):
+            return None  # of those who have left their group and live, `departed` speaks
+    held = {wait.rank for wait in waits if missed & set(wait.gone)}
+    only = left_alone(view.case, [facts.rank for facts in left])
+    rest = [facts for facts in view.case.ranks if facts not in left]
+    if len(rest) == 1 and not whole(rest[0]):
+        return None  # what it was in may be a call that only that rank makes
+    if only is not None:
+        return _only_one(view.case, only, [facts.rank for facts in left])
+    ranks = tuple(facts.rank for facts in left)
+    last = last_collective(first, alone=len(left) == 1)
+    latest = first.last_collective
+    word = latest if latest is not None and latest.op == LEAVING else None
+    how = "destroyed its process group" if all(left_group(facts) for facts in left) else "exited with 0"
+    return Verdict(
+        code="SL408",
+        slug=CATALOGUE["SL408"].slug,
+        kind="crash",
+        summary=f"{names(ranks)} {how} while {'a peer' if len(view.case.ranks) == 2 else 'peers'} still waited",
+        culprit_ranks=tuple(sorted(ranks)),
+        host=view.case.host,
+        pid=first.pid,
+        location=first.exit_call.location if first.exit_call else word.location if word else None,
+        because=(
+            *uneven_data.compared(view.case, ranks),
+            *((last,) if last else ()),
+            *after_effects(view.case, ranks),
+            *waiting(view.case, ranks),
+        ),
+        secondary=secondary(view.case, ranks),
+        confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
+        remedy="all ranks must make the same collectives: look for uneven data or an early return",
+        exit_code=EXIT_SCRIPT_FAILED,
+        conclusive=all(main_blocked(f) for f in view.case.ranks if f.rank in held),
+        waiting=tuple(sorted(held)),
+    )
+
+
+def _gave_up(facts: RankFacts) -> bool:
+    """Whether the last collective that a rank made has raised an exception; its program may have caught that."""
+    calls = [call for call in facts.collectives if call.op != LEAVING]
+    return bool(calls) and calls[-1].raised
+
+
+def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:
+    """The verdict of `early_exit` where those who left may be right: what held the last one may be its own alone."""
+    rank, call = only.wait.rank, only.wait.call
+    told = only.place is not None
+    what = f"rank {rank} was in {call.op} #{call.seq}"
+    if only.place is not None:
+        what += ", which may be called on that rank only, as its peers exited"
+        why = f"it {below(only.text, f'{only.place.file}:{only.place.line}')}"
+    else:
+        what += " as its peers exited with 0: who is wrong, the evidence does not say"
+        why = "no other rank has ever made this call: it may be that rank's alone, or they have left too early"
+    return Verdict(
+        code="SL408",
+        slug=CATALOGUE["SL408"].slug,
+        kind="crash",
+        summary=what,
+        culprit_ranks=(rank,) if told else (),
+        host=case.host,
+        pid=next(facts.pid for facts in case.ranks if facts.rank == rank),
+        location=call.location,
+        because=(why, f"{names(left)} left in good order"),
+        secondary=secondary(case, (rank,) if told else ()),
+        confidence="low",
+        remedy="take the collective out of the condition, or let all ranks of the group call it"
+        if told
+        else "compare that line with what the others did last: all ranks must make the same collectives",
+        exit_code=EXIT_SCRIPT_FAILED,
+        waiting=(rank,),
+    )

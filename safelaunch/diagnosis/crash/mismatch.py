@@ -1,0 +1,227 @@
+"""Ranks that met in one collective with different operations or tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.blame.uneven_data import had_fewer
+from safelaunch.diagnosis.crash.first_failure import (
+    LEAVING,
+    SIGABRT,
+    broken_by_gloo,
+    current_calls,
+    primary,
+    secondary,
+    unexplained,
+)
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import final, is_under_way
+from safelaunch.diagnosis.wording import at, names
+from safelaunch.model import Case, Collective, RankFacts, Verdict
+
+# Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
+SAME_SIZE = {
+    "all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor",
+    "reduce_scatter_single",
+}  # fmt: skip
+
+# gloo wants one size of them as well, and breaks the connection; NCCL takes what comes, and waits for nobody.
+BREAKS_ON_GLOO = {"all_gather", "gather", "scatter"}
+
+# What may be uneven from rank to rank, and has no root, which would come to it from a line of its own.
+UNEVEN = ("all_to_all", "all_gather")
+
+Meeting = list[tuple[RankFacts, Collective]]
+
+
+def size_mismatch(view: View) -> Verdict | None:
+    """Ranks brought tensors of different size or type to the same collective.
+
+    How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
+    with different numbers of elements or types, and no rank failed for a reason of its own. An all_gather may be
+    uneven; it counts where gloo broke it, or where the Flight Recorders show that each rank wants from all others the
+    size that it brings itself. With three votes or
+    more the rank that differs from all the others is named; otherwise the one that departs from the size that all
+    had brought to this line before, or has come to its line with another group than ever, where all others come as
+    always; or both lines are shown. gloo aborts whichever rank receives the unexpected bytes
+    (`Received data size doesn't match expected size`), NCCL hangs or corrupts: the rank that dies is not the rank at
+    fault.
+
+    What to do: compare the shapes at the named line on all ranks (uneven last batch, data-dependent shapes).
+    """
+    for meeting in _meetings(view.case):
+        operations = {call.op for _, call in meeting}
+        if len(operations) == 1 and (operations <= SAME_SIZE or _broke(view.case, meeting) or _cannot_fit(meeting)):
+            brought = {facts.rank: (call.numel, call.dtype) for facts, call in meeting}
+            if len(set(brought.values())) > 1:
+                return _verdict(view.case, "SL410", meeting, {r: f"{n} x {d}" for r, (n, d) in brought.items()})
+    return None
+
+
+def operation_mismatch(view: View) -> Verdict | None:
+    """Ranks called different collectives at the same sequence number of the same group.
+
+    How it was concluded: the black boxes show different operations at the same number, and no rank failed for a
+    reason of its own. A collective that one rank skipped, or made once too often, shows in this way at the next
+    one. With three votes or more the rank that differs from all the others is named, or the one that has come to its
+    line with another group than ever, where all others come as always; else both lines are shown.
+
+    What to do: look for a collective under a condition that differs between ranks (`if rank == 0`).
+    """
+    for meeting in _meetings(view.case):
+        brought = {facts.rank: call.op for facts, call in meeting}
+        if len(set(brought.values())) > 1:
+            return _verdict(view.case, "SL411", meeting, brought)
+    return None
+
+
+def line_mismatch(view: View) -> Verdict | None:
+    """Ranks met in one collective from different lines: one of them had skipped a call, or made one too often.
+
+    How it was concluded: gloo broke the connections inside a collective whose sizes may differ from rank to rank (an
+    all_to_all, an all_gather), so that the sizes alone prove nothing. All ranks had come to every number of that group
+    at one line before, as far as the records reach; to this one a single rank came at another of these lines.
+
+    What to do: see what led the named rank past the other line: an exception that was caught, a condition.
+    """
+    for meeting in _meetings(view.case):
+        uneven = all(call.op.startswith(UNEVEN) for _, call in meeting)
+        found = history.other_line(meeting) if uneven and _is_broken(view.case, meeting) else None
+        if found is not None:
+            brought = {f.rank: f"{c.op} of line {c.location.line if c.location else '?'}" for f, c in meeting}
+            return _verdict(view.case, "SL411", meeting, brought, found)
+    return None
+
+
+def _is_broken(case: Case, meeting: Meeting) -> bool:
+    """Whether a meeting of all ranks is what they lost their connections in, with gloo."""
+    inside = case.incident.kind == "exit" and any(not call.done for _, call in meeting)
+    return inside and len(meeting) == case.world_size and broken_by_gloo(case)
+
+
+def _cannot_fit(meeting: Meeting) -> bool:
+    """Whether ranks are in a gather, by their recorders, in which each wants from all others what it brings itself, and
+    these bring something else. Uneven gathers are right where all ranks' lists of outputs say so."""
+    if any(call.op != "all_gather" or not call.state for _, call in meeting):
+        return False
+    return all(_wants_its_own(call) for _, call in meeting)
+
+
+def _wants_its_own(call: Collective) -> bool:
+    """Whether all outputs of a gather are of the size that the rank brings: a tensor for each rank, or one of all."""
+    together = call.outputs == (call.numel * call.group_size,) if call.group_size else False
+    return call.numel > 0 and (together or (len(call.outputs) > 1 and {*call.outputs} == {call.numel}))
+
+
+def _broke(case: Case, meeting: Meeting) -> bool:
+    """Whether a gather in which ranks brought different sizes is what they lost their connections in."""
+    return _is_broken(case, meeting) and {call.op for _, call in meeting} <= BREAKS_ON_GLOO
+
+
+def _meetings(case: Case) -> list[Meeting]:
+    """Ranks' calls that share group and number, latest last, where nothing else explains the failure."""
+    if any(failure.nature != "abort" and not unexplained(failure) for failure in primary(case)):
+        return []
+    aborts = [failure for failure in primary(case) if failure.nature == "abort"]
+    if any(failure.facts.exit is None or failure.facts.exit.code != -SIGABRT for failure in aborts):
+        return []
+    meetings: dict[tuple[str, int], Meeting] = {}
+    for facts in case.ranks:
+        for call in current_calls(facts):
+            if not facts.watched and (call.issued or call.is_message):
+                continue
+            if call.seq > 0 and call.op != LEAVING:
+                meetings.setdefault((call.group, call.seq), []).append((facts, call))
+    meetings.update(_on_devices(case))
+    # A rank that called twice under one number read the number from two threads: it proves nothing.
+    sound = [m for m in meetings.values() if len({facts.rank for facts, _ in m}) == len(m) > 1]
+    if case.incident.kind == "hang":  # what came back is no reason to wait
+        sound = [m for m in sound if any(not (call.done or call.raised) for _, call in m)]
+    return sorted(sound, key=lambda meeting: meeting[0][1].seq)
+
+
+def _on_devices(case: Case) -> dict[tuple[str, int], Meeting]:
+    """Meetings under way on devices, as the Flight Recorders of all who came have them: those that C++ makes are in no
+    record of Python's, which has the lines of the others."""
+    found: dict[tuple[str, int], Meeting] = {}
+    for facts in case.ranks if case.incident.kind == "hang" else ():
+        own = {(call.group, call.seq): call for call in facts.collectives if not call.is_message}
+        for call in facts.recorded or () if facts.watched else ():
+            if call.state and not call.is_message:
+                key = call.group, call.seq
+                of_python = own.get(key, call)
+                line, thread, size = of_python.location, of_python.thread, of_python.group_size
+                done = not is_under_way(call)
+                came = dataclasses.replace(call, location=line, thread=thread, group_size=size, done=done)
+                found.setdefault(key, []).append((facts, came))
+    return {key: meeting for key, meeting in found.items() if any(is_under_way(call) for _, call in meeting)}
+
+
+def _verdict(
+    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None = None
+) -> Verdict:
+    hangs = case.incident.kind == "hang"
+    whose = "peers" if len(meeting) > 2 else "peer"
+    votes = Counter(brought.values())
+    usual, count = votes.most_common(1)[0]
+    odd = tuple(rank for rank, what in brought.items() if what != usual)
+    # A majority is trusted only when it leaves a single rank against at least two that agree, and when the members
+    # of this node that have no vote could not turn it.
+    missing = min(len(case.ranks), meeting[0][1].group_size or len(case.ranks)) - len(meeting)
+    named = odd if len(odd) == 1 and count >= 2 and count > len(odd) + missing else ()
+    habit = habit or (_habit(case, meeting, code) if not named else None)
+    if habit is not None:
+        named = (habit.rank,)
+        usual = next(what for what in votes if what != brought[habit.rank])
+    shown = next(((f, c) for f, c in meeting if f.rank in named), meeting[0])
+    other = next((c for f, c in meeting if brought[f.rank] == usual), meeting[-1][1])
+    facts, call = shown
+    lines = tuple(
+        f"{names(rank for rank, thing in brought.items() if thing == what)} brought {what}{_at(meeting, brought, what)}"
+        for what in votes
+    )
+    uneven = had_fewer(case, named)
+    operation = call.op if code == "SL410" else "collective"
+    summary = (
+        f"{names(named)} brought {brought[named[0]]} to {operation} #{call.seq}, its {whose} {usual}"
+        if named
+        else f"ranks disagree about {operation} #{call.seq}, and the votes do not say who is wrong"
+    )
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind="hang" if hangs else "crash",
+        summary=summary,
+        culprit_ranks=named,
+        host=case.host,
+        pid=facts.pid or None if named else None,
+        location=call.location if named else other.location,
+        operation=call.op,
+        seq=call.seq,
+        process_group=call.group,
+        because=(*uneven, *((habit.text,) if habit is not None else ()), *lines),
+        secondary=secondary(case, named),
+        confidence="high" if named and habit is None else "medium",
+        remedy="all ranks must make the same number of steps: look for uneven data"
+        if uneven
+        else "compare the shapes at this line on all ranks"
+        if code == "SL410"
+        else "look for a collective under a condition that differs between ranks",
+        exit_code=EXIT_HANG if hangs else EXIT_SCRIPT_FAILED,
+        conclusive=hangs and final(meeting),
+        waiting=tuple(f.rank for f, _ in meeting) if hangs else (),
+    )
+
+
+def _habit(case: Case, meeting: Meeting, code: str) -> history.Departure | None:
+    """Who departs from what ranks have done before, if that rank is one of these."""
+    found = (history.other_size(meeting) if code == "SL410" else None) or history.other_group(case)
+    return found if found is not None and found.rank in {facts.rank for facts, _ in meeting} else None
+
+
+def _at(meeting: Meeting, brought: dict[int, str], what: str) -> str:
+    call = next(call for facts, call in meeting if brought[facts.rank] == what)
+    return at(call.location)

@@ -1,0 +1,298 @@
+"""Crashes: one or more ranks ended, or raised, and nobody had asked them to."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+
+from safelaunch.diagnosis.crash.first_failure import (
+    NATIVE_SIGNALS,
+    SIGABRT,
+    SIGKILL,
+    Failure,
+    aborted_inside,
+    broken_by_gloo,
+    exit_call,
+    failures,
+    left_cleanly,
+    left_group,
+    roots,
+    unaccounted,
+    unexplained,
+)
+from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.verdicts import crash_verdict
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import stands_inside
+from safelaunch.diagnosis.wording import at, last_collective, names, one_line
+from safelaunch.model import Case, Verdict
+from safelaunch.sizes import plural, size
+
+LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
+
+
+def out_of_memory(view: View) -> Verdict | None:
+    """The kernel's OOM killer ended a rank with SIGKILL, or a rank raised an exception since it got no memory.
+
+    How it was concluded: the rank died of SIGKILL, which neither safelaunch nor torch had sent, and the `oom_kill`
+    counter of the memory cgroup grew during the run. The counter does not say which process was meant, so the
+    confidence is lower when several were killed. Of an exception (MemoryError, `DefaultCPUAllocator: can't allocate
+    memory`): by its words, with the rank's own limit (ulimit -v) and what it and the host had at that moment.
+
+    What to do: lower the batch size, the number or prefetch of DataLoader workers, or pinned memory; or ask the
+    scheduler for more memory.
+    """
+    culprits = [root for root in roots(view.case) if _signal(root) == SIGKILL]
+    if not culprits or not view.case.oom_kills:
+        return None
+    who = names(failure.rank for failure in culprits)
+    return crash_verdict(
+        view,
+        "SL404",
+        f"{who} ran out of memory: the kernel's OOM killer ended {'it' if len(culprits) == 1 else 'them'} with SIGKILL",
+        culprits,
+        because=(
+            f"the memory cgroup counts {plural(view.case.oom_kills, 'OOM kill')} during this run",
+            *last_call(culprits),
+        ),
+        remedy="use less host memory (batch, loader workers, prefetch, pinned memory) or ask for more",
+        confidence="high" if view.case.oom_kills >= len(culprits) else "medium",
+    )
+
+
+def killed(view: View) -> Verdict | None:
+    """A rank was ended by a signal that a process sent: another one, or its own.
+
+    How it was concluded: the exit status names a signal such as SIGKILL or SIGTERM that a program does not get
+    from its own fault, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory
+    cgroup's counter would have grown (SL404); where that counter cannot be read, the verdict says so.
+
+    What to do: look for `Out of memory` in the kernel log, for the scheduler's limits, and for a person or a
+    script with `kill`, or for such a call in the program itself.
+    """
+    culprits = [root for root in roots(view.case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
+    if not culprits or (view.case.oom_kills and any(_signal(root) == SIGKILL for root in culprits)):
+        return None
+    number = _signal(culprits[0])
+    who, was = names(failure.rank for failure in culprits), "was" if len(culprits) == 1 else "were"
+    memory = {None: "the OOM counter of the memory cgroup cannot be read", 0: "no OOM kill was counted during this run"}
+    because = (memory[view.case.oom_kills],) if number == SIGKILL and view.case.oom_kills in memory else ()
+    return crash_verdict(
+        view,
+        "SL403",
+        f"{who} {was} ended by {signal_name(number)}, for passing a limit of its own (ulimit -a)"
+        if number in LIMIT_SIGNALS
+        else f"{who} {was} killed by {signal_name(number)}",
+        culprits,
+        because=(*because, *last_call(culprits)),
+        remedy="see the logs of the kernel and the scheduler for who sent it; the program may have sent it to itself",
+        confidence="medium" if number == SIGKILL and view.case.oom_kills is None else "high",
+    )
+
+
+def native_crash(view: View) -> Verdict | None:
+    """A rank crashed in native code: SIGSEGV, SIGBUS, SIGFPE, SIGILL (SL405) or SIGABRT (SL406).
+
+    How it was concluded: the exit status names the signal; the Python stack is the one that faulthandler wrote
+    at that moment, and the location is its innermost line of the user's program. An abort inside a collective
+    after another rank had already left is a consequence, not a cause. gloo aborts whichever rank receives what it did
+    not expect: a rank that aborts inside a collective or a backward pass, while its peers lose their connections in
+    gloo, is not named for it, and it is shown at which line each rank was.
+
+    What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
+    is full; an abort often prints its reason to stderr just before.
+    """
+    culprits = [root for root in roots(view.case) if _signal(root) in NATIVE_SIGNALS]
+    if not culprits or may_be_a_victim(view.case, culprits) or _may_have_lost_a_peer(view.case, culprits):
+        return None
+    first = culprits[0]
+    number = _signal(first)
+    stack = first.facts.fault
+    if _gloo_may_have_aborted(view.case, culprits):
+        return crash_verdict(
+            view,
+            "SL406",
+            f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective: ranks may have met "
+            "in it with different tensors or operations",
+            [],
+            location=user_frame(stack),
+            because=_lines_of(view.case),
+            remedy="`Received data size doesn't match expected size` on its stderr says so: compare these lines",
+            confidence="medium",
+        )
+    inner = stack.frames[0] if stack is not None and stack.frames else None
+    because = (f"innermost Python frame: {inner.function} ({inner.file}:{inner.line})",) if inner else ()
+    who = names(failure.rank for failure in culprits)
+    verb = "aborted" if number == SIGABRT else "crashed in native code"
+    shm = view.case.shm
+    if number == signal.SIGBUS and shm is not None and shm.full:
+        return crash_verdict(
+            view,
+            "SL421",
+            f"{who} crashed (SIGBUS): {shm.path} is full ({size(shm.free)} of {size(shm.total)} free)",
+            culprits,
+            location=user_frame(stack),
+            because=because or last_call(culprits),
+            remedy="give the container more (--shm-size, an emptyDir of medium Memory), or share less memory",
+            confidence="medium",
+        )
+    return crash_verdict(
+        view,
+        "SL406" if number == SIGABRT else "SL405",
+        f"{who} {verb} ({signal_name(number)})",
+        culprits,
+        location=user_frame(stack),
+        because=(*(because or last_call(culprits)), *last_words(first)),
+        remedy="its last words on stderr say why"
+        if number == SIGABRT
+        else "look at the native call at the top of the stack",
+    )
+
+
+def connection_lost(view: View) -> Verdict | None:
+    """Ranks lost their connections, and no rank of this node had failed or left before: no rank to blame.
+
+    How it was concluded: every failure tells of a lost peer, and nobody on this node was lost. Either a rank of
+    another node was first (its own node's verdict names it), or the network between nodes broke. A wait that reached
+    its own timeout is SL414.
+
+    What to do: read the verdicts of the other nodes; without one, check links, interfaces and firewalls.
+    """
+    found = failures(view.case)
+    if not found or any(not failure.consequence for failure in found):
+        return None
+    here = view.sees_all_ranks
+    error = found[0].facts.error
+    verdict = crash_verdict(
+        view,
+        "SL412",
+        f"{names(failure.rank for failure in found)} lost the connection to a peer, and no rank here failed first",
+        [],
+        because=(f"rank {found[0].rank} said first: {one_line(error.message)}",) if error else (),
+        remedy="look at the network interface that the ranks use" if here else "read the verdicts of the other nodes",
+        confidence="medium",
+    )
+    return dataclasses.replace(verdict, traceback=error.traceback) if error else verdict
+
+
+def torn_down(view: View) -> Verdict | None:
+    """A rank's program had ended in good order; the process then aborted while its libraries were torn down.
+
+    How it was concluded: the rank's interpreter had begun to shut down without an exception, and the exit status
+    is SIGABRT; no other rank failed. Known with gloo when ranks leave at slightly different moments (`terminate
+    called without an active exception`), with torchrun as well. The training had finished its own code.
+
+    What to do: end the script with a `dist.barrier()` before `dist.destroy_process_group()`.
+    """
+    culprits = [
+        Failure(facts, "abort", facts.exit.t, False)
+        for facts in view.case.ranks
+        if facts.exit is not None and facts.exit.code == -SIGABRT and left_cleanly(facts)
+    ]
+    if not culprits or failures(view.case):
+        return None
+    who = names(failure.rank for failure in culprits)
+    return crash_verdict(
+        view,
+        "SL413",
+        f"{who} aborted while shutting down, after the program had ended",
+        culprits,
+        because=last_call(culprits),
+        remedy="end the script with dist.barrier() and dist.destroy_process_group()",
+    )
+
+
+def cannot_tell(view: View) -> Verdict:
+    """Ranks failed, and the evidence does not say who was first.
+
+    It is better to say so than to name a victim. The verdict lists who failed and how; stacks, exceptions and
+    exit codes of every rank are in the evidence folder.
+    """
+    found = failures(view.case)
+    said = tuple(f"rank {failure.rank}: {shortly(failure)}" for failure in found[:2])
+    for facts in unaccounted(view.case)[:1]:
+        frame = user_frame(facts.stack)
+        where = f"; it was at {frame.file}:{frame.line}" if frame else ""
+        said += (f"rank {facts.rank} had neither failed nor entered a collective{where}",)
+    return crash_verdict(
+        view,
+        "SL499",
+        "ranks failed and the evidence does not say who was first",
+        [],
+        because=said or ("no rank left a trace",),
+        remedy="read the evidence folder; the earliest line in the ranks' own output may tell",
+        confidence="low",
+    )
+
+
+def _signal(failure: Failure) -> int:
+    """The signal that ended the rank, or 0."""
+    ended = failure.facts.exit
+    ours = failure.nature in ("signal", "abort") and ended is not None and ended.code < 0
+    return -ended.code if ours and ended is not None else 0
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time signals have no names of their own
+        return f"signal {number}"
+
+
+def may_be_a_victim(case: Case, culprits: list[Failure]) -> bool:
+    """Whether culprits that left no reason may have followed a rank that left in good order, or each other."""
+    silent = [failure for failure in culprits if unexplained(failure)]
+    left = any(left_cleanly(facts) or left_group(facts) for facts in case.ranks)
+    return bool(silent) and (left or len(culprits) > 1)
+
+
+def _may_have_lost_a_peer(case: Case, culprits: list[Failure]) -> bool:
+    """Whether an abort inside a collective may follow from a rank of which nothing is known here."""
+    unknown = len(case.ranks) < case.world_size or any(
+        not facts.collectives and bool(facts.missing or not facts.watched) for facts in case.ranks
+    )
+    return unknown and any(aborted_inside(failure) for failure in culprits)
+
+
+def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
+    """Whether several aborted, or one, where they wait for others, and all others that tell of an error lost their
+    connections in gloo."""
+    found = failures(case)
+    aborted = {
+        f.rank for f in found if _signal(f) == SIGABRT and (f.facts.fault is None or stands_inside(f.facts.fault))
+    }
+    lost = [f.facts.error for f in found if f.facts.error is not None]
+    gloo = all("gloo" in error.message for error in lost) and broken_by_gloo(case)
+    return {f.rank for f in culprits} <= aborted and gloo and len(aborted) + len(lost) > 1
+
+
+def _lines_of(case: Case) -> tuple[str, ...]:
+    """At which line of the program each rank was when it failed."""
+    places: dict[str, list[int]] = {}
+    for facts in case.ranks:
+        where = user_frame(facts.fault) or (facts.error.location if facts.error is not None else None)
+        if where is not None:
+            places.setdefault(at(where), []).append(facts.rank)
+    return tuple(f"{names(who)} {'was' if len(who) == 1 else 'were'}{where}" for where, who in places.items())
+
+
+def last_call(culprits: list[Failure]) -> tuple[str, ...]:
+    text = last_collective(culprits[0].facts, alone=len(culprits) == 1)
+    return (text,) if text else ()
+
+
+def last_words(failure: Failure) -> tuple[str, ...]:
+    """What a rank wrote last, where it left nothing else that says why it ended."""
+    lines = failure.facts.last_lines
+    return (f"its last line: {one_line(lines[-1])}",) if lines else ()
+
+
+def shortly(failure: Failure) -> str:
+    if failure.facts.error is not None:
+        return f"{failure.facts.error.type}: {one_line(failure.facts.error.message, 80)}"
+    number = _signal(failure)
+    if number:
+        return signal_name(number)
+    called = exit_call(failure.facts)
+    place = at(called.location) if called is not None else ""
+    return f"exit code {failure.facts.exit.code}{place}" if failure.facts.exit else "alive"

@@ -1,0 +1,160 @@
+"""Ranks that ended with an error code, and of which no exception says why."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from safelaunch.diagnosis.crash.first_failure import (
+    SIMULTANEOUS_S,
+    Failure,
+    departure,
+    exit_call,
+    exit_number,
+    primary,
+    roots,
+    unaccounted,
+)
+from safelaunch.diagnosis.crash.process_end import last_call, last_words, may_be_a_victim, shortly, signal_name
+from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.verdicts import crash_verdict
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.model import Confidence, Location, RankFacts, Verdict
+
+SHOWN = 4  # lines of a program
+
+
+def exit_everywhere(view: View) -> Verdict | None:
+    """Every rank ended with an error code and without an exception: a wrong argument, or whatever else all of them
+    found. No rank is to blame.
+
+    How it was concluded: as SL407, of every rank of this node, and none of them had lost a peer. Where they left at
+    different lines, or with different codes, all of them did so at the same time: else the first one is named. While
+    nobody has made a collective yet, ranks that still start are counted out: they had not come so far.
+
+    What to do: look at the named line. Where argparse ended the program, its message says what is wrong with the
+    command line.
+    """
+    found = primary(view.case)
+    coming = [facts for facts in unaccounted(view.case) if not any(other.collectives for other in view.case.ranks)]
+    if len(found) < 2 or len(found) + len(coming) != len(view.case.ranks):
+        return None
+    if not all(failure.nature == "exit_code" and _by_program(failure.facts) for failure in found):
+        return None
+    ways = {way(failure.facts): failure for failure in reversed(found)}
+    times = sorted(departure(failure.facts) for failure in found)
+    if len(ways) > 1 and times[1] - times[0] > SIMULTANEOUS_S:
+        return None
+    first = found[0].facts
+    who = names(failure.rank for failure in found) if coming else "every rank"
+    lines = tuple(f"{names(_who(found, failure))}: {shortly(failure)}" for failure in list(ways.values())[::-1][:SHOWN])
+    called = exit_call(first)
+    confidence: Confidence = "high" if called and not called.raised and not coming and len(ways) == 1 else "medium"
+    verdict = crash_verdict(
+        view,
+        "SL415",
+        told(who, first) if len(ways) == 1 else f"{who} left with an error code, and none was first",
+        [],
+        location=_place(first),
+        because=(*(lines if len(ways) > 1 else _ground(first)), *_coming(coming)),
+        remedy=_remedy(first),
+        confidence=confidence,
+    )
+    return dataclasses.replace(verdict, secondary=())
+
+
+def silent_exit(view: View) -> Verdict | None:
+    """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
+
+    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception.
+    Where the program called `sys.exit`, `exit` or `os._exit` from Python, the verdict names that line; a program that
+    raises SystemExit itself leaves no trace, and the line is named where it is the only one of the script that does so
+    with this code. A rank whose last collective never returned to it left because a peer was lost, whatever its program
+    made of that. Several ranks are named where they left at the same line, with the same code, and all others waited.
+
+    What to do: look at the named line; without one, at the rank's last output, and whether a library calls
+    `exit` from native code.
+    """
+    culprits = [root for root in roots(view.case) if root.nature == "exit_code"]
+    if not culprits or len(culprits) != len(roots(view.case)) or may_be_a_victim(view.case, culprits):
+        return None  # several ranks that leave alike and say nothing prove nothing
+    others = unaccounted(view.case)
+    if len(culprits) > 1 and others:
+        return None  # one of those may have told them to leave
+    first = culprits[0].facts
+    if first.raised and first.exit_call is None:
+        return None  # an exception whose record is lost: it may have told of a lost peer
+    called = exit_call(first)
+    coming = [facts for facts in others if not any(other.collectives for other in view.case.ranks)]
+    confidence: Confidence = "high" if called and not called.raised and len(culprits) == 1 and not coming else "medium"
+    return crash_verdict(
+        view,
+        "SL407",
+        told(names(failure.rank for failure in culprits), first),
+        culprits,
+        location=_place(first),
+        because=(
+            *_ground(first),
+            *(() if called else (*last_words(culprits[0]), *last_call(culprits))),
+            *_coming(coming),
+        ),
+        remedy=_remedy(first),
+        confidence=confidence,
+    )
+
+
+def told(who: str, facts: RankFacts) -> str:
+    """`rank 3 left with exit code 2: train.py: error: the following arguments are required: --lr`."""
+    assert facts.exit is not None
+    called = exit_call(facts)
+    code = called.code if called else str(facts.exit.code)
+    if called and exit_number(called) is None:
+        return f"{who} left by {'SystemExit' if called.raised else 'sys.exit'}: {one_line(code)}"
+    said = f": {one_line(called.said)}" if called and called.said else ""
+    return f"{who} left with exit code {code}{said or (' and no exception' if facts.watched else '')}"
+
+
+def way(facts: RankFacts) -> object:
+    """In which way a rank left: its code, and the line that called exit."""
+    called = exit_call(facts)
+    return facts.exit.code if facts.exit else None, called.location if called else None
+
+
+def _by_program(facts: RankFacts) -> bool:
+    """Whether Python ended the rank, and no exception whose record is lost."""
+    return facts.shut_down is not None and not (facts.raised and facts.exit_call is None)
+
+
+def _who(found: list[Failure], one: Failure) -> list[int]:
+    return [failure.rank for failure in found if way(failure.facts) == way(one.facts)]
+
+
+def _place(facts: RankFacts) -> Location | None:
+    called = exit_call(facts)
+    return called.location if called else user_frame(facts.fault)
+
+
+def _ground(facts: RankFacts) -> tuple[str, ...]:
+    """What is known of the call that ended a rank."""
+    called = exit_call(facts)
+    if called is not None and called.raised:
+        return ("no other line of the program raises SystemExit with this code",)
+    if called is not None:
+        return ()
+    code = facts.exit.code if facts.exit else 0
+    if facts.program:
+        return ("the program, or a library, raised SystemExit",)
+    if 0 < code - 128 < 65:
+        return (f"{code} is what a shell says of a child that {signal_name(code - 128)} ended",)
+    return ("no Python line called sys.exit or os._exit",)
+
+
+def _coming(ranks: list[RankFacts]) -> tuple[str, ...]:
+    return (f"{names(facts.rank for facts in ranks)} had neither failed nor entered a collective",) if ranks else ()
+
+
+def _remedy(facts: RankFacts) -> str:
+    called = exit_call(facts)
+    if called is None:
+        return "look at its last output; native code can call exit()"
+    return "look at the arguments that the script was given" if called.said else "the line above ended the process"

@@ -1,0 +1,276 @@
+"""Ranks that wait for one another in a circle: who of them is not where the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from safelaunch.diagnosis.blame import history, loop_exit, rank_guard, uneven_data
+from safelaunch.diagnosis.blame.history import Departure
+from safelaunch.diagnosis.blame.loop_exit import UNEVEN, Side, has_left, stays_alone
+from safelaunch.diagnosis.hang import hubs, memberships
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, final, threads_inside
+from safelaunch.diagnosis.waitgraph.graph import Graph, Wait
+from safelaunch.diagnosis.wording import label, names
+from safelaunch.model import Case, Confidence, Verdict
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """The ranks of a circle, and what each waits in."""
+
+    view: View
+
+    @property
+    def found(self) -> Graph:
+        return self.view.graph
+
+    @cached_property
+    def waits(self) -> list[Wait]:
+        """Those of its ranks, without what stands behind another call on the same device."""
+        return [wait for wait in self.found.heads if wait.rank in self.found.cycle]
+
+    @cached_property
+    def unseen(self) -> set[int]:
+        """Ranks that are waited for, and of which nothing is known: they must not be able to turn a vote."""
+        return {rank for wait in self.found.waits for rank in wait.away}
+
+    @cached_property
+    def making(self) -> list[str]:
+        """The groups that ranks are about to make."""
+        return [wait.call.group for wait in self.found.heads if wait.call.group.startswith(f"{MAKING} #")]
+
+    @cached_property
+    def groups(self) -> set[str]:
+        """Whose members are in the circle."""
+        groups = {wait.call.group for wait in self.waits}
+        # All ranks make each group, whoever is to belong to it: one that does so alone is the odd one.
+        return groups - ({self.making[0]} if len(self.making) == 1 else set())
+
+    @cached_property
+    def sites(self) -> dict[tuple[str, int, str], list[int]]:
+        """Who waits where. Those who wait for the circle from outside have a vote too, if all of it concerns them."""
+        members = [set(group.ranks) for group in self.view.case.groups if group.name in self.groups]
+        sites: dict[tuple[str, int, str], list[int]] = {}
+        for wait in self.found.heads:
+            if all(wait.rank in those for those in members):
+                call = wait.call
+                what = f"rank {wait.rank}" if call.is_message else canonical(call.op)
+                sites.setdefault((call.group, call.seq, what), []).append(wait.rank)
+        return sites
+
+    @cached_property
+    def in_messages(self) -> bool:
+        """Whether a rank of it waits for a message."""
+        return any(wait.call.is_message for wait in self.waits)
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who deviates, perhaps from what it has always done, or by a condition that it alone stands below."""
+
+    ranks: tuple[int, ...] = ()
+    departure: Departure | None = None
+    bypassed: bool = False
+
+
+def left_between_groups(view: View) -> Verdict | None:
+    """Ranks wait for one another in a circle of several groups, as one has left the loop in which the others still are.
+
+    How it was concluded: each rank waits where another one does not come (one in a barrier of all behind the loop, its
+    peers in groups of a mesh inside it), and stacks and source show who stands behind the loop that the others are in.
+    Stages of a pipeline leave their loops one after the other, by design: of them one is named only, with less
+    confidence, that is behind its loop while another still sends to it, and two at least are inside theirs.
+
+    What to do: all ranks must make the same number of steps: decide together when to stop (all_reduce the decision),
+    use `drop_last`, DistributedSampler or DDP's `join()`.
+    """
+    found = view.graph
+    ranks = view.by_rank
+    if any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
+        return None
+    places: dict[object, Side] = {}
+    for wait in found.waits:
+        places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
+    left = loop_exit.left(view.case.source, [*places.values()]) if view.case.source else loop_exit.NOBODY
+    named = left.ranks
+    if not named or not {*named} <= {*found.cycle}:
+        return None
+    messages = [wait for wait in found.waits if wait.call.is_message]
+    if messages and not _is_left_by_a_stage(view.case, found, named, messages):
+        return None
+    first = next(wait for wait in found.waits if wait.rank in named)
+    peer = next(wait for wait in found.waits if wait.rank not in named)
+    lonely = stays_alone({wait.rank for wait in found.waits}, named)
+    return hang_verdict(
+        view,
+        "SL303",
+        has_left(named, first.call, peer.call, again=left.again),
+        () if lonely and len(named) > 1 else named,
+        location=place_of(view, first),
+        call=first.call,
+        because=(*uneven_data.compared(view.case, named), *lonely, *waiters(view)),
+        remedy=UNEVEN,
+        confidence="medium" if lonely or messages else "high",
+        conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
+        waiting=(wait.rank for wait in found.waits),
+    )
+
+
+def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
+    """Whether one stage has left its loop while another still sends to it, and two at least are inside theirs; and none
+    of that pair has made more or fewer messages than ever."""
+    own = found.of(left[0])
+    senders = [wait for wait in messages if wait.call.peer == left[0] and "send" in wait.call.op]
+    if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or own.call.is_message:
+        return False
+    return history.other_count(case, [own, senders[0]]) is None
+
+
+def deadlock(view: View) -> Verdict | None:
+    """Ranks wait for one another in a circle, in different groups or messages: nobody can go on.
+
+    How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
+    blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
+    at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
+    peer than at that line before, has made more or fewer messages in this round than in each before, has gone on to
+    another call of its rounds than the one whose turn it was (of four or more up to half may have done so: they are
+    named with low confidence), or has come to a line with another group than ever, where all others do as always, or
+    with one whose members come there with others, where all others agree; and one that waits in a collective while all
+    others wait for messages to or from it, or that exchanges messages with another rank than two others do at that
+    line, whose peer waits for it: one mistake explains them all; and one that stands below a condition for it alone,
+    which all others of the circle have passed by. Otherwise the sites are shown.
+
+    What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
+    """
+    if view.from_dumps and view.graph.sinks:
+        return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more
+    cycle = Cycle(view)
+    return _verdict(cycle, next((blame for detect in DETECTORS if (blame := detect(cycle)) is not None), Blame()))
+
+
+# ------------------------------------------------------------------------------------------------ who deviates
+
+
+def _outlier(cycle: Cycle) -> Blame | None:
+    """One rank waits somewhere else than all others, two at least."""
+    sites = cycle.sites.values()
+    odd = [ranks for ranks in sites if len(ranks) == 1]
+    most = max(map(len, sites), default=0)
+    others = len(cycle.unseen) + sum(map(len, sites)) - most
+    if len(sites) != 2 or len(odd) != 1 or most < 2 or most <= others:
+        return None
+    rank = odd[0][0]
+    known = {group.name for group in cycle.view.case.groups}
+    if cycle.making and not cycle.groups <= known:
+        return None  # a group whose members nobody knows may not be the one that its name says
+    return Blame((rank,)) if rank in cycle.found.cycle and not _forgotten_by_its_peer(cycle, rank) else None
+
+
+def _by_history(cycle: Cycle) -> Blame | None:
+    """One that does something else than ever, where all others do as always; or than others of its kind."""
+    if cycle.unseen:
+        return None
+    case = cycle.view.case
+    departure = history.of_circle(case, cycle.waits)
+    if departure is None:
+        other = history.other_group(case) or memberships.alone_in_its_group(cycle.view)
+        departure = other if other is not None and other.rank in cycle.found.cycle else None
+    return Blame((departure.rank, *departure.too), departure) if departure is not None else None
+
+
+def _hub(cycle: Cycle) -> Blame | None:
+    """One that is in a collective while all others wait for messages with it."""
+    ranks = hubs.alone_among(cycle.found)
+    return Blame(ranks) if ranks else None
+
+
+def _bypassed_by_peers(cycle: Cycle) -> Blame | None:
+    """One that stands below a condition for it alone, which all others have passed by."""
+    if cycle.in_messages or cycle.unseen or not cycle.view.case.source:
+        return None
+    places: dict[object, Side] = {}
+    for wait in cycle.waits:
+        places.setdefault((wait.call.group, wait.call.location), []).append((cycle.view.by_rank[wait.rank], wait.call))
+    ranks = rank_guard.passed_by(cycle.view.case, places.values())
+    return Blame(ranks, bypassed=True) if ranks else None
+
+
+DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (_outlier, _by_history, _hub, _bypassed_by_peers)
+
+
+def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:
+    """Whether a rank waits in a message of which its peer may have forgotten its part: one that it has exchanged
+    before; in dumps, which hold no source and few calls, any."""
+    view, wait = cycle.view, cycle.found.of(rank)
+    facts = view.by_rank[rank]
+    if wait is None or (view.from_dumps and wait.call.is_message):
+        return wait is not None
+    return any(
+        own.done and (own.op, own.peer, own.location) == (wait.call.op, wait.call.peer, wait.call.location)
+        for own in facts.calls
+        if own.is_message
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the verdict
+
+
+def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
+    view, named = cycle.view, blame.ranks
+    first = next(wait for wait in cycle.found.heads if wait.rank in (named or cycle.found.cycle)[:1])
+    peer = next((wait for wait in cycle.found.heads if wait.rank not in named), first)
+    # A program that uses several streams may yet come to what stands behind another call on its device.
+    in_order = len(cycle.waits) == sum(wait.rank in cycle.found.cycle for wait in cycle.found.waits)
+    confidence: Confidence = "low" if len(named) > 1 else "medium" if named else "high"
+    return hang_verdict(
+        view,
+        "SL311",
+        _summary(cycle, blame, first, peer),
+        named,
+        location=place_of(view, first),
+        call=first.call,
+        because=(*_conditions(cycle, blame, first, peer), *_departure(blame), *waiters(view)),
+        remedy=_remedy(cycle, blame),
+        confidence=confidence,
+        conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.found.waits),
+        waiting=cycle.found.cycle,
+    )
+
+
+def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> str:
+    if blame.departure is not None and blame.departure.too:
+        return f"{names(blame.ranks)} make their calls in another order than ever: now they wait for one another"
+    if blame.departure is not None:
+        return f"{blame.departure.text}: now they wait for one another"
+    if not blame.ranks:
+        return f"{names(cycle.found.cycle)} wait for one another in a circle"
+    together = len(cycle.sites) == 2 and not cycle.in_messages
+    theirs = f"its peers in {label(peer.call)}" if together else "others elsewhere"
+    return f"rank {first.rank} waits in {label(first.call)}, {theirs}, and they wait for one another"
+
+
+def _conditions(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> tuple[str, ...]:
+    """The condition that one of the two calls stands below, of a rank that is named."""
+    if not blame.ranks or cycle.in_messages:
+        return ()
+    ranks, lines = cycle.view.by_rank, cycle.view.lines
+    mine, its = (ranks[first.rank], first.call), (ranks[peer.rank], peer.call)
+    return rank_guard.conditions(mine, [its], lines) or rank_guard.conditions(its, [mine], lines)
+
+
+def _departure(blame: Blame) -> Sequence[str]:
+    return (blame.departure.text,) if blame.departure is not None and blame.departure.too else ()
+
+
+def _remedy(cycle: Cycle, blame: Blame) -> str:
+    if cycle.in_messages:
+        return "compare what both sides of each pair send and receive, how often and in which order"
+    if blame.bypassed:
+        return "take the collective out of the condition, or let all ranks of the group call it"
+    if blame.ranks:
+        return "see which of these calls that rank has left out, or makes in another order than its peers"
+    return "use the groups in the same order on all ranks, and let one side of two send first"

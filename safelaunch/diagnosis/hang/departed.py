@@ -1,0 +1,47 @@
+"""A rank that has left its process group while others still wait for it."""
+
+from __future__ import annotations
+
+from safelaunch.diagnosis.blame import uneven_data
+from safelaunch.diagnosis.crash.first_failure import LEAVING
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import final
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Verdict
+
+
+def departed(view: View) -> Verdict | None:
+    """Ranks wait in a collective for a rank that has destroyed its process group: it left the loop early.
+
+    How it was concluded: the last word of the named rank in that group is `destroy_process_group`, or it is shutting
+    down, while its peers are inside a collective of that group. It cannot enter one any more.
+
+    What to do: all ranks must make the same number of steps (`drop_last`, DistributedSampler, DDP's `join()`); look
+    for an early return or break.
+    """
+    found = view.graph
+    gone = sorted({rank for wait in found.waits for rank in wait.gone})
+    ranks = view.by_rank
+    left = [rank for rank in gone if ranks[rank].exit is None and ranks[rank].error is None]
+    if not left or any(ranks[rank].exit is not None for rank in gone):
+        return None
+    blocked = found.waiting_for(left)
+    if not blocked:
+        return None
+    wait = blocked[0]
+    last = ranks[left[0]].last_collective
+    place = last.location if last is not None and last.op == LEAVING else None
+    return hang_verdict(
+        view,
+        "SL303",
+        f"{names(left)} left its process group while {'a peer' if len(found.waits) == 1 else 'peers'} still waited",
+        tuple(left),
+        location=place,
+        call=wait.call,
+        because=(*uneven_data.compared(view.case, left), *waiters(view)),
+        remedy="all ranks must make the same number of steps: look for uneven data or an early return",
+        confidence="high",
+        conclusive=final((ranks[wait.rank], wait.call) for wait in blocked),
+        waiting={wait.rank for wait in blocked},
+    )

@@ -1,0 +1,247 @@
+"""Ranks that have come to one number of a group with different calls: their programs have come apart."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data, variants
+from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, Left, Side, has_left
+from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import canonical, final, stack_of, threads_inside
+from safelaunch.diagnosis.waitgraph.graph import Wait
+from safelaunch.diagnosis.wording import label, names
+from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
+
+SAME_OP = "pass the same `op` on all ranks"
+SAME_ORDER = "make the same collectives in the same order on all ranks"
+MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
+
+
+@dataclass(frozen=True)
+class Desync:
+    """The ranks that have come to a number at which they disagree, by what they came with."""
+
+    view: View
+    wait: Wait
+    sides: list[Side]
+
+    @cached_property
+    def participants(self) -> set[int]:
+        return {facts.rank for side in self.sides for facts, _ in side}
+
+    @cached_property
+    def threaded(self) -> RankFacts | None:
+        """A rank that uses process groups in two threads at once: their order differs from rank to rank."""
+        return next((f for side in self.sides for f, _ in side if len(threads_inside(f)) > 1), None)
+
+    @cached_property
+    def loop(self) -> Left:
+        """Who has left a loop in which others still are."""
+        # Dumps hold neither lines of loops nor counts of batches: who left one, and who skipped a barrier, look alike.
+        if self.view.from_dumps:
+            return loop_exit.NOBODY
+        return loop_exit.left(self.view.case.source, self.sides) if self.threaded is None else loop_exit.UNTOLD
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether nothing but dumps is left, and a side has come to what programs end their loops with."""
+        return self.view.from_dumps and any(canonical(side[0][1].op) in CLOSING for side in self.sides)
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who deviates: `sure` says that the evidence proves it, `text` what the rank departs from."""
+
+    code: str = "SL302"
+    ranks: tuple[int, ...] = ()
+    sure: bool = True
+    text: str = ""
+
+
+def different_operation(view: View) -> Verdict | None:
+    """Ranks are inside different collectives at the same number of the same group, and wait for each other for ever.
+
+    How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
+    operations at one number, or one operation with different roots or reductions (`op`; with the latter alone NCCL may
+    go on with wrong results, so confidence is medium). A collective that a rank skipped, or made once too often, shows
+    like this, and so does one that stands below `if rank == 0`. If one side has left a loop in which the other still is
+    (read from stacks and source), the side that left is named (SL303); where that is all ranks but one, who has it
+    wrong is not known: it may have too much to do; nobody is named, or of two ranks the one that left, with less
+    confidence. Otherwise, with at least three ranks, one that differs from all others is named (SL302); so is one whose
+    call stands below a condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that
+    has gone on to another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after
+    another number of steps than ever, where all others do as always; and the one of a group whose peers do what groups
+    of other ranks did, which had made the same calls until then (those of one dimension of a mesh). Where nobody can
+    say who is right, as often with two, the lines are shown; so it is where ranks have not made the same process
+    groups, since then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight
+    Recorder do not show who left a loop: from them only one rank against three or more is named.
+
+    What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
+    use `drop_last`, DistributedSampler or DDP's `join()`.
+    """
+    wait = next(wait for wait in view.graph.waits if wait.differing)
+    desync = Desync(view, wait, variants.at(view.case, wait.call))
+    return _verdict(desync, _blame(desync)) if len(desync.sides) > 1 else None
+
+
+# ------------------------------------------------------------------------------------------------ who deviates
+
+
+def _left_the_loop(desync: Desync) -> Blame | None:
+    return Blame("SL303", desync.loop.ranks) if desync.loop.ranks else None
+
+
+def _ran_out(desync: Desync) -> Blame | None:
+    if desync.threaded is not None:
+        return None
+    ranks = uneven_data.ran_out([[facts for facts, _ in side] for side in desync.sides])
+    return Blame("SL303", ranks) if ranks else None
+
+
+def _outlier(desync: Desync) -> Blame | None:
+    """One rank against all others, where those that nobody has seen could not turn the vote."""
+    if desync.loop.untold:
+        return None
+    odd = [side for side in desync.sides if len(side) == 1]
+    most = max(len(side) for side in desync.sides)
+    waits = desync.view.graph.waits
+    unseen = {rank for other in waits if variants.same_place(other.call, desync.wait.call) for rank in other.away}
+    others = len(unseen | desync.participants) - most
+    enough = most >= (MAJORITY_OF_DUMPS if desync.view.from_dumps else 2)
+    return Blame(ranks=(odd[0][0][0].rank,)) if len(odd) == 1 and enough and most > others else None
+
+
+def _bypassed_by_peers(desync: Desync) -> Blame | None:
+    """One rank stands below a condition for it alone, which all others have passed by."""
+    if desync.threaded is not None:
+        return None
+    ranks = rank_guard.passed_by(desync.view.case, desync.sides)
+    return Blame(ranks=ranks, sure=False) if ranks else None
+
+
+DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (_left_the_loop, _ran_out, _outlier, _bypassed_by_peers)
+
+
+def _blame(desync: Desync) -> Blame:
+    """By the first detector that names somebody. What ranks have always done counts where nobody is named, or where all
+    but one have left a loop: then that one may be right."""
+    found = next((blame for detect in DETECTORS if (blame := detect(desync)) is not None), Blame())
+    if desync.threaded is None and (not found.ranks or _stays_alone(desync, found)):
+        return _by_history(desync) or found
+    return found
+
+
+def _by_history(desync: Desync) -> Blame | None:
+    """Who of these departs from what it has always done, while all others do as always, or from what others do."""
+    if desync.view.from_dumps:
+        return None
+    case, found = desync.view.case, desync.view.graph
+    waits = [wait for wait in found.waits if wait.rank in desync.participants]
+    departure = history.other_order(case, waits) if len(waits) == len(desync.participants) else None
+    departure = departure or history.other_group(case)
+    departure = (
+        departure or peer_groups.other_interval(desync.sides) or peer_groups.other_than_its_like(case, desync.sides)
+    )
+    if departure is None or departure.rank not in desync.participants:
+        return None
+    return Blame(ranks=(departure.rank,), sure=False, text=departure.text)
+
+
+def _stays_alone(desync: Desync, blame: Blame) -> tuple[str, ...]:
+    return loop_exit.stays_alone(desync.participants, blame.ranks) if blame.code == "SL303" else ()
+
+
+# ------------------------------------------------------------------------------------------------ the verdict
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The call that is shown first, and one of its peers'."""
+
+    facts: RankFacts
+    call: Collective
+    peer: RankFacts
+    peers: Collective
+    others: list[tuple[RankFacts, Collective]]
+
+    @property
+    def by_reduction(self) -> bool:
+        """Whether the calls are alike but for what is done with the elements."""
+        mine, theirs = ((canonical(one.op), one.peer, one.location) for one in (self.call, self.peers))
+        return mine == theirs and self.call.how != self.peers.how
+
+    @property
+    def place(self) -> Location | None:
+        return self.call.location or user_frame(stack_of(self.facts, self.call.thread))
+
+
+def _shown(desync: Desync, named: tuple[int, ...]) -> _Shown:
+    sides = desync.sides
+    side = next((side for side in sides if any(facts.rank in named for facts, _ in side)), sides[0])
+    facts, call = next((pair for pair in side if pair[0].rank in named), side[0])
+    peer, peers = next(other[0] for other in sides if other is not side)
+    return _Shown(facts, call, peer, peers, [pair for other in sides if other is not side for pair in other])
+
+
+def _verdict(desync: Desync, blame: Blame) -> Verdict:
+    view, named = desync.view, blame.ranks
+    shown = _shown(desync, named)
+    lonely = _stays_alone(desync, blame)
+    mine, peer = (shown.facts, shown.call), (shown.peer, shown.peers)
+    conditions = rank_guard.conditions(mine, shown.others, view.lines)
+    if named and not conditions:
+        conditions = rank_guard.conditions(peer, [mine], view.lines)
+    usual = (blame.text,) if blame.text else ()
+    unsure = lonely or (named and not blame.sure) or shown.by_reduction
+    return hang_verdict(
+        view,
+        blame.code,
+        _summary(desync, blame, shown),
+        () if lonely and len(named) > 1 else named,
+        location=shown.place,
+        call=shown.call,
+        because=(
+            *_caveat(desync),
+            *usual,
+            *conditions,
+            *uneven_data.compared(view.case, named),
+            *lonely,
+            *waiters(view),
+        ),
+        remedy=UNEVEN if blame.code == "SL303" else SAME_OP if shown.by_reduction else SAME_ORDER,
+        confidence="medium" if unsure else _confidence(desync, blame),
+        conclusive=final(pair for pair in itertools.chain(*desync.sides) if not pair[1].done),
+        waiting=desync.participants,
+    )
+
+
+def _summary(desync: Desync, blame: Blame, shown: _Shown) -> str:
+    if blame.ranks and blame.code == "SL303":
+        return has_left(blame.ranks, shown.call, shown.peers, again=desync.loop.again)
+    mine, theirs = (label(one, reduction=shown.by_reduction) for one in (shown.call, shown.peers))
+    if blame.ranks:
+        whose = "peers" if len(desync.participants) > 2 else "peer"
+        return f"{names(blame.ranks)} entered {mine}, its {whose} {theirs}: none of them can go on"
+    return f"ranks disagree: {mine} here, {theirs} there, and nobody can say who is right"
+
+
+def _caveat(desync: Desync) -> tuple[str, ...]:
+    if desync.at_the_end:
+        return ("programs end their loops with a barrier: who skipped it, or left early, the dumps do not say",)
+    several = desync.threaded
+    if several is None:
+        return ()
+    return (f"two threads of rank {several.rank} use process groups at once: their order differs from rank to rank",)
+
+
+def _confidence(desync: Desync, blame: Blame) -> Confidence:
+    case: Case = desync.view.case
+    if desync.view.from_dumps:
+        told = any(group.name == desync.wait.call.group for group in case.groups)
+        return "low" if desync.at_the_end or (blame.ranks and not told) else "medium"
+    return "high" if blame.ranks and (blame.code == "SL302" or case.source) else "medium"

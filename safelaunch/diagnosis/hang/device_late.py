@@ -1,0 +1,211 @@
+"""Ranks whose host has done its part, and whose GPU has not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.blame import rank_guard
+from safelaunch.diagnosis.sources.dumps import gaps, ground, of_group, of_several_moments
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import first_on_device, is_under_way
+from safelaunch.diagnosis.waitgraph.counters import (
+    UNTOLD,
+    Table,
+    comparable,
+    has_completed,
+    has_enqueued,
+    has_root,
+    is_exchange,
+    of_nccl,
+    untold,
+)
+from safelaunch.diagnosis.waitgraph.graph import Graph
+from safelaunch.diagnosis.wording import at, label, names
+from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
+
+Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
+
+
+@dataclass(frozen=True)
+class Held:
+    """A rank whose GPU does not end `call`, which `peers` have completed. `sure` says that this proves something of the
+    rank alone: nobody completes such a call before all have started it. Where the GPU has not even come to `call`,
+    `ahead` is what is known of that."""
+
+    rank: int
+    call: Collective
+    peers: tuple[int, ...]
+    sure: bool
+    ahead: StreamProgress | None = None
+
+
+def device_late(view: View) -> Verdict | None:
+    """A rank's GPU has not completed a collective that its peers have completed, or has not come to it; the rank's host
+    had enqueued it.
+
+    How it was concluded: with NCCL a call has three moments: the host enqueues it, its kernel starts, it completes. The
+    recorders of all ranks are compared at the first call of each group that a rank has not completed. Where a peer has
+    completed it, all members had come, and the data was there: what does not go on is this rank's own GPU, whatever its
+    host has enqueued since. In a broadcast, a reduce, a gather or a scatter one may be through before others have come,
+    so there only one that is behind all others is named; in an all_to_all all must have enqueued it, and since sizes
+    may not agree, confidence is low. Where only counters are left, the operation is not known; then a rank is named
+    that waits for nobody in any other group. Ranks that wait for such a rank are its victims.
+    Of a run that is watched it is also known how far each GPU has come: a CUDA event stands ahead of each call of
+    Python's, and of DDP's backward passes. If one is outstanding ahead of the first call that is, of any group and of
+    messages too, then what the host enqueued before both does not end: a kernel, most often. The line of the last event
+    that was reached is told, too.
+
+    What to do: look at that GPU: Xid messages in the kernel log, `nvidia-smi -q`, ECC errors, a kernel without an end
+    (its stack by cuda-gdb, or `py-spy dump --native`), an exception that nobody has read yet
+    (`CUDA_LAUNCH_BLOCKING=1` shows it where it happens).
+    """
+    found = view.graph
+    table = comparable(view.case) if found.waits else {}
+    ranks = view.by_rank
+    members = {group.name: group.ranks for group in view.case.groups}
+    held = [one for facts in view.case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
+    if all(is_exchange(one.call.op) for one in held):
+        late = [(facts, call) for facts in view.case.ranks if (call := ahead_of(facts)) is not None]
+        held = [_ahead(facts, call, members) for facts, call in late] or held
+    if not held or of_several_moments(view.case):
+        return None
+    culprits = tuple(one.rank for one in held)
+    first = min(held, key=lambda one: (one.call.t, one.rank))
+    own = next((c for c in ranks[first.rank].collectives if _same(c, first.call)), first.call)
+    which = f"{label(first.call)}{of_group(first.call)}"
+    idlers = {rank for rank, _ in found.sinks} - {*culprits}
+    summary = f"the GPU of {names(culprits)} has not completed {which}, and its peers have; its host had enqueued it"
+    if len(held) > 1:
+        summary = f"the GPUs of {names(culprits)} have not completed what their hosts had enqueued, and peers have"
+    if held[0].ahead is not None:
+        whose = f"the GPU{'s' * (len(held) > 1)} of {names(culprits)}"
+        summary = f"a kernel on {whose} does not end: it was enqueued before {which}{at(first.call.location)}"
+    return hang_verdict(
+        view,
+        "SL318",
+        summary,
+        culprits,
+        call=first.call,
+        location=own.location or next(iter(rank_guard.frames_at(ranks[first.rank], own, own.thread)), None),
+        because=(
+            *(_line(one) for one in held),
+            *((f"{names(idlers)} wait for nobody, and have enqueued less than their peers",) if idlers else ()),
+            *gaps(view.case),
+            *waiters(view),
+            *(ground(view.case, found.waits) if view.from_dumps else ()),
+        ),
+        remedy=f"look at {'that GPU' if len(held) == 1 else 'those GPUs'}: Xid messages in the kernel log, "
+        "`nvidia-smi -q`, a kernel that does not end",
+        confidence="low" if any(is_exchange(one.call.op) for one in held) else _confidence(view.case, held, idlers),
+        waiting={wait.rank for wait in found.waits} - {*culprits},
+    )
+
+
+def _same(one: Collective, other: Collective) -> bool:
+    return not one.is_message and (one.group, one.seq) == (other.group, other.seq)
+
+
+def _held(
+    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, found: Graph, table: Table
+) -> Held | None:
+    """Which call the rank's GPU does not end, of the first one of each group: what proves it comes first."""
+    held = [*_completed_by_peers(facts, ranks, members, table)] if of_nccl(facts) else []
+    if not held:
+        return None
+    first = min(held, key=lambda one: (not one.sure, one.call.t, one.call.group))
+    if first.sure:
+        return first
+    if any(wait.blockers for wait in found.waits if wait.rank == facts.rank):
+        return None
+    if first.call.op != UNTOLD:
+        return first
+    # By counters alone, a group of three or more may be one of messages, in which each rank is at another number.
+    pair = len(members[first.call.group]) == 2
+    return first if not found.sinks and (len(held) > 1 or pair) else None
+
+
+def _completed_by_peers(
+    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, table: Table
+) -> Iterator[Held]:
+    """The rank's first uncompleted call of each group, where peers have completed it and this may tell something."""
+    for call in first_on_device(facts) or untold(facts, table):
+        counted = table.get(call.group, {})
+        others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
+        known = [rank for rank in others if rank in ranks]
+        peers = [rank for rank in known if has_completed(ranks[rank], call, counted.get(rank))]
+        sure = call.op != UNTOLD and not has_root(call.op)
+        if is_exchange(call.op):  # who has completed it may have done so without those that have not come
+            sure = all(has_enqueued(ranks[rank], call, counted.get(rank)) for rank in known)
+        if peers and (sure or (_went_on_together(counted, others) if call.op == UNTOLD else peers == others)):
+            yield Held(facts.rank, call, tuple(peers), sure)
+
+
+def ahead_of(facts: RankFacts) -> Collective | None:
+    """The first call that is under way on the rank's device, of whichever group or pair of ranks, if the device has not
+    come to it: what the host had enqueued before it is over, as far as that is known, so a kernel is not. Where an
+    earlier call is under way, the stream may wait for that one."""
+    behind = facts.stream.outstanding if facts.stream is not None else None
+    call = _first(facts)
+    if behind is None or call is None:
+        return None
+    if call.location is None and behind.location is not None:
+        return None  # the mark of a later call of Python's: one before DDP's would be of a call that comes first
+    return call if behind.t <= call.t else None
+
+
+def _ahead(facts: RankFacts, call: Collective, members: Members) -> Held:
+    others = tuple(rank for rank in members.get(call.group, ()) if rank != facts.rank)
+    return Held(facts.rank, call, others, True, facts.stream)
+
+
+def _first(facts: RankFacts) -> Collective | None:
+    """The earliest call under way on the device, by the rank's own record or by the recorders', in time of the former.
+    None where the own record does not reach back to the first message: the recorders number these otherwise."""
+    own = [call for call in facts.collectives if is_under_way(call)]
+    recorded = [call for call in facts.recorded or () if is_under_way(call)]
+    if sum(call.is_message for call in recorded) > sum(call.is_message for call in own):
+        return None
+    in_own = {(call.group, call.seq) for call in own if not call.is_message}
+    shift = _shift(facts)
+    of_cpp = [
+        dataclasses.replace(call, t=call.t - shift)
+        for call in recorded
+        if not (call.is_message or (call.group, call.seq) in in_own)
+    ]
+    return min((*own, *of_cpp), key=lambda call: call.t, default=None) if recorded else None
+
+
+def _shift(facts: RankFacts) -> float:
+    """Seconds by which the recorder's clock, which is set from time to time, is ahead of that of the rank's own record:
+    by the calls that stand in both."""
+    own = {(call.group, call.seq): call.t for call in facts.collectives if not call.is_message}
+    shifts = [call.t - own[call.group, call.seq] for call in facts.recorded or () if (call.group, call.seq) in own]
+    return min(shifts, default=0.0)
+
+
+def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -> bool:
+    """Whether all others of a group are known by counters, and two of them, or the only one, have come furthest."""
+    completed = [counted[rank].completed for rank in others if rank in counted]
+    return len(completed) == len(others) and completed.count(max(completed)) >= min(2, len(others))
+
+
+def _line(held: Held) -> str:
+    """What the rank's GPU does not end, and who has; or between which lines it stands."""
+    if held.ahead is not None:
+        reached = held.ahead.reached
+        text = f"the GPU of rank {held.rank} has not come to {label(held.call)}{at(held.call.location)}"
+        return text + (f", and has passed {reached.call}{at(reached.location)}" if reached is not None else "")
+    whose = f"{names(held.peers)} {'has' if len(held.peers) == 1 else 'have'}"
+    return f"rank {held.rank} has not completed {label(held.call)} of group {held.call.group}, and {whose}"
+
+
+def _confidence(case: Case, held: list[Held], idlers: set[int]) -> Confidence:
+    """Low where the operations are not known, where nothing is known of a rank that has a group with one of these, or
+    where somebody's host is late as well."""
+    culprits = {one.rank for one in held}
+    members = {rank for group in case.groups if culprits & {*group.ranks} for rank in group.ranks}
+    lost = any(facts.recorded is None for facts in case.ranks if facts.rank in members)
+    return "low" if lost or idlers or not all(one.sure for one in held) else "medium"

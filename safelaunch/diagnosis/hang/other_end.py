@@ -1,0 +1,88 @@
+"""Ranks that wait for others outside of collectives: for a lock on a file, at a pipe, on a connection."""
+
+from __future__ import annotations
+
+from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.stall.other_end import TOO, other_rank
+from safelaunch.diagnosis.stall.reasons import stall_of
+from safelaunch.diagnosis.stall.syscalls import FILE_LOCKS
+from safelaunch.diagnosis.stall.threads import follow, left_running
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import is_waiting, label, names
+from safelaunch.model import RankFacts, SourceLine, Verdict
+
+
+def held_by_peer(view: View) -> Verdict | None:
+    """Ranks wait for a file lock, at a pipe or on a connection whose other end another rank has, and that one waits for
+    them.
+
+    How it was concluded: of each rank that its peers wait for, the kernel shows whose process is at the other end of
+    the call that it is in; that is a rank which itself waits for it in a collective. Of a lock the holder is named: it
+    has entered a collective without giving it back. Of pipes and connections nobody is, unless an exception has ended a
+    thread of the rank at the other end, which may be the one that was to answer, or such a thread waits for a lock that
+    the main thread has taken into the collective. Where a thread of it waits for input from the same connection, both
+    sides wait for the other's word: what was asked has not come whole (it stands in a buffer that nobody has flushed),
+    or was not answered.
+
+    What to do: release locks before every collective, also on the way out of an early return or an exception; let a
+    rank whose server thread fails fail; flush what is to be answered.
+    """
+    found = view.graph
+    ranks = view.by_rank
+    ends = sorted({rank for rank, _ in found.sinks})
+    holders = {rank: other_rank(ranks[rank], view.case.ranks) for rank in ends}
+    waits = {wait.rank: wait for wait in found.waits}
+    if not all(holder in waits for holder in holders.values()):
+        return None
+    calls = {kernel.syscall for rank in ends if (kernel := ranks[rank].kernel) is not None}
+    held = sorted({holder for holder in holders.values() if holder is not None})
+    first = waits[held[0]]
+    locks = calls <= FILE_LOCKS
+    lost = None if locks else ranks[held[0]].lost_thread
+    what = "the lock" if locks else "the other end"
+    now = view.now
+    asker = ranks[ends[0]]
+    too = len(ends) == 1 and asker.kernel is not None and asker.kernel.other.endswith(TOO)
+    shut_out = _shut_out(ranks[held[0]], view.case.source) if not locks and not too else ()
+    # Another thread of that rank may be the one that is to answer, and be held up.
+    if too and lost is None and len(left_running(ranks[held[0]])) < 2:
+        return hang_verdict(
+            view,
+            "SL311",
+            f"rank {asker.rank} and a thread of {names(held)} wait for each other's word on one connection",
+            (),
+            location=user_frame(asker.stack),
+            because=(f"rank {asker.rank} {stall_of(asker, asker.pid, now).what}", *waiters(view)),
+            remedy="see whether what was sent is whole and flushed, and whether the other end has an answer to it",
+            confidence="medium",
+            waiting=(*ends, *waits),
+        )
+    return hang_verdict(
+        view,
+        "SL311",
+        f"{names(held)} {'has' if len(held) == 1 else 'have'} {what} that {is_waiting(ends)} for, and waits itself in "
+        f"{label(first.call)}",
+        tuple(held) if len(held) == 1 and (locks or lost is not None or shut_out) else (),
+        location=lost.location if lost is not None and lost.location is not None else place_of(view, first),
+        call=first.call,
+        because=(
+            *shut_out,
+            *(f"rank {rank} {stall_of(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
+            *waiters(view),
+        ),
+        remedy="release locks before every collective, also where a function returns early"
+        if locks
+        else "see who is to answer at the other end, and what has become of it",
+        confidence="medium",
+        waiting=(*ends, *waits),
+    )
+
+
+def _shut_out(facts: RankFacts, source: tuple[SourceLine, ...]) -> tuple[str, ...]:
+    """Said where another thread of a rank waits for a lock that its main thread holds."""
+    for stack in left_running(facts):
+        chain = follow(facts, stack, source)
+        if len(chain.lines) == 1 and chain.end is not None and chain.end.thread == facts.pid:
+            return chain.lines
+    return ()

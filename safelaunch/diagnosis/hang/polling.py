@@ -1,0 +1,88 @@
+"""Ranks that look again and again for what another rank is to do: a file, a variable of a server, a flag."""
+
+from __future__ import annotations
+
+import re
+
+from safelaunch.diagnosis.blame.rank_guard import LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
+from safelaunch.diagnosis.lines import Lines
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import ELSE, at, label, names
+from safelaunch.model import RankFacts, Verdict
+
+NOT_ONE = re.compile(rf"^{RANK}\s*(?:!=\s*(?P<rank>\d+)|>\s*0)$|^{RANK}$", re.IGNORECASE)
+NOT = re.compile(r"^not\s+")
+
+
+def polled_for(view: View) -> Verdict | None:
+    """Ranks look again and again for something, in a branch of the program that one rank alone does not take, and that
+    rank waits for them in a collective: it was to do what they look for, and has gone on without.
+
+    How it was concluded: each rank that has not come stands in a loop that only sleeps and looks (`while not
+    os.path.exists(path): time.sleep(1)`), below the `else` of a condition for one rank (`if rank == 0:`); that rank has
+    come out of its branch, and is inside a collective. Its name is of medium confidence: the others may look in another
+    place than the one in which it was done, such as a disk of their own node.
+
+    What to do: see what the named rank did in its branch: an exception that it caught, an early return, another path.
+    """
+    found = view.graph
+    ranks = view.by_rank
+    if any(thread != ranks[rank].pid for rank, thread in found.sinks):
+        return None
+    lines = view.lines
+    waits = {wait.rank: wait for wait in found.waits}
+    looks = {rank: looks_for(ranks[rank], lines) for rank, _ in found.sinks}
+    makers = {_left_out(ranks[rank], lines, [ranks[other] for other in waits]) for rank in looks}
+    maker = makers.pop() if len(makers) == 1 else None
+    who = sorted(looks)
+    if maker is None or not all(looks.values()) or not set(who) & set(waits[maker].blockers):
+        return None
+    wait = waits[maker]
+    first = looks[who[0]]
+    assert first is not None
+    place, what = first
+    verb = "looks" if len(who) == 1 else "look"
+    return hang_verdict(
+        view,
+        "SL311",
+        f"{names(who)} {verb} for what rank {maker} alone is to do, and rank {maker} waits for "
+        f"{'it' if len(who) == 1 else 'them'} in {label(wait.call)}",
+        (maker,),
+        location=place_of(view, wait),
+        call=wait.call,
+        because=(
+            f"{names(who)} {verb} again and again{at(place)}: `{what}`, where rank {maker} does not come",
+            *waiters(view),
+        ),
+        remedy=f"see what rank {maker} did instead: an exception that was caught, an early return, another path",
+        confidence="medium",
+        waiting=(*who, *waits),
+    )
+
+
+def _left_out(facts: RankFacts, lines: Lines, others: list[RankFacts]) -> int | None:
+    """The one of these ranks that does not come to where a rank stands, by a condition above it."""
+    for frame in frames_of(facts, facts.pid):
+        line = lines.get((frame.file, frame.line))
+        for number, text in line.conditions if line is not None else ():
+            out = [other for other in others if keeps_out(text, other)]
+            if len(out) == 1:
+                return out[0].rank if not _is_below(out[0], frame.file, number, lines) else None
+    return None
+
+
+def _is_below(facts: RankFacts, file: str, number: int, lines: Lines) -> bool:
+    """Whether a rank is still in its own branch of the `if` at a line: then it waits for what is called there."""
+    own = [lines.get((frame.file, frame.line)) for frame in frames_of(facts, facts.pid) if frame.file == file]
+    return any(number in dict(line.conditions) for line in own if line is not None)
+
+
+def keeps_out(text: str, facts: RankFacts) -> bool:
+    """Whether a condition holds on all ranks but this one, of those of its node."""
+    opposite = text.removeprefix(ELSE) if text.startswith(ELSE) else NOT.sub("", text) if NOT.match(text) else ""
+    if opposite:
+        return is_for_one(opposite, facts) and (not MAIN_RANK.match(opposite) or facts.local_rank == 0)
+    tested = NOT_ONE.match(text)
+    own = "local_rank" if LOCAL.search(text) else "rank"
+    return tested is not None and is_for_one(f"{own} == {tested['rank'] or 0}", facts)

@@ -1,0 +1,67 @@
+"""The order in which ranks have enqueued the calls of several groups, where all have enqueued all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+from safelaunch.diagnosis.verdicts import hang_verdict, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import is_under_way
+from safelaunch.diagnosis.waitgraph.graph import Graph, Wait
+from safelaunch.diagnosis.wording import label, names
+from safelaunch.model import Verdict
+
+Meeting = tuple[str, int]  # group and number
+
+
+def enqueued_in_another_order(view: View) -> Verdict | None:
+    """All ranks have enqueued the same calls of two groups, in different orders, and no GPU goes on.
+
+    How it was concluded: what a host enqueues on a GPU is done there in that order, unless the program takes care of
+    streams itself. A rank whose GPU is in the call of one group, while that of a peer is in the call of the other,
+    waits for a peer that waits for it. With at least three ranks, one whose order differs from that of all others is
+    named.
+
+    What to do: use the groups in the same order on all ranks.
+    """
+    found = view.graph
+    first = {rank: _in_order(found, rank) for rank in sorted({wait.rank for wait in found.waits})}
+    for one, other in itertools.combinations(sorted({_meeting(w) for waits in first.values() for w in waits}), 2):
+        sides: dict[Meeting, list[int]] = {}
+        for rank, waits in first.items():
+            order = [_meeting(wait) for wait in waits if _meeting(wait) in (one, other)]
+            if len(order) == 2:
+                sides.setdefault(order[0], []).append(rank)
+        if len(sides) == 2:
+            return _verdict(view, first, sides)
+    return None
+
+
+def _in_order(found: Graph, rank: int) -> list[Wait]:
+    """The calls under way on the rank's GPU that come first in their groups, in the order of its host."""
+    waits = [w for w in found.waits if w.rank == rank and is_under_way(w.call) and not w.call.is_message]
+    return sorted(waits, key=lambda wait: wait.call.t)
+
+
+def _meeting(wait: Wait) -> Meeting:
+    return wait.call.group, wait.call.seq
+
+
+def _verdict(view: View, first: dict[int, list[Wait]], sides: dict[Meeting, list[int]]) -> Verdict:
+    (_, few), (_, many) = sorted(sides.items(), key=lambda side: len(side[1]))
+    named = tuple(few) if len(few) == 1 and len(many) >= 2 else ()
+    mine = next(wait for wait in first[few[0]] if _meeting(wait) in sides)
+    theirs = next(wait for wait in first[many[0]] if _meeting(wait) in sides)
+    calls = f"{label(mine.call)} of group {mine.call.group} before {label(theirs.call)} of group {theirs.call.group}"
+    return hang_verdict(
+        view,
+        "SL311",
+        f"{names(few)} enqueued {calls}, {names(many)} the other way round: now they wait for one another",
+        named,
+        location=mine.call.location,
+        call=mine.call,
+        because=waiters(view),
+        remedy="use the groups in the same order on all ranks",
+        confidence="medium",
+        waiting=first,
+    )

@@ -1,0 +1,203 @@
+"""Ranks that wait for others in the store of torch.distributed: who was to set the key that they wait for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.stall.other_end import STORE, asks_store
+from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
+from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.wording import at, is_waiting, names
+from safelaunch.model import Case, Location, RankFacts, Verdict
+
+_NUMBER = re.compile(r"\d{1,18}")  # of a key; one with more is a text
+SHOWN = 3  # keys
+
+
+def key_missing(view: View) -> Verdict | None:
+    """Ranks wait in collectives for others, and all of those wait for a key in the store that nobody sets.
+
+    How it was concluded: whoever stands at the end of the chains of waits is in a call on its connection to the store,
+    which answers `get` and `wait` when somebody has set the key. Whether it is the right one that is waited for nobody
+    sees from outside, and no rank is named, unless one alone has set all keys like it before (alike but for numbers;
+    three, or one where two at least ask for it), and now waits for the others without having set this one.
+
+    What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
+    """
+    found = view.graph
+    ranks = view.by_rank
+    asking = sorted({rank for rank, _ in found.sinks})
+    if not all(asks_store(ranks[rank]) for rank in asking):
+        return None
+    blocked = sorted({wait.rank for wait in found.waits})
+    setter = _who_sets(view.case, asking, blocked)
+    places: dict[tuple[str, Location | None], list[int]] = {}
+    for rank in asking:
+        phase = next((phase.name for phase in ranks[rank].phases if phase.name.startswith("store.")), "the store")
+        places.setdefault((phase, user_frame(ranks[rank].stack)), []).append(rank)
+    return hang_verdict(
+        view,
+        "SL311",
+        f"{is_waiting(asking)} for a key in {STORE}, and {is_waiting(blocked)} for "
+        f"{'it' if len(asking) == 1 else 'them'}",
+        (setter.rank,) if setter is not None else (),
+        location=next(iter(places))[1]
+        if setter is None
+        else place_of(view, next(wait for wait in found.waits if wait.rank == setter.rank)),
+        because=(
+            *((setter.text,) if setter is not None else ()),
+            *(f"{is_waiting(who)} in {call}" + at(place) for (call, place), who in places.items()),
+            *waiters(view),
+        ),
+        remedy="compare the key that is waited for with those that are set, and under which condition",
+        confidence="medium",
+        waiting=(*asking, *blocked),
+    )
+
+
+def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> history.Departure | None:
+    """The rank that alone has set keys like the one that all of them lack, and not this one."""
+    ranks = {facts.rank: facts for facts in case.ranks}
+    known = {key for facts in case.ranks for key in facts.store_keys}
+    lacks = [{*ranks[rank].store_wants} - known for rank in asking]
+    if len(case.ranks) != case.world_size or any(keys != lacks[0] for keys in lacks) or len(lacks[0]) != 1:
+        return None
+    own = _without_its_part({rank: [*keys] for rank, keys in zip(asking, lacks, strict=True)}, case.ranks)
+    if len(own) == 1 and own[0].rank in blocked:
+        return own[0]
+    key = lacks[0].pop()
+    often = 1 if len(asking) > 1 else history.OFTEN  # two agree on what they ask for
+    setters = {_alone(key, facts.rank, case.ranks, often) for facts in case.ranks} - {None}
+    setter = setters.pop() if len(setters) == 1 else None
+    if setter is None or setter.rank not in blocked:
+        return None
+    others = [facts for rank, facts in ranks.items() if rank not in (*asking, setter.rank)]
+    if any(facts.rank in blocked or facts.missing for facts in others):
+        return None  # who sets none either has gone on without it, or may have: who asks may be ahead of all
+    like = f"{len(setter.keys)} keys" if len(setter.keys) > 1 else "a key"
+    which = f"the last one {setter.latest}" if len(setter.keys) > 1 else setter.latest
+    text = f"rank {setter.rank} alone has set {like} like it ({which}), and not {key}"
+    return history.Departure(setter.rank, text)
+
+
+def shape(key: str) -> str:
+    """A key without its numbers."""
+    return _NUMBER.sub("#", key)
+
+
+def all_ask(view: View) -> Verdict | None:
+    """Every rank of the job waits in the store for keys, and none is left to set them.
+
+    How it was concluded: the main thread of each rank that lives is in a call that waits for keys, and the ranks' own
+    words tell which, and which they have set. Who was to set a key is told by the keys like it that were set before: by
+    one rank alone, alike but for one number. A rank for which all others wait, and which has set a later key of that
+    kind without this one, has passed it by, and is named; so is the one whose number a key has that nobody has set,
+    where each other rank has set that key with its own. Where there is none, somebody outside of the job may be meant
+    to set them (SL399).
+
+    What to do: compare the keys that are waited for with those that are set, rank by rank.
+    """
+    ranks = view.living
+    if len(ranks) < 2 or not all(asks_store(facts) and facts.store_wants for facts in ranks):
+        return None
+    known = {key for facts in ranks for key in facts.store_keys}
+    lacks = {facts.rank: [key for key in facts.store_wants if key not in known] for facts in ranks}
+    if not all(lacks.values()):
+        return None  # one of them has its answer, and is about to go on
+    passed = [found for facts in ranks if (found := _passed_by(facts.rank, lacks, ranks)) is not None]
+    passed = passed or _without_its_part(lacks, ranks)
+    named = passed[0] if len(passed) == 1 else None
+    first = next((facts for facts in ranks if named is not None and facts.rank == named.rank), ranks[0])
+    because = [named.text] if named is not None else []
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for rank, keys in lacks.items():
+        groups.setdefault(tuple(keys), []).append(rank)
+    for missing, who in sorted(groups.items(), key=lambda one: -len(one[1])):
+        shown = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+        place = user_frame(next(facts for facts in ranks if facts.rank == who[0]).stack)
+        because.append(f"{is_waiting(who)} for {shown}{at(place)}, which nobody has set")
+    return hang_verdict(
+        view,
+        "SL311" if named is not None else "SL399",
+        f"rank {named.rank} has left out a key in {STORE} for which all others wait, and waits there itself"
+        if named is not None
+        else f"{names(facts.rank for facts in ranks)} all wait in {STORE}, for keys that nobody has set",
+        (named.rank,) if named is not None else (),
+        location=user_frame(first.stack),
+        because=tuple(because),
+        remedy="compare the keys that are waited for with those that are set, rank by rank",
+        confidence="medium" if named is not None else "low",
+        waiting=(facts.rank for facts in ranks),
+    )
+
+
+def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[history.Departure]:
+    """The rank that has not set its part, of keys that each rank sets with its own number: all others have."""
+    keys = {key for own in lacks.values() for key in own}
+    if len(keys) != 1 or len(ranks) < 3:
+        return []
+    key = keys.pop()
+    found = []
+    for place in _NUMBER.finditer(key):
+        parts = {facts.rank: f"{key[: place.start()]}{facts.rank}{key[place.end() :]}" for facts in ranks}
+        without = [facts.rank for facts in ranks if parts[facts.rank] not in facts.store_keys]
+        foreign = any(
+            part in facts.store_keys for facts in ranks for other, part in parts.items() if other != facts.rank
+        )
+        if len(without) == 1 and parts[without[0]] == key and not foreign:
+            text = f"rank {without[0]} has not set {key}, and each other rank has set the key with its own number there"
+            found.append(history.Departure(without[0], text))
+    return found
+
+
+def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts]) -> history.Departure | None:
+    """That this rank has gone past the key for which all others wait: it alone has set those before, which differ from
+    it in one number, and one behind it."""
+    others = [keys for other, keys in lacks.items() if other != rank]
+    for key in others[0]:
+        found = _alone(key, rank, ranks) if all(key in keys for keys in others) else None
+        if found is not None and max(found.keys) > found.number:
+            text = f"rank {rank} has set {found.keys[max(found.keys)]}, and not {key}, which all others wait for"
+            return history.Departure(rank, text)
+    return None
+
+
+@dataclass(frozen=True)
+class _Setter:
+    """The rank that alone has set such keys: `keys` by the number in which they differ, which is `number` in the one
+    that is missing."""
+
+    rank: int
+    number: int
+    keys: dict[int, str] = field(compare=False)
+
+    @property
+    def latest(self) -> str:
+        return next(reversed(self.keys.values()))
+
+
+def _alone(key: str, rank: int, ranks: Sequence[RankFacts], often: int = history.OFTEN) -> _Setter | None:
+    """That this rank, and no other, has set so many keys that differ from this one in one number."""
+    for place, number in enumerate(map(int, _NUMBER.findall(key))):
+        series = {facts.rank: _series(facts, key, place) for facts in ranks}
+        own = series.pop(rank)
+        if len(own) >= often and not any(series.values()):
+            return _Setter(rank, number, own)
+    return None
+
+
+def _series(facts: RankFacts, key: str, place: int) -> dict[int, str]:
+    """The keys that a rank has set which differ from this one only in the number at a place, by that number."""
+    wanted = _NUMBER.findall(key)
+    found = {}
+    for own in facts.store_keys:
+        numbers = _NUMBER.findall(own)
+        if own != key and shape(own) == shape(key):
+            others = [*numbers[:place], *numbers[place + 1 :]]
+            if others == [*wanted[:place], *wanted[place + 1 :]]:
+                found[int(numbers[place])] = own
+    return found

@@ -1,0 +1,1 @@
+"""What evidence of other kinds makes of a verdict."""

@@ -1,0 +1,1 @@
+"""Rules of jobs that are slow."""

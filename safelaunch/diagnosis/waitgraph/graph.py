@@ -1,0 +1,309 @@
+"""Who waits for whom: the graph on which the hang rules stand.
+
+A node is a thread of a rank: one that helps in a background group does not excuse a main thread that sleeps. A wait is
+a call that has not come back, and its edges go to the members of the group that have not come to the same number. No
+votes are counted here: whoever everybody waits for, and who waits for nobody, stands at the end of every chain.
+
+Ranks that wait at the same number of the same group share one meeting, and the graph is built from meetings: its cost
+grows with the number of ranks, not with the pairs of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from safelaunch.diagnosis.crash.first_failure import WORLD
+from safelaunch.diagnosis.waitgraph.calls import (
+    alive,
+    answer,
+    arrival,
+    blocked_in,
+    differs,
+    has_left,
+    is_under_way,
+    known,
+    main_thread,
+    responsible,
+    stopped,
+    word,
+)
+from safelaunch.diagnosis.waitgraph.counters import Table, comparable, idle, is_counted_only, untold
+from safelaunch.model import Case, Collective, GroupProgress, RankFacts
+
+Node = tuple[int, int]  # rank and thread
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A thread of a rank that is blocked in `call`.
+
+    `on` are ranks of this node that have not come, `differing` those that came with another operation, `gone` those
+    that can never come (exited, or without the group), `stopped` those whose process does not run, `away` members
+    that are not on this node or of which nothing is known. `partners` are all members, none where nobody knows whom it
+    waits for.
+    """
+
+    rank: int
+    thread: int
+    call: Collective
+    on: tuple[int, ...] = ()
+    differing: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    stopped: tuple[int, ...] = ()
+    away: tuple[int, ...] = ()
+    partners: tuple[int, ...] = ()
+
+    @cached_property
+    def blockers(self) -> tuple[int, ...]:
+        """Ranks of this node that keep the wait from ending."""
+        return tuple(sorted({*self.on, *self.gone, *self.stopped}))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All waits of a case. `sinks` are (rank, thread) pairs that others wait for and that wait for nobody; `cycle` are
+    ranks that wait for one another."""
+
+    waits: tuple[Wait, ...]
+    sinks: tuple[Node, ...]
+    cycle: tuple[int, ...]
+
+    @cached_property
+    def heads(self) -> tuple[Wait, ...]:
+        """The waits without those that stand behind another one on the same device."""
+        first = earliest(self.waits)
+        return tuple(wait for wait in self.waits if first.get(wait.rank, wait) is wait or not is_under_way(wait.call))
+
+    def waiting_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
+        """Waits that one of these ranks blocks itself."""
+        wanted = set(ranks)
+        return tuple(wait for wait in self.waits if wait.rank not in wanted and not wanted.isdisjoint(wait.blockers))
+
+    def of(self, rank: int) -> Wait | None:
+        """The wait of a rank, if it waits."""
+        return next((wait for wait in self.waits if wait.rank == rank), None)
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """What all who wait at one number of one group have in common. `came` are those who are there, and `sides` what
+    each of them came with."""
+
+    on: tuple[int, ...]
+    gone: tuple[int, ...]
+    stopped: tuple[int, ...]
+    away: tuple[int, ...]
+    partners: tuple[int, ...]
+    came: tuple[int, ...]
+    sides: dict[object, list[int]]
+
+
+def build(case: Case) -> Graph:
+    """The graph of a case."""
+    ranks = {facts.rank: facts for facts in case.ranks}
+    members = {group.name: group.ranks for group in case.groups}
+    meetings: dict[object, tuple[_Meeting, list[Wait]]] = {}
+    others: dict[tuple[object, object], tuple[int, ...]] = {}
+    progress = comparable(case)
+    waits: list[Wait] = []
+    for facts in case.ranks:
+        for call in (blocked_in(facts) or untold(facts, progress)) if alive(facts) else ():
+            key = _key(facts, call)
+            if key not in meetings:
+                meetings[key] = (_meeting(facts, call, ranks, members, case, progress), [])
+            meeting, there = meetings[key]
+            wait = _wait(facts, call, meeting, (key, word(facts, call)), others, ranks)
+            waits.append(wait)
+            there.append(wait)
+    by_node: dict[Node, list[Wait]] = {}
+    for wait in waits:
+        by_node.setdefault((wait.rank, wait.thread), []).append(wait)
+    first = earliest(waits)
+    sinks: set[Node] = set()
+    edges: dict[object, list[object]] = {id(wait): [key] for key, (_, there) in meetings.items() for wait in there}
+    for key, (meeting, there) in meetings.items():
+        edges[key] = []
+        group = there[0].call.group
+        waiting = {wait.rank for wait in there}
+        for rank in meeting.on:
+            if waiting == {rank}:
+                continue  # nobody waits for itself
+            node = (rank, responsible(ranks[rank], group))
+            following = by_node.get(node)
+            if following is None:
+                sinks.add(node)
+            else:
+                edges[key] += [id(wait) for wait in following]
+        for rank in (*meeting.gone, *meeting.stopped):
+            if waiting != {rank}:
+                sinks.add((rank, responsible(ranks[rank], group)))
+        edges[key] += [id(wait) for wait in _before(meeting, there, first, ranks)]
+    circles = _circles(edges)
+    cyclic = {wait.rank for key, (_, there) in meetings.items() for wait in there if circles[id(wait)] == circles[key]}
+    return Graph(tuple(waits), tuple(sorted(sinks)), tuple(sorted(cyclic)))
+
+
+def earliest(waits: Iterable[Wait]) -> dict[int, Wait]:
+    """What the device of each rank is in: the call under way there that was enqueued first."""
+    found: dict[int, Wait] = {}
+    for wait in sorted((wait for wait in waits if is_under_way(wait.call)), key=lambda wait: wait.call.t):
+        found.setdefault(wait.rank, wait)
+    return found
+
+
+def _before(
+    meeting: _Meeting, there: list[Wait], first: dict[int, Wait], ranks: Mapping[int, RankFacts]
+) -> Iterator[Wait]:
+    """What the devices of those wait in who have enqueued their part, and have not come to it: whatever was enqueued
+    before it."""
+    call = there[0].call
+    if call.is_message:
+        missing = {*meeting.on, *meeting.gone, *meeting.stopped, *meeting.away}
+        for rank in (set(meeting.partners) - missing) & first.keys():
+            own = answer(ranks[rank], call, there[0].rank)
+            # One that has ended there waits for nothing: what is pending here is the batch that this one is in.
+            if own is not None and is_under_way(own) and not _together(ranks[rank], first[rank].call, own):
+                yield first[rank]
+    else:
+        yield from (first[wait.rank] for wait in there if first.get(wait.rank, wait) is not wait)
+
+
+def _together(facts: RankFacts, first: Collective, call: Collective) -> bool:
+    """Whether a device comes to both of a rank's calls at once: they are one, or in one batch of messages. A batch
+    seldom holds two to, or from, one peer: where there are two, the second may be in the next batch."""
+    between = [own for own in facts.collectives if first.t <= own.t <= call.t]
+    ways = {("send" in own.op, own.peer) for own in between}
+    return first.t == call.t or (len(ways) == len(between) > 0 and all(own.is_batched for own in between))
+
+
+def _key(facts: RankFacts, call: Collective) -> object:
+    """What decides who has come, and who has not: a message is a meeting of its own."""
+    whose = (facts.rank, call.op, call.peer) if call.is_message else ()
+    return (call.group, call.seq, bool(call.thread), call.group_size, whose)
+
+
+def _meeting(
+    facts: RankFacts,
+    call: Collective,
+    ranks: dict[int, RankFacts],
+    members: dict[str, tuple[int, ...]],
+    case: Case,
+    progress: Table,
+) -> _Meeting:
+    on: list[int] = []
+    gone: list[int] = []
+    held: list[int] = []
+    away: list[int] = []
+    there: list[int] = []
+    sides: dict[object, list[int]] = {}
+    partners = _partners(call, members, case)
+    counted = progress.get(call.group, {})
+    for rank in partners:
+        other = ranks.get(rank)
+        if call.is_message and rank == facts.rank:
+            continue
+        if other is None:
+            away.append(rank)
+            continue
+        came = answer(other, call, facts.rank) if call.is_message else arrival(other, call)
+        if came is None and (other.exit is not None or (has_left(other, call.group) and known(other, call))):
+            gone.append(rank)
+        elif other.exit is None and stopped(other):
+            held.append(rank)
+        elif came is None and not _has_come(other, call, counted.get(rank)):
+            (on if _is_late(other, call, counted.get(rank)) else away).append(rank)
+        elif came is None:
+            continue
+        elif not call.is_message:
+            there.append(rank)
+            sides.setdefault(word(other, call), []).append(rank)
+    return _Meeting(tuple(on), tuple(gone), tuple(held), tuple(away), partners, tuple(there), sides)
+
+
+def _has_come(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
+    """Whether the counters of a rank show that it has completed a collective, or is at it: entries may be lost."""
+    if own is None or call.is_message:
+        return False
+    return call.seq <= own.completed + is_counted_only(facts)
+
+
+def _is_late(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
+    """Whether it is known that a rank has not come to a call."""
+    if idle(facts) if call.is_message else own is not None:
+        return True  # who has nothing under way neither sends nor receives
+    return known(facts, call) and not is_counted_only(facts)
+
+
+def _wait(
+    facts: RankFacts,
+    call: Collective,
+    meeting: _Meeting,
+    side: tuple[object, object],
+    others: dict[tuple[object, object], tuple[int, ...]],
+    ranks: dict[int, RankFacts],
+) -> Wait:
+    if side not in others:
+        different: set[int] = set()
+        for ranks_there in meeting.sides.values():
+            if differs(facts, ranks[ranks_there[0]], call):
+                different.update(ranks_there)
+        others[side] = tuple(rank for rank in meeting.came if rank in different) if different else ()
+    own = facts.rank
+
+    def without(found: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(rank for rank in found if rank != own) if own in found else found
+
+    return Wait(
+        own,
+        call.thread or main_thread(facts),
+        call,
+        without(meeting.on),
+        without(others[side]),
+        without(meeting.gone),
+        without(meeting.stopped),
+        without(meeting.away),
+        meeting.partners,
+    )
+
+
+def _partners(call: Collective, members: dict[str, tuple[int, ...]], case: Case) -> tuple[int, ...]:
+    if call.is_message:
+        return (call.peer,) if call.peer is not None else ()  # from anyone: who should have sent is not known
+    if call.group in members:
+        return members[call.group]
+    # Without a record of the group, its size tells whether it is the world, and so does its name in torch.
+    return tuple(range(case.world_size)) if call.group_size == case.world_size or call.group == WORLD else ()
+
+
+def _circles(edges: dict[object, list[object]]) -> dict[object, int]:
+    """For each node a number, shared with those that it reaches and that reach it (Tarjan, without recursion)."""
+    number: dict[object, int] = {}
+    low: dict[object, int] = {}
+    circle: dict[object, int] = {}
+    open_: list[object] = []
+    for start in edges:
+        if start in number:
+            continue
+        number[start] = low[start] = len(number)
+        open_.append(start)
+        path = [(start, iter(edges[start]))]
+        while path:
+            node, rest = path[-1]
+            following = next(rest, None)
+            if following is None:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
+                if low[node] == number[node]:
+                    while open_[-1] != node:
+                        circle[open_.pop()] = number[node]
+                    circle[open_.pop()] = number[node]
+            elif following not in number:
+                number[following] = low[following] = len(number)
+                open_.append(following)
+                path.append((following, iter(edges[following])))
+            elif following not in circle:
+                low[node] = min(low[node], number[following])
+    return circle
