@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import tarfile
 import tempfile
 import webbrowser
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from safelaunch import output, redaction, regular
 from safelaunch.cli import report
@@ -29,6 +30,8 @@ TARS = bundle.ARCHIVES
 TEXTS = (".txt", ".log", ".json", ".jsonl")
 LOG_BYTES = 256 << 10  # of each log: its end tells most
 MARGIN = 64 << 10  # bytes before that in which a secret may begin
+MANIFEST = 2 << 20  # bytes: as large as a Secret of Kubernetes can be, twice
+SECRET = re.compile(rb"kind[\"']?\s*:\s*[\"']?Secret\b")
 ALL_LOGS = 32 << 20  # bytes; looking for secrets takes 0.1 s for each MB, and 1 s where each line holds one
 DEPTH = 6  # folders below the one that is packed
 NULS = 8  # of so many bytes one may be a NUL: file systems leave holes
@@ -214,7 +217,7 @@ def _redacted(root: str, path: str, most: int) -> bytes | None:
     with open(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
         cut = path.endswith((".log", ".jsonl")) and size > most > 0
-        if cut and file.seek(max(0, size - most - MARGIN)):
+        if cut and file.seek(_begin_of(file, max(0, size - most - MARGIN))):
             file.readline()
         raw = file.read(bundle.MAX_DOCUMENT + 1)
     if len(raw) > bundle.MAX_DOCUMENT or raw.count(b"\0") > len(raw) // NULS:
@@ -228,6 +231,14 @@ def _redacted(root: str, path: str, most: int) -> bytes | None:
         shown = _encoded(redaction.text(content))
     # Only now: a key of which a cut leaves the second half is told by nothing.
     return shown[-most:].partition(b"\n")[2] if cut and len(shown) > most else shown
+
+
+def _begin_of(file: BinaryIO, cut: int) -> int:
+    """Where to begin, so that what announces a secret is not cut away: a manifest of Kubernetes names its kind once,
+    ahead of up to 1 MiB."""
+    file.seek(max(0, cut - MANIFEST))
+    opened = max((found.start() for found in SECRET.finditer(file.read(min(cut, MANIFEST)))), default=None)
+    return cut if opened is None else max(0, max(0, cut - MANIFEST) + opened - MARGIN)
 
 
 def _document(content: str, indent: int | None = None) -> str:

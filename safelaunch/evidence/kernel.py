@@ -71,7 +71,7 @@ def _held(pid: int) -> tuple[list[int], bool]:
     states = {tid: tasks.state(pid, tid) for tid in tasks.threads(pid)}
     waiting = [tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in states if states[tid] == "D"]
     # In no call (-1), a page fault has the lock; and what we may not see could have it.
-    memory = all(call.isdecimal() and syscalls.name(int(call)) not in syscalls.MAPPING for call in waiting)
+    memory = all(call.isdecimal() and syscalls.name(int(call)) in syscalls.LEAVE_MEMORY for call in waiting)
     return [tid for tid in states if states[tid] in HELD], memory
 
 

@@ -269,7 +269,7 @@ def _memory_is_free(pid: int) -> bool:
     """Whether no thread can hold the lock of the address space while it sleeps in the kernel."""
     held = [tid for tid in tasks.threads(pid) if tasks.state(pid, tid) == "D"]
     calls = [tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in held]
-    return all(call.isdecimal() and syscalls.name(int(call)) not in syscalls.MAPPING for call in calls)
+    return all(call.isdecimal() and syscalls.name(int(call)) in syscalls.LEAVE_MEMORY for call in calls)
 
 
 def _link(pid: int, name: str) -> str:

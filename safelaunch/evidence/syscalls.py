@@ -57,8 +57,18 @@ POLL = frozenset({"poll", "ppoll"})
 SELECT = frozenset({"select", "pselect6"})
 EPOLL = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 
-# Calls that may hold the lock of the process's address space: its memory is then not to be read.
-MAPPING = frozenset({"mmap", "munmap", "mremap", "mprotect", "madvise", "brk", "execve", "exit_group"})
+# Calls that do not want the lock of the process's address space for themselves. Of one that sleeps uninterruptibly in
+# any other (mmap, execve, io_setup, shmat), the memory is not to be read: whoever does would wait behind it.
+LEAVE_MEMORY = frozenset({
+    "read", "pread64", "readv", "preadv", "preadv2", "write", "pwrite64", "writev", "pwritev", "pwritev2", "open",
+    "openat", "openat2", "creat", "close", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
+    "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getdents", "getdents64", "lseek", "fsync",
+    "fdatasync", "sync", "syncfs", "sync_file_range", "truncate", "ftruncate", "fallocate", "rename", "renameat",
+    "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir", "link", "linkat", "symlink", "symlinkat",
+    "flock", "fcntl", "sendfile", "copy_file_range", "splice", "ioctl", "futex", "poll", "ppoll", "select",
+    "pselect6", "epoll_wait", "epoll_pwait", "recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4",
+    "connect", "wait4", "waitid", "pause", "nanosleep", "clock_nanosleep", "utimensat",
+})  # fmt: skip
 
 
 def name(number: int) -> str:

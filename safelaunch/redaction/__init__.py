@@ -44,6 +44,8 @@ def text(value: str) -> str:
         return value
     if "\x1b" in value:
         value = COLOUR.sub("", value)  # within a word it would hide it
+    if "\r\n" in value:
+        value = value.replace("\r\n", "\n")  # as an end of a line it would hide that a text goes on
     value = manifests.without_manifests(structure.without_blocks(value))
     low = structure.lower(value)
     parts: list[str] = []

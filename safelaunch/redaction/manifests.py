@@ -9,7 +9,7 @@ from safelaunch.redaction.told import MARKS
 
 _KIND = re.compile(r"\bkind\\{0,8}[\"']?:\s{0,3}\\{0,8}[\"']?Secret(?![\w.])")
 MOST = 16_384  # characters on either side of the kind
-MOST_LINES = 400
+MOST_LINES = 40_000  # on either side, up to the next kind: a Secret may have 1 MiB
 DEEPEST = 32  # objects within each other
 _DATA = re.compile(r"[\"'](?:data|stringData)\\{0,8}[\"']\s{0,3}:\s{0,3}\{")
 _ENTRY = re.compile(

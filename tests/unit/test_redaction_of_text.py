@@ -226,3 +226,11 @@ def test_what_stands_below_a_name_that_tells_goes_with_it() -> None:
     assert redaction.document(document) == {
         "password": [{"now": "<redacted>"}], "token": {"max_length": 512, "path": "/data/x.json"},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ["password:\n", "Use the following password:\n\n", "The password is:\n\n"])
+def test_lines_that_end_as_on_windows_hide_nothing(said: str) -> None:
+    whole = f"loss 2.31\n{said}    Zq8vT3nLw9Xk2mPr\n"
+
+    assert "Zq8v" not in text(whole)
+    assert "Zq8v" not in text(whole.replace("\n", "\r\n"))

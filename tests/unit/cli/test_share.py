@@ -311,3 +311,23 @@ def test_a_full_device_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
         code, _, err = run(capsys, tmp_path / "run", option, "/dev/full")
         assert code == 2
         assert "cannot be written: /dev/full: No space left on device" in err
+
+
+def test_a_manifest_that_a_cut_goes_through_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names its kind once, far ahead of its last values."""
+    key = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo"
+    values = "".join(f"  item-{n:05}: {key}{n:08}=\n" for n in range(9000))
+    a_run(tmp_path / "run", load("hang-sleep"))
+    log = tmp_path / "run" / "attempt_0" / "rank_000" / "stdout.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("kind: Secret\napiVersion: v1\ndata:\n" + values)
+
+    assert run(capsys, tmp_path / "run", "--bundle", tmp_path / "b.tar.gz")[0] == 0
+
+    packed = []
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.name.endswith("stdout.log") else None
+            packed += [file.read()] if file is not None else []
+    assert len(packed) == 1
+    assert key.encode() not in packed[0]
