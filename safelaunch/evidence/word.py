@@ -12,6 +12,7 @@ from safelaunch.evidence.errors import bare
 from safelaunch.model import Evidence, Incident, Location, PyError, Reducer, StreamProgress, WorkerProcess
 
 SOURCE = "word"
+MOST_KEYS, WIDTH = 64, 512  # keys of the store, as many as a rank keeps; and characters of each
 FRESH_S = 3.0  # a look takes at most this long; what is older is of a look before, and the rank has not answered since
 
 
@@ -60,7 +61,14 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         return nothing(f"what the rank says of itself is not of its shape{error}")
     told = dataclasses.replace(
         told,
+        store_keys=_latest(told.store_keys),
+        store_wants=_latest(told.store_wants),
+        store_polls=_latest(told.store_polls),
         handling=bare(told.handling) if told.handling is not None else None,
         lost_thread=bare(told.lost_thread) if told.lost_thread is not None else None,
     )
     return Evidence(SOURCE, worker.rank, to_json(told))
+
+
+def _latest(keys: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return tuple(key[:WIDTH] for key in keys[-MOST_KEYS:]) if keys is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
@@ -12,6 +13,7 @@ from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Verdict
 
 Meeting = tuple[str, int]  # group and number
+Places = dict[Meeting, int]  # of meetings in the order of a rank's host
 
 
 def enqueued_in_another_order(view: View) -> Verdict | None:
@@ -26,15 +28,28 @@ def enqueued_in_another_order(view: View) -> Verdict | None:
     """
     found = view.graph
     first = {rank: _in_order(found, rank) for rank in sorted({wait.rank for wait in found.waits})}
-    for one, other in itertools.combinations(sorted({_meeting(w) for waits in first.values() for w in waits}), 2):
+    places = {rank: {_meeting(wait): at for at, wait in enumerate(waits)} for rank, waits in first.items()}
+    if all(_agree(one, other) for one, other in itertools.combinations(_different(places.values()), 2)):
+        return None
+    for one, other in itertools.combinations(sorted({meeting for own in places.values() for meeting in own}), 2):
         sides: dict[Meeting, list[int]] = {}
-        for rank, waits in first.items():
-            order = [_meeting(wait) for wait in waits if _meeting(wait) in (one, other)]
-            if len(order) == 2:
-                sides.setdefault(order[0], []).append(rank)
+        for rank, own in places.items():
+            if one in own and other in own:
+                sides.setdefault(min(one, other, key=own.__getitem__), []).append(rank)
         if len(sides) == 2:
             return _verdict(view, first, sides)
     return None
+
+
+def _different(orders: Iterable[Places]) -> list[Places]:
+    """Each order once: most ranks have the same."""
+    return list({tuple(places): places for places in orders}.values())
+
+
+def _agree(one: Places, other: Places) -> bool:
+    """Whether what two ranks have in common comes in one order on both."""
+    there = [other[meeting] for meeting in one if meeting in other]
+    return all(before < after for before, after in itertools.pairwise(there))
 
 
 def _in_order(found: Graph, rank: int) -> list[Wait]:

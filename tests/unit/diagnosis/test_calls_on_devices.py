@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.view import View
@@ -400,3 +401,13 @@ def test_a_thread_of_cpp_that_has_made_calls_is_not_where_a_rank_stands() -> Non
     verdict = diagnose(job(rank(0, *waiting), late, rank(2, *waiting), rank(3, *waiting)))
 
     assert (verdict.code, verdict.culprit_ranks, verdict.location) == ("SL301", (1,), ASLEEP.frames[0])
+
+
+def test_a_thousand_groups_are_compared_at_once() -> None:
+    calls = [call(1, "enqueued", group=str(number), t=float(number)) for number in range(1, 1000)]
+    groups = tuple(str(number) for number in range(1000))
+    before = time.process_time()
+    verdict = diagnose(job(*(rank(number, *calls) for number in range(SIZE)), groups=groups))
+
+    assert verdict.culprit_ranks == ()
+    assert time.process_time() - before < 20  # 1 s; each pair of groups against each wait took minutes

@@ -201,3 +201,15 @@ def test_a_file_in_the_place_of_the_black_box_is_not_mapped(tmp_path: Path) -> N
 
     assert reader.pulse(0, os.getpid()) is not None
     assert black_box_reader.read(str(path), 0) is not None
+
+
+def test_of_keys_as_many_are_kept_as_a_rank_keeps(tmp_path: Path) -> None:
+    many = [f"a/{number}/b" for number in range(5000)]
+    document = {"pid": os.getpid(), "t": 200.0, "store_keys": many, "store_wants": many, "store_polls": ["1/" * 9000]}
+    Path(black_box.beside(str(tmp_path / "box"), 0, "word")).write_text(json.dumps(document))
+
+    found = word.collect(INCIDENT, worker(box=str(tmp_path / "box")), time.monotonic() + 1)
+
+    assert found.data is not None
+    assert [*found.data["store_keys"]] == many[-word.MOST_KEYS :]
+    assert max(map(len, found.data["store_polls"])) <= word.WIDTH
