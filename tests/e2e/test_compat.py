@@ -10,6 +10,10 @@ import catalogue
 import pytest
 import run
 
+# torch 2.13's own abort now and then as it takes a reducer down ("terminate called without an active exception"), under
+# torchrun and here alike: a run with it says nothing of the other one.
+OF_TORCH = "an active exception"
+
 PROGRAMS = [program for program in catalogue.programs() if program.ci]
 
 
@@ -23,7 +27,12 @@ def sandbox() -> Iterator[Path]:
 @pytest.mark.timeout(300)  # each starts up to nine Pythons that import torch
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_program_does_what_it_does_under_torchrun(program: catalogue.Program, sandbox: Path) -> None:
-    result = run.run(program, ["torchrun", "warm"], catalogue.known_differences(), sandbox)
+    def compared() -> run.Result:
+        return run.run(program, ["torchrun", "warm"], catalogue.known_differences(), sandbox)
+
+    result = compared()
+    if any(OF_TORCH in line for difference in result.unexplained for line in difference.lines):
+        result = compared()
 
     assert not result.skipped
     assert not result.unexplained
