@@ -20,7 +20,6 @@ EXIT_INFRASTRUCTURE = 75
 EXIT_PROFILE = 78
 EXIT_HANG = 124
 EXIT_SIGINT = 130
-EXIT_SIGTERM = 143
 
 CATALOGUE: dict[str, Code] = {entry.code: entry for entry in (*before.CODES, *after.CODES)}
 

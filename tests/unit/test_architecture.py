@@ -74,7 +74,6 @@ LAYERS: dict[str, set[str]] = {
         "regular",
         "toml",
     },
-    "cluster": {"model", "codes"},
     "preflight": {
         "model",
         "codec",
@@ -118,7 +117,7 @@ LAYERS: dict[str, set[str]] = {
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},
-    "cli": {*BASE, *STAGES, "settings", "cluster", "__init__"},
+    "cli": {*BASE, *STAGES, "settings", "__init__"},
 }
 
 # Programs of their own: started as child processes, they answer on their own streams.

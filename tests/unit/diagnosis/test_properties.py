@@ -1,7 +1,7 @@
 """What holds for every incident, whichever rank it strikes and whatever its peers do then.
 
 Where a property does not hold yet, the stories that break it are left out by name here, and each has its smallest
-example in test_known_gaps.py.
+example in test_former_gaps.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def blamed(incident: Case) -> set[int]:
 
 
 def library_abort_beside_an_abort(story: Story) -> bool:
-    """test_known_gaps: an abort of the user's own code, and peers that their communication library aborts."""
+    """test_former_gaps: an abort of the user's own code, and peers that their communication library aborts."""
     aborted = [facts for facts in story.case.ranks if facts.exit is not None and facts.exit.code == -6]
     return story.act == "abort" and len(aborted) > 1
 
@@ -84,7 +84,7 @@ def test_beside_a_healthy_rank_it_was_not_everyone(story: Story, count: int) -> 
 
 
 def may_lose(story: Story, number: int, kind: str) -> bool:
-    """Whether losing this piece of evidence must not bring a new name in; the others are in test_known_gaps."""
+    """Whether losing this piece of evidence must not bring a new name in; the others are in test_former_gaps."""
     if number in story.culprits or kind in ("black_box", "stack"):
         return True
     # What explains a victim is lost. As long as the culprit's own failure stands before it, it explains the victim.
