@@ -13,6 +13,7 @@ from safelaunch.model import (
     Case,
     Child,
     Collective,
+    Endpoint,
     Evidence,
     ExitCall,
     GroupProgress,
@@ -106,8 +107,8 @@ def facts(
         earlier=frames.chosen(_stacks(worker, before), stack.thread if stack else thread, worker.pid),
         recorded=recorded,
         progress=tuple(from_json(GroupProgress, item) for item in _data(sources, "recorder", "progress")),
-        kernel=_kernel(kernel, _all(before, "kernel")) if kernel else None,
-        threads=tuple(ThreadCall(int(one["tid"]), _kernel(one)) for one in kernel.get("threads", [])),
+        kernel=kernel_facts(kernel, _all(before, "kernel")) if kernel else None,
+        threads=tuple(ThreadCall(int(one["tid"]), kernel_facts(one)) for one in kernel.get("threads", [])),
         children=tuple(_child(child, _all(sources, "stack")) for child in kernel.get("children", [])),
         phases=tuple(from_json(Phase, item) for item in box.get("phases", [])),
         beat_age_s=_age(seen, box.get("beat")),
@@ -180,7 +181,8 @@ def _stacks(worker: WorkerProcess, sources: Sources) -> tuple[Stack, ...]:
     return frames.from_py_spy(data.get("threads") or [])
 
 
-def _kernel(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kernel:
+def kernel_facts(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kernel:
+    """What `evidence.kernel` has seen of a thread; with what was used since it had looked `before`, of a process."""
     tracer = str(data.get("TracerPid") or "0")
     used: dict[str, Any] = {}
     if before and {"t", "cpu_s", "io_bytes"} <= before.keys() & data.keys():
@@ -198,7 +200,7 @@ def _kernel(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kerne
         tracer=int(tracer) if tracer.isdecimal() else 0,
         filesystem=data.get("filesystem", ""),
         mount=data.get("mount", ""),
-        other=data.get("other", ""),
+        peer=from_json(Endpoint, data["peer"]) if data.get("peer") else None,
         beside=tuple(data.get("beside", ())),
         **used,
     )
@@ -207,7 +209,7 @@ def _kernel(data: dict[str, Any], before: dict[str, Any] | None = None) -> Kerne
 def _child(data: dict[str, Any], stack: dict[str, Any]) -> Child:
     pid = int(data["pid"])
     stacks = frames.from_py_spy((stack.get("children") or {}).get(str(pid), []))
-    return Child(pid, data.get("name", ""), _kernel(data), frames.chosen(stacks, 0, pid))
+    return Child(pid, data.get("name", ""), kernel_facts(data), frames.chosen(stacks, 0, pid))
 
 
 def _age(now: float | None, t: float | None) -> float | None:

@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from safelaunch import procfs
-from safelaunch.evidence import outside, syscalls, tasks
+from safelaunch.codec import to_json
+from safelaunch.evidence import peer_endpoints, syscalls, tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "kernel"
@@ -20,8 +21,8 @@ _IO = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
 
 def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evidence:  # noqa: ARG001
     """Where the rank's main thread, its held threads (`threads`; where it waits for one of its own, also those that
-    are in a call) and its `children` are in the kernel, what is at the `other` end of their calls, whether a tracer is
-    attached, and what all of them used since their start (`cpu_s`, `io_bytes`, at `t`)."""
+    are in a call) and its `children` are in the kernel, what is at the other end of their calls (`peer`), whether a
+    tracer is attached, and what all of them used since their start (`cpu_s`, `io_bytes`, at `t`)."""
     begun = time.monotonic()
     process = procfs.read(worker.pid)
     if process is None or process.start != worker.start or process.state in "ZX":
@@ -50,7 +51,8 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
 def _look(pid: int, tid: int, memory: bool) -> dict[str, Any]:
     seen = tasks.look(pid, tid, memory=memory)
     try:
-        return {**seen, "other": outside.of(pid, seen), "beside": outside.beside(pid, seen)}
+        peer, beside = peer_endpoints.of(pid, seen), peer_endpoints.beside(pid, seen)
+        return {**seen, "peer": to_json(peer), "beside": beside}
     except (OSError, ValueError, LookupError):  # what stands in /proc differs between kernels
         return seen
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         ExitCall,
         GroupProgress,
         Incident,
-        Kernel,
         LoaderPass,
         Phase,
         ProcessGroup,
@@ -45,9 +44,9 @@ if TYPE_CHECKING:
         RankFacts,
         SourceLine,
         Stack,
-        ThreadCall,
     )
     from safelaunch.model.gpus import GpuState, NetworkPort, Tenant
+    from safelaunch.model.kernel import Endpoint, Kernel, Process, ThreadCall
     from safelaunch.model.plan import (
         RUN_PATH,
         Job,
@@ -73,6 +72,7 @@ __all__ = [
     "Confidence",
     "Device",
     "Diagnostic",
+    "Endpoint",
     "Evidence",
     "Exit",
     "ExitCall",
@@ -95,6 +95,7 @@ __all__ = [
     "Place",
     "Port",
     "PreflightReport",
+    "Process",
     "ProcessGroup",
     "PyError",
     "RUN_PATH",
@@ -124,7 +125,7 @@ __all__ = [
 ]
 
 # Those that most have a use for come first.
-MODULES = ("diagnostic", "plan", "processes", "topology", "devices", "evidence", "gpus", "surroundings")
+MODULES = ("diagnostic", "plan", "processes", "topology", "devices", "kernel", "evidence", "gpus", "surroundings")
 
 
 def __getattr__(name: str) -> Any:

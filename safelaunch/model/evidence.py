@@ -8,6 +8,7 @@ from typing import Any, Literal
 from safelaunch.model.devices import RankDevice, StreamProgress
 from safelaunch.model.diagnostic import Location
 from safelaunch.model.gpus import GpuState, NetworkPort
+from safelaunch.model.kernel import Kernel, ThreadCall
 from safelaunch.model.logs import Known
 from safelaunch.model.processes import Exit
 from safelaunch.model.slow import Slowness
@@ -145,41 +146,6 @@ class LoaderPass:
     given: int
     length: int | None = None
     ended: float | None = None
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What the kernel says of a process.
-
-    `state` is /proc's letter, `wchan` where it sleeps in the kernel, `syscall` the name of the call it is in and
-    `file` what stands behind that call's descriptor (a path, `socket:[n]`, `pipe:[n]`). `cpu_s` and `io_bytes`
-    are what the process and those below it used since `since_s` seconds ago, None at a first look; `switches` counts
-    how often its main thread has gone to sleep since then: one that stays in one wait does not wake. `filesystem` and
-    `mount` are of `file`; `other` says in words who or what is at the other end of the call (a peer's address, the
-    process that has the other end of a pipe or a lock), `beside` which processes the kernel holds at the same place.
-    """
-
-    state: str
-    wchan: str = ""
-    syscall: str = ""
-    file: str = ""
-    tracer: int = 0
-    cpu_s: float | None = None
-    io_bytes: int | None = None
-    since_s: float | None = None
-    switches: int | None = None
-    filesystem: str = ""
-    mount: str = ""
-    other: str = ""
-    beside: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ThreadCall:
-    """Where a thread of a rank, by its native id, is in the kernel."""
-
-    thread: int
-    kernel: Kernel
 
 
 @dataclass(frozen=True)

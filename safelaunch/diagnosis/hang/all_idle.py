@@ -9,7 +9,8 @@ from safelaunch.diagnosis.blame.rank_guard import frames_of
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.store_keys import shape
 from safelaunch.diagnosis.sources.stack_samples import is_busy
-from safelaunch.diagnosis.stall.other_end import PIDS, STORE, TOO, other_rank
+from safelaunch.diagnosis.stall.endpoints import STORE
+from safelaunch.diagnosis.stall.other_end import is_asked, other_rank, peer_of
 from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.stall.syscalls import POLLS, READS, RECEIVES
 from safelaunch.diagnosis.verdicts import hang_verdict
@@ -48,7 +49,7 @@ def all_idle(view: View) -> Verdict | None:
     polls = {facts.rank: facts.store_polls for facts in ranks if facts.store_polls}
     broken = [facts for facts in ranks if _is_broken(facts)]
     held = {*ends, *polls, *(facts.rank for facts in (*broken, *filter(_waits_for_itself, ranks)))}
-    if held != {facts.rank for facts in ranks} or any(_is_asked(facts) for facts in ranks):
+    if held != {facts.rank for facts in ranks} or any(map(is_asked, ranks)):
         return None
     known = {shape(key) for facts in ranks for key in facts.store_keys}
     if any(shape(key) not in known for keys in polls.values() for key in keys):
@@ -89,12 +90,8 @@ def _is_broken(facts: RankFacts) -> bool:
 
 
 def _waits_for_itself(facts: RankFacts) -> bool:
-    return facts.kernel is not None and str(facts.pid) in PIDS.findall(facts.kernel.other)
-
-
-def _is_asked(facts: RankFacts) -> bool:
-    """Whether whoever is at the other end waits there for this rank's word, as services do between two requests."""
-    return facts.kernel is not None and facts.kernel.other.endswith(TOO)
+    peer = peer_of(facts)
+    return peer is not None and facts.pid in peer.pids
 
 
 def _server(ranks: Sequence[RankFacts], ends: Mapping[int, int], broken: list[RankFacts]) -> tuple[int, str] | None:

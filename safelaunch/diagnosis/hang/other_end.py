@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.stall.other_end import TOO, other_rank
+from safelaunch.diagnosis.stall.other_end import is_asked, other_rank
 from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.stall.syscalls import FILE_LOCKS
 from safelaunch.diagnosis.stall.threads import follow, left_running
@@ -43,7 +43,7 @@ def held_by_peer(view: View) -> Verdict | None:
     what = "the lock" if locks else "the other end"
     now = view.now
     asker = ranks[ends[0]]
-    too = len(ends) == 1 and asker.kernel is not None and asker.kernel.other.endswith(TOO)
+    too = len(ends) == 1 and is_asked(asker)
     shut_out = _shut_out(ranks[held[0]], view.case.source) if not locks and not too else ()
     # Another thread of that rank may be the one that is to answer, and be held up.
     if too and lost is None and len(left_running(ranks[held[0]])) < 2:

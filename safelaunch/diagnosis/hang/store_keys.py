@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from safelaunch.diagnosis.blame import history
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.stall.other_end import STORE, asks_store
+from safelaunch.diagnosis.stall.endpoints import STORE
+from safelaunch.diagnosis.stall.other_end import asks_store
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import at, is_waiting, names

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from safelaunch.diagnosis.frames import is_user_code, user_frame
 from safelaunch.diagnosis.stall import imports
+from safelaunch.diagnosis.stall.endpoints import described
 from safelaunch.diagnosis.stall.native import native_frames
 from safelaunch.diagnosis.stall.syscalls import (
     LOCKS,
@@ -70,14 +71,14 @@ def _is_asyncio(stack: Stack | None) -> bool:
 IN_CALL = ""
 ACTIVITIES: tuple[tuple[Callable[[Kernel, Stack | None], bool], str], ...] = (
     (lambda kernel, _: kernel.syscall in SLEEPS, "sleeps {at}"),
-    (lambda kernel, _: kernel.syscall in POLLS and bool(kernel.other), IN_CALL),
+    (lambda kernel, _: kernel.syscall in POLLS and kernel.peer is not None, IN_CALL),
     (
         lambda kernel, stack: kernel.syscall in POLLS and _is_asyncio(stack),
         IN_ASYNCIO + " for what its tasks wait for, {at}",
     ),
     (lambda kernel, _: kernel.syscall in POLLS, "polls for something that does not come, {at}"),
     (lambda kernel, _: kernel.syscall in WAITS_FOR_CHILD, "waits for a process of its own to end, {at}"),
-    (lambda kernel, _: kernel.syscall in READS | WRITES | RECEIVES | OPENS or bool(kernel.other), IN_CALL),
+    (lambda kernel, _: kernel.syscall in READS | WRITES | RECEIVES | OPENS or kernel.peer is not None, IN_CALL),
     (lambda _, stack: waits_for_another(stack), "waits for a lock, a queue or a thread, {at}"),
     (lambda kernel, _: computes(kernel), "computes {at}"),
     (lambda kernel, _: kernel.syscall in LOCKS, "waits for a lock {at}"),
@@ -119,12 +120,13 @@ def _known(stack: Stack | None) -> str:
 
 def in_call(kernel: Kernel) -> str:
     call = f"{kernel.syscall}()" if kernel.syscall else kernel.wchan or "an unknown call"
-    if kernel.file.startswith("socket:[") and kernel.other:
-        return f"{call} on a connection to {kernel.other}"
+    other_end = described(kernel)
+    if kernel.file.startswith("socket:[") and other_end:
+        return f"{call} on a connection to {other_end}"
     there = f" on {kernel.file}" if kernel.file else ""
     if NETWORK.search(kernel.filesystem):
         there += f" ({kernel.filesystem} at {kernel.mount})"
-    return call + there + (f": {kernel.other}" if kernel.other else "")
+    return call + there + (f": {other_end}" if other_end else "")
 
 
 def details(facts: RankFacts, stack: Stack | None) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.stall.activity import in_call
-from safelaunch.diagnosis.stall.other_end import PIDS
 from safelaunch.diagnosis.stall.syscalls import SLEEPS, WRITES
 from safelaunch.model import Child, RankFacts
 
@@ -18,8 +17,8 @@ def own_process(facts: RankFacts, child: Child) -> str:
 
 def is_unread(facts: RankFacts, child: Child) -> bool:
     """Whether a process is held by a pipe that is full, of which the rank itself has the other end."""
-    pids = PIDS.findall(child.kernel.other)
-    return child.kernel.syscall in WRITES and str(facts.pid) in pids
+    peer = child.kernel.peer
+    return child.kernel.syscall in WRITES and peer is not None and facts.pid in peer.pids
 
 
 def _of_child(child: Child) -> str:

@@ -147,9 +147,8 @@ def is_in_checkpoint(look: Look) -> Stall | None:
     if look.phase is None or not look.in_phase("checkpoint"):
         return None
     kernel = look.facts.kernel
-    remedy = (
-        advice(kernel, False) if kernel is not None and kernel.other else "look at the file system of the checkpoint"
-    )
+    has_peer = kernel is not None and kernel.peer is not None
+    remedy = advice(kernel, False) if has_peer else "look at the file system of the checkpoint"
     what = f"is in a {look.phase.name} for {look.since_s:.0f} s"
     return Stall("SL308", what, look.place, remedy, details(look.facts, look.stack), look.sources_and_beat)
 

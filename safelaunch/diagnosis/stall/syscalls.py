@@ -46,7 +46,7 @@ def advice(kernel: Kernel | None, for_thread: bool) -> str:
         return "see what that process does; a timeout turns such a wait into an error"
     if kernel.syscall in RECEIVES | POLLS or (kernel.syscall in READS | WRITES and kernel.file.startswith("socket:")):
         return "see what the other end does, or did; a timeout turns such a wait into an error"
-    if kernel.syscall in READS | WRITES and kernel.file.startswith("/") and not kernel.other:
+    if kernel.syscall in READS | WRITES and kernel.file.startswith("/") and kernel.peer is None:
         return "look at that file, and at its file system"
     if kernel.syscall in READS | WRITES | OPENS:
         return "see what this file is, and who was to be at its other end"

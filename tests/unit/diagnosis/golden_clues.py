@@ -16,12 +16,13 @@ from hang_scenes import (
     elsewhere,
     hang,
     library,
+    python,
     stack,
     waiting,
 )
 from scenes import GLOO_RESET, LOOP, TRAIN, T, all_reduce, case, exited, lost_peer, rank
 
-from safelaunch.model import Case, Kernel, Location, PyError, RankFacts, SourceLine, Stack
+from safelaunch.model import Case, Endpoint, Kernel, Location, PyError, RankFacts, SourceLine, Stack
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -188,7 +189,7 @@ def _gone_on() -> Golden:
 
 
 def _store() -> Golden:
-    asks = Kernel("S", "do_sys_poll", "poll", "socket:[98311]", other="the store of torch.distributed, 127.0.0.1:29500")
+    asks = Kernel("S", "do_sys_poll", "poll", "socket:[98311]", peer=Endpoint("store", "127.0.0.1:29500"))
 
     def asking(number: int, own: str, *wanted: str) -> RankFacts:
         """Has set its key of each round before, and this one now, and waits for these."""
@@ -268,13 +269,18 @@ def _store() -> Golden:
 def _between_ranks() -> Golden:
     def flock(holder: int) -> Kernel:
         return Kernel(
-            "S", "locks_lock_inode_wait", "flock", "/data/index", other=f"held by python (pid {4100 + holder})"
+            "S",
+            "locks_lock_inode_wait",
+            "flock",
+            "/data/index",
+            peer=Endpoint("file lock", processes=(python(holder),)),
         )
 
-    pipe = Kernel("S", "pipe_read", "read", "pipe:[77]", other="python (pid 4100) has its other end")
-    asks = Kernel("S", "", "recvfrom", "socket:[88]", other="127.0.0.1:9000, which python (pid 4100) has not accepted")
-    answered = "127.0.0.1:9000, whose other end python (pid 4100) has and waits for input from it, too"
-    both_ask = dataclasses.replace(asks, other=answered)
+    pipe = Kernel("S", "pipe_read", "read", "pipe:[77]", peer=Endpoint("pipe", processes=(python(0),)))
+    queued = Endpoint("connection", "127.0.0.1:9000", (python(0),), accepted=False)
+    asks = Kernel("S", "", "recvfrom", "socket:[88]", peer=queued)
+    answered = Endpoint("connection", "127.0.0.1:9000", (python(0),), receives=True)
+    both_ask = dataclasses.replace(asks, peer=answered)
     serve = Location(TRAIN, 19, "serve")
     lost = PyError("KeyError", "130", "", T - 1, serve)
     answers = stack(9100, Location(TRAIN, 12, "read"), Location(TRAIN, 40, "serve"), name="serve")

@@ -31,6 +31,7 @@ from hang_scenes import (
     in_torch,
     library,
     loader_worker,
+    python,
     recv,
     send,
     stack,
@@ -39,14 +40,14 @@ from hang_scenes import (
 )
 from scenes import DATA, LOOP, MODEL, STEP, TORCH, TRAIN, T
 
-from safelaunch.model import Case, Child, Collective, Kernel, Location, Phase, ProcessGroup, RankFacts
+from safelaunch.model import Case, Child, Collective, Endpoint, Kernel, Location, Phase, ProcessGroup, RankFacts
 
 Golden = dict[str, tuple[Case, Expected]]
 
 DOWNLOAD = Location(DATA, 77, "download")
 TOKENIZE = Location(DATA, 52, "tokenize")
 EVALUATE = Location(TRAIN, 140, "evaluate")
-WRITING = Kernel("S", "anon_pipe_write", "write", "pipe:[56737]", other="python (pid 4102) has its other end")
+WRITING = Kernel("S", "anon_pipe_write", "write", "pipe:[56737]", peer=Endpoint("pipe", processes=(python(2),)))
 
 
 def among(culprit: RankFacts, size: int = 4) -> Case:

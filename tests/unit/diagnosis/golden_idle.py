@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import ASLEEP, COMPUTING, elsewhere, hang, library, stack
+from hang_scenes import ASLEEP, COMPUTING, elsewhere, hang, library, python, stack
 from scenes import TRAIN, T
 
-from safelaunch.model import Case, Kernel, Location, Phase, PyError, RankFacts
+from safelaunch.model import Case, Endpoint, Kernel, Location, Phase, PyError, RankFacts
 
 ASKS = Location(TRAIN, 30, "fetch")
 SERVES = Location(TRAIN, 22, "serve")
@@ -16,10 +16,10 @@ MEETS = Location(TRAIN, 17, "meet")
 WORKS = Location(TRAIN, 55, "work")
 
 
-def asks(number: int, of: int, more: str = "") -> RankFacts:
+def asks(number: int, of: int, receives: bool = False) -> RankFacts:
     """A rank that waits for a line on a connection whose other end another rank has."""
-    there = f"127.0.0.1:4001, whose other end python (pid {4100 + of}) has{more}"
-    return elsewhere(number, Kernel("S", "sk_wait_data", "recvfrom", "socket:[81]", other=there), ASKS)
+    there = Endpoint("connection", "127.0.0.1:4001", (python(of),), receives=receives)
+    return elsewhere(number, Kernel("S", "sk_wait_data", "recvfrom", "socket:[81]", peer=there), ASKS)
 
 
 def looks(number: int, key: str) -> RankFacts:
@@ -29,7 +29,7 @@ def looks(number: int, key: str) -> RankFacts:
 
 def publishes(number: int, own: str, wanted: str = "manifest/2/2") -> RankFacts:
     """A rank that has set its part, or none, and waits for a key."""
-    asked = Kernel("S", "", "poll", "socket:[9]", other="the store of torch.distributed, 127.0.0.1:29500")
+    asked = Kernel("S", "", "poll", "socket:[9]", peer=Endpoint("store", "127.0.0.1:29500"))
     facts = elsewhere(number, asked, MEETS, phase=f"store.get({wanted})")
     return dataclasses.replace(facts, store_keys=tuple(filter(None, ["manifest/1", own])), store_wants=(wanted,))
 
@@ -56,7 +56,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         # A service between two requests: ranks wait for work.
         "hang-service-without-requests": (hang(serves, asks(1, 0), asks(2, 0)), untold),
         "hang-service-asked-by-its-clients": (
-            hang(server, asks(1, 0, " and waits for input from it, too"), asks(2, 0)),
+            hang(server, asks(1, 0, receives=True), asks(2, 0)),
             untold,
         ),
         "hang-not-before-the-expected-end": (

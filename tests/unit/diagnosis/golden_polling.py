@@ -8,7 +8,7 @@ from expected import Expected, place
 from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
 from scenes import LOOP, TRAIN
 
-from safelaunch.model import Case, Kernel, Location, SourceLine
+from safelaunch.model import Case, Endpoint, Kernel, Location, SourceLine
 
 LOOKS = Location(TRAIN, 55, "main")
 ROUND = ((40, 62),)
@@ -25,7 +25,7 @@ def below(text: str, *called: str, until: str = UNTIL) -> SourceLine:
 
 def scheduled(*asking: int) -> Case:
     """Rank 0 has published one phase of a schedule, and waits for the ranks that ask for the next one; others wait."""
-    asks = Kernel("S", "", "poll", "socket:[9]", other="the store of torch.distributed, 127.0.0.1:29500")
+    asks = Kernel("S", "", "poll", "socket:[9]", peer=Endpoint("store", "127.0.0.1:29500"))
     ranks = [dataclasses.replace(waiting(0, call(size=4)), store_keys=("sched/0.0",))]
     for number in (1, 2, 3):
         asked = elsewhere(number, asks, LOOKS, phase="store.get(sched/1.0)")

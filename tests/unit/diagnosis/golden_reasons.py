@@ -28,7 +28,18 @@ from hang_scenes import (
 )
 from scenes import LOOP, STEP, TRAIN, T, all_reduce, barrier, case, exited, lost_peer, rank, shutting_down
 
-from safelaunch.model import Case, Kernel, LoaderPass, Location, ProcessGroup, RankFacts, SourceLine, ThreadCall
+from safelaunch.model import (
+    Case,
+    Endpoint,
+    Kernel,
+    LoaderPass,
+    Location,
+    Process,
+    ProcessGroup,
+    RankFacts,
+    SourceLine,
+    ThreadCall,
+)
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -50,7 +61,7 @@ DATA_LOADER, EVALUATION = 77, 78
 
 
 def _locks() -> Golden:
-    reads = dataclasses.replace(READING, other="", filesystem="nfs4", mount="/data")
+    reads = dataclasses.replace(READING, peer=None, filesystem="nfs4", mount="/data")
 
     def beside(*source: SourceLine, kernel: Kernel | None = None) -> Case:
         facts = elsewhere(2, LOCKED, TAKES)
@@ -344,8 +355,14 @@ def _of_ends() -> Golden:
 
 
 def _outside() -> Golden:
-    connected = Kernel("S", "sk_wait_data", "recvfrom", "socket:[98311]", other="10.0.0.5:443")
-    locked = Kernel("S", "locks_lock_inode_wait", "flock", "/data/index.lock", other="held by python (pid 77)")
+    connected = Kernel("S", "sk_wait_data", "recvfrom", "socket:[98311]", peer=Endpoint("connection", "10.0.0.5:443"))
+    locked = Kernel(
+        "S",
+        "locks_lock_inode_wait",
+        "flock",
+        "/data/index.lock",
+        peer=Endpoint("file lock", processes=(Process(77, "python"),)),
+    )
     nfs = Kernel(
         "D", "rpc_wait_bit_killable", "openat", "/mnt/nfs/ckpt.pt", filesystem="nfs4", mount="/mnt/nfs",
         beside=("rsync (pid 812)",),

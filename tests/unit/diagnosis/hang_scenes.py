@@ -18,6 +18,7 @@ from safelaunch.model import (
     Kernel,
     Location,
     Phase,
+    Process,
     ProcessGroup,
     RankFacts,
     SourceLine,
@@ -169,6 +170,11 @@ def waiting(number: int, *calls: Collective) -> RankFacts:
         batch=12,
         step=11,
     )
+
+
+def python(number: int) -> Process:
+    """The process of a rank, as the kernel calls it."""
+    return Process(4100 + number, "python")
 
 
 def elsewhere(

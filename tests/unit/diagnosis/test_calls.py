@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from safelaunch.diagnosis.stall.syscalls import ELSEWHERE, advice
-from safelaunch.model import Kernel
+from safelaunch.model import Endpoint, Kernel
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from safelaunch.model import Kernel
         (Kernel("S", syscall="recvfrom", file="socket:[7]"), "the other end"),
         (Kernel("S", syscall="read", file="socket:[7]"), "the other end"),
         (Kernel("S", syscall="openat", file="/tmp/fifo"), "what this file is"),
-        (Kernel("S", syscall="write", file="pipe:[7]", other="python (pid 7)"), "at its other end"),
+        (Kernel("S", syscall="write", file="pipe:[7]", peer=Endpoint("pipe")), "at its other end"),
         (Kernel("S", syscall="fsync", file="/ckpt/last.pt"), "its file system"),
         (Kernel("R"), "at work"),
         (Kernel("S", syscall="futex", cpu_s=0.9, since_s=1.0), "at work"),

@@ -12,7 +12,8 @@ import living
 import pytest
 from living import HANG, python, soon, until
 
-from safelaunch.evidence import kernel, outside, tasks
+from safelaunch.diagnosis.stall.endpoints import described
+from safelaunch.evidence import case, kernel, peer_endpoints, tasks
 
 READY = "import os, socket, subprocess, sys, threading, time\nprint('ready', flush=True)\n"
 
@@ -20,8 +21,8 @@ READY = "import os, socket, subprocess, sys, threading, time\nprint('ready', flu
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "FRESH_S", 0.0)
-    monkeypatch.setattr(outside, "FRESH_S", 0.0)
-    monkeypatch.setattr(outside, "LOOK_S", 10.0)
+    monkeypatch.setattr(peer_endpoints, "FRESH_S", 0.0)
+    monkeypatch.setattr(peer_endpoints, "LOOK_S", 10.0)
 
 
 def other(source: str, pattern: str, *arguments: str) -> str:
@@ -33,7 +34,8 @@ def other(source: str, pattern: str, *arguments: str) -> str:
             assert data is not None
             if not data["syscall"] and os.geteuid() != 0:
                 pytest.skip("/proc/PID/syscall cannot be read")
-            return str(data["other"]) if re.search(pattern, data["other"]) else ""
+            shown = described(case.kernel_facts(data))
+            return shown if re.search(pattern, shown) else ""
 
         return until(seen)
 
@@ -129,7 +131,7 @@ def test_a_thread_that_reads_while_the_main_thread_waits_for_it() -> None:
             data = kernel.collect(HANG, living.rank(process.pid), soon()).data or {}
             if not data["syscall"] and os.geteuid() != 0:
                 pytest.skip("/proc/PID/syscall cannot be read")
-            return [one["other"] for one in data["threads"] if one["syscall"] == "recvfrom"]
+            return [described(case.kernel_facts(one)) for one in data["threads"] if one["syscall"] == "recvfrom"]
 
         (found,) = until(reads)
     assert found.startswith("127.0.0.1:")
@@ -142,6 +144,6 @@ def test_where_a_file_is_mounted() -> None:
 
 
 def test_in_a_container_somebody_may_be_out_of_sight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "_sees_all", lambda: False)
+    monkeypatch.setattr(peer_endpoints, "_sees_all", lambda: False)
     found = other("ends = os.pipe(); os.read(ends[0], 1)", "nobody")
     assert found == "nobody but itself that can be seen writes to it"

@@ -13,15 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from safelaunch import procfs
 from safelaunch.evidence import tasks
+from safelaunch.model import Endpoint, Process
 
 LOCKS = {"flock", "fcntl"}
 NOT_ACCEPTED = "0"  # the inode of a connection that still waits in its listener's queue
-STORE = "the store of torch.distributed"  # diagnosis.stall goes by these words
-TOO = "and waits for input from it, too"  # and by these
 RECEIVES = {"recvfrom", "recvmsg", "read"}
 LOOK_S = 0.3  # for all descriptors of all processes; what was not seen by then is not said
 FRESH_S = 0.5
@@ -31,25 +31,26 @@ FIRST_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h: h
 OPENS_FIFO = "wait_for_partner"
 FIFO_READ = re.compile(r"pipe_read$|pipe_write$")
 
-_lock = threading.Lock()
+_looking = threading.Lock()
 _seen: tuple[float, dict[str, list[tuple[int, int]]], bool | None] = (float("-inf"), {}, True)
 
 
-def of(pid: int, seen: dict[str, Any]) -> str:
-    """What stands at the other end of the call that a thread of `pid` is in, as words; nothing where nothing is known.
-    `seen` is what `tasks.look` has found of it."""
+def of(pid: int, seen: dict[str, Any]) -> Endpoint | None:
+    """What stands at the other end of the call that a thread of `pid` is in; None where nothing is known. `seen` is
+    what `tasks.look` has found of it."""
     file, call = seen.get("file", ""), seen.get("syscall", "")
     if file.startswith("socket:["):
-        return _peer(pid, file[8:-1])
+        return _socket(pid, file[8:-1])
     if file.startswith("pipe:["):
-        return _pipe(pid, file, call)
+        end = _pipe(pid, file, call)
+        return end if end.processes or end.sees_all is not None else None
     if call in LOCKS:
-        return _holder(pid)
+        return _lock(pid)
     if file.startswith("/") and seen.get("wchan") == OPENS_FIFO:
-        return "a FIFO that nobody has opened at its other end"
+        return Endpoint("FIFO", sees_all=True)  # the kernel itself waits for its other end
     if file.startswith("/") and FIFO_READ.search(seen.get("wchan", "")):
-        return "; ".join(filter(None, ("a FIFO", _pipe(pid, file, call))))
-    return ""
+        return replace(_pipe(pid, file, call), kind="FIFO")
+    return None
 
 
 def beside(pid: int, seen: dict[str, Any]) -> list[str]:
@@ -65,44 +66,46 @@ def beside(pid: int, seen: dict[str, Any]) -> list[str]:
     return found
 
 
+def _process(pid: int) -> Process:
+    return Process(pid, tasks.text(pid, "comm") or "?")
+
+
 def _name(pid: int) -> str:
     return f"{tasks.text(pid, 'comm') or '?'} (pid {pid})"
 
 
-def _peer(pid: int, inode: str) -> str:
-    """`10.0.0.5:443` for a TCP socket of the process's network, and who has its other end where that is here."""
+def _socket(pid: int, inode: str) -> Endpoint | None:
+    """Of a TCP socket of the process's network the address at its other end, and who has it where that is here."""
     sockets = list(tasks.connections(pid))
     for socket in sockets:
         if socket.inode == inode:
             if socket.listens:
-                return f"a connection to its own port {_address(socket.local).rpartition(':')[2]}"
-            return _named(pid, socket, sockets)
+                return Endpoint("listener", _address(socket.local).rpartition(":")[2])
+            return _connection(pid, socket, sockets)
     for line in procfs.lines(tasks.text(pid, "net/unix"))[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[6] == inode:
-            return f"unix socket {fields[7]}"
-    return ""
+            return Endpoint("unix socket", fields[7])
+    return None
 
 
-def _named(pid: int, socket: tasks.Connection, sockets: list[tasks.Connection]) -> str:
-    """The address at the other end of a connection, and that it is the ranks' own store where it is: torch elastic
-    serves it at MASTER_PORT."""
+def _connection(pid: int, socket: tasks.Connection, sockets: list[tasks.Connection]) -> Endpoint:
+    """The other end of a connection; it is the ranks' own store where torch elastic serves that, at MASTER_PORT."""
     address = _address(socket.remote)
     port = address.rpartition(":")[2]
     if procfs.in_environ(pid, b"MASTER_PORT=%b" % port.encode()):
-        return f"{STORE}, {address}"
+        return Endpoint("store", address)
     other = next((each for each in sockets if (each.local, each.remote) == (socket.remote, socket.local)), None)
     if other is None:
-        return address  # on another host
-    before, after = "whose other end ", " has"
-    if other.inode == NOT_ACCEPTED:
+        return Endpoint("connection", address)  # on another host
+    accepted = other.inode != NOT_ACCEPTED
+    if not accepted:
         other = next((each for each in sockets if each.listens and _port(each) == int(port)), other)
-        before, after = "which ", " has not accepted"
-    owners = sorted({each for each, _ in _holders(f"socket:[{other.inode}]")[0]})
+    owners = sorted({each for each, _ in _holders(f"socket:[{other.inode}]")[0]})[:NAMED]
     if not owners:
-        return address
-    too = f" {TOO}" if any(_receives(each, f"socket:[{other.inode}]") for each in owners[:NAMED]) else ""
-    return f"{address}, {before}{', '.join(map(_name, owners[:NAMED]))}{after}{too}"
+        return Endpoint("connection", address)
+    receives = any(_receives(each, f"socket:[{other.inode}]") for each in owners)
+    return Endpoint("connection", address, tuple(map(_process, owners)), accepted=accepted, receives=receives)
 
 
 def _receives(pid: int, file: str) -> bool:
@@ -129,27 +132,26 @@ def _address(text: str) -> str:
     return f"[{shown}]:{int(port, 16)}" if ":" in shown else f"{shown}:{int(port, 16)}"
 
 
-def _pipe(pid: int, file: str, call: str) -> str:
+def _pipe(pid: int, file: str, call: str) -> Endpoint:
     """Who could write what the process reads, or read what it writes."""
     holders, whole = _holders(file)
-    reads = not call.startswith(("write", "pwrite"))
-    modes = (os.O_WRONLY, os.O_RDWR) if reads else (os.O_RDONLY, os.O_RDWR)
+    modes = (os.O_RDONLY, os.O_RDWR) if call.startswith(("write", "pwrite")) else (os.O_WRONLY, os.O_RDWR)
     ends = {each for each, mode in holders if mode in modes}
     others = sorted(ends - {pid})
-    if others:
-        more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-        return f"{', '.join(map(_name, others[:NAMED]))}{more} has its other end"
-    if whole is None:
-        return ""
-    nobody = "nobody but itself" if pid in ends else "nobody"
-    return f"{nobody}{'' if whole else ' that can be seen'} {'writes to' if reads else 'reads'} it"
+    return Endpoint(
+        "pipe",
+        processes=tuple(map(_process, others[:NAMED])),
+        more=max(0, len(others) - NAMED),
+        itself=pid in ends and not others,
+        sees_all=whole,
+    )
 
 
 def _holders(file: str) -> tuple[list[tuple[int, int]], bool | None]:
     """The processes that have this open, with their access modes, and whether all processes could be asked: None where
     there was no time for it."""
     global _seen
-    with _lock:
+    with _looking:
         if time.monotonic() - _seen[0] > FRESH_S:
             _seen = _all_open()
         found, whole = _seen[1].get(file, []), _seen[2]
@@ -197,13 +199,14 @@ def _links(pid: int) -> Iterator[tuple[int, str]]:
             yield int(name), os.readlink(f"/proc/{pid}/fd/{name}")
 
 
-def _holder(pid: int) -> str:
+def _lock(pid: int) -> Endpoint | None:
     """Who holds the file lock that the process waits for (/proc/locks: `->` marks who waits for the line above)."""
     holder = ""
     for line in tasks.lines("/proc/locks"):
         fields = line.split()
         if len(fields) > 5 and fields[1] == "->" and fields[5] == str(pid):
-            return f"held by {_name(int(holder))}" if holder.isdecimal() and int(holder) else "held by another process"
+            known = holder.isdecimal() and int(holder)  # 0 where it is out of sight
+            return Endpoint("file lock", processes=(_process(int(holder)),) if known else ())
         if len(fields) > 4 and fields[1] != "->":
             holder = fields[4]
-    return ""
+    return None
