@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch import files, regular
 from safelaunch.codec import checked
 from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.model import Case, Finding, Verdict
 
 if TYPE_CHECKING:
@@ -79,14 +80,17 @@ def subject(
     waits: list[Waiting] = []
     if case is not None:
         try:
-            found = View(case).graph.waits
+            found = View(case).graph
         except Exception as error:  # the rules have told already what they could
-            found, notes = (), (*notes, f"the wait-for graph could not be built: {error!r}")
-        for wait in found:
+            found, notes = Graph(), (*notes, f"the wait-for graph could not be built: {error!r}")
+        for wait in found.waits:
             why = [*((rank, "stopped") for rank in wait.stopped[:200])]
             why += [(rank, "came with another operation") for rank in wait.differing[:200]]
             on = tuple(sorted({*wait.blockers, *wait.differing}))
             waits.append(Waiting(wait.rank, wait.call, on, tuple(why), len(wait.away)))
+        for other in found.external:
+            others = () if other.on in (None, other.rank) else (other.on,)
+            waits.append(Waiting(other.rank, None, others, resource=other.resource.called))
     return Subject(verdict, folder, case, tuple(waits), tuple(notes), logs)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED, Trait, has
-from safelaunch.diagnosis.crash.first_failure import WORLD, Failure, secondary
+from safelaunch.diagnosis.crash.first_failure import Failure, failures, is_relayed, retells, secondary
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import stack_of, unrecorded
-from safelaunch.diagnosis.waitgraph.graph import Wait
-from safelaunch.diagnosis.wording import after_effects, at, is_waiting, label, waiting
-from safelaunch.model import Collective, Confidence, Location, RankFacts, Verdict
+from safelaunch.diagnosis.waitgraph.record import WORLD
+from safelaunch.diagnosis.waitgraph.wait import Wait
+from safelaunch.diagnosis.wording import at, is_waiting, label, names
+from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
 
 def hang_verdict(
@@ -82,6 +83,30 @@ def crash_verdict(
         traceback=error.traceback if error is not None else "",
         exit_code=EXIT_SCRIPT_FAILED,
     )
+
+
+def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
+    """Who failed because of a lost peer, as one `because` line."""
+    later = [f for f in failures(case) if f.consequence and f.rank not in culprits]
+    if not later or not culprits:
+        return ()
+    told = all(is_relayed(failure.facts) or retells(case, failure.facts) for failure in later)
+    why = "a peer had failed" if told else "the connection to a peer was lost"
+    return (f"{names(f.rank for f in later)} failed only because {why}",)
+
+
+def waiting(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
+    """Who of the living was inside a collective, as one `because` line."""
+    inside = [
+        facts
+        for facts in case.ranks
+        if facts.exit is None and facts.error is None and facts.rank not in culprits
+        if facts.collectives and not facts.collectives[-1].done
+    ]
+    if not inside:
+        return ()
+    last = inside[0].collectives[-1]
+    return (f"{names(facts.rank for facts in inside)} waited in {last.op} #{last.seq}{at(last.location)}",)
 
 
 def knows_no_cause(verdict: Verdict) -> bool:

@@ -9,7 +9,7 @@ from safelaunch.diagnosis.rule import Rule
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import threads_inside
 from safelaunch.diagnosis.waitgraph.counters import UNTOLD
-from safelaunch.diagnosis.waitgraph.graph import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import at, is_waiting, label, names
 from safelaunch.model import Case
 
@@ -50,16 +50,23 @@ def _waits(view: View) -> Iterator[str]:
     graph = view.graph
     if not graph.waits:
         yield "no rank is known to wait for another in a call"
-        return
     alike: dict[str, list[int]] = {}
     for wait in graph.waits:
         what = f"in {label(wait.call)} of group {wait.call.group}{at(wait.call.location)}{_whom(wait)}"
         alike.setdefault(f"{what} [{', '.join(_sources(view, wait)) or 'no source'}]", []).append(wait.rank)
-    yield "waits, and what says so:"
+    for other in graph.external:
+        whose = f", which {names((other.on,))} has" if other.on not in (None, other.rank) else ""
+        asked = ", and who has it waits for a word from here" if other.asked else ""
+        what = f"for {other.resource.called}{whose}{asked} [{other.source}]"
+        alike.setdefault(what, []).append(other.rank)
+    if alike:
+        yield "waits, and what says so:"
     yield from (f"  {is_waiting(ranks)} {what}" for what, ranks in alike.items())
     late = sorted({rank for rank, _ in graph.sinks})
     if late:
-        yield f"at the end of the chains of waits: {names(late)}"
+        yield f"at the end of the chains of waits in calls: {names(late)}"
+    if graph.ends and graph.ends != graph.sinks:
+        yield f"of these wait for no other rank by other means: {names({rank for rank, _ in graph.ends})}"
     if graph.cycle:
         yield f"in a circle: {names(graph.cycle)}"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.crash.first_failure import failures, is_relayed, retells
 from safelaunch.diagnosis.waitgraph.calls import MAKING
-from safelaunch.model import Case, Collective, Location, RankFacts
+from safelaunch.model import Collective, Location, RankFacts
 from safelaunch.model.ranks import runs
 
 ELSE = "else of: "  # evidence.source_probe
@@ -61,30 +60,6 @@ def last_collective(facts: RankFacts, *, alone: bool) -> str:
         return ""
     who, verb = "it" if alone else f"rank {facts.rank}", "had finished" if last.done else "was inside"
     return f"{who} {verb} {last.op} #{last.seq}{at(last.location)}, the last collective that its program called"
-
-
-def after_effects(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
-    """Who failed because of a lost peer, as one `because` line."""
-    later = [f for f in failures(case) if f.consequence and f.rank not in culprits]
-    if not later or not culprits:
-        return ()
-    told = all(is_relayed(failure.facts) or retells(case, failure.facts) for failure in later)
-    why = "a peer had failed" if told else "the connection to a peer was lost"
-    return (f"{names(f.rank for f in later)} failed only because {why}",)
-
-
-def waiting(case: Case, culprits: tuple[int, ...]) -> tuple[str, ...]:
-    """Who of the living was inside a collective, as one `because` line."""
-    inside = [
-        facts
-        for facts in case.ranks
-        if facts.exit is None and facts.error is None and facts.rank not in culprits
-        if facts.collectives and not facts.collectives[-1].done
-    ]
-    if not inside:
-        return ()
-    last = inside[0].collectives[-1]
-    return (f"{names(facts.rank for facts in inside)} waited in {last.op} #{last.seq}{at(last.location)}",)
 
 
 def program(command: str) -> str:

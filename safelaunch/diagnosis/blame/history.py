@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from safelaunch.diagnosis.waitgraph.calls import RING, canonical
-from safelaunch.diagnosis.waitgraph.graph import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.model import Case, Collective, Location, RankFacts
 
 OFTEN = 3  # times that something must have happened to be usual; an estimate

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame import history
-from safelaunch.diagnosis.crash.first_failure import LEAVING
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, stack_of, whole
+from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Collective, RankFacts, SourceLine
 

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from safelaunch.diagnosis.blame.history import OFTEN, Departure
-from safelaunch.diagnosis.blame.rank_guard import OF_SOME, frames_of
+from safelaunch.diagnosis.blame.rank_guard import OF_SOME
 from safelaunch.diagnosis.lines import by_place
-from safelaunch.diagnosis.waitgraph.calls import canonical
+from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of
 from safelaunch.model import Case, Collective, RankFacts
 
 LONG = 5  # calls in a row after which another one came as before are no chance; an estimate

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waitgraph.calls import canonical, in_backward, stack_of, unrecorded, whole
-from safelaunch.diagnosis.waitgraph.graph import Wait
+from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of, in_backward, unrecorded, whole
+from safelaunch.diagnosis.waitgraph.flags import IDLE
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import ELSE, below, label
 from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
 
@@ -34,12 +35,6 @@ OF_SOME = re.compile(
 )
 LOCAL = re.compile("local", re.IGNORECASE)
 
-# Calls of Python's own that start no collective, by their first name.
-IDLE = re.compile(
-    r"(?:time|os|sys|logging|logger|log|json|math|random|datetime|shutil|glob|re|pathlib|Path|print|open|len|range|min|max"
-    r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|sleep|exists|isfile)\b"
-)
-GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
 RAISED = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9}), in (?P<function>.+)$', re.MULTILINE)
 
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -266,12 +261,6 @@ def _unread(frames: list[Location], lines: Lines) -> bool:
     return not frames or any((frame.file, frame.line) not in lines for frame in frames)
 
 
-def frames_of(facts: RankFacts, thread: int) -> list[Location]:
-    """The lines of the user's own program that a thread of a rank is at, innermost first."""
-    stack = stack_of(facts, thread)
-    return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]
-
-
 def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]:
     """The lines of the user's own program that led to a call, innermost first. The host of one that is under way on a
     device may have gone on: then only the line of the call itself is known, or none, where C++ has made it."""
@@ -282,22 +271,6 @@ def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]
     if place is None or any((frame.file, frame.line) == (place.file, place.line) for frame in own):
         return own if place is not None else []
     return [place] if is_user_code(place) else []
-
-
-def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
-    """Where a rank sleeps and looks again and again, and for what: the condition of a loop that does nothing else."""
-    frames = frames_of(facts, facts.pid)
-    line = lines.get((frames[0].file, frames[0].line)) if frames else None
-    if line is None or not line.loops:
-        return None
-    start = line.loops[-1][0]
-    if line.line == start:
-        return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
-    what = dict(line.conditions).get(start)
-    calls = [name for number, name in line.ahead if number == start]
-    if what is None or GETS_ON.search(what) or not calls or not all(map(IDLE.match, calls)):
-        return None
-    return frames[0], what
 
 
 def _in_function(facts: RankFacts, frame: Location) -> Location | None:

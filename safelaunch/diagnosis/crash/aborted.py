@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 
 from safelaunch.codes import Trait, has
-from safelaunch.diagnosis.crash.first_failure import SIGABRT, failures
+from safelaunch.diagnosis.crash.first_failure import failures
+from safelaunch.diagnosis.waitgraph.record import SIGABRT
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Incident, RankFacts, Verdict
 

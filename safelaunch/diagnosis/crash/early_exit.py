@@ -5,19 +5,12 @@ from __future__ import annotations
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.blame import uneven_data
 from safelaunch.diagnosis.blame.rank_guard import Alone, left_alone
-from safelaunch.diagnosis.crash.first_failure import (
-    LEAVING,
-    SIMULTANEOUS_S,
-    departure,
-    failures,
-    left_cleanly,
-    left_group,
-    primary,
-    secondary,
-)
+from safelaunch.diagnosis.crash.first_failure import SIMULTANEOUS_S, departure, failures, left_group, primary, secondary
+from safelaunch.diagnosis.verdicts import after_effects, waiting
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import main_blocked, whole
-from safelaunch.diagnosis.wording import after_effects, below, last_collective, names, waiting
+from safelaunch.diagnosis.waitgraph.record import LEAVING, left_cleanly
+from safelaunch.diagnosis.wording import below, last_collective, names
 from safelaunch.model import Case, RankFacts, Verdict
 
 

@@ -13,13 +13,12 @@ from typing import Literal
 
 from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.frames import is_torch_distributed, is_user_code
-from safelaunch.model import Case, Collective, ExitCall, Location, PyError, RankFacts
+from safelaunch.diagnosis.waitgraph.record import LEAVING, SIGABRT, left_cleanly
+from safelaunch.model import Case, ExitCall, Location, PyError, RankFacts
 
 Nature = Literal["exception", "signal", "abort", "exit_code"]
 
-SIGABRT, SIGKILL = 6, 9
-LEAVING = "destroy_process_group"  # recorded like a collective, as a rank's last word in a group
-WORLD = "0"  # torch's name of the default group
+SIGKILL = 9
 NATIVE_SIGNALS = {4, 5, 6, 7, 8, 11, 31}  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS
 
 # How the loss of a peer reads on those who notice it.
@@ -242,32 +241,10 @@ def _first_departure(case: Case, failure: Failure, without: set[int]) -> float:
     return min(map(departure, others), default=float("inf"))
 
 
-def left_cleanly(facts: RankFacts) -> bool:
-    """Whether the rank ended in good order: exit code 0, or a shutdown that meant 0.
-
-    A rank that leaves without `destroy_process_group` may abort while libraries are torn down, and its code is
-    then -6, whatever the program meant.
-    """
-    if facts.exit is not None and facts.exit.code == 0:
-        return True
-    if facts.error is not None or facts.raised:
-        return False
-    meant = facts.exit_call is None or facts.exit_call.code == "0"
-    torn_down = facts.exit is None or facts.exit.code == -SIGABRT
-    return facts.shut_down is not None and meant and torn_down
-
-
 def left_group(facts: RankFacts) -> bool:
     """Whether the rank still lives, has not failed, and has destroyed its process group."""
     last = facts.last_collective
     return facts.exit is None and facts.error is None and last is not None and last.op == LEAVING
-
-
-def current_calls(facts: RankFacts) -> tuple[Collective, ...]:
-    """The calls since a rank last destroyed all its groups: numbers begin anew with new ones."""
-    calls = facts.calls
-    ends = [i for i, call in enumerate(calls) if call.op == LEAVING and call.group == WORLD]
-    return calls[ends[-1] :] if ends else calls
 
 
 def unaccounted(case: Case) -> list[RankFacts]:

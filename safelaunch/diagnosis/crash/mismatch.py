@@ -8,17 +8,10 @@ from collections import Counter
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.blame import history
 from safelaunch.diagnosis.blame.uneven_data import had_fewer
-from safelaunch.diagnosis.crash.first_failure import (
-    LEAVING,
-    SIGABRT,
-    broken_by_gloo,
-    current_calls,
-    primary,
-    secondary,
-    unexplained,
-)
+from safelaunch.diagnosis.crash.first_failure import broken_by_gloo, primary, secondary, unexplained
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import final, is_under_way
+from safelaunch.diagnosis.waitgraph.record import LEAVING, SIGABRT, current_calls
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 

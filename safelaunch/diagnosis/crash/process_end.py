@@ -7,14 +7,12 @@ import signal
 
 from safelaunch.diagnosis.crash.first_failure import (
     NATIVE_SIGNALS,
-    SIGABRT,
     SIGKILL,
     Failure,
     aborted_inside,
     broken_by_gloo,
     exit_call,
     failures,
-    left_cleanly,
     left_group,
     roots,
     unaccounted,
@@ -24,6 +22,7 @@ from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import stands_inside
+from safelaunch.diagnosis.waitgraph.record import SIGABRT, left_cleanly
 from safelaunch.diagnosis.wording import at, last_collective, names, one_line
 from safelaunch.model import Case, Verdict
 from safelaunch.sizes import plural, size

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.crash.first_failure import (
-    LEAVING,
     SIMULTANEOUS_S,
     Failure,
     failures,
@@ -20,7 +19,9 @@ from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import responsible
-from safelaunch.diagnosis.waitgraph.graph import Graph, Node, Wait, build
+from safelaunch.diagnosis.waitgraph.graph import Graph, build
+from safelaunch.diagnosis.waitgraph.record import LEAVING
+from safelaunch.diagnosis.waitgraph.wait import Node, Wait
 from safelaunch.diagnosis.wording import at, label, names, one_line
 from safelaunch.model import Case, Collective, Incident, Location, RankFacts, Verdict
 

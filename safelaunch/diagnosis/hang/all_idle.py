@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from safelaunch.diagnosis.blame.rank_guard import frames_of
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.store_keys import shape
 from safelaunch.diagnosis.sources.stack_samples import is_busy
 from safelaunch.diagnosis.stall.endpoints import STORE
-from safelaunch.diagnosis.stall.other_end import is_asked, other_rank, peer_of
 from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.stall.syscalls import POLLS, READS, RECEIVES
 from safelaunch.diagnosis.verdicts import hang_verdict
 from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import frames_of
+from safelaunch.diagnosis.waitgraph.endpoints import peer_of
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Location, RankFacts, Verdict
 
@@ -45,11 +45,12 @@ def all_idle(view: View) -> Verdict | None:
     now = view.now
     if any(phase.since + phase.expect_s > now for facts in ranks for phase in facts.phases if phase.expect_s):
         return None
-    ends = {facts.rank: end for facts in ranks if (end := other_rank(facts, ranks)) is not None}
+    outside = view.graph.external
+    ends = {wait.rank: wait.on for wait in outside if wait.on is not None and wait.resource.kind.has}
     polls = {facts.rank: facts.store_polls for facts in ranks if facts.store_polls}
     broken = [facts for facts in ranks if _is_broken(facts)]
     held = {*ends, *polls, *(facts.rank for facts in (*broken, *filter(_waits_for_itself, ranks)))}
-    if held != {facts.rank for facts in ranks} or any(map(is_asked, ranks)):
+    if held != {facts.rank for facts in ranks} or any(wait.asked for wait in outside):
         return None
     known = {shape(key) for facts in ranks for key in facts.store_keys}
     if any(shape(key) not in known for keys in polls.values() for key in keys):

@@ -13,7 +13,8 @@ from safelaunch.diagnosis.hang import hubs, memberships
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, final, threads_inside
-from safelaunch.diagnosis.waitgraph.graph import Graph, Wait
+from safelaunch.diagnosis.waitgraph.graph import Graph
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Case, Confidence, Verdict
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.blame import uneven_data
-from safelaunch.diagnosis.crash.first_failure import LEAVING
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import final
+from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
 

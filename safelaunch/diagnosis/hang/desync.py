@@ -13,7 +13,7 @@ from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, final, stack_of, threads_inside
-from safelaunch.diagnosis.waitgraph.graph import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 

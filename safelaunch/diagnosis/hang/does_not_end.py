@@ -8,10 +8,10 @@ import re
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.refine.cuda import at_cuda_line, in_cuda
 from safelaunch.diagnosis.stall.activity import doing, still_running
-from safelaunch.diagnosis.stall.threads import left_running, thread_name, waits_for_another
 from safelaunch.diagnosis.verdicts import hang_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import is_inside_torch
+from safelaunch.diagnosis.waitgraph.threads import left_running, thread_name, waits_for_another
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
 

@@ -8,7 +8,8 @@ from safelaunch.diagnosis.blame.history import OFTEN
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, final
-from safelaunch.diagnosis.waitgraph.graph import Graph, Wait
+from safelaunch.diagnosis.waitgraph.graph import Graph
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import RankFacts, Verdict
 

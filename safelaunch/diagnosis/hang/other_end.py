@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.stall.other_end import is_asked, other_rank
 from safelaunch.diagnosis.stall.reasons import stall_of
-from safelaunch.diagnosis.stall.syscalls import FILE_LOCKS
-from safelaunch.diagnosis.stall.threads import follow, left_running
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.threads import follow, left_running
 from safelaunch.diagnosis.wording import is_waiting, label, names
 from safelaunch.model import RankFacts, SourceLine, Verdict
 
@@ -31,19 +29,20 @@ def held_by_peer(view: View) -> Verdict | None:
     found = view.graph
     ranks = view.by_rank
     ends = sorted({rank for rank, _ in found.sinks})
-    holders = {rank: other_rank(ranks[rank], view.case.ranks) for rank in ends}
+    outside = {wait.rank: wait for wait in found.external if wait.resource.kind.has}
+    holders = {rank: outside[rank].on if rank in outside else None for rank in ends}
     waits = {wait.rank: wait for wait in found.waits}
     if not all(holder in waits for holder in holders.values()):
         return None
-    calls = {kernel.syscall for rank in ends if (kernel := ranks[rank].kernel) is not None}
     held = sorted({holder for holder in holders.values() if holder is not None})
     first = waits[held[0]]
-    locks = calls <= FILE_LOCKS
+    kinds = {outside[rank].resource.kind for rank in ends}
+    locks = all(kind.exclusive for kind in kinds)
     lost = None if locks else ranks[held[0]].lost_thread
-    what = "the lock" if locks else "the other end"
+    what = " and ".join(sorted({kind.has for kind in kinds}))
     now = view.now
     asker = ranks[ends[0]]
-    too = len(ends) == 1 and is_asked(asker)
+    too = len(ends) == 1 and outside[asker.rank].asked
     shut_out = _shut_out(ranks[held[0]], view.case.source) if not locks and not too else ()
     # Another thread of that rank may be the one that is to answer, and be held up.
     if too and lost is None and len(left_running(ranks[held[0]])) < 2:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.diagnosis.blame.rank_guard import LOCAL, MAIN_RANK, RANK, frames_of, is_for_one, looks_for
+from safelaunch.diagnosis.blame.rank_guard import LOCAL, MAIN_RANK, RANK, is_for_one
 from safelaunch.diagnosis.lines import Lines
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.calls import frames_of
+from safelaunch.diagnosis.waitgraph.flags import looks_for
 from safelaunch.diagnosis.wording import ELSE, at, label, names
 from safelaunch.model import RankFacts, Verdict
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import is_under_way
-from safelaunch.diagnosis.waitgraph.graph import Graph, Wait
+from safelaunch.diagnosis.waitgraph.graph import Graph
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Verdict
 

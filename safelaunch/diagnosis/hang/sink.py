@@ -8,14 +8,14 @@ from safelaunch.diagnosis.blame import uneven_data
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN
 from safelaunch.diagnosis.blame.rank_guard import Alone, alone
 from safelaunch.diagnosis.sources import dumps
-from safelaunch.diagnosis.stall.other_end import last
 from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import alive
 from safelaunch.diagnosis.waitgraph.counters import idle
-from safelaunch.diagnosis.waitgraph.graph import Graph, Wait
+from safelaunch.diagnosis.waitgraph.graph import Graph
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import at, below, is_waiting, label, names
 from safelaunch.model import Case, Confidence, Verdict
 
@@ -41,7 +41,7 @@ def never_entered(view: View) -> Verdict | None:
     """
     found = view.graph
     ranks = view.by_rank
-    sinks = found.sinks if view.from_dumps else last(found.sinks, ranks, view.case.world_size)
+    sinks = found.sinks if view.from_dumps else found.ends
     if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
         return None  # a rank that has ended, or has raised, is a matter of other rules
     now = view.now

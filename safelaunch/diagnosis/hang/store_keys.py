@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from safelaunch.diagnosis.blame import history
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.stall.endpoints import STORE
-from safelaunch.diagnosis.stall.other_end import asks_store
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph import store
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
@@ -32,7 +32,7 @@ def key_missing(view: View) -> Verdict | None:
     found = view.graph
     ranks = view.by_rank
     asking = sorted({rank for rank, _ in found.sinks})
-    if not all(asks_store(ranks[rank]) for rank in asking):
+    if not found.wait_for(asking, store.KEY):
         return None
     blocked = sorted({wait.rank for wait in found.waits})
     setter = _who_sets(view.case, asking, blocked)
@@ -103,7 +103,11 @@ def all_ask(view: View) -> Verdict | None:
     What to do: compare the keys that are waited for with those that are set, rank by rank.
     """
     ranks = view.living
-    if len(ranks) < 2 or not all(asks_store(facts) and facts.store_wants for facts in ranks):
+    if (
+        len(ranks) < 2
+        or not all(facts.store_wants for facts in ranks)
+        or not view.graph.wait_for(view.by_rank, store.KEY)
+    ):
         return None
     known = {key for facts in ranks for key in facts.store_keys}
     lacks = {facts.rank: [key for key in facts.store_wants if key not in known] for facts in ranks}

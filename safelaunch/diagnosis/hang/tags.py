@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import final
-from safelaunch.diagnosis.waitgraph.graph import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import at, label
 from safelaunch.model import Collective, RankFacts, Verdict
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.crash.first_failure import WORLD
 from safelaunch.diagnosis.waitgraph.counters import UNTOLD, idle, of_nccl
-from safelaunch.diagnosis.waitgraph.graph import Graph, Wait
+from safelaunch.diagnosis.waitgraph.graph import Graph
+from safelaunch.diagnosis.waitgraph.record import WORLD
+from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, Confidence, RankFacts
 

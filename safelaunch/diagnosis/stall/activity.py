@@ -20,7 +20,7 @@ from safelaunch.diagnosis.stall.syscalls import (
     WRITES,
     computes,
 )
-from safelaunch.diagnosis.stall.threads import left_running, thread_name, waits_for_another
+from safelaunch.diagnosis.waitgraph.threads import left_running, thread_name, waits_for_another
 from safelaunch.model import Kernel, RankFacts, Stack
 
 NETWORK = re.compile(r"^(?:nfs|cifs|smb|lustre|ceph|beegfs|gpfs|9p|afs|gfs|ocfs|panfs|wekafs|fuse)", re.IGNORECASE)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis.blame.rank_guard import looks_for
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.stall import imports, loader
@@ -24,8 +23,9 @@ from safelaunch.diagnosis.stall.native import native_frames
 from safelaunch.diagnosis.stall.processes import UNREAD, is_unread, own_process
 from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.stall.syscalls import LOCKS, POLLS, READS, SLEEPS, WAITS_FOR_CHILD, advice
-from safelaunch.diagnosis.stall.threads import Chain, follow, left_running, thread_name, waits_for_another
 from safelaunch.diagnosis.waitgraph.calls import AWAY_PHASES, stack_of, stopped
+from safelaunch.diagnosis.waitgraph.flags import looks_for
+from safelaunch.diagnosis.waitgraph.threads import Chain, follow, left_running, thread_name, waits_for_another
 from safelaunch.model import Child, Kernel, Location, Phase, RankFacts, SourceLine, Stack
 
 # A beat older than this: the thread that writes it every 0.2 s cannot get the GIL. Healthy ranks were never seen above

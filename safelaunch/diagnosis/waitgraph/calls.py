@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.crash.first_failure import LEAVING, WORLD, current_calls, left_cleanly
-from safelaunch.diagnosis.frames import is_torch_distributed
+from safelaunch.diagnosis.frames import is_torch_distributed, is_user_code
+from safelaunch.diagnosis.waitgraph.record import LEAVING, WORLD, current_calls, left_cleanly
 from safelaunch.model import Collective, Location, RankFacts, Stack
 
 # System calls in which a thread waits for something else than a collective: gloo waits in futex, a CUDA wait spins.
@@ -315,3 +315,9 @@ def main_thread(facts: RankFacts) -> int:
 def stack_of(facts: RankFacts, thread: int) -> Stack | None:
     """The stack of one thread of a rank."""
     return next((stack for stack in facts.stacks if stack.thread == thread), facts.stack)
+
+
+def frames_of(facts: RankFacts, thread: int) -> list[Location]:
+    """The lines of the user's own program that a thread of a rank is at, innermost first."""
+    stack = stack_of(facts, thread)
+    return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]

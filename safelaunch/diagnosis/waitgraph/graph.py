@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis.crash.first_failure import WORLD
+from safelaunch.diagnosis.frames import is_user_code
+from safelaunch.diagnosis.waitgraph import store
 from safelaunch.diagnosis.waitgraph.calls import (
     alive,
     answer,
@@ -30,45 +31,23 @@ from safelaunch.diagnosis.waitgraph.calls import (
     word,
 )
 from safelaunch.diagnosis.waitgraph.counters import Table, comparable, idle, is_counted_only, untold
+from safelaunch.diagnosis.waitgraph.edges import EDGES
+from safelaunch.diagnosis.waitgraph.record import WORLD
+from safelaunch.diagnosis.waitgraph.wait import ExternalWait, Kind, Node, Wait
 from safelaunch.model import Case, Collective, GroupProgress, RankFacts
-
-Node = tuple[int, int]  # rank and thread
-
-
-@dataclass(frozen=True)
-class Wait:
-    """A thread of a rank that is blocked in `call`.
-
-    `on` are ranks of this node that have not come, `differing` those that came with another operation, `gone` those
-    that can never come (exited, or without the group), `stopped` those whose process does not run, `away` members
-    that are not on this node or of which nothing is known. `partners` are all members, none where nobody knows whom it
-    waits for.
-    """
-
-    rank: int
-    thread: int
-    call: Collective
-    on: tuple[int, ...] = ()
-    differing: tuple[int, ...] = ()
-    gone: tuple[int, ...] = ()
-    stopped: tuple[int, ...] = ()
-    away: tuple[int, ...] = ()
-    partners: tuple[int, ...] = ()
-
-    @cached_property
-    def blockers(self) -> tuple[int, ...]:
-        """Ranks of this node that keep the wait from ending."""
-        return tuple(sorted({*self.on, *self.gone, *self.stopped}))
 
 
 @dataclass(frozen=True)
 class Graph:
-    """All waits of a case. `sinks` are (rank, thread) pairs that others wait for and that wait for nobody; `cycle` are
-    ranks that wait for one another."""
+    """All waits of a case. `sinks` are (rank, thread) pairs that others wait for and that wait for nobody in a call;
+    `ends` are those of them that wait for no other rank by other means either, none where that cannot be known; `cycle`
+    are ranks that wait for one another in calls."""
 
-    waits: tuple[Wait, ...]
-    sinks: tuple[Node, ...]
-    cycle: tuple[int, ...]
+    waits: tuple[Wait, ...] = ()
+    sinks: tuple[Node, ...] = ()
+    cycle: tuple[int, ...] = ()
+    external: tuple[ExternalWait, ...] = ()
+    ends: tuple[Node, ...] = ()
 
     @cached_property
     def heads(self) -> tuple[Wait, ...]:
@@ -80,6 +59,10 @@ class Graph:
         """Waits that one of these ranks blocks itself."""
         wanted = set(ranks)
         return tuple(wait for wait in self.waits if wait.rank not in wanted and not wanted.isdisjoint(wait.blockers))
+
+    def wait_for(self, ranks: Iterable[int], kind: Kind) -> bool:
+        """Whether each of these ranks waits for something of this kind."""
+        return set(ranks) <= {wait.rank for wait in self.external if wait.resource.kind is kind}
 
     def of(self, rank: int) -> Wait | None:
         """The wait of a rank, if it waits."""
@@ -142,7 +125,38 @@ def build(case: Case) -> Graph:
         edges[key] += [id(wait) for wait in _before(meeting, there, first, ranks)]
     circles = _circles(edges)
     cyclic = {wait.rank for key, (_, there) in meetings.items() for wait in there if circles[id(wait)] == circles[key]}
-    return Graph(tuple(waits), tuple(sorted(sinks)), tuple(sorted(cyclic)))
+    external = tuple(wait for edge in EDGES for wait in edge(case))
+    last = tuple(sorted(sinks))
+    return Graph(tuple(waits), last, tuple(sorted(cyclic)), external, _ends(last, external, ranks, case.world_size))
+
+
+def _ends(
+    sinks: tuple[Node, ...], external: Iterable[ExternalWait], ranks: Mapping[int, RankFacts], size: int
+) -> tuple[Node, ...]:
+    """Of the ends of all chains those that wait for no other rank in the store, for a lock or at a pipe; all, where
+    every one of them does. A rank of which the kernel has said nothing, at a line of the program itself, may wait for
+    another in that way: among such ranks there is no end; nor where nothing is known of the rank at the other end, or
+    of whoever waits there for input, too."""
+    own: dict[int, list[ExternalWait]] = {}
+    for wait in external:
+        if wait.resource.kind.has or wait.resource.kind is store.KEY:
+            own.setdefault(wait.rank, []).append(wait)
+    late = {rank for rank, _ in sinks}
+
+    def goes_on(rank: int) -> bool:
+        return any(wait.resource.kind is store.KEY or wait.on in late for wait in own.get(rank, ()))
+
+    def unseen(facts: RankFacts) -> bool:
+        other = next((ranks[wait.on] for wait in own.get(facts.rank, ()) if wait.on is not None), None)
+        if other is not None:
+            return not (other.stacks or other.stack or other.kernel)
+        if len(ranks) < size and any(wait.asked for wait in own.get(facts.rank, ())):
+            return True
+        inner = facts.stack.frames[0] if facts.stack is not None and facts.stack.frames else None
+        return facts.kernel is None and not facts.phases and inner is not None and is_user_code(inner)
+
+    found = tuple(sink for sink in sinks if not goes_on(sink[0])) or sinks
+    return () if any(unseen(ranks[rank]) for rank, _ in found) else found
 
 
 def earliest(waits: Iterable[Wait]) -> dict[int, Wait]:

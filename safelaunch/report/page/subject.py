@@ -14,14 +14,21 @@ from safelaunch.user_code import is_user_code
 
 @dataclass(frozen=True)
 class Waiting:
-    """A wait of a rank: it is inside `call` and cannot go on before `on` have come. `why` says, for each of them that
-    will not, why (`exited`, `stopped`, `other operation`); `away` counts members on other nodes."""
+    """A wait of a rank: it is inside `call` and cannot go on before `on` have come; or it waits for a `resource` (`the
+    lock on /data/index`) that `on` have. `why` says, for each of them that will not come, why (`exited`, `stopped`,
+    `other operation`); `away` counts members on other nodes."""
 
     rank: int
-    call: Collective
+    call: Collective | None
     on: tuple[int, ...] = ()
     why: tuple[tuple[int, str], ...] = ()
     away: int = 0
+    resource: str = ""
+
+    @property
+    def what(self) -> str:
+        """What it waits in, or for, in words that complete "rank 3 waits"."""
+        return f"in {call_name(self.call)}" if self.call is not None else f"for {self.resource}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from safelaunch.model import Case, RankFacts, Verdict
 from safelaunch.report.page.element import Html, cell, shape, tag
-from safelaunch.report.page.subject import Waiting, call_name, names, place, state
+from safelaunch.report.page.subject import Waiting, names, place, state
 
 MOST = 24  # boxes that a person can still follow
 WIDTH, HEIGHT = 260, 62  # of a box, in pixels
@@ -62,9 +62,7 @@ def _boxes(waits: Sequence[Waiting], culprits: Sequence[int]) -> list[Box]:
             waited_for.setdefault(rank, []).append(number)
     alike: dict[object, list[int]] = {}
     for rank in sorted({*own, *waited_for}):
-        calls = tuple(
-            (wait.call.op, wait.call.group, wait.call.seq, wait.call.peer, wait.on) for wait in own.get(rank, [])
-        )
+        calls = tuple((wait.what, wait.on) for wait in own.get(rank, []))
         alike.setdefault((calls, tuple(waited_for.get(rank, [])), rank in culprits), []).append(rank)
     found = [Box(tuple(ranks), tuple(own.get(ranks[0], []))) for ranks in alike.values()]
     # The culprits must be among those that are drawn.
@@ -148,7 +146,7 @@ def _doing(box: Box, by_rank: Mapping[int, RankFacts], why: Mapping[int, str]) -
     facts = by_rank.get(box.ranks[0])
     where = place(facts) if facts is not None else ""
     if box.waits:
-        return f"in {call_name(box.waits[0].call)}", where
+        return box.waits[0].what, where
     how = why.get(box.ranks[0]) or (state(facts) if facts is not None else "not known")
     return how, where
 
@@ -185,10 +183,14 @@ def _lines(boxes: Sequence[Box]) -> list[str]:
     found = []
     for box in boxes:
         for wait in box.waits:
+            verb = "waits" if len(box.ranks) == 1 else "wait"
+            if wait.call is None:
+                whose = f", which {names(wait.on)} {'has' if len(wait.on) == 1 else 'have'}" if wait.on else ""
+                found.append(f"{names(box.ranks)} {verb} {wait.what}{whose}")
+                continue
             who = f"{names(wait.on)}" if wait.on else "nobody that is known here"
             reasons = dict.fromkeys(f"{rank}: {reason}" for rank, reason in wait.why[:4])
             more = f" ({'; '.join(f'rank {reason}' for reason in reasons)})" if reasons else ""
             away = f"; {wait.away} members are on other nodes or not known" if wait.away else ""
-            verb = "waits" if len(box.ranks) == 1 else "wait"
-            found.append(f"{names(box.ranks)} {verb} in {call_name(wait.call)} for {who}{more}{away}")
+            found.append(f"{names(box.ranks)} {verb} {wait.what} for {who}{more}{away}")
     return found

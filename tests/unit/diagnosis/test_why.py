@@ -23,7 +23,15 @@ def test_it_names_the_rule_what_others_lacked_and_what_says_who_waits() -> None:
     assert "rules that come later: all_inside" in told
     assert "wait in all_reduce #12 of group 0 at /home/ada/project/train.py:61, for rank 2" in told
     assert "[record, Flight Recorder, stack]" in told
-    assert "at the end of the chains of waits: rank 2" in told
+    assert "at the end of the chains of waits in calls: rank 2" in told
+
+
+def test_it_tells_of_waits_outside_of_collectives() -> None:
+    told = "\n".join(why.lines(load("hang-lock-of-a-rank-that-sleeps")))
+
+    assert "rank 1 waits for the lock on /data/index, which rank 2 has [kernel]" in told
+    assert "at the end of the chains of waits in calls: ranks 1 and 2" in told
+    assert "of these wait for no other rank by other means: rank 2" in told
 
 
 def test_where_nobody_waits_it_says_so() -> None:

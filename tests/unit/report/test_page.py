@@ -188,6 +188,29 @@ def test_the_culprit_is_marked_and_ranks_that_wait_alike_are_folded() -> None:
     assert len([1 for _, attributes in content.tags if attributes.get("class") == "arrow"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "arrows"),
+    [
+        ("hang-lock-held-in-a-barrier", "ranks 1-2 wait for the lock on /data/index, which rank 0 has", 2),
+        ("hang-pipe-of-a-waiting-rank", "waits for the other end of pipe:[77], which rank 0 has", 2),
+        ("hang-for-a-key-that-nobody-sets", "ranks 1-2 wait for the key lr/39 of the store", 1),
+        ("hang-looks-for-a-file-of-rank-0", "wait for `not os.path.exists(done)` to change", 1),
+        ("hang-lock-of-another-thread", "waits for thread ", 1),
+    ],
+)
+def test_waits_outside_of_collectives_are_drawn(name: str, line: str, arrows: int) -> None:
+    case = load(name)
+    content = made(case, diagnose(case))
+    assert line in content.section("Who waits for whom")
+    assert len([1 for _, attributes in content.tags if attributes.get("class") == "arrow"]) == arrows
+
+
+def test_ranks_that_wait_in_no_collective_are_drawn() -> None:
+    case = load("hang-server-thread-died")
+    waits = made(case, diagnose(case)).section("Who waits for whom")
+    assert "ranks 1-3 wait for the other end of a connection to 127.0.0.1:4001, which rank 0 has" in waits
+
+
 def test_a_circle_is_drawn_with_both_arrows() -> None:
     case = load("hang-circle-below-a-collective")
     content = made(case, diagnose(case))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.frames import is_user_code, user_frame
 from safelaunch.diagnosis.lines import Lines, by_place
+from safelaunch.diagnosis.waitgraph.calls import stack_of
+from safelaunch.diagnosis.waitgraph.wait import ExternalWait, Kind, Resource
 from safelaunch.diagnosis.wording import at
-from safelaunch.model import Location, RankFacts, SourceLine, Stack
+from safelaunch.model import Case, Location, RankFacts, SourceLine, Stack
 
 LOCKS = {"", "futex"}  # system calls of a thread that waits for another one; nothing where the kernel was not asked
 HANDS_OVER = re.compile(r"/(?:queue|concurrent/futures/\w+|multiprocessing/pool)\.py$")
@@ -24,6 +26,7 @@ OWN = re.compile(r"^self\.(?=\w+\.)")
 CONSTANT = re.compile(r"_*[A-Z]")
 RELEASED_BY_OTHERS = re.compile(r"\.acquire\([^)]*(?:timeout|blocking)")
 STEPS = 8
+THREAD = Kind("{}")
 OURS = "safelaunch-"  # how threads of our own are called
 
 
@@ -39,7 +42,21 @@ class Chain:
 
 def follow(facts: RankFacts, stack: Stack | None, source: Iterable[SourceLine] = ()) -> Chain:
     """From a thread that waits for another one to the one that waits for none."""
-    lines = by_place(source)
+    return _follow(facts, stack, by_place(source))
+
+
+def waits(case: Case) -> Iterator[ExternalWait]:
+    """Main threads that wait for another thread of their rank, each with the one at the end of the chain."""
+    lines = by_place(case.source)
+    for facts in case.ranks:
+        own = stack_of(facts, facts.pid)
+        end = _follow(facts, own, lines).end
+        if own is not None and end is not None and end.thread != own.thread:
+            thread = Resource(THREAD, thread_name(end))
+            yield ExternalWait(facts.rank, own.thread, thread, "stack", on=facts.rank, on_thread=end.thread)
+
+
+def _follow(facts: RankFacts, stack: Stack | None, lines: Lines) -> Chain:
     seen: list[Stack] = []
     told: list[str] = []
     steps = []  # what else a thread waits for is concluded from there being one other thread: that proves no circle

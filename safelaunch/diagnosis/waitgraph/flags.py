@@ -1,0 +1,44 @@
+"""Waits for a flag: ranks that look again and again for what somebody is to do, in a loop of the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from safelaunch.diagnosis.lines import Lines, by_place
+from safelaunch.diagnosis.waitgraph.calls import frames_of
+from safelaunch.diagnosis.waitgraph.wait import ExternalWait, Kind, Resource
+from safelaunch.model import Case, Location, RankFacts
+
+# Calls of Python's own that start no collective, by their first name.
+IDLE = re.compile(
+    r"(?:time|os|sys|logging|logger|log|json|math|random|datetime|shutil|glob|re|pathlib|Path|print|open|len|range|min|max"
+    r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|sleep|exists|isfile)\b"
+)
+GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
+FLAG = Kind("`{}` to change")
+
+
+def waits(case: Case) -> Iterator[ExternalWait]:
+    """Main threads in such loops, by their lines. Who is to do what they look for, a loop does not tell."""
+    lines = by_place(case.source)
+    for facts in case.ranks:
+        looks = looks_for(facts, lines)
+        if looks is not None:
+            yield ExternalWait(facts.rank, facts.pid, Resource(FLAG, looks[1]), "stack")
+
+
+def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
+    """Where a rank sleeps and looks again and again, and for what: the condition of a loop that does nothing else."""
+    frames = frames_of(facts, facts.pid)
+    line = lines.get((frames[0].file, frames[0].line)) if frames else None
+    if line is None or not line.loops:
+        return None
+    start = line.loops[-1][0]
+    if line.line == start:
+        return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
+    what = dict(line.conditions).get(start)
+    calls = [name for number, name in line.ahead if number == start]
+    if what is None or GETS_ON.search(what) or not calls or not all(map(IDLE.match, calls)):
+        return None
+    return frames[0], what
