@@ -2,8 +2,8 @@
 
 `from_json` reads what a process of the same run has just written. `checked` reads what anybody may have written: each
 value is compared with the type that its field declares, so that nothing behind it meets a text where a number belongs.
-A class whose documents once had another shape has a static method `from_older(document)`, which returns the values of
-the fields that are meant.
+A class whose documents once had another shape has a static method `from_older(document)`, which returns the document in
+today's shape, or as it is.
 Measured with a case of 1,024 ranks (2 MB): 0.08 s with its parsing, of which msgspec needs 0.02 s; but its import costs
 0.02 to 0.08 s and 5 MB, in every `diagnose`.
 """
@@ -70,18 +70,19 @@ def _decode(hint: Any, data: Any) -> Any:
             return tuple(_decode(kind, item) for kind, item in zip(inner, data, strict=True))
         return (tuple if origin is tuple else list)(_decode(inner[0], item) for item in data)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        data = _from_older(hint, data)
         if not isinstance(data, dict):
             raise TypeError(f"expected an object for {hint.__name__}, got {type(data).__name__}")
         hints = _hints(hint)
         known = {f.name for f in dataclasses.fields(hint)}
         values = {key: _decode(hints[key], item) for key, item in data.items() if key in known}
-        return hint(**{**_from_older(hint, data), **values})
+        return hint(**values)
     return data
 
 
-def _from_older(cls: Any, data: dict[str, Any]) -> dict[str, Any]:
-    read: Callable[[dict[str, Any]], dict[str, Any]] | None = getattr(cls, "from_older", None)
-    return read(data) if read is not None else {}
+def _from_older(cls: Any, data: Any) -> Any:
+    read: Callable[[Any], Any] | None = getattr(cls, "from_older", None)
+    return read(data) if read is not None else data
 
 
 # ------------------------------------------------------------------------------------------------ what is not ours
@@ -216,13 +217,14 @@ def _object(cls: Any) -> Read:
     readers: dict[str, Read] = {}
 
     def read(data: Any) -> Any:
+        data = _from_older(cls, data)
         if type(data) is not dict:
             raise _wrong("an object", data)
         if not readers:  # not before: a class may hold itself
             readers.update((one.name, _reader(_hints(cls)[one.name])) for one in known)
         if not needed <= data.keys():
             raise ShapeError(f": without {min(needed - data.keys())}")
-        values = _from_older(cls, data)
+        values = {}
         for name, item in data.items():
             if name in readers:
                 try:

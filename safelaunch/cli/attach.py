@@ -216,7 +216,7 @@ def unknown(group: Group, taken: attached.Taken) -> list[str]:
     away = group.world_size - len(taken.case.ranks)
     if away > 0:
         lines.append(f"{away} of {group.world_size} ranks are not on this node: attach there as well")
-    denied = [facts for facts in taken.case.ranks if any("ermission" in gap for gap in facts.missing)]
+    denied = [facts for facts in taken.case.ranks if any("ermission" in gap.reason for gap in facts.missing)]
     if denied:
         how = "run it as root (sudo), or give the container SYS_PTRACE"
         if attached.yama() > 0:
@@ -225,11 +225,11 @@ def unknown(group: Group, taken: attached.Taken) -> list[str]:
     others: dict[str, list[int]] = {}
     for facts in taken.case.ranks:
         for gap in facts.missing if facts not in denied else ():
-            if gap.startswith("stack: "):
-                others.setdefault(gap.removeprefix("stack: "), []).append(facts.rank)
-    for gap, unseen in others.items():
-        advice = ": `pip install py-spy`" if "not installed" in gap else ""
-        lines.append(f"no stack of {names(unseen)} ({gap}){advice}")
+            if gap.source == "stack":
+                others.setdefault(gap.reason, []).append(facts.rank)
+    for reason, unseen in others.items():
+        advice = ": `pip install py-spy`" if "not installed" in reason else ""
+        lines.append(f"no stack of {names(unseen)} ({reason}){advice}")
     if not any(facts.collectives or facts.recorded for facts in taken.case.ranks):
         why = (
             "no Flight Recorder could be asked"

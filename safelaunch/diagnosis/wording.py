@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.waitgraph.calls import MAKING
-from safelaunch.model import Collective, Location, RankFacts
+from safelaunch.model import Collective, Condition, Location, RankFacts
 from safelaunch.model.ranks import runs
 
-ELSE = "else of: "  # evidence.source_probe
 OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
 
@@ -29,12 +28,13 @@ def is_waiting(ranks: Iterable[int]) -> str:
     return f"{names(numbers)} {'waits' if len(numbers) == 1 else 'wait'}"
 
 
-def below(condition: str, place: str) -> str:
+def below(condition: Condition, file: str) -> str:
     """`stands below `rank == 0` (train.py:61)`, or where that does not hold: in the other branch, or behind one that
     does not go on."""
-    if condition.startswith(ELSE):
-        return f"stands where `{condition.removeprefix(ELSE)}` does not hold ({place})"
-    return f"stands below `{condition}` ({place})"
+    place = f"({file}:{condition.line})"
+    if condition.holds:
+        return f"stands below `{condition.text}` {place}"
+    return f"stands where `{condition.text}` does not hold {place}"
 
 
 def at(place: Location | None) -> str:

@@ -16,7 +16,7 @@ from safelaunch.evidence.offline import dump_case, dump_files
 from safelaunch.evidence.offline.dump import Dump
 from safelaunch.evidence.ranks import Group
 from safelaunch.evidence.source_lines import describe
-from safelaunch.model import Case, Evidence, Incident, RankFacts, SourceLine, Stack, WorkerGroup, WorkerProcess
+from safelaunch.model import Case, Evidence, Gap, Incident, RankFacts, SourceLine, Stack, WorkerGroup, WorkerProcess
 
 # None of these stops a rank. One of safelaunch is asked for its Flight Recorder, as its own launcher does.
 COLLECTORS = (kernel.collect, black_box.collect, groups.collect, devices.collect, *ASKED, stacks.collect)
@@ -26,7 +26,7 @@ PIPE_S = 6.0  # the monitor of NCCL looks at its pipe each second, and a busy ma
 # When a call times out, all ranks write their dumps, told by the store, and wait no longer than this for it to be done
 # (c10d/ProcessGroupNCCL.cpp: TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC, 60 s up to torch 2.4, 15 s later).
 TOGETHER_S = 60.0
-OF_OUTSIDE = ("recorder:", "collectives:")  # gaps that are no fault here
+OF_OUTSIDE = ("recorder", "collectives")  # what is not to be had from there is no fault
 ENDED = "X"
 
 
@@ -107,12 +107,12 @@ def _runs(worker: WorkerProcess) -> bool:
 
 def _ended(facts: RankFacts) -> RankFacts:
     return dataclasses.replace(
-        facts, state=ENDED, missing=("process: it has ended",), stack=None, stacks=(), kernel=None
+        facts, state=ENDED, missing=(Gap("process", "it has ended"),), stack=None, stacks=(), kernel=None
     )
 
 
 def _seen(facts: RankFacts) -> RankFacts:
-    return dataclasses.replace(facts, missing=tuple(g for g in facts.missing if not g.startswith(OF_OUTSIDE)))
+    return dataclasses.replace(facts, missing=tuple(gap for gap in facts.missing if gap.source not in OF_OUTSIDE))
 
 
 def _with_dumps(found: Group, facts: Case, files: dict[int, str]) -> tuple[Case, list[str]]:

@@ -16,6 +16,7 @@ from safelaunch.model import (
     Endpoint,
     Evidence,
     ExitCall,
+    Gap,
     GroupProgress,
     Incident,
     Kernel,
@@ -161,16 +162,16 @@ def _exception(data: dict[str, Any] | None) -> PyError | None:
     return from_json(PyError, data) if data else None
 
 
-def _missing(worker: WorkerProcess, sources: Sources) -> tuple[str, ...]:
+def _missing(worker: WorkerProcess, sources: Sources) -> tuple[Gap, ...]:
     """What could not be had; the stack of a rank that has ended is not missed."""
     gaps = tuple(
-        f"{item.source}: {item.unavailable}"
+        Gap(item.source, item.unavailable)
         for item in sources.values()
         if item.unavailable and item.source not in NO_GAP and not (worker.exit and item.source in OF_THE_LIVING)
     )
     stack = _all(sources, "stack")
     if stack.get("py_spy") and not stack.get("faulthandler"):  # only the stacks of children could be had
-        gaps += (f"stack: {stack['py_spy']}",)
+        gaps += (Gap("stack", stack["py_spy"]),)
     return gaps
 
 

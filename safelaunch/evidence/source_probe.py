@@ -27,7 +27,8 @@ WIDTH = 120
 MOST_CALLED = 100  # names that are kept of a branch; of one that calls more, nothing can be ruled out
 MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
 Loops = tuple[tuple[int, int], ...]
-Conditions = tuple[tuple[int, str], ...]
+Condition = dict[str, Any]  # as `model.Condition`
+Texts = tuple[tuple[int, str], ...]
 
 
 def main() -> None:
@@ -98,13 +99,13 @@ def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
         return "", None
 
 
-def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Conditions, Conditions, Conditions]:
+def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, tuple[Condition, ...], Texts, Texts]:
     """The loops that the line is inside of, in its own function, the conditions that it stands under, what the `with`
     statements around it hold, and what the branches of each `if` around it still call."""
     loops: Loops = ()
-    conditions: Conditions = ()
-    holds: Conditions = ()
-    ahead: Conditions = ()
+    conditions: tuple[Condition, ...] = ()
+    holds: Texts = ()
+    ahead: Texts = ()
     block: list[Any] = module.body
     while True:
         node = next((node for node in block if _first(node) <= line <= _last(node)), None)
@@ -116,20 +117,19 @@ def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, Cond
             for each in block[: block.index(node)]
             if isinstance(each, ast.If) and not each.orelse and _ends(each.body[-1])
         ]
-        conditions += tuple((each.lineno, _text(source, each.test, "else of: ")) for each in passed)
+        conditions += tuple(_condition(source, each, holds=False) for each in passed)
         ahead += tuple((each.lineno, name) for each in passed for name in _called(block, line))
         name, block = _block(node, line)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and name == "body":
             loops, conditions, holds, ahead = (), (), (), ()
         if isinstance(node, (ast.With, ast.AsyncWith)):
             items = node.items if name else node.items[:-1]  # in the head, the last one is not held yet
-            holds += tuple((node.lineno, _text(source, item.context_expr, "")) for item in items)
+            holds += tuple((node.lineno, _text(source, item.context_expr)) for item in items)
         # The head of a loop is where it fetches its next item: a part of the loop. Its `else` is not.
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and name != "orelse":
             loops += ((node.lineno, _last(node.body[-1])),)
         if isinstance(node, (ast.If, ast.While)) and name:
-            prefix = "else of: " if name == "orelse" else ""
-            conditions += ((node.lineno, _text(source, node.test, prefix)),)
+            conditions += (_condition(source, node, holds=name != "orelse"),)
             ahead += tuple((node.lineno, called) for called in _called(block, line))
         if not name:
             return loops, conditions + tuple(_choices(node, source, line)), holds, ahead
@@ -193,7 +193,7 @@ def _block(node: Any, line: int) -> tuple[str, list[Any]]:
     return "", []
 
 
-def _choices(node: Any, source: str, line: int) -> Iterator[tuple[int, str]]:
+def _choices(node: Any, source: str, line: int) -> Iterator[Condition]:
     """The tests of conditional expressions, outermost first, in whose branches the line stands."""
     head = [
         child
@@ -208,11 +208,15 @@ def _choices(node: Any, source: str, line: int) -> Iterator[tuple[int, str]]:
                 continue
             taken, other = (_first(part) <= line <= _last(part) for part in (child.body, child.orelse))
             if taken or other:  # on one line both: which of them runs cannot be seen
-                yield child.lineno, _text(source, child.test, "" if taken else "else of: ")
+                yield _condition(source, child, holds=taken)
 
 
-def _text(source: str, node: ast.expr, prefix: str) -> str:
-    return (prefix + " ".join((ast.get_source_segment(source, node) or ast.unparse(node)).split()))[:WIDTH]
+def _condition(source: str, node: Any, *, holds: bool) -> Condition:
+    return {"line": node.lineno, "text": _text(source, node.test), "holds": holds}
+
+
+def _text(source: str, node: ast.expr) -> str:
+    return " ".join((ast.get_source_segment(source, node) or ast.unparse(node)).split())[:WIDTH]
 
 
 if __name__ == "__main__":

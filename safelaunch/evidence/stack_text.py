@@ -21,7 +21,7 @@ def stack_text(facts: RankFacts) -> str:
     if native:
         parts.append(_part("all threads with native frames, by py-spy, which stopped the rank for it", native))
     if not parts:
-        parts.append(_part("no stack: " + ("; ".join(facts.missing) or "the rank ended without leaving one"), ""))
+        parts.append(_part("no stack: " + (facts.gaps or "the rank ended without leaving one"), ""))
     parts += [_child(child) for child in facts.children]
     return "\n".join(parts)
 

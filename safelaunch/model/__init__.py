@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Collective,
         Evidence,
         ExitCall,
+        Gap,
         GroupProgress,
         Incident,
         LoaderPass,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         ProcessGroup,
         PyError,
         RankFacts,
-        SourceLine,
         Stack,
     )
     from safelaunch.model.gpus import GpuState, NetworkPort, Tenant
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         WarmStart,
     )
     from safelaunch.model.processes import ColdStart, Exit, WorkerGroup, WorkerProcess
+    from safelaunch.model.source import Condition, SourceLine
     from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
 
@@ -69,6 +70,7 @@ __all__ = [
     "Child",
     "ColdStart",
     "Collective",
+    "Condition",
     "Confidence",
     "Device",
     "Diagnostic",
@@ -78,6 +80,7 @@ __all__ = [
     "ExitCall",
     "FORK_SERVER",
     "Finding",
+    "Gap",
     "GpuState",
     "GroupProgress",
     "Incident",
@@ -125,7 +128,18 @@ __all__ = [
 ]
 
 # Those that most have a use for come first.
-MODULES = ("diagnostic", "plan", "processes", "topology", "devices", "kernel", "evidence", "gpus", "surroundings")
+MODULES = (
+    "diagnostic",
+    "plan",
+    "processes",
+    "topology",
+    "devices",
+    "kernel",
+    "source",
+    "evidence",
+    "gpus",
+    "surroundings",
+)
 
 
 def __getattr__(name: str) -> Any:

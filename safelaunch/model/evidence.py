@@ -12,6 +12,7 @@ from safelaunch.model.kernel import Kernel, ThreadCall
 from safelaunch.model.logs import Known
 from safelaunch.model.processes import Exit
 from safelaunch.model.slow import Slowness
+from safelaunch.model.source import SourceLine
 from safelaunch.model.surroundings import Reducer, Space, Surroundings
 
 
@@ -187,20 +188,28 @@ class Child:
     stack: Stack | None = None
 
 
-@dataclass(frozen=True)
-class SourceLine:
-    """What stands around a line of the user's program: the lines (first, last) of the loops that it is inside of,
-    outermost first, the conditions that it stands under, innermost last, each as (line, text), and likewise what the
-    `with` statements around it hold. `ahead` has, with the line of such an `if`, the name of each function that the
-    same branch calls from there on, or in the same statement."""
+GapKind = Literal["", "no dump", "another moment"]
 
-    file: str
-    line: int
-    text: str = ""
-    loops: tuple[tuple[int, int], ...] = ()
-    conditions: tuple[tuple[int, str], ...] = ()
-    holds: tuple[tuple[int, str], ...] = ()
-    ahead: tuple[tuple[int, str], ...] = ()
+
+@dataclass(frozen=True)
+class Gap:
+    """Evidence that could not be had, and why. `kind` says it where rules ask for it: a rank has left no dump, or one
+    that was taken at another moment than its peers'."""
+
+    source: str
+    reason: str
+    kind: GapKind = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}" if self.source else self.reason
+
+    @staticmethod
+    def from_older(document: Any) -> Any:
+        """A document of an older version in today's shape, see `codec`: before 2026-11 it was a text."""
+        if not isinstance(document, str):
+            return document
+        source, colon, reason = document.partition(": ")
+        return {"source": source, "reason": reason} if colon else {"source": "", "reason": document}
 
 
 @dataclass(frozen=True)
@@ -253,7 +262,7 @@ class RankFacts:
     recording: bool = True
     state: str = ""
     watched: bool = True
-    missing: tuple[str, ...] = ()
+    missing: tuple[Gap, ...] = ()
     stacks: tuple[Stack, ...] = ()
     earlier: Stack | None = None
     recorded: tuple[Collective, ...] | None = None
@@ -282,6 +291,11 @@ class RankFacts:
     ended: bool = False
     progress: tuple[GroupProgress, ...] = ()
     stream: StreamProgress | None = None
+
+    @property
+    def gaps(self) -> str:
+        """What could not be had, in one line; empty where nothing is missing."""
+        return "; ".join(map(str, self.missing))
 
     @property
     def last_collective(self) -> Collective | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 EndpointKind = Literal["connection", "store", "listener", "unix socket", "pipe", "FIFO", "file lock"]
@@ -75,10 +75,14 @@ class Kernel:
     beside: tuple[str, ...] = ()
 
     @staticmethod
-    def from_older(document: dict[str, Any]) -> dict[str, Any]:
-        """The fields that older versions wrote in another shape: see `codec`."""
-        other = document.get("other")
-        return {"peer": from_sentence(other)} if isinstance(other, str) else {}
+    def from_older(document: Any) -> Any:
+        """A document of an older version in today's shape: see `codec`."""
+        other = document.get("other") if isinstance(document, dict) else None
+        peer = from_sentence(other) if isinstance(other, str) else None
+        if peer is None:
+            return document
+        written = asdict(peer)
+        return {"peer": {**written, "processes": list(written["processes"])}, **document}
 
 
 @dataclass(frozen=True)

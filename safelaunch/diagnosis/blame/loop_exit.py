@@ -149,12 +149,12 @@ Loop = tuple[str, int, int]  # file, first and last line
 def _loop_between(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> Loop | None:
     """The outermost loop that `one`, or what it calls, is inside of, and that `other`, a line of the same function,
     stands behind."""
-    tests = dict(one.conditions)
-    if any(tests.get(line, text) != text for line, text in other.conditions):
+    own = {condition.line: condition for condition in one.conditions}
+    if any(own.get(condition.line, condition) != condition for condition in other.conditions):
         return None  # the two branches of one `if`: neither stands behind the other
-    own = [loop for loop in one.loops if loop not in other.loops]
-    if own:
-        return (one.file, *own[0]) if all(other.line > last for _, last in own) else None
+    left = [loop for loop in one.loops if loop not in other.loops]
+    if left:
+        return (one.file, *left[0]) if all(other.line > last for _, last in left) else None
     called = next((line for line in deeper if line.loops), None)
     return (called.file, *called.loops[0]) if called is not None and other.line > one.line else None
 
@@ -165,9 +165,9 @@ def _conditions_of(loop: Loop, inside: Iterable[SourceLine], behind: SourceLine)
     found = []
     for line in inside:
         found += [
-            text
-            for number, text in line.conditions
-            if (number, text) not in behind.conditions and not (line.file == file and first <= number <= last)
+            each.text
+            for each in line.conditions
+            if each not in behind.conditions and not (line.file == file and first <= each.line <= last)
         ]
         if line.file == file and (first, last) in line.loops:
             break  # what is called from inside the loop does not decide about it

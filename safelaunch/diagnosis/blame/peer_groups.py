@@ -53,7 +53,7 @@ def _is_for_some(case: Case, facts: RankFacts, call: Collective) -> bool:
     """Whether a call stands below a condition on the rank, or its place in a mesh."""
     lines = by_place(case.source)
     found = [lines.get((frame.file, frame.line)) for frame in frames_of(facts, call.thread)]
-    texts = [text for line in found if line is not None for _, text in line.conditions]
+    texts = [condition.text for line in found if line is not None for condition in line.conditions]
     return any(OF_SOME.search(text) or "rank" in text.lower() for text in texts)
 
 

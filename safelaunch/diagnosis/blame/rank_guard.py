@@ -13,8 +13,8 @@ from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of, in_backward, unrecorded, whole
 from safelaunch.diagnosis.waitgraph.flags import IDLE
 from safelaunch.diagnosis.waitgraph.wait import Wait
-from safelaunch.diagnosis.wording import ELSE, below, label
-from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
+from safelaunch.diagnosis.wording import below, label
+from safelaunch.model import Case, Collective, Condition, Location, RankFacts, SourceLine
 
 # Conditions that hold on one rank of a job. A collective below a condition that holds on all but one is met by a
 # second one below the opposite (the main process first, then the others), and is no mistake. The rank in a group or in
@@ -48,13 +48,13 @@ Place = tuple[RankFacts, Collective]  # where a rank waits
 
 @dataclass(frozen=True)
 class Alone:
-    """A rank that waits in a call below the condition `text` at `place` (nothing where its source is not known).
+    """A rank that waits in a call below a condition, in `file` (neither where its source is not known).
     `passed` says that all who are missing stand behind it, in the same function, and so have passed it by: a rank that
     is in another function below it (`if rank == 0: serve()`) may be right, and they late for what they do instead."""
 
     wait: Wait
-    text: str = ""
-    place: Location | None = None
+    condition: Condition | None = None
+    file: str = ""
     passed: bool = False
 
 
@@ -79,12 +79,12 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
         return None
     if found is None:
         return Alone(wait) if _unread(frames, lines) else None
-    frame, number, text = found
-    place = Location(frame.file, number, frame.function)
+    frame, condition = found
     theirs = [_in_function(facts, frame) for facts in late]
     others = [lines.get((each.file, each.line)) if each is not None else None for each in theirs]
-    if any(line is not None and number in dict(line.conditions) for line in others):
-        return _apart(Alone(wait, text, place), number, others) if not wait.call.is_message else None
+    if any(line is not None and line.is_below(condition.line) for line in others):
+        own_branch = Alone(wait, condition, frame.file)
+        return _apart(own_branch, condition.line, others) if not wait.call.is_message else None
     own = lines[frame.file, frame.line]
     passed = all(
         each is not None
@@ -94,7 +94,7 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
         and not set(line.loops) & set(own.loops)
         for facts, each, line in zip(late, theirs, others, strict=True)
     )
-    return Alone(wait, text, place, passed and frame == frames[0] and not wait.away)
+    return Alone(wait, condition, frame.file, passed and frame == frames[0] and not wait.away)
 
 
 def _apart(only: Alone, number: int, others: Sequence[SourceLine | None]) -> Alone | None:
@@ -130,10 +130,10 @@ def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
     if found is None:
         called = own or facts.error is not None  # the line of a call alone does not say from where it was called
         return None if called and not _unread(frames, lines) else Alone(wait)
-    frame, number, text = found
+    frame, condition = found
     if frame != frames[0] or len(case.ranks) != case.world_size:
         return Alone(wait)  # the others may have had a part of their own in it; who is not seen here may have made it
-    return Alone(wait, text, Location(frame.file, number, frame.function))
+    return Alone(wait, condition, frame.file)
 
 
 def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]]) -> tuple[int, ...]:
@@ -151,13 +151,13 @@ def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]
         below = _below(case, facts.rank, own, lines)
         if below is None:
             continue
-        frame, number, _ = below
+        frame, condition = below
         others = [pair for other in everybody if other is not side for pair in other]
         wait = Wait(facts.rank, call.thread, call)
         # A function that is called below the condition may be called elsewhere, too, and its lines say nothing then.
         if frame == own[0] and any(_made(each, wait) for each in (facts, *(each for each, _ in others))):
             continue
-        if all(_stands_behind(pair, facts, frame, number, lines) for pair in others):
+        if all(_stands_behind(pair, facts, frame, condition.line, lines) for pair in others):
             found.append(facts.rank)
     return tuple(found) if len(found) == 1 else ()
 
@@ -176,7 +176,7 @@ def _stands_behind(
         condition = at.line
     there = lines.get((place.file, place.line)) if place is not None else None
     mine = lines.get((at.file, at.line))
-    if place is None or there is None or mine is None or not whole(other) or condition in dict(there.conditions):
+    if place is None or there is None or mine is None or not whole(other) or there.is_below(condition):
         return False
     shared = set(there.loops) & set(mine.loops)
     if shared and place.line < condition:
@@ -212,21 +212,21 @@ def told_frames(facts: RankFacts) -> list[Location]:
     return [frame for frame in (*site, *reversed(raised)) if is_user_code(frame)]
 
 
-def _below(case: Case, rank: int, frames: Iterable[Location], lines: Lines) -> tuple[Location, int, str] | None:
+def _below(case: Case, rank: int, frames: Iterable[Location], lines: Lines) -> tuple[Location, Condition] | None:
     """The innermost condition for this rank alone that these frames, innermost first, stand below."""
     facts = next(facts for facts in case.ranks if facts.rank == rank)
     for frame in frames:
         line = lines.get((frame.file, frame.line))
-        for number, text in line.conditions if line is not None else ():
-            if is_for_one(text, facts):
-                return frame, number, text
+        for condition in line.conditions if line is not None else ():
+            if is_for_one(condition, facts):
+                return frame, condition
     return None
 
 
-def is_for_one(text: str, facts: RankFacts) -> bool:
+def is_for_one(condition: Condition, facts: RankFacts) -> bool:
     """Whether a condition holds on this rank alone, of those of its node: what holds on one rank does so under every
     further condition."""
-    return not OF_SOME.search(text) and any(_is_for_one(part, facts) for part in _conjuncts(text))
+    return not OF_SOME.search(condition.text) and any(_is_for_one(part, facts) for part in _conjuncts(condition))
 
 
 def _is_for_one(text: str, facts: RankFacts) -> bool:
@@ -237,15 +237,15 @@ def _is_for_one(text: str, facts: RankFacts) -> bool:
     return own == int(tested["after"] or tested["before"] or 0)
 
 
-def _conjuncts(text: str) -> list[str]:
-    """What `and` joins in a condition; of the other branch of one, what `or` joins, each turned round."""
-    joins: type[ast.boolop] = ast.Or if text.startswith(ELSE) else ast.And
+def _conjuncts(condition: Condition) -> list[str]:
+    """What `and` joins in a condition; where it does not hold, what `or` joins, each turned round."""
+    joins: type[ast.boolop] = ast.And if condition.holds else ast.Or
     try:
-        parsed = ast.parse(text.removeprefix(ELSE), mode="eval").body
+        parsed = ast.parse(condition.text, mode="eval").body
         parts = parsed.values if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, joins) else [parsed]
-        return [ast.unparse(_opposite(part) if joins is ast.Or else part) for part in parts]
+        return [ast.unparse(part if condition.holds else _opposite(part)) for part in parts]
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # its text was too long, or is nested too deep
-        return [text]
+        return [condition.text] if condition.holds else []
 
 
 def _opposite(test: ast.expr) -> ast.expr:
@@ -297,18 +297,18 @@ def conditions(of: Place, others: Iterable[Place], lines: Lines) -> tuple[str, .
     """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake. It
     is none where all others stand below it as well."""
 
-    def above(pair: Place) -> list[tuple[str, int, str]]:
+    def above(pair: Place) -> list[tuple[str, Condition]]:
         return [
-            (frame.file, where, text)
+            (frame.file, condition)
             for frame in reversed(frames_at(*pair, pair[1].thread) or [*filter(None, [pair[1].location])])
             if (frame.file, frame.line) in lines
-            for where, text in lines[frame.file, frame.line].conditions
-            if text not in NO_CONDITIONS
+            for condition in lines[frame.file, frame.line].conditions
+            if condition.text not in NO_CONDITIONS
         ]
 
     shared = [set(above(pair)) for pair in others]
     own = [each for each in above(of) if not shared or not all(each in one for one in shared)]
     if not own:
         return ()
-    file, where, text = own[-1]
-    return (f"{label(of[1])} of rank {of[0].rank} {below(text, f'{file}:{where}')}",)
+    file, condition = own[-1]
+    return (f"{label(of[1])} of rank {of[0].rank} {below(condition, file)}",)

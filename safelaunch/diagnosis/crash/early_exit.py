@@ -91,11 +91,11 @@ def _gave_up(facts: RankFacts) -> bool:
 def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:
     """The verdict of `early_exit` where those who left may be right: what held the last one may be its own alone."""
     rank, call = only.wait.rank, only.wait.call
-    told = only.place is not None
+    told = only.condition is not None
     what = f"rank {rank} was in {call.op} #{call.seq}"
-    if only.place is not None:
+    if only.condition is not None:
         what += ", which may be called on that rank only, as its peers exited"
-        why = f"it {below(only.text, f'{only.place.file}:{only.place.line}')}"
+        why = f"it {below(only.condition, only.file)}"
     else:
         what += " as its peers exited with 0: who is wrong, the evidence does not say"
         why = "no other rank has ever made this call: it may be that rank's alone, or they have left too early"

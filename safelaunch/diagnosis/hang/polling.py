@@ -10,8 +10,8 @@ from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import frames_of
 from safelaunch.diagnosis.waitgraph.flags import looks_for
-from safelaunch.diagnosis.wording import ELSE, at, label, names
-from safelaunch.model import RankFacts, Verdict
+from safelaunch.diagnosis.wording import at, label, names
+from safelaunch.model import Condition, RankFacts, Verdict
 
 NOT_ONE = re.compile(rf"^{RANK}\s*(?:!=\s*(?P<rank>\d+)|>\s*0)$|^{RANK}$", re.IGNORECASE)
 NOT = re.compile(r"^not\s+")
@@ -67,24 +67,25 @@ def _left_out(facts: RankFacts, lines: Lines, others: list[RankFacts]) -> int | 
     """The one of these ranks that does not come to where a rank stands, by a condition above it."""
     for frame in frames_of(facts, facts.pid):
         line = lines.get((frame.file, frame.line))
-        for number, text in line.conditions if line is not None else ():
-            out = [other for other in others if keeps_out(text, other)]
+        for condition in line.conditions if line is not None else ():
+            out = [other for other in others if keeps_out(condition, other)]
             if len(out) == 1:
-                return out[0].rank if not _is_below(out[0], frame.file, number, lines) else None
+                return out[0].rank if not _is_below(out[0], frame.file, condition.line, lines) else None
     return None
 
 
 def _is_below(facts: RankFacts, file: str, number: int, lines: Lines) -> bool:
     """Whether a rank is still in its own branch of the `if` at a line: then it waits for what is called there."""
     own = [lines.get((frame.file, frame.line)) for frame in frames_of(facts, facts.pid) if frame.file == file]
-    return any(number in dict(line.conditions) for line in own if line is not None)
+    return any(line is not None and line.is_below(number) for line in own)
 
 
-def keeps_out(text: str, facts: RankFacts) -> bool:
+def keeps_out(condition: Condition, facts: RankFacts) -> bool:
     """Whether a condition holds on all ranks but this one, of those of its node."""
-    opposite = text.removeprefix(ELSE) if text.startswith(ELSE) else NOT.sub("", text) if NOT.match(text) else ""
-    if opposite:
-        return is_for_one(opposite, facts) and (not MAIN_RANK.match(opposite) or facts.local_rank == 0)
+    text = condition.text
+    if not condition.holds or NOT.match(text):
+        opposite = Condition(condition.line, NOT.sub("", text) if condition.holds else text)
+        return is_for_one(opposite, facts) and (not MAIN_RANK.match(opposite.text) or facts.local_rank == 0)
     tested = NOT_ONE.match(text)
     own = "local_rank" if LOCAL.search(text) else "rank"
-    return tested is not None and is_for_one(f"{own} == {tested['rank'] or 0}", facts)
+    return tested is not None and is_for_one(Condition(condition.line, f"{own} == {tested['rank'] or 0}"), facts)

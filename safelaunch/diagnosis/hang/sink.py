@@ -61,7 +61,7 @@ def never_entered(view: View) -> Verdict | None:
         code = "SL309"
     only = alone(view.case, blocked, culprits) if code == "SL301" and len(culprits) >= len(blocked) else None
     # Of two ranks, one that does not come is late more often than its peer waits where nobody has to come.
-    doubt = only is not None and only.place is None and len(culprits) == 1 and not only.wait.away
+    doubt = only is not None and only.condition is None and len(culprits) == 1 and not only.wait.away
     if only is not None and not doubt:
         return _only_one(view, only, reasons)
     left = uneven_data.has_run_out(view.case, culprits) if code == "SL301" else ()
@@ -97,14 +97,14 @@ def _only_one(view: View, only: Alone, reasons: Mapping[int, Stall]) -> Verdict:
     """The verdict of `never_entered` on a rank that waits in what the source keeps from all others."""
     rank, call = only.wait.rank, only.wait.call
     others = names(reasons)
-    if only.place is None:
+    if only.condition is None:
         why = (
             f"no other rank has ever made this call, and what it stands below cannot be read: {others} may not be late"
         )
     else:
         passed = f"{others} {'has' if len(reasons) == 1 else 'have'} passed it by"
         come = passed if only.passed else f"it may not hold on {others}"
-        why = f"it {below(only.text, f'{only.place.file}:{only.place.line}')}: {come}"
+        why = f"it {below(only.condition, only.file)}: {come}"
     return hang_verdict(
         view,
         "SL302" if only.passed else "SL399",

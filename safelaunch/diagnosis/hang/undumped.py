@@ -56,4 +56,4 @@ def did_not_dump(view: View) -> Verdict | None:
 
 def _has_no_file(facts: RankFacts) -> bool:
     """Whether nothing was found of a rank, not even a file that cannot be read."""
-    return any("no dump" in gap for gap in facts.missing)
+    return any(gap.kind == "no dump" for gap in facts.missing)

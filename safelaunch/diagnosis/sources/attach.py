@@ -96,7 +96,7 @@ def apart(view: View) -> Verdict | None:
         return _halted(view, halted, held, lines)
     sites = {(found.op, found.place) for found in held}
     if not any(facts.stack is not None for facts in alive):
-        gaps = dict.fromkeys(gap for facts in alive for gap in facts.missing if gap.startswith("stack: "))
+        gaps = dict.fromkeys(str(gap) for facts in alive for gap in facts.missing if gap.source == "stack")
         summary = f"no stack of {names(f.rank for f in alive)} could be had: nobody can tell where they are"
         return _untold(
             view, summary, tuple(gaps), held, remedy="see the notes: py-spy is needed, and the right to use it"

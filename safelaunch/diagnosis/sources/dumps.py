@@ -12,11 +12,10 @@ from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.record import WORLD
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import at, names
-from safelaunch.model import Case, Collective, Confidence, RankFacts
+from safelaunch.model import Case, Collective, Confidence, Gap, RankFacts
 
 OF_GLOO = "gloo records no messages and no monitored_barrier"
 SINCE = "{since}"
-OTHER_MOMENT = "dump was taken"  # evidence.offline.dump_case
 FEW = 3.0  # usual pauses
 PAUSE_S = 3.0  # a pause that is usual enough, where nothing tells which are: an estimate
 
@@ -57,7 +56,7 @@ def of_nccl2(case: Case) -> bool:
 def of_several_moments(case: Case) -> bool:
     """Whether dumps contradict one another, so that some were taken later than others: what one rank has completed and
     another has not proves nothing then."""
-    return any(OTHER_MOMENT in gap for facts in case.ranks for gap in facts.missing)
+    return any(gap.kind == "another moment" for facts in case.ranks for gap in facts.missing)
 
 
 def young(case: Case, waits: Iterable[Wait]) -> float | None:
@@ -190,11 +189,11 @@ def behind(case: Case) -> tuple[str, ...]:
 def gaps(case: Case, ranks: Iterable[int] | None = None) -> tuple[str, ...]:
     """What is missing of ranks (of all without `ranks`): one line for each reason."""
     wanted = None if ranks is None else set(ranks)
-    found: dict[str, list[int]] = {}
+    found: dict[Gap, list[int]] = {}
     for facts in case.ranks:
         for gap in facts.missing if wanted is None or facts.rank in wanted else ():
             found.setdefault(gap, []).append(facts.rank)
-    return tuple(f"{names(those)}: {gap.partition(': ')[2] or gap}" for gap, those in found.items())
+    return tuple(f"{names(those)}: {gap.reason}" for gap, those in found.items())
 
 
 def confidence(case: Case, culprits: Iterable[int], found: Graph, blocked: Iterable[Wait]) -> Confidence:

@@ -135,7 +135,7 @@ def known(facts: RankFacts, call: Collective) -> bool:
 
 def whole(facts: RankFacts) -> bool:
     """Whether the rank's own record of its calls could be had, and goes to its last one."""
-    return facts.watched and facts.recording and not any(gap.startswith("collectives:") for gap in facts.missing)
+    return facts.watched and facts.recording and not any(gap.source == "collectives" for gap in facts.missing)
 
 
 def is_inside_torch(frame: Location) -> bool:
@@ -185,7 +185,7 @@ def _may_be_in_cpp(facts: RankFacts) -> bool:
     """Whether the rank may wait in a collective that C++ has made: in its backward pass, in DDP's own code, or where
     its stack could not be had."""
     if facts.stack is None:
-        return any(gap.startswith("stack:") for gap in facts.missing)
+        return any(gap.source == "stack" for gap in facts.missing)
     if facts.stack.frames and IN_DDP.search(facts.stack.frames[0].file):
         return True
     return in_backward(facts)

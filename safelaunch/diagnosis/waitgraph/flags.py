@@ -37,7 +37,7 @@ def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
     start = line.loops[-1][0]
     if line.line == start:
         return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
-    what = dict(line.conditions).get(start)
+    what = next((each.text for each in reversed(line.conditions) if each.line == start), None)
     calls = [name for number, name in line.ahead if number == start]
     if what is None or GETS_ON.search(what) or not calls or not all(map(IDLE.match, calls)):
         return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from safelaunch.evidence.offline.dump import Dump
-from safelaunch.model import Case, Collective, GroupProgress, Incident, ProcessGroup, RankFacts
+from safelaunch.model import Case, Collective, Gap, GroupProgress, Incident, ProcessGroup, RankFacts
 
 WORLD = "0"  # torch's name of the default group
 
@@ -20,8 +20,9 @@ WORLD = "0"  # torch's name of the default group
 # latest entries lie no further apart than what keeps a rank from its next call. An estimate: four days.
 ANOTHER_RUN_S = 4 * 86400.0
 
-NO_DUMP = "recorder: no dump: it had ended, or could not write one, or its file was not copied here"
-OF_MESSAGES = "recorder: gloo records no messages (send, recv), and there were some: a rank may be waiting in one"
+SOURCE = "recorder"
+NO_DUMP = Gap(SOURCE, "no dump: it had ended, or could not write one, or its file was not copied here", "no dump")
+OF_MESSAGES = Gap(SOURCE, "gloo records no messages (send, recv), and there were some: a rank may be waiting in one")
 
 
 def build(dumps: Sequence[Dump]) -> Case:
@@ -34,7 +35,7 @@ def build(dumps: Sequence[Dump]) -> Case:
     everybody = _everybody(dumps, groups)
     by_rank = {dump.rank: dump for dump in chosen}
     by_rank = {rank: _with_uncalled(dump, groups) for rank, dump in by_rank.items()}
-    facts = tuple(_facts(rank, by_rank.get(rank), gaps.get(rank, "")) for rank in everybody)
+    facts = tuple(_facts(rank, by_rank.get(rank), gaps.get(rank)) for rank in everybody)
     known = [one for one in facts if one.recorded is not None]
     groups = (*groups, *_seen_together(known, {group.name for group in groups}))
     world = max(everybody, default=-1) + 1
@@ -50,20 +51,18 @@ def _timed_out(dump: Dump) -> bool:
     return 0.0 < dump.limit <= dump.written
 
 
-def _one_of_each(dumps: Sequence[Dump]) -> tuple[list[Dump], dict[int, str]]:
+def _one_of_each(dumps: Sequence[Dump]) -> tuple[list[Dump], dict[int, Gap]]:
     """The latest readable dump of each rank, with frames where two are alike; and why a rank has none."""
     best: dict[int, Dump] = {}
-    gaps: dict[int, str] = {}
+    gaps: dict[int, Gap] = {}
     backend = _backend_of_most(dumps)
     for dump in dumps:
         if dump.unreadable:
-            gaps[dump.rank] = f"recorder: {os.path.basename(dump.path)}: {dump.unreadable}"
+            gaps[dump.rank] = Gap(SOURCE, f"{os.path.basename(dump.path)}: {dump.unreadable}")
             continue
         if dump.backend != backend:
-            gaps[dump.rank] = (
-                f"recorder: {os.path.basename(dump.path)}: it is of {dump.backend}, those of most ranks are "
-            )
-            gaps[dump.rank] += f"of {backend}, which numbers calls for itself"
+            backends = f"it is of {dump.backend}, those of most ranks are of {backend}"
+            gaps[dump.rank] = Gap(SOURCE, f"{os.path.basename(dump.path)}: {backends}, which numbers calls for itself")
             continue
         other = best.get(dump.rank)
         if other is None or (dump.t, dump.frames) > (other.t, other.frames):
@@ -111,17 +110,18 @@ def _renamed(dump: Dump, shared: set[str], own_name: Callable[[str, tuple[int, .
     )
 
 
-def _of_another_time(dumps: Sequence[Dump], members: dict[str, tuple[int, ...]]) -> dict[int, str]:
+def _of_another_time(dumps: Sequence[Dump], members: dict[str, tuple[int, ...]]) -> dict[int, Gap]:
     """Ranks whose dumps cannot have been taken at the moment of the others', and why.
 
     Nobody finishes a collective such as all_reduce before all members have come to it. A rank that never came to what
     a peer has finished was dumped before; where that would be most of them, the peer was dumped after.
     """
-    odd: dict[int, str] = {}
+    odd: dict[int, Gap] = {}
     latest = max((dump.t for dump in dumps), default=0.0)
     for dump in dumps:
         if dump.calls and latest - dump.t > ANOTHER_RUN_S:
-            odd[dump.rank] = f"recorder: its dump is {(latest - dump.t) / 86400:.0f} days older than the latest one"
+            days = (latest - dump.t) / 86400
+            odd[dump.rank] = Gap(SOURCE, f"its dump is {days:.0f} days older than the latest one")
     by_rank = {dump.rank: dump for dump in dumps if dump.rank not in odd}
     names = {name for dump in by_rank.values() for name in dump.high}
     having: dict[str, list[int]] = {name: list(members[name]) for name in names if name in members}
@@ -134,7 +134,7 @@ def _of_another_time(dumps: Sequence[Dump], members: dict[str, tuple[int, ...]])
     return odd
 
 
-def _compare(name: str, dumps: list[Dump], odd: dict[int, str]) -> None:
+def _compare(name: str, dumps: list[Dump], odd: dict[int, Gap]) -> None:
     known = [dump for dump in dumps if name in dump.high or not dump.overwritten]
     highs = sorted(_came(dump, name) for dump in known)
     for claim in sorted({dump.met.get(name, 0) for dump in known}, reverse=True):
@@ -143,17 +143,21 @@ def _compare(name: str, dumps: list[Dump], odd: dict[int, str]) -> None:
             ahead = [dump for dump in known if dump.met.get(name, 0) == claim]
             rest = [dump for dump in known if _came(dump, name) < claim]
             if _went_on(ahead, rest):
-                for dump in rest:
-                    odd[dump.rank] = f"recorder: a later dump, of rank {ahead[0].rank}, shows that the job went on"
+                later = Gap(SOURCE, f"a later dump, of rank {ahead[0].rank}, shows that the job went on")
+                odd.update((dump.rank, later) for dump in rest)
                 return
             for dump in known:
                 if dump.met.get(name, 0) == claim:
-                    odd[dump.rank] = "recorder: its dump was taken after its peers', or is of another run"
+                    odd[dump.rank] = _of_another_moment("after its peers'")
             continue
         for dump in known:
             if _came(dump, name) < claim:
-                odd[dump.rank] = "recorder: its dump was taken before its peers', or is of another run"
+                odd[dump.rank] = _of_another_moment("before its peers'")
         return
+
+
+def _of_another_moment(when: str) -> Gap:
+    return Gap(SOURCE, f"its dump was taken {when}, or is of another run", "another moment")
 
 
 def _came(dump: Dump, name: str) -> int:
@@ -185,23 +189,23 @@ def _opposite(pair: Pair) -> Pair:
     return (group, peer, rank, "recv" if op == "send" else "send")
 
 
-def _behind_in_messages(dumps: Sequence[Dump], gaps: dict[int, str]) -> dict[int, str]:
+def _behind_in_messages(dumps: Sequence[Dump], gaps: dict[int, Gap]) -> dict[int, Gap]:
     """Ranks that wait in a message which its other end has done: their dumps were taken before that, unless the wait
     had timed out by then."""
     pairs = _by_pair(dump for dump in dumps if dump.rank not in gaps)
     partial = {dump.rank for dump in dumps if dump.overwritten or _timed_out(dump)}
-    odd: dict[int, str] = {}
+    odd: dict[int, Gap] = {}
     for pair, calls in pairs.items():
         theirs = pairs.get(_opposite(pair), [])
         if partial & {pair[1], pair[2]}:
             continue
         ended = max((call.seq for call in theirs if call.done), default=0)
         if any(not call.done and call.seq <= ended for call in calls):
-            odd[pair[1]] = f"recorder: its dump was taken before that of rank {pair[2]}, or is of another run"
+            odd[pair[1]] = _of_another_moment(f"before that of rank {pair[2]}")
     return odd
 
 
-def _numbered(dumps: Sequence[Dump], gaps: dict[int, str]) -> list[Dump]:
+def _numbered(dumps: Sequence[Dump], gaps: dict[int, Gap]) -> list[Dump]:
     """Messages with numbers that compare between two ranks.
 
     Where both rings are whole these are counts. Else nobody knows how many there were: what is done is 0, what is
@@ -242,10 +246,9 @@ def _with_uncalled(dump: Dump, groups: Sequence[ProcessGroup]) -> Dump:
     return replace(dump, progress=(*dump.progress, *(GroupProgress(name, dump.backend, 0, 0) for name in uncalled)))
 
 
-def _facts(rank: int, dump: Dump | None, gap: str) -> RankFacts:
+def _facts(rank: int, dump: Dump | None, gap: Gap | None) -> RankFacts:
     if dump is None or gap:
-        missing: tuple[str, ...] = (gap or NO_DUMP,)
-        return RankFacts(rank, -1, 0, watched=False, recording=False, recorded=None, missing=missing)
+        return RankFacts(rank, -1, 0, watched=False, recording=False, recorded=None, missing=(gap or NO_DUMP,))
     return RankFacts(
         rank,
         -1,

@@ -56,7 +56,7 @@ def _words(facts: RankFacts) -> tuple[str, ...]:
         "" if last is None or last.done else " (raised)" if last.raised else " (issued)" if last.issued else " (inside)"
     )
     phase = ", ".join(phase.name for phase in facts.phases)
-    missing = "; ".join(facts.missing)
+    missing = facts.gaps
     return (state(facts), place(facts), f"{call_name(last)}{how}" if last is not None else "", phase, missing)
 
 

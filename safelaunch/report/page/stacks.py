@@ -29,7 +29,7 @@ def section(case: Case, verdict: Verdict | None) -> Html | None:
         if stack is not None and stack.frames:
             stacks.setdefault(stack.frames, []).append(facts)
         elif facts.error is None:
-            reason = "; ".join(facts.missing) or ("the rank ended without leaving one" if facts.exit else "none taken")
+            reason = facts.gaps or ("the rank ended without leaving one" if facts.exit else "none taken")
             without.setdefault(reason, []).append(facts.rank)
         for child in facts.children:
             if child.stack is not None and child.stack.frames:

@@ -489,7 +489,9 @@ def test_python_warns_of_nothing_that_a_bundle_or_a_script_says(tmp_path: Path) 
     """It would quote it as it is."""
     text = 'rank == 0 and x == "\\\x1b" or 1or y'
     case = to_json(load("hang-barrier-ahead-in-the-other-branch"))
-    case["source"] = [{**line, "conditions": [[n, text] for n, _ in line["conditions"]]} for line in case["source"]]
+    case["source"] = [
+        {**line, "conditions": [{**one, "text": text} for one in line["conditions"]]} for line in case["source"]
+    ]
     (tmp_path / "case.json").write_text(json.dumps(case))
 
     told = answer("diagnose", tmp_path / "case.json").text

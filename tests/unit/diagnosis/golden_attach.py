@@ -7,7 +7,7 @@ import dataclasses
 from attach_scenes import C10D, INIT, LOAD, LOOP, SLEEPS, WAITS, case, rank, sleeper, waiter
 from expected import Expected, place
 
-from safelaunch.model import Case, RankFacts
+from safelaunch.model import Case, Gap, RankFacts
 
 
 def cases() -> dict[str, tuple[Case, Expected]]:
@@ -16,7 +16,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
 
 
 def _named() -> dict[str, tuple[Case, Expected]]:
-    gone = RankFacts(1, 1, 0, watched=False, state="X", missing=("process: it has ended",))
+    gone = RankFacts(1, 1, 0, watched=False, state="X", missing=(Gap("process", "it has ended"),))
     return {
         "attach-one-sleeps": (
             case(waiter(0), sleeper(1), waiter(2)),
@@ -47,14 +47,14 @@ def _named() -> dict[str, tuple[Case, Expected]]:
 
 def _untold() -> dict[str, tuple[Case, Expected]]:
     moving = rank(1, (LOAD,), dataclasses.replace(SLEEPS, cpu_s=9.0), earlier=(LOOP,))
-    unread = RankFacts(2, 2, 102, watched=False, kernel=WAITS, missing=("stack: py-spy: Permission denied",))
+    unread = RankFacts(2, 2, 102, watched=False, kernel=WAITS, missing=(Gap("stack", "py-spy: Permission denied"),))
     halted = [
         dataclasses.replace(one, state="T", kernel=dataclasses.replace(WAITS, state="T"))
         for one in map(waiter, range(3))
     ]
     blind = [
         dataclasses.replace(
-            waiter(number), stack=None, stacks=(), earlier=None, missing=("stack: py-spy is not installed",)
+            waiter(number), stack=None, stacks=(), earlier=None, missing=(Gap("stack", "py-spy is not installed"),)
         )
         for number in range(2)
     ]

@@ -22,7 +22,7 @@ from hang_scenes import (
 )
 from scenes import GLOO_RESET, LOOP, TRAIN, T, all_reduce, case, exited, lost_peer, rank
 
-from safelaunch.model import Case, Endpoint, Kernel, Location, PyError, RankFacts, SourceLine, Stack
+from safelaunch.model import Case, Condition, Endpoint, Kernel, Location, PyError, RankFacts, SourceLine, Stack
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -129,9 +129,9 @@ def _handled() -> Golden:
 
 
 def _passed_by() -> Golden:
-    below = SourceLine(TRAIN, CALLS_IT.line, loops=((58, 66),), conditions=((61, "rank == 0"),))
+    below = SourceLine(TRAIN, CALLS_IT.line, loops=((58, 66),), conditions=(Condition(61, "rank == 0"),))
     behind = SourceLine(TRAIN, SYNCED.line, loops=((58, 66),))
-    other = SourceLine(TRAIN, SYNCED.line, loops=((58, 66),), conditions=((61, "else of: rank == 0"),))
+    other = SourceLine(TRAIN, SYNCED.line, loops=((58, 66),), conditions=(Condition(61, "rank == 0", holds=False),))
 
     def inside(number: int, op: str, *frames: Location, step: int = 11) -> RankFacts:
         facts = waiting(number, done(call(), 11), call(op, at=frames[0]))
@@ -162,8 +162,8 @@ def _gone_on() -> Golden:
         Location(TRAIN, line, name) for line, name in ((20, "average"), (24, "share"), (31, "step"))
     )
     source = (
-        SourceLine(TRAIN, 31, conditions=((30, "i % every == 0"),)),
-        SourceLine(TRAIN, 33, conditions=((30, "else of: i % every == 0"),)),
+        SourceLine(TRAIN, 31, conditions=(Condition(30, "i % every == 0"),)),
+        SourceLine(TRAIN, 33, conditions=(Condition(30, "i % every == 0", holds=False),)),
         SourceLine(TRAIN, 20),
         SourceLine(TRAIN, 24),
     )

@@ -13,6 +13,7 @@ from hang_scenes import (
     INSIDE_LOOP,
     as_recorded,
     call,
+    condition,
     done,
     elsewhere,
     hang,
@@ -24,7 +25,7 @@ from hang_scenes import (
 )
 from scenes import LOOP, STEP, TORCH, TRAIN, T
 
-from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Condition, Gap, Location, ProcessGroup, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -128,8 +129,8 @@ def _left_loop() -> Golden:
 def _loops_under_conditions() -> Golden:
     """One rank is in a loop that its peers stand behind, or never came to: their record tells which."""
 
-    def loop(condition: str) -> SourceLine:
-        return SourceLine(TRAIN, VALIDATE.line, loops=((62, 65),), conditions=((61, condition),))
+    def loop(under: str) -> SourceLine:
+        return SourceLine(TRAIN, VALIDATE.line, loops=((62, 65),), conditions=(condition(61, under),))
 
     def alone(at: Location | None, condition: str, *peers: RankFacts) -> Case:
         inside = waiting(0, *LOOPING[:2], call("broadcast", at=at))
@@ -142,7 +143,9 @@ def _loops_under_conditions() -> Golden:
         waiting(n, done(call(), 10), done(call("broadcast", at=VALIDATE), 11), call("barrier", at=BARRIER))
         for n in (1, 2, 3)
     ]
-    other = SourceLine(TRAIN, BARRIER.line, loops=((69, 71),), conditions=((61, "else of: step % 50 == 0"),))
+    other = SourceLine(
+        TRAIN, BARRIER.line, loops=((69, 71),), conditions=(Condition(61, "step % 50 == 0", holds=False),)
+    )
     branches = [waiting(number, *LOOPING[:2], call("all_reduce", at=BARRIER)) for number in (1, 2, 3)]
     return {
         "hang-loop-of-one-rank-only": (
@@ -182,7 +185,7 @@ def _operations() -> Golden:
             VALIDATE.line,
             "dist.barrier()",
             loops=((58, 66),),
-            conditions=((60, "step % 10 == 0"), (63, "rank == 0")),
+            conditions=(Condition(60, "step % 10 == 0"), Condition(63, "rank == 0")),
         ),
     )
     skipped = waiting(2, done(call(), 11), call("broadcast", at=GATHER))
@@ -310,7 +313,7 @@ def _nobody() -> Golden:
         elsewhere(2, ASLEEP, STEP, before=()),
         watched=False,
         beat_age_s=None,
-        missing=("collectives: the rank did not open its black box",),
+        missing=(Gap("collectives", "the rank did not open its black box"),),
     )
     issued = dataclasses.replace(done(call()), issued=True)
     idle = [elsewhere(n, ASLEEP, STEP) for n in range(2)]
@@ -371,7 +374,7 @@ def _nobody() -> Golden:
                         stack=None,
                         stacks=(),
                         kernel=None,
-                        missing=("collectives: there is no black box in this run",),
+                        missing=(Gap("collectives", "there is no black box in this run"),),
                     )
                     for n in range(2)
                 )

@@ -8,7 +8,7 @@ from expected import Expected, place
 from hang_scenes import SEND, as_recorded, call, hang, recv, send, waiting
 from scenes import GLOO_RESET, LOOP, TRAIN, T, aborted_in_collective, all_reduce, case, lost_peer, rank
 
-from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Condition, Location, ProcessGroup, RankFacts, SourceLine
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -170,7 +170,7 @@ def cases() -> Golden:
                 *(dispatches(number, call("all_reduce", 27, at=SYNCED, size=3)) for number in range(2)),
                 dispatches(2, call("all_to_all_single", 27, at=CALLS_IT, size=3)),
                 source=(
-                    SourceLine(TRAIN, CALLS_IT.line, loops=((58, 90), (60, 63)), conditions=((60, "True"),)),
+                    SourceLine(TRAIN, CALLS_IT.line, loops=((58, 90), (60, 63)), conditions=(Condition(60, "True"),)),
                     SourceLine(TRAIN, SYNCED.line, loops=((58, 90),)),
                 ),
             ),

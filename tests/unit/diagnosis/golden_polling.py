@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
+from hang_scenes import ASLEEP, call, condition, elsewhere, hang, waiting
 from scenes import LOOP, TRAIN
 
 from safelaunch.model import Case, Endpoint, Kernel, Location, SourceLine
@@ -18,7 +18,7 @@ AGO = SourceLine(TRAIN, LOOP.line, "dist.all_reduce(g)", loops=ROUND)
 
 def below(text: str, *called: str, until: str = UNTIL) -> SourceLine:
     """The line that sleeps, in a loop below a condition."""
-    conditions = ((50, text), (54, until))
+    conditions = (condition(50, text), condition(54, until))
     ahead = tuple((54, name) for name in called or ("time.sleep",))
     return SourceLine(TRAIN, LOOKS.line, "time.sleep(0.05)", (*ROUND, (54, 55)), conditions, ahead=ahead)
 
@@ -59,7 +59,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             scheduled(1),
             Expected("SL311", (), place(LOOKS), confidence="medium", conclusive=False),
         ),
-        "hang-looks-for-a-file-of-rank-0": (looking(below("else of: rank == 0")), named),
+        "hang-looks-for-a-file-of-rank-0": (looking(below("else: rank == 0")), named),
         "hang-looks-for-a-file-of-the-main-rank": (looking(below("not is_main_process()")), named),
         "hang-looks-where-rank-0-does-not-come": (looking(below("dist.get_rank() != 0")), named),
         # It may do more there than look, or be kept by something else than what rank 0 does.

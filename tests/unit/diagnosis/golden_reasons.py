@@ -30,6 +30,7 @@ from scenes import LOOP, STEP, TRAIN, T, all_reduce, barrier, case, exited, lost
 
 from safelaunch.model import (
     Case,
+    Condition,
     Endpoint,
     Kernel,
     LoaderPass,
@@ -195,11 +196,11 @@ def _batches() -> Golden:
 
 def _one_rank() -> Golden:
     inside = waiting(0, done(call(), 11), call("barrier", at=EVALUATE))
-    under = SourceLine(TRAIN, EVALUATE.line, "dist.barrier()", conditions=((139, "rank == 0"),))
+    under = SourceLine(TRAIN, EVALUATE.line, "dist.barrier()", conditions=(Condition(139, "rank == 0"),))
     behind = Location(TRAIN, 144, "evaluate")
     passed = SourceLine(TRAIN, behind.line, "write()")
-    other_branch = SourceLine(TRAIN, behind.line, "write()", conditions=((139, "else of: rank == 0"),))
-    condition = ("below `rank == 0` (/home/ada/project/train.py:139)",)
+    other_branch = SourceLine(TRAIN, behind.line, "write()", conditions=(Condition(139, "rank == 0", holds=False),))
+    mentions = ("below `rank == 0` (/home/ada/project/train.py:139)",)
 
     def ahead(*calls: str) -> SourceLine:
         return dataclasses.replace(other_branch, ahead=tuple((139, name) for name in calls))
@@ -218,28 +219,28 @@ def _one_rank() -> Golden:
     workers = [elsewhere(n, ASLEEP, works, goes_on) for n in (1, 2)]
     of_master = (
         SourceLine(TRAIN, serves.line, "dist.broadcast(work, 0)"),
-        SourceLine(TRAIN, starts.line, "return serve()", conditions=((138, "rank == 0"),)),
+        SourceLine(TRAIN, starts.line, "return serve()", conditions=(Condition(138, "rank == 0"),)),
         SourceLine(TRAIN, works.line, "time.sleep(60)"),
         SourceLine(TRAIN, goes_on.line, "work()"),
     )
     # The same, with both parts in one function: what stands behind an `if` that returns is its other branch.
-    as_else = SourceLine(TRAIN, behind.line, "write()", conditions=((139, "else of: rank == 0"),))
+    as_else = SourceLine(TRAIN, behind.line, "write()", conditions=(Condition(139, "rank == 0", holds=False),))
 
     def below(text: str) -> tuple[SourceLine, ...]:
-        return (dataclasses.replace(under, conditions=((139, text),)), passed)
+        return (dataclasses.replace(under, conditions=(Condition(139, text),)), passed)
 
     return {
         "hang-barrier-of-rank-0-only": (
             hang(inside, *late, source=(under, passed)),
-            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=condition),
+            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=mentions),
         ),
         "hang-barrier-that-others-may-reach": (
             hang(inside, *away, source=(under,)),
-            Expected("SL399", location=place(EVALUATE), confidence="low", conclusive=False, mentions=condition),
+            Expected("SL399", location=place(EVALUATE), confidence="low", conclusive=False, mentions=mentions),
         ),
         "hang-polls-in-the-other-branch": (
             hang(inside, *late, source=(under, ahead("os.path.exists", "time.sleep"))),
-            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=condition),
+            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=mentions),
         ),
         # C++ makes the call (DTensor.full_tensor): the stack alone has its line. Others like it were made elsewhere.
         "hang-polls-while-cpp-gathers": (
@@ -252,7 +253,7 @@ def _one_rank() -> Golden:
                 *(elsewhere(n, ASLEEP, behind, before=[done(call("all_gather"), 11)]) for n in (1, 2)),
                 source=(under, ahead("os.path.exists", "time.sleep")),
             ),
-            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=condition),
+            Expected("SL302", (0,), place(EVALUATE), confidence="medium", conclusive=False, mentions=mentions),
         ),
         "hang-barrier-ahead-in-the-other-branch": (
             hang(inside, *late, source=(under, ahead("dist.barrier", "time.sleep"))),
@@ -260,7 +261,7 @@ def _one_rank() -> Golden:
         ),
         "hang-calls-of-its-own-in-the-other-branch": (
             hang(inside, *late, source=(under, ahead("wait_for_file"))),
-            Expected("SL399", location=place(EVALUATE), confidence="low", conclusive=False, mentions=condition),
+            Expected("SL399", location=place(EVALUATE), confidence="low", conclusive=False, mentions=mentions),
         ),
         "hang-barrier-in-both-branches": (
             hang(inside, *late, source=(under, other_branch)),
@@ -332,7 +333,7 @@ def _of_ends() -> Golden:
     ]
     at = held.collectives[-1].location
     assert at is not None
-    under = SourceLine(at.file, at.line, "dist.barrier()", conditions=((at.line - 1, "is_main_process()"),))
+    under = SourceLine(at.file, at.line, "dist.barrier()", conditions=(Condition(at.line - 1, "is_main_process()"),))
     # It is in what another function calls below that condition: the workers may have left without their part of it.
     serves = Location(TRAIN, 139, "main")
     assert held.error is not None
@@ -340,7 +341,7 @@ def _of_ends() -> Golden:
     serving = dataclasses.replace(held, error=dataclasses.replace(held.error, traceback=frames))
     of_master = (
         SourceLine(at.file, at.line, "dist.barrier()"),
-        SourceLine(serves.file, serves.line, "serve()", conditions=((138, "rank == 0"),)),
+        SourceLine(serves.file, serves.line, "serve()", conditions=(Condition(138, "rank == 0"),)),
     )
     return {
         "early-exit-of-those-who-were-right": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import call, done, hang, stack, waiting
+from hang_scenes import call, condition, done, hang, stack, waiting
 from scenes import LOOP, TRAIN, T
 
 from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts, SourceLine
@@ -34,7 +34,7 @@ def inside(facts: RankFacts, *frames: Location) -> RankFacts:
     return dataclasses.replace(facts, stack=made, stacks=(made,))
 
 
-def sharded(step_at: float, condition: str = "step % 60 == 0 and rank == 0") -> Case:
+def sharded(step_at: float, under: str = "step % 60 == 0 and rank == 0") -> Case:
     """A model whose forward pass gathers its shards: rank 0 alone samples from it, and rank 1 trains on."""
     gathers = [call("all_gather_single", seq, at=FORWARD, size=2, t=T - 9 + seq) for seq in (9, 10, 12)]
     reduces = [call("reduce_scatter_single", seq, at=BACKWARD, size=2, t=T - 9 + seq) for seq in (11, 12)]
@@ -46,7 +46,7 @@ def sharded(step_at: float, condition: str = "step % 60 == 0 and rank == 0") -> 
         dataclasses.replace(inside(trains, BACKWARD), **stepped),  # type: ignore[arg-type]
         source=(
             SourceLine(MODEL, FORWARD.line, "h = h + b(h)", loops=((17, 18),)),
-            SourceLine(TRAIN, SAMPLES.line, "sample(model)", loops=ROUND, conditions=((63, condition),)),
+            SourceLine(TRAIN, SAMPLES.line, "sample(model)", loops=ROUND, conditions=(condition(63, under),)),
             SourceLine(TRAIN, BACKWARD.line, "loss.backward()", loops=ROUND),
         ),
     )
@@ -60,14 +60,15 @@ def exported(above: str, behind: str = "", step: int = 60) -> Case:
     gathers.append(call("all_gather", 11, group="1", at=SAVES, size=2, t=T + 2))
     one = inside(waiting(0, done(gathers[0], 9), done(gathers[1], 10), gathers[2]), SAVES, exports)
     other = inside(waiting(1, done(gathers[0], 9), done(gathers[1], 10), call("barrier", 1, at=syncs, size=2)), syncs)
+    below = (condition(64, behind),) if behind else ()
     return hang(
         dataclasses.replace(one, step=60, stepped=T + 1),
         dataclasses.replace(other, step=step, stepped=T + 1),
         groups=(ProcessGroup("0", (0, 1)), ProcessGroup("1", (0, 1))),
         source=(
-            SourceLine(TRAIN, exports.line, "export(model)", loops=ROUND, conditions=((64, above),)),
+            SourceLine(TRAIN, exports.line, "export(model)", loops=ROUND, conditions=(condition(64, above),)),
             SourceLine(TRAIN, SAVES.line, "gather(p)"),
-            SourceLine(TRAIN, syncs.line, "dist.barrier()", loops=ROUND, conditions=((64, behind),) if behind else ()),
+            SourceLine(TRAIN, syncs.line, "dist.barrier()", loops=ROUND, conditions=below),
         ),
     )
 
@@ -85,7 +86,7 @@ def called_back(guard: str, step_at: float = T + 2.5) -> Case:
         dataclasses.replace(other, step=60, stepped=step_at),
         source=(
             SourceLine(TRAIN, SAVES.line, "dist.all_gather_object(parts, own)"),
-            SourceLine(TRAIN, returns.line, "metric.compute()", conditions=((30, guard),)),
+            SourceLine(TRAIN, returns.line, "metric.compute()", conditions=(condition(30, guard),)),
             SourceLine(TRAIN, fires.line, "each.on_step_end(self)", loops=ROUND),
             SourceLine(TRAIN, BACKWARD.line, "loss.backward()", loops=ROUND),
         ),
@@ -108,7 +109,9 @@ def averaged(*numbers: int) -> Case:
         source=(
             SourceLine(TRAIN, AVERAGES.line, "dist.all_reduce(p.grad)", loops=((25, 28),)),
             SourceLine(TRAIN, STEPS.line, "average(model)", loops=ROUND),
-            SourceLine(TRAIN, FIRES.line, "callbacks.fire()", loops=ROUND, conditions=((64, "step % 90 == 0"),)),
+            SourceLine(
+                TRAIN, FIRES.line, "callbacks.fire()", loops=ROUND, conditions=(condition(64, "step % 90 == 0"),)
+            ),
         ),
     )
 
@@ -196,7 +199,7 @@ def cases() -> Golden:
             Expected("SL311", (0,), place(SAVES), confidence="medium", conclusive=True, mentions=("`rank == 0`",)),
         ),
         "hang-exports-in-one-branch-and-waits-in-the-other": (
-            exported("rank == 0", "else of: rank == 0"),
+            exported("rank == 0", "else: rank == 0"),
             Expected("SL311", (), place(SAVES), conclusive=True),
         ),
         "hang-exports-in-another-step": (
@@ -208,7 +211,7 @@ def cases() -> Golden:
             Expected("SL311", (), place(SAVES), conclusive=True),
         ),
         "hang-behind-an-early-return-of-all-but-one": (
-            called_back("else of: step % 60 or not self.is_main"),
+            called_back("else: step % 60 or not self.is_main"),
             Expected(
                 "SL302",
                 (0,),
@@ -219,21 +222,21 @@ def cases() -> Golden:
             ),
         ),
         "hang-behind-an-early-return-by-number": (
-            called_back("else of: rank != 0"),
+            called_back("else: rank != 0"),
             Expected("SL302", (0,), place(SAVES), confidence="medium", conclusive=True),
         ),
         # Who returns early here are all but rank 1.
         "hang-behind-an-early-return-of-others": (
-            called_back("else of: rank != 1"),
+            called_back("else: rank != 1"),
             Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
         ),
         "hang-behind-an-early-return-that-data-chooses": (
-            called_back("else of: step % 60 or loss > best"),
+            called_back("else: step % 60 or loss > best"),
             Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
         ),
         # The step comes behind the callback: rank 1 is on its way to it.
         "hang-behind-an-early-return-to-which-the-other-has-not-come": (
-            called_back("else of: rank != 0", T + 1),
+            called_back("else: rank != 0", T + 1),
             Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
         ),
         # It dropped the second micro batch, and waits for the gradient of the first one.

@@ -14,6 +14,8 @@ from safelaunch.model import (
     Case,
     Child,
     Collective,
+    Condition,
+    Gap,
     Incident,
     Kernel,
     Location,
@@ -208,7 +210,9 @@ def elsewhere(
         quiet_s=NOW - T,
         batch=12,
         step=11,
-        missing=() if beat_age_s < 1 else (f"recorder: the interpreter does not run (no beat for {beat_age_s} s)",),
+        missing=()
+        if beat_age_s < 1
+        else (Gap("recorder", f"the interpreter does not run (no beat for {beat_age_s} s)"),),
     )
 
 
@@ -218,6 +222,11 @@ def in_cpp(facts: RankFacts, *frames: Location) -> RankFacts:
     autograd = Location(f"{TORCH}/autograd/graph.py", 865, "_engine_run_backward")
     own = stack(facts.pid, *(frames or (autograd, Location(f"{TORCH}/_tensor.py", 648, "backward"), STEP)))
     return dataclasses.replace(facts, collectives=kept, stack=own, stacks=(own,))
+
+
+def condition(line: int, text: str) -> Condition:
+    """A condition above a line; `else: rank == 0` where it does not hold there."""
+    return Condition(line, text.removeprefix("else: "), holds=not text.startswith("else: "))
 
 
 def hang(

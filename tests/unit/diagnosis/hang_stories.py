@@ -39,7 +39,7 @@ from hang_scenes import (
 from hypothesis import strategies as st
 from scenes import STEP, TORCH
 
-from safelaunch.model import Case, Collective, Kernel, Location, ProcessGroup, RankFacts
+from safelaunch.model import Case, Collective, Gap, Kernel, Location, ProcessGroup, RankFacts
 
 # Why a rank does not come -> the code of it.
 REASONS = {
@@ -207,7 +207,7 @@ def without(incident: Case, number: int, kind: str) -> Case:
     if kind == "source":
         return dataclasses.replace(incident, source=())
     ranks = tuple(
-        dataclasses.replace(facts, missing=(*facts.missing, f"{kind}: {GAP}"), **LOST[kind])  # type: ignore[arg-type]
+        dataclasses.replace(facts, missing=(*facts.missing, Gap(kind, GAP)), **LOST[kind])  # type: ignore[arg-type]
         if facts.rank == number
         else facts
         for facts in incident.ranks

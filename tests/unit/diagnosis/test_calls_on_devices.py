@@ -12,6 +12,7 @@ from safelaunch.model import (
     CallState,
     Case,
     Collective,
+    Condition,
     GroupProgress,
     Incident,
     Kernel,
@@ -381,7 +382,7 @@ def test_where_a_host_waits_is_not_where_its_device_s_call_stands() -> None:
         rank(2, call(8, "enqueued", "barrier")),
         rank(3, call(8, "enqueued"), python=False),
     ]
-    source = (SourceLine("train.py", 35, conditions=((34, "rank == 0"),)), SourceLine("train.py", 12))
+    source = (SourceLine("train.py", 35, conditions=(Condition(34, "rank == 0"),)), SourceLine("train.py", 12))
     verdict = diagnose(dataclasses.replace(job(*ranks), source=source))
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL302", (2,))

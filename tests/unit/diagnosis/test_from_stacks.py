@@ -8,7 +8,7 @@ import pytest
 from attach_scenes import INIT, LOAD, LOOP, SLEEPS, WAITS, case, rank, sleeper, waiter
 
 from safelaunch.diagnosis import diagnose
-from safelaunch.model import Case, RankFacts
+from safelaunch.model import Case, Gap, RankFacts
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_one_that_waits_alone_may_be_the_one_that_is_wrong() -> None:
 
 
 def test_a_rank_that_could_not_be_looked_at_keeps_others_from_being_named() -> None:
-    unread = RankFacts(2, 2, 102, watched=False, kernel=WAITS, missing=("stack: py-spy: Permission denied",))
+    unread = RankFacts(2, 2, 102, watched=False, kernel=WAITS, missing=(Gap("stack", "py-spy: Permission denied"),))
     verdict = diagnose(case(waiter(0), sleeper(1), unread, waiter(3)))
 
     assert (verdict.code, verdict.culprit_ranks) == ("SL399", ())
@@ -107,7 +107,7 @@ def test_a_call_that_one_rank_never_left_is_no_progress() -> None:
 
 
 def test_a_rank_that_has_ended_while_all_others_wait() -> None:
-    gone = RankFacts(1, 1, 0, watched=False, state="X", missing=("process: it has ended",))
+    gone = RankFacts(1, 1, 0, watched=False, state="X", missing=(Gap("process", "it has ended"),))
     verdict = diagnose(case(waiter(0), gone, waiter(2)))
 
     assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL408", (1,), "low")
@@ -138,7 +138,7 @@ def test_ranks_that_wait_for_an_answer_of_the_store_are_not_said_to_try() -> Non
 def test_without_any_stack_it_is_said_why() -> None:
     blind = [
         dataclasses.replace(
-            waiter(number), stack=None, stacks=(), earlier=None, missing=("stack: py-spy is not installed",)
+            waiter(number), stack=None, stacks=(), earlier=None, missing=(Gap("stack", "py-spy is not installed"),)
         )
         for number in range(2)
     ]

@@ -53,7 +53,7 @@ def test_other_numbers_name_the_same_rank(name: str) -> None:
     before = diagnose(case)
     if [facts.rank for facts in case.ranks] != list(range(size)):
         pytest.skip("ranks of a node that is not the first")
-    if any("is_main" in text for line in case.source for _, text in line.conditions):
+    if any("is_main" in condition.text for line in case.source for condition in line.conditions):
         pytest.skip("the main process is that of rank 0")
     errors = [facts.error for facts in case.ranks if facts.error is not None]
     if any(SAYS_A_RANK.search(f"{error.message} {error.chain}") for error in errors):

@@ -10,7 +10,7 @@ from hang_stories import without as without_of_all
 from stories import permuted
 
 from safelaunch.evidence.offline.dump_case import NO_DUMP
-from safelaunch.model import Case, RankFacts
+from safelaunch.model import Case, Condition, Gap, RankFacts
 
 # What a message says of a rank stays as it is, whatever the ranks are called.
 OF_A_RANK = re.compile(r"(rank(?:\(\))? [!=]= )(\d+)")
@@ -28,14 +28,12 @@ PIECES = {
 def in_order(case: Case, order: list[int]) -> Case:
     """The case with rank `n` called `order[n]`, in what its source says of ranks, too."""
 
-    def renamed(text: str) -> str:
-        return OF_A_RANK.sub(lambda match: f"{match[1]}{order[int(match[2])]}", text)
+    def renamed(condition: Condition) -> Condition:
+        text = OF_A_RANK.sub(lambda match: f"{match[1]}{order[int(match[2])]}", condition.text)
+        return dataclasses.replace(condition, text=text)
 
     other = permuted(case, order)
-    source = tuple(
-        dataclasses.replace(line, conditions=tuple((number, renamed(text)) for number, text in line.conditions))
-        for line in other.source
-    )
+    source = tuple(dataclasses.replace(line, conditions=tuple(map(renamed, line.conditions))) for line in other.source)
     return dataclasses.replace(other, source=source)
 
 
@@ -53,7 +51,7 @@ def fewer(case: Case) -> list[tuple[str, Case]]:
                 continue  # the agent knows of an end whatever was lost
             poorer = dataclasses.replace(facts, **lost)  # type: ignore[arg-type]
             if poorer != facts:
-                poorer = dataclasses.replace(poorer, missing=(*facts.missing, f"{kind}: the rank did not answer"))
+                poorer = dataclasses.replace(poorer, missing=(*facts.missing, Gap(kind, "the rank did not answer")))
                 ranks = tuple(poorer if each is facts else each for each in case.ranks)
                 found.append((f"{kind} of rank {facts.rank}", dataclasses.replace(case, ranks=ranks)))
     return found

@@ -150,7 +150,7 @@ def test_recorded_phases_and_the_end_of_a_loader() -> None:
     assert [item.seq for item in found.recorded] == [9]
     unread = facts(Evidence("recorder", 0, unavailable="the interpreter does not run (no beat for 9.0 s)"))
     assert unread.recorded is None
-    assert unread.missing == ("recorder: the interpreter does not run (no beat for 9.0 s)",)
+    assert unread.gaps == "recorder: the interpreter does not run (no beat for 9.0 s)"
 
 
 CHILD = {"pid": 1100, "ppid": 1000, "name": "pt_data_worker", "state": "D", "syscall": "read", "file": "/nfs/a"}
@@ -167,7 +167,7 @@ def test_the_processes_below_a_rank() -> None:
     assert child.stack is not None
     assert child.stack.frames[0].function == "__getitem__"
     assert found.stack is None
-    assert found.missing == ("stack: py-spy: no Python",)
+    assert found.gaps == "stack: py-spy: no Python"
     text = cases.stack_text(found)
     assert "# process 1100 below the rank: pt_data_worker, state D, in read of /nfs/a\n  Thread 1100" in text
     assert "__getitem__ (/job/data.py:11)" in text

@@ -202,7 +202,7 @@ def test_the_case_has_every_rank_with_what_is_known_of_it() -> None:
     assert built.ranks[1].error is not None
     assert built.ranks[1].error.type == "KeyError"
     assert [facts.watched for facts in built.ranks] == [False, True]
-    assert built.ranks[1].missing == ("collectives: the rank did not open its black box",)  # it had ended: no stack
+    assert built.ranks[1].gaps == "collectives: the rank did not open its black box"  # it had ended: no stack
     assert "KeyError" not in cases.stack_text(built.ranks[0])
     assert "uncaught exception" in cases.stack_text(built.ranks[1])
 

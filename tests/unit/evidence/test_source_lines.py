@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch.evidence import source_lines
-from safelaunch.model import Case, Exit, ExitCall, Incident, Location, RankFacts, SourceLine, Stack
+from safelaunch.model import Case, Condition, Exit, ExitCall, Incident, Location, RankFacts, SourceLine, Stack
 
 PROGRAM = """\
 import torch.distributed as dist
@@ -83,6 +83,10 @@ def program(tmp_path: Path) -> Path:
 EPOCHS, BATCHES = (4, 16), (5, 14)
 
 
+def written(condition: Condition) -> tuple[int, str]:
+    return condition.line, condition.text if condition.holds else f"else: {condition.text}"
+
+
 @pytest.mark.parametrize(
     ("text", "loops", "conditions"),
     [
@@ -91,19 +95,19 @@ EPOCHS, BATCHES = (4, 16), (5, 14)
         ("loss = step", [(4, 16), (5, 14)], []),
         ("if rank == 0:", [(4, 16), (5, 14)], []),
         ("print(loss)", [(4, 16), (5, 14)], [(7, "rank == 0")]),
-        ("elif rank == 1", [(4, 16), (5, 14)], [(7, "else of: rank == 0")]),
-        ("loss,", [(4, 16), (5, 14)], [(7, "else of: rank == 0"), (9, "rank == 1")]),
-        ("dist.barrier()", [(4, 16), (5, 14)], [(7, "else of: rank == 0"), (9, "else of: rank == 1")]),
+        ("elif rank == 1", [(4, 16), (5, 14)], [(7, "else: rank == 0")]),
+        ("loss,", [(4, 16), (5, 14)], [(7, "else: rank == 0"), (9, "rank == 1")]),
+        ("dist.barrier()", [(4, 16), (5, 14)], [(7, "else: rank == 0"), (9, "else: rank == 1")]),
         ("    dist.barrier()\n    while", [(4, 16)], []),
         ("while steps", [(17, 18)], []),
         ("steps -= 1", [(17, 18)], [(17, "steps > 0")]),
-        ("done()", [], [(17, "else of: steps > 0")]),
+        ("done()", [], [(17, "else: steps > 0")]),
         ("item)", [(23, 33)], []),  # a decorator runs where the function is defined
         ("def inner", [], []),
         ("return 1", [], [(28, "item")]),
         ("work(x)", [(23, 33)], []),
         ("first()", [(38, 44)], [(42, "rank == 0")]),
-        ("else second()", [(38, 44)], [(42, "else of: rank == 0")]),
+        ("else second()", [(38, 44)], [(42, "else: rank == 0")]),
         ("dist.barrier()\n    finally", [], [(46, "a and b")]),
         ("x = one()", [], [(50, "quick")]),  # on one line: which branch runs cannot be seen
         ("import torch", [], []),
@@ -117,7 +121,7 @@ def test_loops_and_conditions_around_a_line(
     (found,) = describe(program, line)
     assert (found.file, found.line) == (str(program), line)
     assert found.text == PROGRAM.splitlines()[line - 1].strip()
-    assert (list(found.loops), list(found.conditions)) == (loops, conditions)
+    assert (list(found.loops), list(map(written, found.conditions))) == (loops, conditions)
 
 
 BRANCHES = """
@@ -229,7 +233,7 @@ def test_lines_are_counted_as_python_does(tmp_path: Path) -> None:
     first, last = describe(file, 1, 4)
 
     assert len(first.text) == 120
-    assert (last.text, last.conditions) == ("work()", ((3, "True"),))
+    assert (last.text, last.conditions) == ("work()", (Condition(3, "True"),))
 
 
 def test_what_cannot_be_read_is_left_out(program: Path, tmp_path: Path) -> None:
