@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.waitgraph.calls import MAKING
+from safelaunch.diagnosis.waitgraph.record import WORLD
 from safelaunch.model import Collective, Condition, Location, RankFacts
 from safelaunch.model.ranks import runs
 
@@ -43,6 +44,29 @@ def at(place: Location | None) -> str:
     if place is None:
         return ""
     return " in a backward pass" if OF_AUTOGRAD.search(place.file) else f" at {place.file}:{place.line}"
+
+
+def short(place: Location) -> str:
+    """`train.py:88`: a headline has no room for folders."""
+    return f"{place.file.rpartition('/')[2]}:{place.line}"
+
+
+def of_group(call: Collective) -> str:
+    """` of group 5`, or nothing where that is the world, or of a message."""
+    # `0.1` is a world of which another dump has other members: it may be of another run.
+    world = call.group.partition(".")[0] == WORLD or call.group == "init" or call.group.startswith(MAKING)
+    return "" if world or call.is_message else f" of group {call.group}"
+
+
+def call_at(call: Collective, *, reduction: bool = False, group: bool = False) -> str:
+    """`all_reduce #12 (train.py:71)`, as headlines name a call; with its group where several matter."""
+    name = label(call, reduction=reduction) + (of_group(call) if group else "")
+    return f"{name} ({short(call.location)})" if call.location is not None else name
+
+
+def under(condition: Condition) -> str:
+    """` under `rank == 0``, or ` where `rank == 0` does not hold`."""
+    return f" under `{condition.text}`" if condition.holds else f" where `{condition.text}` does not hold"
 
 
 def one_line(text: str, limit: int = 200) -> str:

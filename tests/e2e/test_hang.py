@@ -253,7 +253,7 @@ def test_whoever_loses_patience_is_told_why(tmp_path: Path) -> None:
     ended = finish(process, tmp_path, said)
     assert ended.code == 130
     ours = ended.ours()
-    assert ours[0].startswith("error[SL301]: rank 1 never entered all_reduce"), ended.err
+    assert ours[0].startswith("error[SL301]: rank 1 sleeps in "), ended.err
     assert ours[-1].endswith("exit 130")
     assert len(ours) <= 10
     assert survivors(ended.run_dir, within_s=5) == []

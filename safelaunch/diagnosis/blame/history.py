@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from safelaunch.diagnosis.waitgraph.calls import RING, canonical
 from safelaunch.diagnosis.waitgraph.wait import Wait
+from safelaunch.diagnosis.wording import call_at, label, of_group, short
 from safelaunch.model import Case, Collective, Location, RankFacts
 
 OFTEN = 3  # times that something must have happened to be usual; an estimate
@@ -83,9 +84,9 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
             return None  # it has come to this peer of late: what is new here may be what is right
         if not wait.call.is_message or wait.call.peer is None or len(before) < OFTEN or len(peers) != 1:
             return None
-        way = "from" if "recv" in wait.call.op else "to"
-        text = f"rank {wait.rank} came here the last {len(before)} times for {wait.call.op} {way} rank {peers.pop()}"
-        found.append(Departure(wait.rank, f"{text}, never {way} rank {wait.call.peer}"))
+        usual = label(replace(wait.call, peer=peers.pop()))
+        text = f"rank {wait.rank} is in {call_at(wait.call)}, where it was in {usual} the last {len(before)} times"
+        found.append(Departure(wait.rank, text))
     return found[0] if len(found) == 1 else None
 
 
@@ -112,8 +113,8 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
         usual = own[place - length]
         if len(blocked) == 2 and usual.location == own[place].location:
             return None
-        text = f"rank {wait.rank} has always made the same {length} calls in turn, and {_told(usual)} was next"
-        found.append(Departure(wait.rank, f"{text}, not {_told(own[place])}"))
+        turn = sites[place - length : place].index(sites[place])
+        found.append(Departure(wait.rank, _out_of_turn(wait.rank, usual, own[place], turn, length)))
     if not found or (len(found) > 1 and len(found) > len(blocked) // 2):
         return None
     return replace(found[0], too=tuple(one.rank for one in found[1:]))
@@ -149,11 +150,29 @@ def round_of(sites: Sequence[object]) -> int | None:
     return None
 
 
-def _told(call: Collective) -> str:
-    way = ("from" if "recv" in call.op else "to") if call.is_message else ""
-    whose = f"{way} rank {call.peer}" if way else f"of group {call.group}"
-    line = f" at line {call.location.line}" if call.location is not None else ""
-    return f"{call.op} {whose}{line}"
+def _out_of_turn(rank: int, usual: Collective, made: Collective, turn: int, length: int) -> str:
+    """What a rank has done that has always made the same calls in turn.
+
+    Args:
+        rank: which.
+        usual: a call like the one whose turn it was.
+        made: what it has called instead.
+        turn: how many calls later that would have had its turn.
+        length: how many calls there are in a round.
+    """
+    due, instead = _without_number(usual), _without_number(made)
+    always = f"of the {length} calls that it has always made in turn"
+    if turn == 1 and length > 2:
+        return f"rank {rank} skipped {due}, {always}, and went on to {instead}"
+    if turn == length - 1 and length > 2:
+        return f"rank {rank} made {instead} once more, {always}, where {due} was next"
+    return f"rank {rank} went on to {instead} where {due} was next, {always}"
+
+
+def _without_number(call: Collective) -> str:
+    """`all_reduce of group 3 (train.py:61)`, `send to rank 2 (train.py:34)`."""
+    name = label(call) if call.is_message else f"{call.op}{of_group(call)}"
+    return f"{name} ({short(call.location)})" if call.location is not None else name
 
 
 def other_group(case: Case) -> Departure | None:
@@ -184,8 +203,8 @@ def other_group(case: Case) -> Departure | None:
             continue
         if usual not in once_more or len(once_more) < 2:
             continue
-        text = f"rank {rank} had always come to line {line.line} with group {usual}, and now with {strange[0].group}"
-        found.append(Departure(rank, f"{text}; all others come as always"))
+        text = f"rank {rank} uses group {strange[0].group} at {short(line)}, where it had always used group {usual}"
+        found.append(Departure(rank, f"{text}; all others do as always"))
     return found[0] if len(found) == 1 else None
 
 
@@ -212,7 +231,7 @@ def other_count(case: Case, waits: Iterable[Wait]) -> Departure | None:
     else:
         return None
     way = "from" if "recv" in op else "to"
-    text = f"rank {odd} made {made} x {op} {way} rank {peer} in this round, and {usual} each time before"
+    text = f"rank {odd} made {made} x {op} {way} rank {peer} in this round, and {usual} in each before"
     return Departure(odd, f"{text}; rank {peer} does as always")
 
 

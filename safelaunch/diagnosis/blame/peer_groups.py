@@ -10,6 +10,7 @@ from safelaunch.diagnosis.blame.history import OFTEN, Departure
 from safelaunch.diagnosis.blame.rank_guard import OF_SOME
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of
+from safelaunch.diagnosis.wording import call_at, short
 from safelaunch.model import Case, Collective, RankFacts
 
 LONG = 5  # calls in a row after which another one came as before are no chance; an estimate
@@ -43,9 +44,8 @@ def other_than_its_like(case: Case, sides: Sequence[Side]) -> Departure | None:
         if len(odd) > 1 or votes != {_site(rest[0][1])} or None in votes or _site(call) in votes:
             continue
         if not _is_for_some(case, facts, call):
-            line = rest[0][1].location
-            went = f"{rest[0][1].op} at line {line.line if line is not None else '?'}"
-            return Departure(facts.rank, f"other groups had made the same calls until then, and went on with {went}")
+            usual = f"other groups that had made the same calls until then went on to {call_at(rest[0][1])}"
+            return Departure(facts.rank, f"rank {facts.rank} makes {call_at(call)}, while {usual}")
     return None
 
 
@@ -107,15 +107,15 @@ def _departure(pair: tuple[RankFacts, Collective], rare: Collective, often: Coll
     usual = counts[0] if counts and len({*counts}) == 1 and counts[0] >= LONG else None
     if usual is None or not calls or calls[-1] != now:
         return None, "", False
-    line = rare.location.line if rare.location is not None else "?"
+    at = f"{rare.op} ({short(rare.location)})" if rare.location is not None else rare.op
     if _site(now) == _site(rare):
         return (
             usual,
-            f"came to line {line} after {run} x {often.op}, and after {usual} each time before",
+            f"came to {at} after {run} x {often.op}, and after {usual} each time before",
             run != usual and len(counts) >= OFTEN,
         )
     return (
         usual,
-        f"made {run} x {often.op} and makes one more: each time before it came then to line {line}",
+        f"skipped {at}, to which it came after {usual} x {often.op} each time before, and makes one more",
         run >= usual,
     )

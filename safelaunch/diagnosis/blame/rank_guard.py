@@ -293,9 +293,28 @@ def _is_alike(own: Collective, call: Collective) -> bool:
     return alike and (own.location == call.location or None in (own.location, call.location))
 
 
-def conditions(of: Place, others: Iterable[Place], lines: Lines) -> tuple[str, ...]:
-    """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake. It
-    is none where all others stand below it as well."""
+@dataclass(frozen=True)
+class Guard:
+    """A condition that a rank's call stands below, in `file`."""
+
+    of: Place
+    condition: Condition
+    file: str
+
+    @property
+    def rank(self) -> int:
+        """Whose call it is."""
+        return self.of[0].rank
+
+    @property
+    def told(self) -> str:
+        """`barrier #12 of rank 0 stands below `rank == 0` (train.py:61)`."""
+        return f"{label(self.of[1])} of rank {self.of[0].rank} {below(self.condition, self.file)}"
+
+
+def guard(of: Place, others: Iterable[Place], lines: Lines) -> Guard | None:
+    """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake.
+    None where all others stand below it as well."""
 
     def above(pair: Place) -> list[tuple[str, Condition]]:
         return [
@@ -309,6 +328,6 @@ def conditions(of: Place, others: Iterable[Place], lines: Lines) -> tuple[str, .
     shared = [set(above(pair)) for pair in others]
     own = [each for each in above(of) if not shared or not all(each in one for one in shared)]
     if not own:
-        return ()
+        return None
     file, condition = own[-1]
-    return (f"{label(of[1])} of rank {of[0].rank} {below(condition, file)}",)
+    return Guard(of, condition, file)

@@ -67,7 +67,7 @@ def all_idle(view: View) -> Verdict | None:
         "SL317",
         f"{is_waiting(waiting)} for rank {named} outside of torch.distributed: {why}"
         if named is not None
-        else f"{names(waiting)} stand still, and none is in a collective: they wait for one another by other means",
+        else f"{names(waiting)} stand still, and none is in a collective: what they wait for is not known",
         () if named is None else (named,),
         location=_lost(first) or reason.location,
         because=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from safelaunch.diagnosis.sources import dumps
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import label, names
+from safelaunch.diagnosis.wording import label, names, of_group
 from safelaunch.model import Verdict
 
 
@@ -28,7 +28,7 @@ def all_inside(view: View) -> Verdict | None:
     wait = next((wait for wait in found.heads if not wait.blockers), found.waits[0])
     who = names({w.rank for w in found.waits})
     inside = "is inside" if len(found.waits) == 1 else "are inside the same"
-    summary = f"{who} {inside} {label(wait.call)}, and it does not end"
+    summary = f"{who} {inside} {label(wait.call)}, and it does not end: no rank is late"
     if away:
         summary = f"{who} wait in {label(wait.call)}, and no rank of this node is late"
     here = {facts.rank for facts in view.case.ranks}
@@ -39,7 +39,7 @@ def all_inside(view: View) -> Verdict | None:
         meetings = {(other.call.group, other.call.seq) for other in found.waits}
         if away:
             verb = "waits" if len(found.waits) == 1 else "wait"
-            call = f"{label(wait.call)}{dumps.of_group(wait.call)}"
+            call = f"{label(wait.call)}{of_group(wait.call)}"
             summary = f"{who} {verb} in {call}, and nothing is known of {names(away)}"
         elif any(group not in {known.name for known in view.case.groups} for group, _ in meetings):
             return None  # there may be ranks that left no dump, and of which nobody speaks

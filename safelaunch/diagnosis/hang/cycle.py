@@ -9,14 +9,18 @@ from functools import cached_property
 from safelaunch.diagnosis.blame import history, loop_exit, rank_guard, uneven_data
 from safelaunch.diagnosis.blame.history import Departure
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN, Side, has_left, stays_alone
+from safelaunch.diagnosis.blame.rank_guard import Guard, Place
 from safelaunch.diagnosis.hang import hubs, memberships
+from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, final, threads_inside
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait
-from safelaunch.diagnosis.wording import label, names
+from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Case, Confidence, Verdict
+
+SHOWN = 3  # calls that a headline has room for
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class Cycle:
     def waits(self) -> list[Wait]:
         """Those of its ranks, without what stands behind another call on the same device."""
         return [wait for wait in self.found.heads if wait.rank in self.found.cycle]
+
+    def place(self, wait: Wait) -> Place:
+        """A rank of it, and the call that it waits in."""
+        return self.view.by_rank[wait.rank], wait.call
 
     @cached_property
     def unseen(self) -> set[int]:
@@ -226,15 +234,16 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
     peer = next((wait for wait in cycle.found.heads if wait.rank not in named), first)
     # A program that uses several streams may yet come to what stands behind another call on its device.
     in_order = len(cycle.waits) == sum(wait.rank in cycle.found.cycle for wait in cycle.found.waits)
+    guard = _guard(cycle, blame, first, peer)
     confidence: Confidence = "low" if len(named) > 1 else "medium" if named else "high"
     return hang_verdict(
         view,
         "SL311",
-        _summary(cycle, blame, first, peer),
+        _summary(cycle, blame, first, peer, guard),
         named,
         location=place_of(view, first),
         call=first.call,
-        because=(*_conditions(cycle, blame, first, peer), *_departure(blame), *waiters(view)),
+        because=(*([guard.told] if guard is not None else ()), *_departure(blame), *waiters(view)),
         remedy=_remedy(cycle, blame),
         confidence=confidence,
         conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.found.waits),
@@ -242,25 +251,43 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
     )
 
 
-def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> str:
+def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait, guard: Guard | None) -> str:
     if blame.departure is not None and blame.departure.too:
         return f"{names(blame.ranks)} make their calls in another order than ever: now they wait for one another"
     if blame.departure is not None:
         return f"{blame.departure.text}: now they wait for one another"
     if not blame.ranks:
-        return f"{names(cycle.found.cycle)} wait for one another in a circle"
-    together = len(cycle.sites) == 2 and not cycle.in_messages
-    theirs = f"its peers in {label(peer.call)}" if together else "others elsewhere"
-    return f"rank {first.rank} waits in {label(first.call)}, {theirs}, and they wait for one another"
+        return _circle(cycle.waits)
+    others = len(cycle.waits) - 1
+    if len(cycle.sites) == 2 and not cycle.in_messages:
+        did = deviation(cycle.place(first), cycle.place(peer), others, guard, cycle.view.lines)
+        return f"{did}, and they wait for one another"
+    peers = f"rank {peer.rank}" if others == 1 else "others"
+    own, theirs = (call_at(wait.call, group=first.call.group != peer.call.group) for wait in (first, peer))
+    return f"rank {first.rank} is in {own}, {peers} in {theirs}, and they wait for one another"
 
 
-def _conditions(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> tuple[str, ...]:
+def _circle(waits: Sequence[Wait]) -> str:
+    """The headline of a circle in which nobody is named: what all of them do, or what each does."""
+    who = names(wait.rank for wait in waits)
+    other, none = ("each other", "neither") if len(waits) == 2 else ("one another", "none")
+    if all(wait.call.is_message and "recv" in wait.call.op for wait in waits):
+        return f"{who} wait to receive from {other}, and {none} of them sends"
+    if all(wait.call.is_message and "send" in wait.call.op for wait in waits):
+        return f"{who} wait to send to {other}, and {none} of them receives"
+    groups = len({wait.call.group for wait in waits}) > 1
+    each = ", ".join(f"rank {wait.rank} in {call_at(wait.call, group=groups)}" for wait in waits[:SHOWN])
+    more = ", ..." if len(waits) > SHOWN else ""
+    return f"{who} wait for one another in a circle: {each}{more}; which of them is wrong is not known"
+
+
+def _guard(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> Guard | None:
     """The condition that one of the two calls stands below, of a rank that is named."""
     if not blame.ranks or cycle.in_messages:
-        return ()
-    ranks, lines = cycle.view.by_rank, cycle.view.lines
-    mine, its = (ranks[first.rank], first.call), (ranks[peer.rank], peer.call)
-    return rank_guard.conditions(mine, [its], lines) or rank_guard.conditions(its, [mine], lines)
+        return None
+    lines = cycle.view.lines
+    mine, theirs = cycle.place(first), cycle.place(peer)
+    return rank_guard.guard(mine, [theirs], lines) or rank_guard.guard(theirs, [mine], lines)
 
 
 def _departure(blame: Blame) -> Sequence[str]:

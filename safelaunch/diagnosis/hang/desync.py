@@ -9,16 +9,19 @@ from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data, variants
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, Left, Side, has_left
+from safelaunch.diagnosis.blame.rank_guard import Guard, Place
 from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, final, stack_of, threads_inside
 from safelaunch.diagnosis.waitgraph.wait import Wait
-from safelaunch.diagnosis.wording import label, names
+from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
 SAME_OP = "pass the same `op` on all ranks"
 SAME_ORDER = "make the same collectives in the same order on all ranks"
+SIDES = 3  # that a headline has room for
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 
@@ -55,7 +58,7 @@ class Desync:
 
 @dataclass(frozen=True)
 class Blame:
-    """Who deviates: `sure` says that the evidence proves it, `text` what the rank departs from."""
+    """Who deviates: `sure` says that the evidence proves it, `text` what the rank has done otherwise than before."""
 
     code: str = "SL302"
     ranks: tuple[int, ...] = ()
@@ -170,6 +173,14 @@ class _Shown:
     others: list[tuple[RankFacts, Collective]]
 
     @property
+    def mine(self) -> Place:
+        return self.facts, self.call
+
+    @property
+    def theirs(self) -> Place:
+        return self.peer, self.peers
+
+    @property
     def by_reduction(self) -> bool:
         """Whether the calls are alike but for what is done with the elements."""
         mine, theirs = ((canonical(one.op), one.peer, one.location) for one in (self.call, self.peers))
@@ -192,23 +203,18 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
     view, named = desync.view, blame.ranks
     shown = _shown(desync, named)
     lonely = _stays_alone(desync, blame)
-    mine, peer = (shown.facts, shown.call), (shown.peer, shown.peers)
-    conditions = rank_guard.conditions(mine, shown.others, view.lines)
-    if named and not conditions:
-        conditions = rank_guard.conditions(peer, [mine], view.lines)
-    usual = (blame.text,) if blame.text else ()
+    guard = _guard(desync, blame, shown)
     unsure = lonely or (named and not blame.sure) or shown.by_reduction
     return hang_verdict(
         view,
         blame.code,
-        _summary(desync, blame, shown),
+        _summary(desync, blame, shown, guard),
         () if lonely and len(named) > 1 else named,
         location=shown.place,
         call=shown.call,
         because=(
             *_caveat(desync),
-            *usual,
-            *conditions,
+            *([guard.told] if guard is not None else ()),
             *uneven_data.compared(view.case, named),
             *lonely,
             *waiters(view),
@@ -220,14 +226,27 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
     )
 
 
-def _summary(desync: Desync, blame: Blame, shown: _Shown) -> str:
+def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:
+    """The condition that one of the two calls stands below; where nobody is named, only that of the first one."""
+    lines = desync.view.lines
+    own = rank_guard.guard(shown.mine, shown.others, lines)
+    return own if own is not None or not blame.ranks else rank_guard.guard(shown.theirs, [shown.mine], lines)
+
+
+def _summary(desync: Desync, blame: Blame, shown: _Shown, guard: Guard | None) -> str:
     if blame.ranks and blame.code == "SL303":
         return has_left(blame.ranks, shown.call, shown.peers, again=desync.loop.again)
-    mine, theirs = (label(one, reduction=shown.by_reduction) for one in (shown.call, shown.peers))
+    how = shown.by_reduction
+    if blame.text:
+        return blame.text
     if blame.ranks:
-        whose = "peers" if len(desync.participants) > 2 else "peer"
-        return f"{names(blame.ranks)} entered {mine}, its {whose} {theirs}: none of them can go on"
-    return f"ranks disagree: {mine} here, {theirs} there, and nobody can say who is right"
+        others = len(desync.participants) - 1
+        return deviation(shown.mine, shown.theirs, others, guard, desync.view.lines, how=how)
+    sides = (
+        f"{names(f.rank for f, _ in side)} in {call_at(side[0][1], reduction=how)}" for side in desync.sides[:SIDES]
+    )
+    more = ", ..." if len(desync.sides) > SIDES else ""
+    return f"ranks came apart: {', '.join(sides)}{more}; which of them is wrong is not known"
 
 
 def _caveat(desync: Desync) -> tuple[str, ...]:

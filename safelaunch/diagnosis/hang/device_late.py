@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame import rank_guard
-from safelaunch.diagnosis.sources.dumps import gaps, ground, of_group, of_several_moments
+from safelaunch.diagnosis.sources.dumps import gaps, ground, of_several_moments
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import first_on_device, is_under_way
@@ -23,7 +23,7 @@ from safelaunch.diagnosis.waitgraph.counters import (
     untold,
 )
 from safelaunch.diagnosis.waitgraph.graph import Graph
-from safelaunch.diagnosis.wording import at, label, names
+from safelaunch.diagnosis.wording import at, label, names, of_group
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
 
 Members = Mapping[str, tuple[int, ...]]  # global ranks, by group

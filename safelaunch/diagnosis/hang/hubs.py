@@ -49,10 +49,13 @@ def nobody_sends(view: View) -> Verdict | None:
         if named
         else (f"messages sent to it: {', '.join(f'{number} by rank {rank}' for rank, number in sent.items())}",)
     )
+    waits = f"rank {receiver.rank} waits in {label(receiver.call)}, and all others wait for rank {receiver.rank}"
     return hang_verdict(
         view,
         "SL311",
-        f"rank {receiver.rank} waits in {label(receiver.call)}, and all others wait for rank {receiver.rank}",
+        f"rank {named[0]} sent rank {receiver.rank} fewer messages than its peers: {waits}"
+        if named
+        else f"{waits}: nobody is left to send",
         named,
         location=place_of(view, wait),
         call=wait.call,

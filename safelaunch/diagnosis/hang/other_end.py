@@ -7,7 +7,7 @@ from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.threads import follow, left_running
-from safelaunch.diagnosis.wording import is_waiting, label, names
+from safelaunch.diagnosis.wording import call_at, is_waiting, names
 from safelaunch.model import RankFacts, SourceLine, Verdict
 
 
@@ -39,7 +39,8 @@ def held_by_peer(view: View) -> Verdict | None:
     kinds = {outside[rank].resource.kind for rank in ends}
     locks = all(kind.exclusive for kind in kinds)
     lost = None if locks else ranks[held[0]].lost_thread
-    what = " and ".join(sorted({kind.has for kind in kinds}))
+    called = {outside[rank].resource.called for rank in ends}
+    what = called.pop() if len(called) == 1 else " and ".join(sorted({kind.has for kind in kinds}))
     now = view.now
     asker = ranks[ends[0]]
     too = len(ends) == 1 and outside[asker.rank].asked
@@ -60,8 +61,8 @@ def held_by_peer(view: View) -> Verdict | None:
     return hang_verdict(
         view,
         "SL311",
-        f"{names(held)} {'has' if len(held) == 1 else 'have'} {what} that {is_waiting(ends)} for, and waits itself in "
-        f"{label(first.call)}",
+        f"{is_waiting(ends)} for {what}, which {names(held)} {'has' if len(held) == 1 else 'have'}; {is_waiting(held)} "
+        f"for {'it' if len(ends) == 1 else 'them'} in {call_at(first.call)}",
         tuple(held) if len(held) == 1 and (locks or lost is not None or shut_out) else (),
         location=lost.location if lost is not None and lost.location is not None else place_of(view, first),
         call=first.call,

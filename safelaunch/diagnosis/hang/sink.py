@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from safelaunch.diagnosis.blame import uneven_data
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN
 from safelaunch.diagnosis.blame.rank_guard import Alone, alone
 from safelaunch.diagnosis.sources import dumps
+from safelaunch.diagnosis.stall.activity import UNSEEN
 from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
@@ -16,7 +17,7 @@ from safelaunch.diagnosis.waitgraph.calls import alive
 from safelaunch.diagnosis.waitgraph.counters import idle
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait
-from safelaunch.diagnosis.wording import at, below, is_waiting, label, names
+from safelaunch.diagnosis.wording import at, below, call_at, is_waiting, label, names, of_group, under
 from safelaunch.model import Case, Confidence, Verdict
 
 
@@ -67,21 +68,19 @@ def never_entered(view: View) -> Verdict | None:
     left = uneven_data.has_run_out(view.case, culprits) if code == "SL301" else ()
     unread = (f"what rank {wait.rank} stands below cannot be read: it may wait in what it calls alone",)
     code = "SL303" if left else code
-    what = ("left the loop, and " if left else "") + _what(culprits, wait)
     others = tuple(f"rank {rank} {reasons[rank].what}{at(reasons[rank].location)}" for rank in culprits[1:])
-    summary = f"{names(culprits)} {what}; {_peers(blocked, len(culprits))}"
     between = {rank: thread for rank, thread in found.sinks if rank not in culprits}
     others += tuple(f"rank {rank} {stall_of(ranks[rank], between[rank], now).what}" for rank in sorted(between))
     return hang_verdict(
         view,
         code,
-        summary,
+        _headline(culprits, reason, blocked, ran_out=bool(left)),
         culprits,
         location=reason.location,
         call=wait.call,
         because=(
             *left,
-            f"rank {first} {reason.what}",
+            *((f"rank {first} {reason.what}",) if left else ()),
             *(unread if doubt and not left else ()),
             *reason.because,
             *others,
@@ -108,7 +107,7 @@ def _only_one(view: View, only: Alone, reasons: Mapping[int, Stall]) -> Verdict:
     return hang_verdict(
         view,
         "SL302" if only.passed else "SL399",
-        f"rank {rank} waits in {label(call)}, which {'is' if only.passed else 'may be'} called on that rank only",
+        _headline_of_one(only, others),
         (rank,) if only.passed else (),
         location=call.location,
         call=call,
@@ -123,6 +122,14 @@ def _only_one(view: View, only: Alone, reasons: Mapping[int, Stall]) -> Verdict:
     )
 
 
+def _headline_of_one(only: Alone, others: str) -> str:
+    rank, call = only.wait.rank, call_at(only.wait.call)
+    where = under(only.condition) if only.condition is not None else ""
+    if only.passed:
+        return f"rank {rank} alone makes {call}{where}; {others} went on without it"
+    return f"rank {rank} waits in {call}{where}, and {others} did not come: who is wrong is not known"
+
+
 def _absent(view: View, culprits: tuple[int, ...], found: Graph, blocked: tuple[Wait, ...]) -> Verdict | None:
     """The verdict of `never_entered` on a job of which dumps are left."""
     if dumps.doubt(view.case, culprits, blocked):
@@ -131,9 +138,9 @@ def _absent(view: View, culprits: tuple[int, ...], found: Graph, blocked: tuple[
     wait = min(blocked, key=lambda one: (len(one.blockers), one.call.t))
     apart = dumps.missed(blocked, culprits)
     late = [facts for facts in view.case.ranks if facts.rank in culprits]
-    what = "did not come to what peers wait in" if apart else _what(culprits, wait) + dumps.of_group(wait.call)
+    what = "did not come to what peers wait in" if apart else _what(culprits, wait) + of_group(wait.call)
     if all(dumps.unbegun(facts, wait) for facts in late):
-        what = f"enqueued {label(wait.call)}{dumps.of_group(wait.call)}, and the GPU has not begun it"
+        what = f"enqueued {label(wait.call)}{of_group(wait.call)}, and the GPU has not begun it"
     who = names(culprits)
     if all(idle(facts) for facts in late) and (apart or not wait.call.is_message):
         who = f"the host{'s' * (len(late) > 1)} of {who}"
@@ -141,7 +148,7 @@ def _absent(view: View, culprits: tuple[int, ...], found: Graph, blocked: tuple[
     return hang_verdict(
         view,
         "SL301",
-        f"{who} {what}; {_peers(blocked, len(culprits))}",
+        f"{who} {what}; {_peers(blocked, len(culprits))}; why, the dumps do not say",
         culprits,
         call=wait.call,
         because=(
@@ -188,13 +195,13 @@ def _untold(view: View) -> Verdict:
         blocked = found.waiting_for(missing) or found.waits
         wait = blocked[0]
         who = names({other.rank for other in blocked})
-        what = f"{label(wait.call)}{dumps.of_group(wait.call)}"
+        what = f"{label(wait.call)}{of_group(wait.call)}"
         summary = f"{who} came to {what}, and {names(missing)} did not: the dumps do not say who is wrong"
         alone = tuple(filter(None, [dumps.doubt(view.case, missing, blocked)]))
     elif found.waits:
         wait = found.waits[0]
         there = {w.rank for w in found.waits if (w.call.group, w.call.seq) == (wait.call.group, wait.call.seq)}
-        what = f"{label(wait.call)}{dumps.of_group(wait.call)}"
+        what = f"{label(wait.call)}{of_group(wait.call)}"
         told = any(group.name == wait.call.group for group in view.case.groups)
         whom = "for whom" if told else "who else belongs to that group"
         summary = f"{is_waiting(there)} in {what}, and the dumps do not tell {whom}"
@@ -215,6 +222,20 @@ def _untold(view: View) -> Verdict:
     )
 
 
+def _headline(culprits: tuple[int, ...], reason: Stall, blocked: Sequence[Wait], *, ran_out: bool) -> str:
+    """Who does not come, why, and who waits where; of several the reason is that of the first one."""
+    who, wait = names(culprits), blocked[0]
+    peers = _peers(blocked, len(culprits))
+    call = "init_process_group" if wait.call.group == "init" else label(wait.call)
+    if ran_out:
+        return f"{who} ran out of batches, and {peers} in {call}"
+    if len(culprits) > 1:
+        return f"{who} {_what(culprits, wait)}; {peers}: rank {culprits[0]} {reason.what}"
+    if reason.what == UNSEEN:
+        return f"{who} {_what(culprits, wait)}, and what it does could not be looked at; {peers}"
+    return f"{who} {reason.what}, and {peers} in {call}"
+
+
 def _what(culprits: tuple[int, ...], wait: Wait) -> str:
     one = len(culprits) == 1
     if wait.call.is_message:
@@ -227,10 +248,10 @@ def _what(culprits: tuple[int, ...], wait: Wait) -> str:
     return f"never entered {label(wait.call)}"
 
 
-def _peers(blocked: tuple[Wait, ...], culprits: int) -> str:
+def _peers(blocked: Sequence[Wait], culprits: int) -> str:
     count = len({wait.rank for wait in blocked})
     whom = "it" if culprits == 1 else "them"
-    return f"a peer waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
+    return f"rank {blocked[0].rank} waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
 
 
 def _confidence(case: Case, culprits: Iterable[int], found: Graph, sources: tuple[str, ...]) -> Confidence:

@@ -11,7 +11,7 @@ from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.stall.endpoints import STORE
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph import store
+from safelaunch.diagnosis.waitgraph.store import KEY
 from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
@@ -32,7 +32,7 @@ def key_missing(view: View) -> Verdict | None:
     found = view.graph
     ranks = view.by_rank
     asking = sorted({rank for rank, _ in found.sinks})
-    if not found.wait_for(asking, store.KEY):
+    if not found.wait_for(asking, KEY):
         return None
     blocked = sorted({wait.rank for wait in found.waits})
     setter = _who_sets(view.case, asking, blocked)
@@ -43,8 +43,7 @@ def key_missing(view: View) -> Verdict | None:
     return hang_verdict(
         view,
         "SL311",
-        f"{is_waiting(asking)} for a key in {STORE}, and {is_waiting(blocked)} for "
-        f"{'it' if len(asking) == 1 else 'them'}",
+        _headline(setter, _called(view, asking), asking, blocked),
         (setter.rank,) if setter is not None else (),
         location=next(iter(places))[1]
         if setter is None
@@ -58,6 +57,20 @@ def key_missing(view: View) -> Verdict | None:
         confidence="medium",
         waiting=(*asking, *blocked),
     )
+
+
+def _called(view: View, asking: list[int]) -> str:
+    """`the key lr/39 of the store`, for which all of these ranks wait."""
+    keys = {wait.resource.called for wait in view.graph.external if wait.rank in asking and wait.resource.kind is KEY}
+    return keys.pop() if len(keys) == 1 else f"keys in {STORE}"
+
+
+def _headline(setter: history.Departure | None, key: str, asking: list[int], blocked: list[int]) -> str:
+    whom = "it" if len(asking) == 1 else "them"
+    peers = f"and {is_waiting(blocked)} for {whom}"
+    if setter is not None:
+        return f"rank {setter.rank} has not set {key}; {is_waiting(asking)} for it, {peers}"
+    return f"{is_waiting(asking)} for {key}, which nobody has set, {peers}"
 
 
 def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> history.Departure | None:
@@ -103,11 +116,7 @@ def all_ask(view: View) -> Verdict | None:
     What to do: compare the keys that are waited for with those that are set, rank by rank.
     """
     ranks = view.living
-    if (
-        len(ranks) < 2
-        or not all(facts.store_wants for facts in ranks)
-        or not view.graph.wait_for(view.by_rank, store.KEY)
-    ):
+    if len(ranks) < 2 or not all(facts.store_wants for facts in ranks) or not view.graph.wait_for(view.by_rank, KEY):
         return None
     known = {key for facts in ranks for key in facts.store_keys}
     lacks = {facts.rank: [key for key in facts.store_wants if key not in known] for facts in ranks}
@@ -117,7 +126,7 @@ def all_ask(view: View) -> Verdict | None:
     passed = passed or _without_its_part(lacks, ranks)
     named = passed[0] if len(passed) == 1 else None
     first = next((facts for facts in ranks if named is not None and facts.rank == named.rank), ranks[0])
-    because = [named.text] if named is not None else []
+    because = []
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank, keys in lacks.items():
         groups.setdefault(tuple(keys), []).append(rank)
@@ -128,7 +137,7 @@ def all_ask(view: View) -> Verdict | None:
     return hang_verdict(
         view,
         "SL311" if named is not None else "SL399",
-        f"rank {named.rank} has left out a key in {STORE} for which all others wait, and waits there itself"
+        f"{named.text}; now all wait in {STORE}"
         if named is not None
         else f"{names(facts.rank for facts in ranks)} all wait in {STORE}, for keys that nobody has set",
         (named.rank,) if named is not None else (),
@@ -154,7 +163,7 @@ def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]
             part in facts.store_keys for facts in ranks for other, part in parts.items() if other != facts.rank
         )
         if len(without) == 1 and parts[without[0]] == key and not foreign:
-            text = f"rank {without[0]} has not set {key}, and each other rank has set the key with its own number there"
+            text = f"rank {without[0]} has not set {key}, its part of what each other rank has set with its own number"
             found.append(history.Departure(without[0], text))
     return found
 

@@ -42,8 +42,8 @@ def tags_differ(view: View) -> Verdict | None:
     return hang_verdict(
         view,
         "SL302",
-        f"ranks {wait.rank} and {wait.call.peer} do not mean the same message: tag {wait.call.tag} is waited for, and "
-        f"tag {sent.tag} was sent",
+        f"rank {wait.rank} waits for a message with tag {wait.call.tag} from rank {wait.call.peer}, which sent tag "
+        f"{sent.tag}",
         tuple(rank for rank in named if rank is not None),
         location=first.location,
         call=wait.call,

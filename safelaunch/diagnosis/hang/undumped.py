@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.sources.dumps import ground, of_group, of_nccl2
+from safelaunch.diagnosis.sources.dumps import ground, of_nccl2
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import is_waiting, label, names
+from safelaunch.diagnosis.wording import is_waiting, label, names, of_group
 from safelaunch.model import RankFacts, Verdict
 
 

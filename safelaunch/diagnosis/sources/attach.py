@@ -129,14 +129,17 @@ def _late(view: View, others: list[RankFacts], held: list[Held], lines: tuple[st
         # It may be that those who wait are wrong, or that one of the late waits for another.
         return _untold(view, f"{what}, and nothing says who is wrong", (*places(others), *lines), held)
     here = view.sees_all_ranks
+    does, peers = f"rank {others[0].rank} {first.what}", _peers(held, len(reasons))
     init = op == "init_process_group" and first.code == "SL301"
     return hang_verdict(
         view,
         "SL309" if init else first.code,
-        f"{names(reasons)} {'has' if len(reasons) == 1 else 'have'} not come to {op}; {_peers(held, len(reasons))}",
+        f"{does}, and {peers} in {op}"
+        if len(reasons) == 1
+        else f"{names(reasons)} have not come to {op}; {peers}: {does}",
         tuple(sorted(reasons)),
         location=first.location,
-        because=(f"rank {others[0].rank} {first.what}", *first.because, *lines, _unmoved(others)),
+        because=(*first.because, *lines, _unmoved(others)),
         remedy=first.remedy,
         confidence="medium" if len(held) > 1 and len(others) == 1 and here and _span(others) >= SURE_S else "low",
         waiting=[found.facts.rank for found in held],
@@ -188,7 +191,7 @@ def _all_inside(view: View, held: list[Held], lines: tuple[str, ...]) -> Verdict
         because = (*lines, f"{away} ranks of the job are not on this node: nothing is known of them")
         remedy = "attach on the other nodes as well"
     else:
-        summary = f"{who} are inside {held[0].op} at the same line, and it does not end"
+        summary = f"{who} are inside {held[0].op} at the same line, and it does not end: no rank is seen to be late"
         because = (*lines, "nothing recorded groups and numbers: they may be at different turns of a loop")
         remedy = "no rank is seen to be late: look at the network, the links and the GPUs"
     lost = [found.facts for found in held if tries_to_connect(found.facts)]
@@ -248,7 +251,7 @@ def _span(ranks: list[RankFacts]) -> float:
 
 def _peers(held: list[Held], late: int) -> str:
     whom = "it" if late == 1 else "them"
-    return f"a peer waits for {whom}" if len(held) == 1 else f"{len(held)} peers wait for {whom}"
+    return f"rank {held[0].facts.rank} waits for {whom}" if len(held) == 1 else f"{len(held)} peers wait for {whom}"
 
 
 def _is(ranks: list[RankFacts]) -> str:

@@ -11,7 +11,7 @@ from safelaunch.diagnosis.waitgraph.counters import UNTOLD, idle, of_nccl
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.record import WORLD
 from safelaunch.diagnosis.waitgraph.wait import Wait
-from safelaunch.diagnosis.wording import at, names
+from safelaunch.diagnosis.wording import at, names, of_group
 from safelaunch.model import Case, Collective, Confidence, Gap, RankFacts
 
 OF_GLOO = "gloo records no messages and no monitored_barrier"
@@ -217,10 +217,3 @@ def _name(call: Collective) -> str:
     if call.op in ("send", "recv"):
         return f"{call.op} {'from' if call.op == 'recv' else 'to'} rank {call.peer}"
     return f"{call.op} #{call.seq}"
-
-
-def of_group(call: Collective) -> str:
-    """` of group 5`, or nothing where that is the world, or of a message."""
-    # `0.1` is a world of which another dump has other members: it may be of another run.
-    world = call.group.partition(".")[0] == WORLD
-    return "" if world or call.op in ("send", "recv") else f" of group {call.group}"

@@ -39,6 +39,7 @@ RESULT_OF_POOL = re.compile(r"/multiprocessing/pool\.py:(?:\w+\.)?(?:get|wait|ne
 FOR_POOL = "waits for the results of a pool"
 IN_ASYNCIO = "waits in asyncio"
 LOOP_OF_ASYNCIO = re.compile(r"/selectors\.py:.*/asyncio/base_events\.py:(?:\w+\.)?_run_once$")
+UNSEEN = "does something that could not be looked at"
 SHOWN = 3  # threads, or processes
 
 
@@ -56,7 +57,7 @@ def doing(facts: RankFacts, stack: Stack | None) -> str:
     if known:
         return f"{known}, {at}".rstrip(" ,")
     if kernel is None:
-        return f"is {at}" if at else "does something that could not be looked at"
+        return f"is {at}" if at else UNSEEN
     words = next((words for holds, words in ACTIVITIES if holds(kernel, stack)), None)
     if words is None:
         return f"is {at}" if at else "does something else"

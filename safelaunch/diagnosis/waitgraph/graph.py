@@ -32,6 +32,7 @@ from safelaunch.diagnosis.waitgraph.calls import (
 )
 from safelaunch.diagnosis.waitgraph.counters import Table, comparable, idle, is_counted_only, untold
 from safelaunch.diagnosis.waitgraph.edges import EDGES
+from safelaunch.diagnosis.waitgraph.motion import passing
 from safelaunch.diagnosis.waitgraph.record import WORLD
 from safelaunch.diagnosis.waitgraph.wait import ExternalWait, Kind, Node, Wait
 from safelaunch.model import Case, Collective, GroupProgress, RankFacts
@@ -100,6 +101,13 @@ def build(case: Case) -> Graph:
             wait = _wait(facts, call, meeting, (key, word(facts, call)), others, ranks)
             waits.append(wait)
             there.append(wait)
+    ending = passing(waits, ranks)
+    if ending:
+        waits = [wait for wait in waits if wait.rank not in ending]
+        meetings = {
+            key: (meeting, [w for w in there if w.rank not in ending]) for key, (meeting, there) in meetings.items()
+        }
+        meetings = {key: one for key, one in meetings.items() if one[1]}
     by_node: dict[Node, list[Wait]] = {}
     for wait in waits:
         by_node.setdefault((wait.rank, wait.thread), []).append(wait)

@@ -317,7 +317,7 @@ def test_dumps_are_read_and_what_is_missing_is_told(tmp_path: Path, capsys: pyte
     assert "note: read 2 Flight Recorder dumps of 4 ranks (nccl, version 2.10)" in out
     assert "nccl_trace_rank_1: it is damaged or cut off" in out
     assert "note: rank 2 left no dump" in out
-    assert "rank 3 never entered all_reduce #4; a peer waits for it" in out
+    assert "rank 3 never entered all_reduce #4; rank 0 waits for it" in out
     assert "confidence: low" in out
 
 

@@ -290,7 +290,12 @@ def _between_ranks() -> Golden:
         "hang-lock-held-in-a-barrier": (
             hang(first, elsewhere(1, flock(0), READ), elsewhere(2, flock(0), READ)),
             Expected(
-                "SL311", (0,), place(BARRIER), confidence="medium", conclusive=False, mentions=("rank 0 has the lock",)
+                "SL311",
+                (0,),
+                place(BARRIER),
+                confidence="medium",
+                conclusive=False,
+                mentions=("lock on /data/index",),
             ),
         ),
         "hang-lock-of-a-rank-that-sleeps": (

@@ -18,7 +18,7 @@ LATER_S = 60.0  # after the last call in them: when a person looked; the times o
 SAID = {
     "gloo-late": Expected("SL301", (2,), confidence="medium", mentions=("never entered all_reduce #7",)),
     "gloo-operation": Expected(
-        "SL302", (1,), location=(GLOO, 47), confidence="low", mentions=("rank 1 entered broadcast #3",)
+        "SL302", (1,), location=(GLOO, 47), confidence="low", mentions=("rank 1 makes broadcast #3",)
     ),
     "gloo-left-loop": Expected(
         "SL302", (3,), location=(GLOO, 54), confidence="low", mentions=("the dumps do not say",)

@@ -272,7 +272,10 @@ def test_a_rank_that_reduces_in_another_way_is_named() -> None:
     verdict = diagnose(job(*(reduces(number, how) for number, how in enumerate(ways))))
 
     assert (verdict.code, verdict.culprit_ranks, verdict.confidence) == ("SL302", (0,), "medium")
-    assert "rank 0 entered all_reduce #8 with min, its peers all_reduce #8 with max" in verdict.summary
+    assert (
+        "rank 0 makes all_reduce #8 with min (train.py:10), while its peers make all_reduce #8 with max"
+        in verdict.summary
+    )
 
     assert "`op`" in verdict.remedy
 

@@ -30,7 +30,7 @@ def told(verdict: Verdict) -> str:
 
 EXPECTED = {
     "gloo-late": ("SL301", (2,), "medium", "never entered all_reduce #7"),
-    "gloo-operation": ("SL302", (1,), "low", "rank 1 entered broadcast #3, its peers all_reduce #3"),
+    "gloo-operation": ("SL302", (1,), "low", "rank 1 makes broadcast #3"),
     "gloo-left-loop": ("SL302", (3,), "low", "who skipped it, or left early, the dumps do not say"),
     "gloo-subgroup": ("SL301", (3,), "medium", "rank 2 waits in all_reduce #4 of group 2"),
     "gloo-order": ("SL311", (0,), "medium", "rank 0 waits in all_reduce #2"),
