@@ -38,7 +38,22 @@ NOBODY, UNTOLD = Left(), Left(untold=True)
 
 
 def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
-    """Who has left a loop, of ranks that disagree at one number."""
+    """A rank has left the loop in which its peers still are: they wait for it where it will not come again.
+
+    Example:
+        error[SL303]: rank 3 left the loop and entered barrier #12; peers still in it wait in all_reduce #12
+
+    How it was concluded: ranks have come to one number of a group with different calls. By their stacks and the source,
+    one line stands inside a loop, and the other behind it. Where the source cannot be read, the calls that ranks have
+    always made tell it, with less confidence. The records of loaders say how many batches each rank had. A rank that
+    ran out of batches and does something else meanwhile, such as an upload, has left the loop as well. Where all ranks
+    but one have left, that one may have too much to do: then nobody is named, or one of two with less confidence.
+
+    What to do: all ranks must make the same number of steps. Look for uneven data, an early `break` or `return`, or use
+    `drop_last`, DistributedSampler or DDP's `join()`.
+
+    What it is not: a rank that skipped one call within a step. That is SL302.
+    """
     lines = by_place(source)
     if not lines:
         return _by_history(sides)

@@ -25,15 +25,21 @@ Polls = Mapping[int, tuple[str, ...]]
 def all_idle(view: View) -> Verdict | None:
     """No rank is in a collective and none gets on with anything: each waits for other ranks by other means.
 
-    How it was concluded: between two looks no rank used CPU time, moved data or came to another line. Each of them
-    waits on a connection, at a pipe or for a lock whose other end a rank has, looks again and again at keys of the
-    store like those that ranks have set, or has lost a thread to an exception or has tasks that wait for a lock of
-    asyncio. A rank of the last kind is named where all others wait at its end; so is the one that looks at another key
-    than all others at the same line, alike but for numbers. What a program that polls wants to see in the store is not
-    known: otherwise nobody is named. A rank that waits for input from elsewhere (a service without requests) makes all
-    of this normal, and nothing is told.
+    Example:
+        error[SL317]: ranks 1-3 wait for rank 0 outside of torch.distributed: it has the other end of what they wait at
 
-    What to do: look at the lines; what is to answer may have ended (a thread with an exception), or wait itself.
+    How it was concluded: between two looks no rank used CPU time, moved data or came to another line. Each of them does
+    one of these:
+    - it waits on a connection, at a pipe or for a lock whose other end a rank has;
+    - it looks again and again at keys of the store like those that ranks have set;
+    - it has lost a thread to an exception, or has tasks that wait for a lock of asyncio.
+    A rank of the last kind is named where all others wait at its end. So is the rank that looks at another key than all
+    others at the same line. Otherwise nobody is named: what a program wants to see in the store is not known. A rank
+    that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is told.
+
+    What to do: look at the lines. What is to answer may have ended (a thread with an exception), or wait itself.
+
+    What it is not: a wait in a collective. Where one rank is in a collective, other codes say for whom it waits.
     """
     ranks = view.living
     if len(ranks) < 2 or len(ranks) < view.case.world_size or any(map(is_busy, ranks)):

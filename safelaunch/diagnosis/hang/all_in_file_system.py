@@ -14,14 +14,18 @@ from safelaunch.model import Kernel, RankFacts, Verdict
 
 
 def all_held(view: View) -> Verdict | None:
-    """Every rank that runs is inside a call on a file, and stays there; none waits for another.
+    """Every rank that runs is inside a call on a file, and stays there. None waits for another, and none is to blame.
 
-    How it was concluded: the kernel shows each rank, or the loader worker that it waits for, in one call on a file (or
-    in uninterruptible sleep); between two looks no rank used CPU time, moved data or came to another line; and no rank
-    is in a collective. What all of them share is then held up: a dead mount, a server, a FIFO without a writer. No rank
-    is to blame.
+    Example:
+        error[SL316]: ranks 0-2 stand still in calls on /data/shard-17; no rank waits for another
+
+    How it was concluded: the kernel shows each rank, or the loader worker that it waits for, in a call on a file or in
+    uninterruptible sleep. Between two looks no rank used CPU time, moved data or came to another line, and none is in a
+    collective. What they share is held up: a dead mount, a server, a FIFO without a writer.
 
     What to do: look at the file and the mount that are named, from a shell on this host.
+
+    What it is not: one rank in a dead file system, for which its peers wait. That is SL306.
     """
     ranks = view.living
     calls = [(facts, call) for facts in ranks if (call := next(_calls(facts), None)) is not None]

@@ -10,15 +10,20 @@ from safelaunch.model import Verdict
 
 
 def all_inside(view: View) -> Verdict | None:
-    """All ranks are inside the same collective, with the same operation, and it does not end: no rank is to blame.
+    """All ranks are inside the same collective, with the same operation, and it does not end. No rank is to blame.
 
-    How it was concluded: the records of all members agree on operation and number, so each rank has done its part.
-    What is left is what carries the data: network, links, a GPU, or the library. If members on other nodes could not
-    be looked at, the verdict says so, with less confidence.
-    Of GPUs, NVML and the kernel log are asked: NVLinks and network ports of this node that are down are told, and GPUs
-    that run nothing while others do; where the driver has logged a fault of a GPU, the verdict is SL428 or SL427.
+    Example:
+        error[SL310]: ranks 0-3 are inside the same all_reduce #12, and it does not end: no rank is late
 
-    What to do: check the interface that the ranks use, links and Xid messages; the verdicts of the other nodes.
+    How it was concluded: the records of all members agree on operation and number, so each rank has done its part. What
+    is left is what carries the data: network, links, a GPU, or the library. NVML and the kernel log are asked, and say
+    which NVLinks and network ports of this node are down, and which GPUs run nothing while others do. Members on other
+    nodes that could not be looked at are said to be unknown, with less confidence.
+
+    What to do: check the interface that the ranks use, the links, Xid messages in the kernel log, and the verdicts of
+    the other nodes.
+
+    What it is not: a fault of a GPU that the driver has logged. That is SL428, or SL427 for a kernel.
     """
     found = view.graph
     if any(not wait.partners for wait in found.waits):

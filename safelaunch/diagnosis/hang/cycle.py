@@ -87,14 +87,14 @@ class Blame:
 
 
 def left_between_groups(view: View) -> Verdict | None:
-    """Ranks wait for one another in a circle of several groups, as one has left the loop in which the others still are.
+    """Ranks of several groups wait for one another in a circle, and one has left the loop in which the others still
+    are.
 
-    How it was concluded: each rank waits where another one does not come (one in a barrier of all behind the loop, its
-    peers in groups of a mesh inside it), and stacks and source show who stands behind the loop that the others are in.
-    Stages of a pipeline leave their loops one after the other, by design: of them one is named only, with less
-    confidence, that is behind its loop while another still sends to it, and two at least are inside theirs.
+    How it was concluded: one rank waits in a collective behind the loop, its peers in groups inside it. Stacks and
+    source show who stands behind the loop. Stages of a pipeline leave their loops one after the other, by design. So a
+    stage is named only if another still sends to it, and two at least are inside their loops, and with less confidence.
 
-    What to do: all ranks must make the same number of steps: decide together when to stop (all_reduce the decision),
+    What to do: all ranks must make the same number of steps. Decide together when to stop (all_reduce the decision), or
     use `drop_last`, DistributedSampler or DDP's `join()`.
     """
     found = view.graph
@@ -140,20 +140,24 @@ def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], message
 
 
 def deadlock(view: View) -> Verdict | None:
-    """Ranks wait for one another in a circle, in different groups or messages: nobody can go on.
+    """Ranks wait for one another in a circle, in different groups or messages, and nobody can go on.
+
+    Example:
+        error[SL311]: ranks 0 and 1 wait to receive from each other, and neither of them sends
 
     How it was concluded: following who waits for whom leads back to where it started, and every rank on the way is
-    blocked. Typical are two groups entered in different order, or two ranks that both receive before they send. With
-    at least three ranks, one that waits somewhere else than all others is named; so is the one that waits for another
-    peer than at that line before, has made more or fewer messages in this round than in each before, has gone on to
-    another call of its rounds than the one whose turn it was (of four or more up to half may have done so: they are
-    named with low confidence), or has come to a line with another group than ever, where all others do as always, or
-    with one whose members come there with others, where all others agree; and one that waits in a collective while all
-    others wait for messages to or from it, or that exchanges messages with another rank than two others do at that
-    line, whose peer waits for it: one mistake explains them all; and one that stands below a condition for it alone,
-    which all others of the circle have passed by. Otherwise the sites are shown.
+    blocked. Typical are two groups that are entered in different order, and two ranks that both receive before they
+    send. A rank is named by the first of these that holds, where no rank of the circle is unseen:
+    - it waits somewhere else than all others, who are two at least;
+    - it does something else than ever (another peer, count, order or group), and all others do as always;
+    - it is in a collective while all others wait for messages with it, or has another peer than two others at that
+      line;
+    - it stands below a condition for it alone, which all others have passed by.
+    Otherwise the calls of all are shown.
 
-    What to do: enter groups in the same order on all ranks; post receives with irecv, or let one side send first.
+    What to do: enter groups in the same order on all ranks. Post receives with `irecv`, or let one side send first.
+
+    What it is not: a late rank. Each of them waits, and none will come.
     """
     if view.from_dumps and view.graph.sinks:
         return None  # a dump does not show what a rank waits in, only what it called: one that is late explains more

@@ -12,12 +12,13 @@ from safelaunch.model import Verdict
 
 
 def departed(view: View) -> Verdict | None:
-    """Ranks wait in a collective for a rank that has destroyed its process group: it left the loop early.
+    """Ranks wait in a collective for a rank that has destroyed its process group. It left early, and can enter none any
+    more.
 
-    How it was concluded: the last word of the named rank in that group is `destroy_process_group`, or it is shutting
-    down, while its peers are inside a collective of that group. It cannot enter one any more.
+    How it was concluded: the last word of the named rank in that group is `destroy_process_group`, or its interpreter
+    is shutting down. Its peers are inside a collective of that group.
 
-    What to do: all ranks must make the same number of steps (`drop_last`, DistributedSampler, DDP's `join()`); look
+    What to do: all ranks must make the same number of steps: `drop_last`, DistributedSampler, or DDP's `join()`. Look
     for an early return or break.
     """
     found = view.graph

@@ -67,25 +67,24 @@ class Blame:
 
 
 def different_operation(view: View) -> Verdict | None:
-    """Ranks are inside different collectives at the same number of the same group, and wait for each other for ever.
+    """Ranks are inside different collectives at the same number of the same group. They wait for each other for ever.
 
-    How it was concluded: the record of collectives (or the Flight Recorder) of the ranks that wait shows different
-    operations at one number, or one operation with different roots or reductions (`op`; with the latter alone NCCL may
-    go on with wrong results, so confidence is medium). A collective that a rank skipped, or made once too often, shows
-    like this, and so does one that stands below `if rank == 0`. If one side has left a loop in which the other still is
-    (read from stacks and source), the side that left is named (SL303); where that is all ranks but one, who has it
-    wrong is not known: it may have too much to do; nobody is named, or of two ranks the one that left, with less
-    confidence. Otherwise, with at least three ranks, one that differs from all others is named (SL302); so is one whose
-    call stands below a condition for that rank alone (`if rank == 0`) which all others have passed by; and the one that
-    has gone on to another call of its rounds (of whole steps) than the one whose turn it was, or has come to it after
-    another number of steps than ever, where all others do as always; and the one of a group whose peers do what groups
-    of other ranks did, which had made the same calls until then (those of one dimension of a mesh). Where nobody can
-    say who is right, as often with two, the lines are shown; so it is where ranks have not made the same process
-    groups, since then one name means several (call `new_group` on all ranks, in one order). Dumps of the Flight
-    Recorder do not show who left a loop: from them only one rank against three or more is named.
+    Example:
+        error[SL302]: rank 2 makes broadcast #12 (train.py:63), while its peers make all_reduce #12 (train.py:61)
 
-    What to do: compare the two lines. Every rank must make the same collectives in the same order; for uneven data
-    use `drop_last`, DistributedSampler or DDP's `join()`.
+    How it was concluded: the records of the ranks that wait show different operations, roots or reductions at one
+    number. Who is wrong is told by the first of these that holds:
+    - one side has left a loop in which the other still is, by stacks and source (that is SL303);
+    - one rank differs from all others, who are two at least (three, where nothing but dumps is left);
+    - one rank's call stands below a condition for that rank alone (`if rank == 0`), and all others have passed it by;
+    - one rank departs from what it has always done, or from what groups of its kind do, and all others do as always.
+    Otherwise nobody is named, and the lines of both sides are shown. A call that a rank skipped, and one that it made
+    once too often, look alike. The headline says "skipped" where the lines show that the rank has gone past that call.
+
+    What to do: compare the two lines. Every rank must make the same collectives in the same order. For uneven data use
+    `drop_last`, DistributedSampler or DDP's `join()`.
+
+    What it is not: a late rank. Nobody will come, however long one waits, so the run is ended after seconds.
     """
     wait = next(wait for wait in view.graph.waits if wait.differing)
     desync = Desync(view, wait, variants.at(view.case, wait.call))

@@ -43,24 +43,26 @@ class Held:
 
 
 def device_late(view: View) -> Verdict | None:
-    """A rank's GPU has not completed a collective that its peers have completed, or has not come to it; the rank's host
-    had enqueued it.
+    """A rank's GPU does not complete a collective that its peers' GPUs have completed, or does not come to it. The
+    rank's host had enqueued it.
 
-    How it was concluded: with NCCL a call has three moments: the host enqueues it, its kernel starts, it completes. The
-    recorders of all ranks are compared at the first call of each group that a rank has not completed. Where a peer has
-    completed it, all members had come, and the data was there: what does not go on is this rank's own GPU, whatever its
-    host has enqueued since. In a broadcast, a reduce, a gather or a scatter one may be through before others have come,
-    so there only one that is behind all others is named; in an all_to_all all must have enqueued it, and since sizes
-    may not agree, confidence is low. Where only counters are left, the operation is not known; then a rank is named
-    that waits for nobody in any other group. Ranks that wait for such a rank are its victims.
-    Of a run that is watched it is also known how far each GPU has come: a CUDA event stands ahead of each call of
-    Python's, and of DDP's backward passes. If one is outstanding ahead of the first call that is, of any group and of
-    messages too, then what the host enqueued before both does not end: a kernel, most often. The line of the last event
-    that was reached is told, too.
+    Example:
+        error[SL318]: the GPU of rank 1 has not completed all_reduce #12, and its peers have; its host had enqueued it
+
+    How it was concluded: with NCCL a host enqueues a call, its kernel starts, and it completes. The recorders of all
+    ranks are compared at the first call of each group that a rank has not completed. Where a peer has completed it, all
+    members had come, so what does not go on is this rank's GPU. Two kinds of calls say less:
+    - in a broadcast, reduce, gather or scatter one may be through early: only one that is behind all others is named;
+    - in an all_to_all all must have enqueued it, and sizes may not agree: confidence is low.
+    Of a run that is watched it is also known how far each GPU has come. A CUDA event stands ahead of each call of
+    Python's and of DDP's backward passes. If one is outstanding ahead of the first open call, then what the host
+    enqueued before it does not end: a kernel, most often. Ranks that wait for such a rank are its victims.
 
     What to do: look at that GPU: Xid messages in the kernel log, `nvidia-smi -q`, ECC errors, a kernel without an end
-    (its stack by cuda-gdb, or `py-spy dump --native`), an exception that nobody has read yet
-    (`CUDA_LAUNCH_BLOCKING=1` shows it where it happens).
+    (its stack by cuda-gdb). `CUDA_LAUNCH_BLOCKING=1` shows an exception that nobody has read yet where it happens.
+
+    What it is not: a late host. A rank whose host has not enqueued the call is SL301, or a code for what it does
+    instead.
     """
     found = view.graph
     table = comparable(view.case) if found.waits else {}

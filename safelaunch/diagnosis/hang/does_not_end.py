@@ -21,13 +21,18 @@ AT_THE_END = re.compile(r"/threading\.py:_shutdown$")  # where Python waits for 
 def does_not_end(view: View) -> Verdict | None:
     """A rank has come to the end of its program, and its process goes on: something of its own keeps it.
 
+    Example:
+        error[SL315]: rank 1 has come to the end of the program and does not end: its thread uploader still runs
+
     How it was concluded: no rank waits for another, and the main thread of each rank that still runs has left the
-    program (Python says so before it ends the rest). Python waits then for threads that are not daemons, for processes
-    of `multiprocessing`, or in a function that `atexit` calls. The threads that still run are shown with their lines;
-    which of them are daemons a stack does not say. The launcher waits as long as the rank lives, as torchrun does.
+    program. Python waits then for threads that are not daemons, for processes of `multiprocessing`, or in a function
+    that `atexit` calls. The threads that still run are shown with their lines. A stack does not say which of them are
+    daemons.
 
     What to do: give the thread its word to end (`queue.put(None)`, an Event), make it a daemon, or close what owns it:
     a pool, a writer, a logger, a client.
+
+    What it is not: a failure of the launcher. It waits as long as the rank lives, as torchrun does.
     """
     ranks = view.living
     if not ranks or not all(facts.ended for facts in ranks):

@@ -20,11 +20,11 @@ def nobody_sends(view: View) -> Verdict | None:
     """A rank waits for a message from any other, and all others wait for that rank: none is left to send one.
 
     How it was concluded: each rank of the job is blocked, one in a receive from whoever sends, the others in what that
-    one has not come to. Where all others but one have sent it the same number of messages, the one that has sent fewer
-    is named.
+    one has not come to. Where all others but one have sent it the same number of messages, the one that sent fewer is
+    named.
 
-    What to do: see how many messages the receiver counts on, and which rank has left one out: an exception that it
-    caught, an early return.
+    What to do: see how many messages the receiver counts on, and which rank has left one out. It may have caught an
+    exception, or returned early.
     """
     found = view.graph
     ranks = view.by_rank

@@ -16,15 +16,14 @@ from safelaunch.model import Case, Verdict
 
 
 def groups_differ(view: View) -> Verdict | None:
-    """Ranks wait in a process group, or make one, that has other members for some of them than for others.
+    """Ranks wait in a process group, or make one, and the group has other members for some of them than for others.
 
-    How it was concluded: each rank writes down the members of the groups that it makes, in their order. One that a rank
-    did not make, because it is not to belong to it, shifts all later ones: what is the second group here is the first
-    one there. With at least three ranks, the one that has called `new_group` for other members than all others did at
-    the same number is named, and the one that has not called it where the others wait for it in a circle. Otherwise the
-    evidence does not say who should have called it, and who should not.
+    How it was concluded: each rank writes down the members of the groups that it makes, in order. A group that one rank
+    did not make shifts all later ones: the second group here is the first one there. With three ranks or more, the one
+    is named that called `new_group` for other members than all others did, or did not call it where all others wait for
+    it. Otherwise the evidence does not say who is wrong.
 
-    What to do: call `new_group` on all ranks of the job, in the same order, also for groups that a rank is not in; or
+    What to do: call `new_group` on all ranks of the job, in the same order, also for groups that a rank is not in. Or
     give it `use_local_synchronization=True`.
     """
     found = view.graph

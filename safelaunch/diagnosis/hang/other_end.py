@@ -15,16 +15,15 @@ def held_by_peer(view: View) -> Verdict | None:
     """Ranks wait for a file lock, at a pipe or on a connection whose other end another rank has, and that one waits for
     them.
 
-    How it was concluded: of each rank that its peers wait for, the kernel shows whose process is at the other end of
-    the call that it is in; that is a rank which itself waits for it in a collective. Of a lock the holder is named: it
-    has entered a collective without giving it back. Of pipes and connections nobody is, unless an exception has ended a
-    thread of the rank at the other end, which may be the one that was to answer, or such a thread waits for a lock that
-    the main thread has taken into the collective. Where a thread of it waits for input from the same connection, both
-    sides wait for the other's word: what was asked has not come whole (it stands in a buffer that nobody has flushed),
-    or was not answered.
+    How it was concluded: the kernel shows whose process is at the other end of the call that a rank is in. That is a
+    rank which itself waits in a collective. Of a lock the holder is named: it entered a collective without giving it
+    back. Of a pipe or a connection nobody is named, but for two cases: an exception has ended a thread of the rank at
+    the other end, or such a thread waits for a lock that its main thread has taken into the collective. Where a thread
+    there waits for input from the same connection, both sides wait for the other: what was asked has not come whole, or
+    was not answered.
 
-    What to do: release locks before every collective, also on the way out of an early return or an exception; let a
-    rank whose server thread fails fail; flush what is to be answered.
+    What to do: release locks before every collective, also on the way out of an early return or an exception. Let a
+    rank fail whose server thread fails. Flush what is to be answered.
     """
     found = view.graph
     ranks = view.by_rank

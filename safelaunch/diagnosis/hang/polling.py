@@ -18,13 +18,13 @@ NOT = re.compile(r"^not\s+")
 
 
 def polled_for(view: View) -> Verdict | None:
-    """Ranks look again and again for something, in a branch of the program that one rank alone does not take, and that
-    rank waits for them in a collective: it was to do what they look for, and has gone on without.
+    """Ranks look again and again for something that one rank alone was to do, and that rank waits for them in a
+    collective.
 
-    How it was concluded: each rank that has not come stands in a loop that only sleeps and looks (`while not
-    os.path.exists(path): time.sleep(1)`), below the `else` of a condition for one rank (`if rank == 0:`); that rank has
-    come out of its branch, and is inside a collective. Its name is of medium confidence: the others may look in another
-    place than the one in which it was done, such as a disk of their own node.
+    How it was concluded: each rank that has not come stands in a loop that only sleeps and looks, such as `while not
+    os.path.exists(path): time.sleep(1)`. The loop is below the `else` of a condition for one rank. That rank has come
+    out of its own branch, and is inside a collective. Confidence is medium: the others may look in another place than
+    the one in which it was done, such as a disk of their own node.
 
     What to do: see what the named rank did in its branch: an exception that it caught, an early return, another path.
     """

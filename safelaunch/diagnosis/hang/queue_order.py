@@ -18,12 +18,11 @@ Places = dict[Meeting, int]  # of meetings in the order of a rank's host
 
 
 def enqueued_in_another_order(view: View) -> Verdict | None:
-    """All ranks have enqueued the same calls of two groups, in different orders, and no GPU goes on.
+    """All ranks have enqueued the same calls of two groups in different orders, and no GPU goes on.
 
-    How it was concluded: what a host enqueues on a GPU is done there in that order, unless the program takes care of
-    streams itself. A rank whose GPU is in the call of one group, while that of a peer is in the call of the other,
-    waits for a peer that waits for it. With at least three ranks, one whose order differs from that of all others is
-    named.
+    How it was concluded: a GPU does what its host enqueues in that order, unless the program takes care of streams
+    itself. A rank whose GPU is in the call of one group waits for a peer whose GPU is in the call of the other. With
+    three ranks or more, the one is named whose order differs from that of all others.
 
     What to do: use the groups in the same order on all ranks.
     """

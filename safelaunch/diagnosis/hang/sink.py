@@ -22,23 +22,22 @@ from safelaunch.model import Case, Confidence, Verdict
 
 
 def never_entered(view: View) -> Verdict | None:
-    """Ranks wait in a collective (or for a message) that one rank has not entered, and that rank waits for nobody.
+    """Ranks wait in a collective, or for a message, and one rank does not come. It waits for nobody.
 
-    How it was concluded: from every rank's record of its collectives, torch's Flight Recorder and the stacks a graph
-    is made of who waits for whom, in which group, at which number. Whoever stands at the end of all chains is named,
-    with the line at which it stands and what it does there: it sleeps or polls (SL301), is stopped (SL304), runs
-    native code that holds the GIL, so that no other thread of it runs Python (SL305), is in uninterruptible sleep in
-    the kernel (SL306), waits for its DataLoader, whose own worker and line are named (SL307), saves or loads a
-    checkpoint (SL308), has not called init_process_group yet (SL309), has threads that wait for one another, by the
-    locks that its source lines show them to hold (SL313), or has run out of batches before its peers (SL303). What a
-    system call is about is followed to its other end: the address of a connection, the process that has the other end
-    of a pipe or a file lock, the file system. Confidence follows from how many sources agree: the record of
-    collectives, the Flight Recorder, the stack, the kernel, the heartbeat. Of a job that left dumps only, the rank is
-    named whose dump shows neither that call nor another one that it waits in. Dumps in which no wait had lasted longer
-    than what lies between two calls may be of a job that was running (SL399).
+    Example:
+        error[SL301]: rank 2 sleeps in train_step, and 3 peers wait for it in all_reduce #12
 
-    What to do: look at the named line. For SL305, no Python tool inside the process can tell you more; for SL306, look
-    at the file system or device, since not even SIGKILL ends such a process.
+    How it was concluded: a graph of who waits for whom is made from three sources, which are each rank's own record of
+    its calls, torch's Flight Recorder and the stacks. Whoever stands at the end of all chains is named, with its line.
+    What it does there comes from its stack and from the kernel. A system call is followed to its other end: the address
+    of a connection, the process at the end of a pipe or with a file lock, the file system. Confidence is the number of
+    sources that agree. Dumps of the Flight Recorder alone do not say what a rank does, so they give medium at most.
+
+    What to do: look at the named line. See what the program waits for there, and who was to bring it about.
+
+    What it is not: a proof that this rank's code is wrong. It may be late for a reason outside, such as a service that
+    does not answer. Where the reason has a code of its own, that one is given: a stopped process, a held GIL, the
+    kernel, a DataLoader, a checkpoint, locks.
     """
     found = view.graph
     ranks = view.by_rank
@@ -58,7 +57,7 @@ def never_entered(view: View) -> Verdict | None:
         return _absent(view, culprits, found, blocked)
     if view.from_outside and dumps.doubt(view.case, culprits, blocked):
         return None
-    if all(w.call.group == "init" for w in blocked) and code == "SL301":
+    if code == "SL301" and before_init(blocked):
         code = "SL309"
     only = alone(view.case, blocked, culprits) if code == "SL301" and len(culprits) >= len(blocked) else None
     # Of two ranks, one that does not come is late more often than its peer waits where nobody has to come.
@@ -90,6 +89,24 @@ def never_entered(view: View) -> Verdict | None:
         confidence="low" if doubt and not left else _confidence(view.case, culprits, found, reason.sources),
         waiting={wait.rank for wait in blocked},
     )
+
+
+def before_init(blocked: Sequence[Wait]) -> bool:
+    """A rank has not called `init_process_group`, and its peers wait for it there.
+
+    Example:
+        error[SL309]: rank 2 polls for something that does not come, in prepare_data, and 3 peers wait for it in
+            init_process_group
+
+    How it was concluded: the peers are inside `init_process_group`, by their own records and stacks, and this rank has
+    never begun it. What it does instead comes from its stack and the kernel.
+
+    What to do: look at the named line. Downloads and preparations of data on one rank belong behind the initialisation,
+    with a barrier, or before the job.
+
+    What it is not: a wrong MASTER_ADDR or MASTER_PORT. Then all ranks are inside the call, and it does not end (SL310).
+    """
+    return all(wait.call.group == "init" for wait in blocked)
 
 
 def _only_one(view: View, only: Alone, reasons: Mapping[int, Stall]) -> Verdict:
@@ -167,9 +184,16 @@ def _absent(view: View, culprits: tuple[int, ...], found: Graph, blocked: tuple[
 
 
 def hang_untold(view: View) -> Verdict | None:
-    """Ranks make no progress, and the evidence does not say why.
+    """Ranks make no progress, and the evidence does not say why. It is better to say so than to name a victim.
 
-    It is better to say so than to name a victim. The stacks of all ranks are in the evidence folder.
+    Example:
+        error[SL399]: the ranks make no progress, and the evidence does not say for whom they wait
+
+    How it was concluded: no rule had what it needs. `safelaunch diagnose --why` says what each of them lacked.
+
+    What to do: compare the stacks of all ranks in the evidence folder. Where evidence is missing, the lines say why.
+
+    What it is not: an all-clear. Somebody waits, or nothing moves.
     """
     if view.from_dumps:
         return _untold(view)

@@ -22,10 +22,10 @@ SHOWN = 3  # keys
 def key_missing(view: View) -> Verdict | None:
     """Ranks wait in collectives for others, and all of those wait for a key in the store that nobody sets.
 
-    How it was concluded: whoever stands at the end of the chains of waits is in a call on its connection to the store,
-    which answers `get` and `wait` when somebody has set the key. Whether it is the right one that is waited for nobody
-    sees from outside, and no rank is named, unless one alone has set all keys like it before (alike but for numbers;
-    three, or one where two at least ask for it), and now waits for the others without having set this one.
+    How it was concluded: whoever stands at the end of all chains is in a call on its connection to the store, which
+    answers when somebody has set the key. A rank is named only if it alone has set all keys like it before, and now
+    waits for the others without having set this one. Keys are alike if they differ in numbers only. There must be three
+    of them, or one where two ranks at least ask for the key.
 
     What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
     """
@@ -106,12 +106,10 @@ def shape(key: str) -> str:
 def all_ask(view: View) -> Verdict | None:
     """Every rank of the job waits in the store for keys, and none is left to set them.
 
-    How it was concluded: the main thread of each rank that lives is in a call that waits for keys, and the ranks' own
-    words tell which, and which they have set. Who was to set a key is told by the keys like it that were set before: by
-    one rank alone, alike but for one number. A rank for which all others wait, and which has set a later key of that
-    kind without this one, has passed it by, and is named; so is the one whose number a key has that nobody has set,
-    where each other rank has set that key with its own. Where there is none, somebody outside of the job may be meant
-    to set them (SL399).
+    How it was concluded: the main thread of each rank is in a call that waits for keys. The ranks themselves say which,
+    and which they have set. A rank is named that has set a later key of that kind without the one for which all others
+    wait. So is the rank whose number stands in a key that nobody has set, where each other rank has set its own. Where
+    there is none, somebody outside of the job may be meant to set the keys (SL399).
 
     What to do: compare the keys that are waited for with those that are set, rank by rank.
     """

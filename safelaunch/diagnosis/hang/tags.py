@@ -14,15 +14,14 @@ from safelaunch.model import Collective, RankFacts, Verdict
 
 
 def tags_differ(view: View) -> Verdict | None:
-    """A rank waits for a message with one tag, and its peer has sent the one in its place with another tag.
+    """A rank waits for a message with one tag, and its peer has sent the message in its place with another tag.
 
     How it was concluded: messages from one rank to another are counted on both sides. The one that is waited for has
-    been sent, with a tag that the receiver does not wait for, nothing has been sent since with the tag that it waits
-    for, and the sender is blocked itself. A rank that disagrees so with two others or more, which agree among
-    themselves, is named. Where the tags of messages that have arrived did not agree either, nothing follows from them:
-    NCCL does not look at tags.
+    been sent with another tag, nothing has been sent since with the tag that is waited for, and the sender is blocked
+    itself. A rank that disagrees so with two others or more, which agree among themselves, is named. NCCL does not look
+    at tags: where earlier messages arrived in spite of other tags, nothing follows from them.
 
-    What to do: compare the tags at the two lines; a counter that makes them must count alike on both sides.
+    What to do: compare the tags at the two lines. A counter that makes them must count alike on both sides.
     """
     found = view.graph
     ranks = view.by_rank

@@ -10,15 +10,15 @@ from safelaunch.model import RankFacts, Verdict
 
 
 def did_not_dump(view: View) -> Verdict | None:
-    """Ranks wait for one that has left no dump of its Flight Recorder, and none of those that have is late.
+    """Ranks wait for one that has left no dump of its Flight Recorder, and none of those that have one is late.
 
-    How it was concluded: since torch 2.15 "nccl" is a backend (nccl2) whose watchdog dumps the ranks whose own calls
-    have timed out, and no other. All dumps are of such ranks, and what they wait for are ranks without one: these wait
-    for nothing that has timed out. Such a rank is late, or has ended, or its file was not copied; or it waits in a
-    group with a longer timeout. So the confidence is low, and of several nobody is named, since one of them may wait
-    for another. Of a log with nccl2's lines (`Operation timed out`) the rank is named likewise that wrote none.
+    How it was concluded: since torch 2.15 "nccl" is another backend, nccl2. Its watchdog dumps the ranks whose own
+    calls have timed out, and no other. So all dumps are of ranks that wait, and they wait for one without a dump: that
+    one waits for nothing that has timed out. It is late, or has ended, or its file was not copied, or its group has a
+    longer timeout. So the confidence is low. Of several such ranks nobody is named, since one may wait for another. In
+    a log with nccl2's lines (`Operation timed out`) the rank that wrote none is named likewise.
 
-    What to do: look at that rank's log and stack; with `safelaunch`, all ranks are dumped before torch aborts them.
+    What to do: look at that rank's log and stack. Under `safelaunch`, all ranks are dumped before torch aborts them.
     """
     found = view.graph
     if not (view.case.gave_up and of_nccl2(view.case)):

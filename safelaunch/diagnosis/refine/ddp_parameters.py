@@ -30,14 +30,18 @@ def of_exception(facts: RankFacts) -> tuple[str, tuple[str, ...]]:
 def refine(verdict: Verdict, view: View) -> Verdict:
     """A rank used some parameters in no loss, and DistributedDataParallel waits on its peers for their gradients.
 
-    How it was concluded: the rank is past its backward pass, some parameters of a model have no gradient on it, and
-    all peers that are known have one; a peer waits inside its backward pass, where DDP reduces gradients. No other
-    rule names a rank, and the model was not told to expect it (`find_unused_parameters`, `static_graph`). Where
-    another rule names the same rank, its verdict gets this as a reason. A job that failed because its connections
-    broke gets the reason and names nobody: what a rank had at its end is no proof of what it had at the wait.
+    Example:
+        error[SL314]: rank 2 used 2 of 10 parameters of Net in no loss, and DDP waits for their gradients
+
+    How it was concluded: the rank is past its backward pass and has no gradient of some parameters, of which all known
+    peers have one. A peer waits inside its backward pass, where DDP reduces gradients. No other rule names a rank, and
+    the model was not told to expect it (`find_unused_parameters`, `static_graph`). Where another rule names the same
+    rank, its verdict gets this as a reason. A job whose connections broke gets the reason too, and nobody is named.
 
     What to do: use all parameters in every step, on all ranks, or DistributedDataParallel(...,
     find_unused_parameters=True). Look for a branch, a frozen layer or a skipped loss that depends on the data.
+
+    What it is not: DDP's own exception about unused parameters. That is SL401, which names them too.
     """
     missing = {facts.rank: lacking for facts in view.case.ranks if (lacking := _lacks(facts, view.case))}
     if len(missing) != 1 or not _waits_in_backward(view):

@@ -108,7 +108,19 @@ def stall_of(facts: RankFacts, thread: int, now: float, source: Iterable[SourceL
 
 
 def is_stopped(look: Look) -> Stall | None:
-    """Its process does not run."""
+    """A rank's process is stopped (SIGSTOP or SIGTSTP), and its peers wait for it. It does not run at all.
+
+    Example:
+        error[SL304]: rank 2 is stopped (SIGSTOP or SIGTSTP), and 3 peers wait for it in all_reduce #12
+
+    How it was concluded: the kernel says so (state T in /proc/PID/stat), twice. All chains of waits end at this rank.
+
+    What to do: `kill -CONT PID` lets it go on. See who stopped it: a terminal's Ctrl-Z, a scheduler that suspends jobs,
+    a tool that takes snapshots.
+
+    What it is not: a process that a debugger holds (state t). Then the job waits for a person, and the clocks stand
+    still.
+    """
     if not stopped(look.facts):
         return None
     remedy = f"`kill -CONT {look.facts.pid}` lets it go on"
@@ -116,7 +128,21 @@ def is_stopped(look: Look) -> Stall | None:
 
 
 def is_uninterruptible(look: Look) -> Stall | None:
-    """It, or a process that it waits for, is held in the kernel."""
+    """A rank, or a process that it waits for, is held in the kernel, and its peers wait for it.
+
+    Example:
+        error[SL306]: rank 2 is in uninterruptible sleep in the kernel: read() on /mnt/nfs/shard-17, and 3 peers wait
+            for it in all_reduce #12
+
+    How it was concluded: the kernel says so (state D in /proc/PID/stat), with the system call, its file and the mount.
+    All chains of waits end at this rank.
+
+    What to do: look at that file system or device on this host: `dmesg`, the file server, the driver. Not even SIGKILL
+    ends such a process; only an answer from what it waits for does.
+
+    What it is not: a proof that the disk is dead. A slow one holds ranks there as well, and the run is not ended as
+    long as data moves.
+    """
     found = _uninterruptible(look.facts)
     if not found:
         return None
@@ -143,7 +169,19 @@ def _uninterruptible(facts: RankFacts) -> list[tuple[Child | None, Kernel]]:
 
 
 def is_in_checkpoint(look: Look) -> Stall | None:
-    """It saves or loads a checkpoint."""
+    """A rank saves or loads a checkpoint, and its peers wait for it in a collective.
+
+    Example:
+        error[SL308]: rank 0 is in a checkpoint save for 8 s, and 3 peers wait for it in all_reduce #12
+
+    How it was concluded: the rank is inside `torch.save`, `torch.load` or `torch.distributed.checkpoint`, by its own
+    record, and all chains of waits end at it. What it does there comes from its stack and the kernel.
+
+    What to do: look at the file system of the checkpoint. Where one rank saves for all, let the others wait in a
+    barrier with a timeout that fits, or save asynchronously.
+
+    What it is not: a hang for certain. A run is not ended by it as long as data is written or read.
+    """
     if look.phase is None or not look.in_phase("checkpoint"):
         return None
     kernel = look.facts.kernel
@@ -154,7 +192,19 @@ def is_in_checkpoint(look: Look) -> Stall | None:
 
 
 def holds_gil(look: Look) -> Stall | None:
-    """Its interpreter does not run, so that its heartbeat stands still."""
+    """Native code holds a rank's GIL, so that no thread of it runs Python, and its peers wait for it.
+
+    Example:
+        error[SL305]: rank 2 runs native code that holds the GIL, for 8 s, and 3 peers wait for it in all_reduce #12
+
+    How it was concluded: a thread of safelaunch in each rank writes a heartbeat five times a second, in Python. It has
+    stopped, while the process runs or sleeps. All chains of waits end at this rank. py-spy reads its line from outside.
+
+    What to do: look at the native call at this line. It must release the GIL, or end. No Python tool inside the process
+    can tell you more; `py-spy dump --native` can.
+
+    What it is not: Python code that computes for long. That lets the heartbeat through, and is SL301.
+    """
     age = look.facts.beat_age_s
     if age is None or age <= STALE_BEAT_S:
         return None
@@ -164,7 +214,20 @@ def holds_gil(look: Look) -> Stall | None:
 
 
 def waits_for_loader(look: Look) -> Stall | None:
-    """It waits for its DataLoader."""
+    """A rank waits for its DataLoader, and its peers wait for it in a collective.
+
+    Example:
+        error[SL307]: rank 2 waits for its DataLoader for 8 s, and 3 peers wait for it in all_reduce #12
+
+    How it was concluded: the rank is inside its loader's `next`, by its own record, and all chains of waits end at it.
+    The line is that of the loader's worker which holds the batch, with the system call and the file that it is in. With
+    `num_workers=0` it is the rank's own line.
+
+    What to do: look at the named line and file: a slow or dead file system, a lock, a transform that does not end. With
+    `timeout=` a DataLoader raises an exception instead of waiting for ever.
+
+    What it is not: a loader that is slow in every step. That is SL506, or SL503 for one rank.
+    """
     if look.phase is None or look.phase.name != "loader":
         return None
     return loader.stall(look.facts, look.since_s, look.place, look.sources_and_beat)
@@ -180,7 +243,18 @@ def compiles(look: Look) -> Stall | None:
 
 
 def has_locked_itself(look: Look) -> Stall | None:
-    """Its threads wait for one another, by the locks that their lines show."""
+    """Threads of one rank wait for one another, by locks, and its peers wait for that rank.
+
+    Example:
+        error[SL313]: rank 2 waits for a lock that it holds, and 3 peers wait for it in all_reduce #12
+
+    How it was concluded: the stacks show threads inside `acquire`, and the source lines around them show which lock
+    each of them holds (`with self._lock:`). Following them leads back to where it started. The lines are shown.
+
+    What to do: take locks in one order in all threads. A lock that its holder takes again must be an `RLock`.
+
+    What it is not: a lock that nobody is seen to hold. That is SL301, with the line that waits for it.
+    """
     chain = look.chain
     if not chain.circle:
         return None
