@@ -87,8 +87,6 @@ class TimedOut(Event):
     seq: int
     op: str
     numel_in: int = -1
-    numel_out: int = -1
-    ran_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

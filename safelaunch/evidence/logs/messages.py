@@ -111,8 +111,6 @@ class Messages:
                     seq=int(parts["SeqNum"]),
                     op=parts["OpType"],
                     numel_in=_count(parts.get("NumelIn", "")),
-                    numel_out=_count(parts.get("NumelOut", "")),
-                    ran_s=int(match["ms"]) / 1000,
                 )
         if group and (match := _STATUS.search(text)):
             work = match["work"]

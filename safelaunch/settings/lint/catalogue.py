@@ -32,7 +32,6 @@ class Variable(NamedTuple):
     values: tuple[str, ...] = ()
     min: int | None = None
     max: int | None = None
-    soft_max: int | None = None
     parse: str = ""
     since: str = ""
     removed_in: str = ""
@@ -40,8 +39,6 @@ class Variable(NamedTuple):
     renamed_to: str = ""
     status: str = ""
     aliases: tuple[str, ...] = ()
-    requires: str = ""
-    conflicts: str = ""
     component: str = ""
     cost: str = ""
     costs_when: tuple[str, ...] = ()
