@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK
 from safelaunch.diagnosis.crash.known.gpu import tenants
-from safelaunch.diagnosis.logs.story import Story, Suspect, before, missing, quote
+from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind
 from safelaunch.model.logs import Ended, LogFacts
@@ -56,24 +56,24 @@ def device_failed() -> None:
     """
 
 
-def crashed(story: Story) -> Verdict | None:
+def crashed(timeline: Timeline) -> Verdict | None:
     """The verdict on the failures that nothing else explains; None where there are none."""
-    suspects = list(story.suspects)
-    if any(s.whole for s in suspects):
-        suspects = [s for s in suspects if s.whole]
-    if not suspects:
+    candidates = list(timeline.candidates)
+    if any(not s.message_only for s in candidates):
+        candidates = [s for s in candidates if not s.message_only]
+    if not candidates:
         return None
-    first, certain = _first(suspects)
+    first, certain = _first(candidates)
     if not first:
-        return untold(story, suspects)
+        return untold(timeline, candidates)
     if len(first) > 1 and _points_elsewhere(first):
-        return untold(story, suspects)
+        return untold(timeline, candidates)
     leading = {id(s) for s in first}
-    others = [s for s in suspects if id(s) not in leading]
-    return _verdict(story, first, others, certain)
+    others = [s for s in candidates if id(s) not in leading]
+    return _verdict(timeline, first, others, certain)
 
 
-def _points_elsewhere(first: list[Suspect]) -> bool:
+def _points_elsewhere(first: list[Candidate]) -> bool:
     """Whether what several ranks share speaks of a rank that is not among them: it may be the one that began."""
     if has(first[0].code, Trait.MISFIT) or not first[0].what.startswith("raised"):
         return False
@@ -82,13 +82,13 @@ def _points_elsewhere(first: list[Suspect]) -> bool:
     return bool(ANOTHER.search(said)) or bool(named - {s.rank for s in first})
 
 
-def _first(suspects: list[Suspect]) -> tuple[list[Suspect], bool]:
+def _first(candidates: list[Candidate]) -> tuple[list[Candidate], bool]:
     """Those that failed first and alike, and whether the order is certain."""
-    kinds: dict[object, list[Suspect]] = {}
-    for suspect in suspects:
-        kinds.setdefault((suspect.code, suspect.alike), []).append(suspect)
+    kinds: dict[object, list[Candidate]] = {}
+    for candidate in candidates:
+        kinds.setdefault((candidate.code, candidate.alike), []).append(candidate)
     if len(kinds) == 1:
-        return suspects, True
+        return candidates, True
     alone = [kind[0] for kind in kinds.values() if len(kind) == 1 and kind[0].times == 1]
     crowds = [kind for kind in kinds.values() if len(kind) > 1 or kind[0].times > 1]
     if len(alone) == 1 and len(crowds) == 1:
@@ -97,39 +97,39 @@ def _first(suspects: list[Suspect]) -> tuple[list[Suspect], bool]:
         if all(before(one.at, other.at) for other in crowd):
             return [one], True
         return ([], False) if any(before(one.at, other.at) is not True for other in crowd) else ([one], False)
-    ahead = [s for s in suspects if all(before(s.at, other.at) for other in suspects if other is not s)]
+    ahead = [s for s in candidates if all(before(s.at, other.at) for other in candidates if other is not s)]
     if not ahead:
         return [], False
-    timed = all(s.at.t is not None for s in suspects)
+    timed = all(s.at.t is not None for s in candidates)
     return ahead, timed
 
 
-def _verdict(story: Story, first: list[Suspect], others: list[Suspect], certain: bool) -> Verdict:
+def _verdict(timeline: Timeline, first: list[Candidate], others: list[Candidate], certain: bool) -> Verdict:
     lead = first[0]
     ranks = tuple(sorted({s.rank for s in first if s.rank is not None}))
     unknown = [s for s in first if s.rank is None]
-    everybody = _everybody(story, ranks, unknown)
-    shared = lead.code == "SL426" and bool(_shared_gpus(story.facts))
+    everybody = _everybody(timeline, ranks, unknown)
+    shared = lead.code == "SL426" and bool(_shared_gpus(timeline.facts))
     named = () if everybody or unknown or shared or has(lead.code, Trait.MISFIT) else ranks
     code = "SL402" if everybody and lead.code == "SL401" else lead.code
     sources = set().union(*(s.sources for s in first))
-    if named and any(rank is not None and rank not in ranks for rank, _ in story.victims):
+    if named and any(rank is not None and rank not in ranks for rank, _ in timeline.victims):
         sources.add("peers")
     confidence: Confidence = "high" if len(sources) >= 3 else "medium"
-    if not lead.whole or lead.guessed or (others and not certain) or has(lead.code, Trait.MISFIT):
-        confidence = "low" if not lead.whole or (others and not certain) else "medium"
+    if lead.message_only or lead.guessed or (others and not certain) or has(lead.code, Trait.MISFIT):
+        confidence = "low" if lead.message_only or (others and not certain) else "medium"
     kind: VerdictKind = "infra" if has(code, Trait.INFRASTRUCTURE) else "crash"
     return Verdict(
         code=code,
         slug=CATALOGUE[code].slug,
         kind=kind,
-        summary=_summary(story, first, ranks, unknown, everybody),
+        summary=_summary(timeline, first, ranks, unknown, everybody),
         culprit_ranks=named,
         host=lead.host,
         pid=lead.pid if named else None,
         location=lead.location if len({s.location for s in first}) == 1 else None,
-        because=_because(story, first, others, named),
-        secondary=tuple(sorted({r for r, _ in story.victims if r is not None} - set(ranks))),
+        because=_because(timeline, first, others, named),
+        secondary=tuple(sorted({r for r, _ in timeline.victims if r is not None} - set(ranks))),
         confidence=confidence,
         remedy=lead.remedy or _remedy(code),
         traceback=lead.traceback,
@@ -137,9 +137,9 @@ def _verdict(story: Story, first: list[Suspect], others: list[Suspect], certain:
     )
 
 
-def _everybody(story: Story, ranks: tuple[int, ...], unknown: Sequence[Suspect]) -> bool:
+def _everybody(timeline: Timeline, ranks: tuple[int, ...], unknown: Sequence[Candidate]) -> bool:
     """Whether all ranks failed alike."""
-    facts = story.facts
+    facts = timeline.facts
     ends = {e.rank for e in facts.ended if e.rank is not None and e.code and not e.ordered and e.code not in (-15, -9)}
     if unknown:
         times = sum(s.times for s in unknown)
@@ -153,10 +153,10 @@ def _others_than(facts: LogFacts, ends: set[int]) -> bool:
 
 
 def _summary(
-    story: Story, first: list[Suspect], ranks: tuple[int, ...], unknown: list[Suspect], everybody: bool
+    timeline: Timeline, first: list[Candidate], ranks: tuple[int, ...], unknown: list[Candidate], everybody: bool
 ) -> str:
     lead = first[0]
-    if lead.code == "SL426" and (pairs := _shared_gpus(story.facts)):
+    if lead.code == "SL426" and (pairs := _shared_gpus(timeline.facts)):
         shared = sorted({rank for one, other, _ in pairs for rank in (one, other)})
         devices = sorted({device for *_, device in pairs})
         return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
@@ -183,7 +183,7 @@ def _shared_gpus(facts: LogFacts) -> set[tuple[int, int, str]]:
     }
 
 
-def _of_nobody(lead: Suspect, times: int) -> str:
+def _of_nobody(lead: Candidate, times: int) -> str:
     where = f" on {lead.host}" if lead.host else ""
     if has(lead.code, Trait.INFRASTRUCTURE):
         return f"{lead.what.replace('raised', 'the job failed with')}{where}"
@@ -196,9 +196,11 @@ def _of_nobody(lead: Suspect, times: int) -> str:
     return f"a rank{where} failed: {lead.what}; the log does not say which rank"
 
 
-def _because(story: Story, first: list[Suspect], others: list[Suspect], named: tuple[int, ...]) -> tuple[str, ...]:
+def _because(
+    timeline: Timeline, first: list[Candidate], others: list[Candidate], named: tuple[int, ...]
+) -> tuple[str, ...]:
     lead = first[0]
-    facts = story.facts
+    facts = timeline.facts
     lines = [quote(lead.at)]
     warning = next(
         (s for s in facts.sightings if s.known.name in ("nccl-warn", "nccl-ib") and lead.code == "SL426"), None
@@ -209,7 +211,7 @@ def _because(story: Story, first: list[Suspect], others: list[Suspect], named: t
     if lead.code == "SL420" and (there := tenants(lead.at.text + lead.traceback)):
         lines.append(f"{there} other process{'es' if there > 1 else ''} held memory of the same GPU")
     lines += [f"{_who(other)} {other.what}, later: {quote(other.at, 100)}" for other in others[:1]]
-    later = sorted({rank for rank, _ in story.victims if rank is not None and rank not in named})
+    later = sorted({rank for rank, _ in timeline.victims if rank is not None and rank not in named})
     if later and named:
         lines.append(f"{names(later)} failed only because a peer was lost, or waited for it")
     if (
@@ -221,8 +223,8 @@ def _because(story: Story, first: list[Suspect], others: list[Suspect], named: t
     return (*lines, *missing(facts)[: max(1, 5 - len(lines))])
 
 
-def _who(suspect: Suspect) -> str:
-    return f"rank {suspect.rank}" if suspect.rank is not None else "a process"
+def _who(candidate: Candidate) -> str:
+    return f"rank {candidate.rank}" if candidate.rank is not None else "a process"
 
 
 def _remedy(code: str) -> str:
@@ -233,37 +235,37 @@ def _remedy(code: str) -> str:
     }.get(code, f"safelaunch explain {code}")
 
 
-def untold(story: Story, suspects: Sequence[Suspect]) -> Verdict:
+def untold(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
     """Several things went wrong, and their order cannot be told."""
-    said = tuple(f"{_who(s)} {s.what}: {quote(s.at, 110)}" for s in suspects[:3])
+    said = tuple(f"{_who(s)} {s.what}: {quote(s.at, 110)}" for s in candidates[:3])
     return Verdict(
         code="SL499",
         slug=CATALOGUE["SL499"].slug,
         kind="crash",
         summary="processes failed in different ways, and the logs do not say which was first",
-        because=(*said, *missing(story.facts)[:1]),
+        because=(*said, *missing(timeline.facts)[:1]),
         confidence="low",
         remedy="compare these lines: the earliest is the cause; logs with times or with marks of ranks would tell",
         exit_code=EXIT_SCRIPT_FAILED,
     )
 
 
-def ended_unexplained(story: Story) -> Verdict | None:
+def ended_unexplained(timeline: Timeline) -> Verdict | None:
     """Processes ended with an error, and nothing in the logs says why."""
-    if not story.unexplained:
+    if not timeline.unexplained:
         return None
-    facts = story.facts
-    listed = [end for end in story.unexplained if end.rank is not None]
-    if len(story.unexplained) == 1 and listed and listed[0].by == "slurm" and (listed[0].code or 0) > 0:
-        return _left_alone(story, listed[0])
-    first = next((end for end in story.unexplained if end.first), story.unexplained[0])
+    facts = timeline.facts
+    listed = [end for end in timeline.unexplained if end.rank is not None]
+    if len(timeline.unexplained) == 1 and listed and listed[0].by == "slurm" and (listed[0].code or 0) > 0:
+        return _left_alone(timeline, listed[0])
+    first = next((end for end in timeline.unexplained if end.first), timeline.unexplained[0])
     who = names({end.rank for end in listed if end.rank is not None}) if listed else "a process"
-    victims = [line for _, line in story.victims]
+    victims = [line for _, line in timeline.victims]
     lines = [quote(first.at)]
     if first.first:
         lines.append("torch elastic's `first observed failure` is the first that it noticed, not the one at fault")
-    lines += [quote(line) for line in victims[:1]] + [quote(cut.at) for cut in story.cut[:1]]
-    if not victims and not story.cut:
+    lines += [quote(line) for line in victims[:1]] + [quote(cut.at) for cut in timeline.cut[:1]]
+    if not victims and not timeline.cut:
         lines.append("no traceback and no message of that process is in these logs")
     return Verdict(
         code="SL499",
@@ -278,7 +280,7 @@ def ended_unexplained(story: Story) -> Verdict | None:
     )
 
 
-def _left_alone(story: Story, end: Ended) -> Verdict:
+def _left_alone(timeline: Timeline, end: Ended) -> Verdict:
     """The one task that ended by itself, while Slurm terminated the others."""
     return Verdict(
         code="SL407",
@@ -287,21 +289,21 @@ def _left_alone(story: Story, end: Ended) -> Verdict:
         summary=f"{names([end.rank] if end.rank is not None else [])} exited with code {end.code}, and says no reason",
         culprit_ranks=(end.rank,) if end.rank is not None else (),
         host=end.host,
-        because=(quote(end.at), "no other task ended by itself", *missing(story.facts)[:1]),
+        because=(quote(end.at), "no other task ended by itself", *missing(timeline.facts)[:1]),
         confidence="low",
         remedy="give that task's own output as well: it may have ended because it lost a peer that says nothing",
         exit_code=EXIT_SCRIPT_FAILED,
     )
 
 
-def peers_lost(story: Story) -> Verdict | None:
+def peers_lost(timeline: Timeline) -> Verdict | None:
     """Ranks lost a peer, and the logs do not show the one that was lost."""
-    ranks = sorted({rank for rank, _ in story.victims if rank is not None})
-    lines = [line for _, line in story.victims]
+    ranks = sorted({rank for rank, _ in timeline.victims if rank is not None})
+    lines = [line for _, line in timeline.victims]
     if not lines:
         return None
     who = names(ranks) if ranks else "ranks"
-    away = missing(story.facts)
+    away = missing(timeline.facts)
     return Verdict(
         code="SL412",
         slug=CATALOGUE["SL412"].slug,
@@ -315,23 +317,24 @@ def peers_lost(story: Story) -> Verdict | None:
     )
 
 
-def from_outside(story: Story) -> Verdict | None:
+def from_outside(timeline: Timeline) -> Verdict | None:
     """Somebody outside the job ended it."""
-    if not story.outside:
+    if not timeline.outside:
         return None
     # Who ended it tells more than what a rank wrote when it was ended.
     order = ("SL404", "slurm-", "kubernetes-", "")
     lead = min(
-        story.outside, key=lambda s: next(i for i, o in enumerate(order) if o in (s.known.code, s.known.name[: len(o)]))
+        timeline.outside,
+        key=lambda s: next(i for i, o in enumerate(order) if o in (s.known.code, s.known.name[: len(o)])),
     )
     why = lead.field("why") or lead.field("why2") or _signal(lead.field("signal") or lead.field("death"))
     where = lead.host or lead.field("host") or lead.field("host2")
     what = lead.known.means + (f" ({why.strip()})" if why else "")
     code = lead.known.code or "SL603"
     kind: VerdictKind = "crash" if code == "SL404" else "infra"
-    tasks = sorted({e.task for e in story.facts.ended if e.memory and e.task is not None})
-    ranks = sorted({e.rank for e in story.facts.ended if e.memory and e.rank is not None}) if code == "SL404" else []
-    lines = [quote(lead.at), *(quote(s.at) for s in story.outside if s is not lead)][:2]
+    tasks = sorted({e.task for e in timeline.facts.ended if e.memory and e.task is not None})
+    ranks = sorted({e.rank for e in timeline.facts.ended if e.memory and e.rank is not None}) if code == "SL404" else []
+    lines = [quote(lead.at), *(quote(s.at) for s in timeline.outside if s is not lead)][:2]
     if tasks and not ranks:
         lines.append(f"srun says so of task{'s' if len(tasks) > 1 else ''} {', '.join(map(str, tasks[:8]))}")
     return Verdict(
@@ -341,7 +344,7 @@ def from_outside(story: Story) -> Verdict | None:
         summary=f"{what}{f' on {where}' if where else ''}",
         culprit_ranks=tuple(ranks),
         host=where,
-        because=(*lines, *missing(story.facts)[:1]),
+        because=(*lines, *missing(timeline.facts)[:1]),
         confidence="medium",
         remedy=lead.known.remedy,
         exit_code=EXIT_SCRIPT_FAILED if kind == "crash" else EXIT_INFRASTRUCTURE,
@@ -355,11 +358,11 @@ def _signal(number: str) -> str:
         return ""
 
 
-def meeting_failed(story: Story) -> Verdict | None:
+def meeting_failed(timeline: Timeline) -> Verdict | None:
     """The launcher itself failed: the nodes did not come together, or its port was taken."""
     known = [
         one
-        for one in story.launcher
+        for one in timeline.launcher
         if one.known is not None and one.known.code
         if one.known.role == "cause" or one.known.name == "store-clients"
     ]
@@ -376,7 +379,7 @@ def meeting_failed(story: Story) -> Verdict | None:
         kind=kind,
         summary=f"the launcher failed: {lead.known.means} ({name}: {one_line(lead.message, 120)})",
         host=lead.host,
-        because=(quote(lead.at), *missing(story.facts)[:1]),
+        because=(quote(lead.at), *missing(timeline.facts)[:1]),
         confidence="medium",
         remedy=lead.known.remedy,
         traceback=lead.traceback,

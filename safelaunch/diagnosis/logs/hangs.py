@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs import nccl2
-from safelaunch.diagnosis.logs.story import Story, missing, quote
+from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
 from safelaunch.diagnosis.logs.waits import hang_verdict, odd_one, peers
 from safelaunch.diagnosis.logs.watchdogs import answered, timed_out
 from safelaunch.diagnosis.wording import names
@@ -21,23 +21,23 @@ from safelaunch.model.logs import LogLine, Sighting
 from safelaunch.model.ranks import MOST_RANKS
 
 
-def hung(story: Story) -> Verdict | None:
+def hung(timeline: Timeline) -> Verdict | None:
     """The verdict on a hang; None where no line tells of one."""
     return (
-        _barrier(story)
-        or _mismatched(story)
-        or _desynced(story)
-        or timed_out(story)
-        or nccl2.timed_out(story)
-        or _never_came(story)
-        or _first_collective(story)
-        or answered(story)
+        _barrier(timeline)
+        or _mismatched(timeline)
+        or _desynced(timeline)
+        or timed_out(timeline)
+        or nccl2.timed_out(timeline)
+        or _never_came(timeline)
+        or _first_collective(timeline)
+        or answered(timeline)
     )
 
 
-def _desynced(story: Story) -> Verdict | None:
+def _desynced(timeline: Timeline) -> Verdict | None:
     """The report of TORCH_NCCL_DESYNC_DEBUG: each rank writes to the store where it is."""
-    facts = story.facts
+    facts = timeline.facts
     late = {rank for d in facts.desyncs for rank in d.late}
     if not late:
         return None
@@ -69,9 +69,9 @@ def _desynced(story: Story) -> Verdict | None:
     )
 
 
-def _barrier(story: Story) -> Verdict | None:
+def _barrier(timeline: Timeline) -> Verdict | None:
     """monitored_barrier: its coordinator, rank 0, says who did not come."""
-    facts = story.facts
+    facts = timeline.facts
     said = next((s for s in facts.sightings if s.known.name == "monitored-barrier"), None)
     if said is None:
         return None
@@ -105,9 +105,9 @@ def _barrier(story: Story) -> Verdict | None:
     )
 
 
-def _mismatched(story: Story) -> Verdict | None:
+def _mismatched(timeline: Timeline) -> Verdict | None:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL compared what the ranks brought."""
-    facts = story.facts
+    facts = timeline.facts
     if not facts.brought:
         return None
     operations = {b.rank: b.op for b in facts.brought if b.rank is not None}
@@ -141,11 +141,11 @@ def _mismatched(story: Story) -> Verdict | None:
     )
 
 
-def _never_came(story: Story) -> Verdict | None:
+def _never_came(timeline: Timeline) -> Verdict | None:
     """The store's barrier of init_process_group counted who came."""
-    facts = story.facts
+    facts = timeline.facts
     said = [s for s in facts.sightings if s.known.name in ("store-barrier", "store-clients")]
-    said = [s for s in said if all(one.at.line != s.at.line or one.at.file != s.at.file for one in story.launcher)]
+    said = [s for s in said if all(one.at.line != s.at.line or one.at.file != s.at.file for one in timeline.launcher)]
     if not said:
         return None
     world, came = said[0].number("world"), max((s.number("came") or 0 for s in said), default=0)
@@ -189,9 +189,9 @@ def _say(ranks: set[int]) -> str:
     return "says" if len(ranks) == 1 else "say"
 
 
-def _first_collective(story: Story) -> Verdict | None:
+def _first_collective(timeline: Timeline) -> Verdict | None:
     """Ranks waited for the id that the first rank of a group writes to the store in its first collective."""
-    facts = story.facts
+    facts = timeline.facts
     said = [s for s in facts.sightings if s.known.name == "nccl-id" and "timeout" in s.field("error").lower()]
     if not said:
         return None
@@ -213,9 +213,9 @@ def _first_collective(story: Story) -> Verdict | None:
     )
 
 
-def stuck_watchdog(story: Story) -> Verdict | None:
+def stuck_watchdog(timeline: Timeline) -> Verdict | None:
     """The heartbeat monitor ended a rank whose watchdog was stuck, and nothing else is known."""
-    said = next((s for s in story.facts.sightings if s.known.name == "nccl-heartbeat"), None)
+    said = next((s for s in timeline.facts.sightings if s.known.name == "nccl-heartbeat"), None)
     if said is None:
         return None
     who = f"rank {said.rank}" if said.rank is not None else "a rank"
@@ -223,7 +223,7 @@ def stuck_watchdog(story: Story) -> Verdict | None:
     return hang_verdict(
         "SL399",
         f"the watchdog of {who} was stuck, and the logs do not say in what",
-        because=(quote(line), *missing(story.facts, recorder=True)[:2]),
+        because=(quote(line), *missing(timeline.facts, recorder=True)[:2]),
         remedy="a rank may hold the GIL in a CUDA call, or wait for NCCL: stacks of a running job tell (py-spy dump)",
         confidence="low",
         waiting=() if said.rank is None else (said.rank,),

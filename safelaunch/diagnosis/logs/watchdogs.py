@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.logs.story import Story, before, missing, quote
+from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote
 from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, odd_one, peers
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
@@ -23,9 +23,9 @@ SAME_SIZE = {
 MESSAGES = {"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"}
 
 
-def timed_out(story: Story) -> Verdict | None:
+def timed_out(timeline: Timeline) -> Verdict | None:
     """The verdict on collectives that timed out; None where none did."""
-    facts = story.facts
+    facts = timeline.facts
     if not facts.timed_out:
         return None
     first = _first_timeouts(facts.timed_out)
@@ -34,14 +34,14 @@ def timed_out(story: Story) -> Verdict | None:
         if t.rank is not None:
             groups.setdefault(t.group, {})[t.rank] = t
     if not groups:
-        return _untold(story, list(facts.timed_out))
+        return _untold(timeline, list(facts.timed_out))
     for group, calls in groups.items():
-        verdict = _different(story, calls) if _same_group(calls) else None
-        verdict = verdict or _behind(story, group, calls) or _shifted(story, group, calls)
+        verdict = _different(timeline, calls) if _same_group(calls) else None
+        verdict = verdict or _behind(timeline, group, calls) or _shifted(timeline, group, calls)
         if verdict is not None:
             return verdict
     group, calls = max(groups.items(), key=lambda item: len(item[1]))
-    return _together(story, group, calls) or _untold(story, first)
+    return _together(timeline, group, calls) or _untold(timeline, first)
 
 
 def _first_timeouts(timeouts: Iterable[TimedOut]) -> list[TimedOut]:
@@ -60,7 +60,7 @@ def _same_group(calls: dict[int, TimedOut]) -> bool:
     return len(set(members)) == len(members)
 
 
-def _different(story: Story, calls: dict[int, TimedOut]) -> Verdict | None:
+def _different(timeline: Timeline, calls: dict[int, TimedOut]) -> Verdict | None:
     """Ranks that waited at the same number, in different operations or with different sizes."""
     by_seq: dict[int, dict[int, TimedOut]] = {}
     for rank, t in calls.items():
@@ -70,16 +70,16 @@ def _different(story: Story, calls: dict[int, TimedOut]) -> Verdict | None:
         operations = {t.op for t in meeting.values()}
         sizes = {t.numel_in for t in meeting.values() if t.numel_in >= 0}
         if len(operations) > 1:
-            return _disagree(story, "SL302", meeting, {rank: t.op for rank, t in meeting.items()})
+            return _disagree(timeline, "SL302", meeting, {rank: t.op for rank, t in meeting.items()})
         if operations and operations <= SAME_SIZE and len(sizes) > 1:
             return _disagree(
-                story, "SL410", meeting, {rank: f"{t.op} of {t.numel_in} elements" for rank, t in meeting.items()}
+                timeline, "SL410", meeting, {rank: f"{t.op} of {t.numel_in} elements" for rank, t in meeting.items()}
             )
     return None
 
 
-def _disagree(story: Story, code: str, meeting: dict[int, TimedOut], brought: dict[int, str]) -> Verdict:
-    named = odd_one(story.facts, brought, next(iter(meeting.values())).group)
+def _disagree(timeline: Timeline, code: str, meeting: dict[int, TimedOut], brought: dict[int, str]) -> Verdict:
+    named = odd_one(timeline.facts, brought, next(iter(meeting.values())).group)
     votes = Counter(brought.values())
     call = next(t for rank, t in meeting.items() if not named or rank in named)
     sides = [f"{names(r for r, what in brought.items() if what == side)} came with {side}" for side in votes]
@@ -90,19 +90,19 @@ def _disagree(story: Story, code: str, meeting: dict[int, TimedOut], brought: di
         if named
         else f"ranks disagree about #{call.seq}, and the votes do not say who is wrong",
         named,
-        because=(*sides[:3], quote(call.at), *missing(story.facts)[:1]),
+        because=(*sides[:3], quote(call.at), *missing(timeline.facts)[:1]),
         remedy="compare the shapes that the ranks bring to this collective"
         if code == "SL410"
         else "make the same collectives in the same order on all ranks",
-        confidence="medium" if named and story.facts.world_size is not None else "low",
+        confidence="medium" if named and timeline.facts.world_size is not None else "low",
         call=call,
         waiting=set(meeting) - set(named),
     )
 
 
-def _behind(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+def _behind(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
     """Ranks that say themselves that they had not come to the collective in which others waited."""
-    facts = story.facts
+    facts = timeline.facts
     waits = {t.rank for t in facts.timed_out}
     call = max(calls.values(), key=lambda t: t.seq)
     late: dict[int, Progress] = {}
@@ -135,10 +135,10 @@ def _behind(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | N
     )
 
 
-def _shifted(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+def _shifted(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
     """One rank waited at another number than all others: it skipped a collective, or made one too many."""
     numbers = {rank: str(t.seq) for rank, t in calls.items()}
-    named = odd_one(story.facts, numbers, group) if _same_group(calls) and len(set(numbers.values())) == 2 else ()
+    named = odd_one(timeline.facts, numbers, group) if _same_group(calls) and len(set(numbers.values())) == 2 else ()
     if not named or len(calls) < 4 or any(t.op in MESSAGES for t in calls.values()):
         return None
     call = calls[named[0]]
@@ -147,7 +147,7 @@ def _shifted(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | 
         "SL302",
         f"{names(named)} waited in {_label(call)}, its peers in {_label(other)}: their collectives have come apart",
         named,
-        because=(quote(call.at), quote(other.at), *missing(story.facts, recorder=True)[:1]),
+        because=(quote(call.at), quote(other.at), *missing(timeline.facts, recorder=True)[:1]),
         remedy="make the same collectives in the same order on all ranks",
         confidence="low",
         call=call,
@@ -155,9 +155,9 @@ def _shifted(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | 
     )
 
 
-def _together(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+def _together(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
     """All ranks waited in the same collective."""
-    facts = story.facts
+    facts = timeline.facts
     alike = {(t.seq, t.op, t.numel_in if t.op in SAME_SIZE else 0) for t in calls.values()}
     call = next(iter(calls.values()))
     world = facts.world_size or (len(facts.ranks) if _gapless(facts.ranks) else 0)
@@ -202,8 +202,8 @@ def _gapless(ranks: tuple[int, ...]) -> bool:
     return bool(ranks) and ranks == tuple(range(len(ranks)))
 
 
-def _untold(story: Story, calls: list[TimedOut]) -> Verdict:
-    facts = story.facts
+def _untold(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
+    facts = timeline.facts
     call = min(calls, key=lambda t: t.seq)
     ranks = sorted({t.rank for t in calls if t.rank is not None})
     meetings = {(t.seq, t.op): t for t in calls}
@@ -228,16 +228,16 @@ def _untold(story: Story, calls: list[TimedOut]) -> Verdict:
     )
 
 
-def answered(story: Story) -> Verdict | None:
+def answered(timeline: Timeline) -> Verdict | None:
     """Watchdogs speak of a timeout, and the line that says in which collective is not there."""
-    said = story.facts.progress
+    said = timeline.facts.progress
     if not said:
         return None
     ranks = sorted({p.rank for p in said if p.rank is not None})
     return hang_verdict(
         "SL399",
         f"{names(ranks) if ranks else 'ranks'} tell of a collective that timed out, and these lines do not say which",
-        because=(*(quote(p.at) for p in said[:2]), *missing(story.facts, recorder=True)[:2]),
+        because=(*(quote(p.at) for p in said[:2]), *missing(timeline.facts, recorder=True)[:2]),
         remedy="give the whole logs of all ranks, and dumps of the Flight Recorder where there are some",
         confidence="low",
         waiting=ranks,
