@@ -14,7 +14,7 @@ from safelaunch.diagnosis.logs.classify import classify
 from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts
+from safelaunch.model.logs import LogFacts, LogFile
 from safelaunch.sizes import plural
 
 
@@ -105,36 +105,63 @@ def nothing_found(timeline: Timeline) -> Verdict:
     if not read:
         reasons = tuple(f"{file.path}: {file.unreadable}" for file in facts.files[:3]) or ("no file was given",)
         return _plain("SL499", "no log could be read", reasons, "check the paths", "low", 1)
-    lines = sum(file.lines for file in facts.files)
-    because = [f"{lines} lines in {len(read)} file{'s' if len(read) > 1 else ''}"]
-    because += [f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1]]
-    because += [f"a warning: {quote(s.at)}" for s in facts.sightings if s.known.role == "note"][:1]
-    if not lines:
+    because = _read(timeline, read)
+    if not any(file.lines for file in facts.files):
         what = "the log is empty" if len(read) == 1 else "the logs are empty"
-        remedy = "give the logs of all ranks and of the launcher"
-        return _plain("SL498", what, tuple(because), remedy, "low", EXIT_OK)
+        return _plain("SL498", what, because, "give the logs of all ranks and of the launcher", "low", EXIT_OK)
+    return _inconclusive(timeline, read, because) or _healthy(timeline, read, because)
+
+
+def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
+    """How much was read, and what in it was worth a line without being a failure."""
+    facts = timeline.facts
+    lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
+    survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
+    warnings = [f"a warning: {quote(s.at)}" for s in facts.sightings if s.known.role == "note"]
+    return (lines, *survived, *warnings[:1])
+
+
+def _inconclusive(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where something speaks against a job that ended well; None where nothing does."""
+
+    def cannot_tell(summary: str, *lines: str) -> Verdict:
+        return _plain("SL499", summary, lines, "", "low", 1)
+
     launcher = next((one for one in timeline.launcher if one.type), None)
     if launcher is not None:
-        said = f"the launcher failed: {one_line(f'{launcher.type}: {launcher.message}', 150)}"
-        return _plain("SL499", said, (quote(launcher.at), *because), "", "low", 1)
-    if timeline.earlier and not facts.finished:
-        because.append(f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}")
-        return _plain("SL499", "the logs do not say how the last attempt ended", tuple(because), "", "low", 1)
-    because += [
-        f"an earlier attempt failed, and was started again: {quote(one.at, 120)}" for one in timeline.earlier[:1]
-    ]
+        said = one_line(f"{launcher.type}: {launcher.message}", 150)
+        return cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
+    if timeline.earlier and not timeline.facts.finished:
+        line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
+        return cannot_tell("the logs do not say how the last attempt ended", *because, line)
+    because += _restarted(timeline)
     if timeline.cut:
-        because.append(f"a traceback is cut off: {quote(timeline.cut[0].at)}")
-        return _plain("SL499", "a traceback is cut off, and the logs do not say more", tuple(because), "", "low", 1)
+        line = f"a traceback is cut off: {quote(timeline.cut[0].at)}"
+        return cannot_tell("a traceback is cut off, and the logs do not say more", *because, line)
     torn, left_out = (sum(getattr(file, name) for file in read) for name in ("torn", "left_out"))
-    if 2 * torn >= lines or left_out:
+    if 2 * torn >= sum(file.lines for file in timeline.facts.files) or left_out:
         what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
-        return _plain("SL499", f"the logs could not be read as a whole: {what}", tuple(because), "", "low", 1)
-    remedy = "if the job did fail, give the logs of all ranks and of the launcher"
+        return cannot_tell(f"the logs could not be read as a whole: {what}", *because)
+    return None
+
+
+def _healthy(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
+    facts = timeline.facts
+    torn = any(file.torn for file in read)
     understood = facts.finished or facts.sightings or any(file.ranks for file in read)
-    summary = "nothing wrong was found" + (" in the lines that could be read" if torn else "")
-    confidence = "medium" if understood and not torn else "low"
-    return _plain("SL498", summary, (*because, *missing(facts)[:1]), remedy, confidence, EXIT_OK)
+    return _plain(
+        "SL498",
+        "nothing wrong was found" + (" in the lines that could be read" if torn else ""),
+        (*because, *_restarted(timeline), *missing(facts)[:1]),
+        "if the job did fail, give the logs of all ranks and of the launcher",
+        "medium" if understood and not torn else "low",
+        EXIT_OK,
+    )
+
+
+def _restarted(timeline: Timeline) -> tuple[str, ...]:
+    said = (f"an earlier attempt failed, and was started again: {quote(one.at, 120)}" for one in timeline.earlier[:1])
+    return tuple(said)
 
 
 def _plain(code: str, summary: str, because: tuple[str, ...], remedy: str, confidence: str, exit_code: int) -> Verdict:
