@@ -18,14 +18,14 @@ from safelaunch.diagnosis.crash.first_failure import (
     roots,
     unaccounted,
 )
+from safelaunch.diagnosis.crash.known.exception_detail import ExceptionDetail
 from safelaunch.diagnosis.crash.known.host import worker_place
-from safelaunch.diagnosis.crash.known.told import Told
 from safelaunch.diagnosis.crash.process_end import shortly
 from safelaunch.diagnosis.refine import ddp_parameters
 from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, one_line
-from safelaunch.model import Case, Confidence, PyError, Verdict
+from safelaunch.model import Case, Confidence, Location, PyError, Verdict
 
 # torch/_utils.py, ExceptionWrapper: the exception of another process or thread, with its traceback below this line.
 IN_WORKER = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread for device \w+)\.")
@@ -58,35 +58,26 @@ def exception(view: View) -> Verdict | None:
     program could not be imported or parsed on that rank: compare its environment and its copy of the code with
     the other ranks'.
     """
-    culprits = [root for root in roots(view.case) if root.nature == "exception"]
-    if not culprits or len(culprits) != len(roots(view.case)):
-        return None
-    if _points_elsewhere(view.case, culprits):
+    found = roots(view.case)
+    culprits = [root for root in found if root.nature == "exception"]
+    if not culprits or len(culprits) != len(found) or _points_elsewhere(view.case, culprits):
         return None
     error = culprits[0].facts.error
     assert error is not None
-    told = _told(view.case, culprits)
-    code = told.code or ("SL409" if error.type in IMPORT_ERRORS else "SL401")
-    who = names(failure.rank for failure in culprits)
+    detail = _detail(view.case, culprits)
+    code = detail.code or ("SL409" if error.type in IMPORT_ERRORS else "SL401")
     rivals = [failure for failure in primary(view.case) if failure not in culprits]
     because = tuple(f"rank {rival.rank} failed too: {shortly(rival)}" for rival in rivals[:2])
-    confidence: Confidence = "medium" if rivals or len(culprits) > 1 else "high"
-    if len(culprits) > 1 and _class_of_all(culprits) and not rivals:
-        confidence = "high"  # each of them says why it failed
+    certain = not rivals and (len(culprits) == 1 or _class_of_all(culprits))  # each of them says why it failed
     verdict = crash_verdict(
         view,
         code,
-        told.whole or f"{who} {told.what or _raised(error)}",
+        _summary(names(failure.rank for failure in culprits), detail, error),
         culprits,
-        location=told.location or worker_place(error) or error.location,
-        because=(*told.because[: 3 - min(1, len(because))], *because),
-        remedy=told.remedy
-        or (
-            "the environment or the code differs on this rank: compare it with a rank that started"
-            if code == "SL409" and len(culprits) < view.case.world_size
-            else "the traceback above is where it started"
-        ),
-        confidence=LOWER[confidence] if told.doubt else confidence,
+        location=_place(detail, error),
+        because=(*detail.because[: 3 - min(1, len(because))], *because),
+        remedy=detail.remedy or _remedy(code, everywhere=len(culprits) >= view.case.world_size),
+        confidence=_confidence(certain, detail),
     )
     return _of_kind(verdict)
 
@@ -105,37 +96,60 @@ def exception_everywhere(view: View) -> Verdict | None:
         return None
     error = found[0].facts.error
     assert error is not None
-    messages = {f.facts.error.message for f in found if f.facts.error is not None}
-    told = _told(view.case, found)
-    alike = len(messages) == 1 and not ANOTHER.search(error.message) and not OTHER_RANK.search(error.message)
+    detail = _detail(view.case, found)
     same = f"type and line are the same on {names(failure.rank for failure in found)}"
-    if told.code:
+    if detail.code:
         same = f"rank {found[0].rank} was first; {names(failure.rank for failure in found[1:])} failed alike"
-    confidence: Confidence = "high" if alike or _class_of_all(found) else "medium"
     verdict = crash_verdict(
         view,
-        told.code or "SL402",
-        told.whole or f"every rank {told.what or _raised(error)}",
+        detail.code or "SL402",
+        _summary("every rank", detail, error),
         [],
-        location=told.location or worker_place(error) or error.location,
-        because=(*told.because[:3], same) if told.code else (same, *told.because),
-        remedy=told.remedy or "no rank stands out: look at the arguments, the files and the code that all ranks share",
-        confidence=LOWER[confidence] if told.doubt else confidence,
+        location=_place(detail, error),
+        because=(*detail.because[:3], same) if detail.code else (same, *detail.because),
+        remedy=detail.remedy
+        or "no rank stands out: look at the arguments, the files and the code that all ranks share",
+        confidence=_confidence(_say_the_same(found, error) or _class_of_all(found), detail),
     )
     return _of_kind(dataclasses.replace(verdict, traceback=error.traceback, secondary=()))
 
 
-def _told(case: Case, culprits: list[Failure]) -> Told:
+def _detail(case: Case, culprits: list[Failure]) -> ExceptionDetail:
     facts = [failure.facts for failure in culprits]
     error = facts[0].error
-    told = known.tell(case, facts) or Told("", "")
-    if told.code or error is None:
-        return told
+    detail = known.detail_of(case, facts) or ExceptionDetail("", "")
+    if detail.code or error is None:
+        return detail
     what, lines = ddp_parameters.of_exception(facts[0])
     if lines:
-        return dataclasses.replace(told, what=what, because=lines)
+        return dataclasses.replace(detail, what=what, because=lines)
     because, remedy = rank_devices.trouble(case, facts, error.message)
-    return Told("", "", (*because, *told.because), remedy or told.remedy)
+    return ExceptionDetail("", "", (*because, *detail.because), remedy or detail.remedy)
+
+
+def _summary(who: str, detail: ExceptionDetail, error: PyError) -> str:
+    return detail.summary or f"{who} {detail.what or _raised(error)}"
+
+
+def _place(detail: ExceptionDetail, error: PyError) -> Location | None:
+    return detail.location or worker_place(error) or error.location
+
+
+def _remedy(code: str, *, everywhere: bool) -> str:
+    if code == "SL409" and not everywhere:
+        return "the environment or the code differs on this rank: compare it with a rank that started"
+    return "the traceback above is where it started"
+
+
+def _confidence(certain: bool, detail: ExceptionDetail) -> Confidence:
+    confidence: Confidence = "high" if certain else "medium"
+    return LOWER[confidence] if detail.doubt else confidence
+
+
+def _say_the_same(found: list[Failure], error: PyError) -> bool:
+    """Whether all have the words of one exception, and these speak of no other rank."""
+    messages = {failure.facts.error.message for failure in found if failure.facts.error is not None}
+    return len(messages) == 1 and not ANOTHER.search(error.message) and not OTHER_RANK.search(error.message)
 
 
 def _class_of_all(failures: list[Failure]) -> bool:

@@ -161,14 +161,18 @@ def retells(case: Case, facts: RankFacts) -> bool:
     if error is None or not kind or has(kind, Trait.MAYBE_PEER) or RELAYED.search(error.message):
         return False
     named = {int(number) for number in OTHER_RANK.findall(error.chain[-1] if error.chain else error.message)}
-    here = {other.rank: other for other in case.ranks}
-    if named and facts.rank not in named and any(rank < case.world_size for rank in named):
-        return any(rank < case.world_size and (rank not in here or _failure(here[rank]) is not None) for rank in named)
-    return any(
-        other.rank != facts.rank and _class(other) == kind and _met_itself(other.error) and _quotes(error, other.error)
-        for other in case.ranks
-        if other.error is not None
-    )
+    others = {rank for rank in named if rank < case.world_size}
+    if others and facts.rank not in named:
+        here = {other.rank: other for other in case.ranks}
+        return any(rank not in here or _failure(here[rank]) is not None for rank in others)
+    return any(_is_source(other, kind, error) for other in case.ranks if other.rank != facts.rank)
+
+
+def _is_source(other: RankFacts, kind: str, error: PyError) -> bool:
+    """Whether a rank met a trouble of this kind itself, and an exception repeats its words."""
+    if other.error is None or _class(other) != kind:
+        return False
+    return _met_itself(other.error) and _quotes(error, other.error)
 
 
 def _quotes(error: PyError, other: PyError) -> bool:
@@ -202,16 +206,21 @@ def _gave_up_inside(facts: RankFacts) -> bool:
 
 def _somebody_else_was_first(case: Case, failure: Failure) -> bool:
     """Whether another rank had left by then, or had failed for a reason of its own."""
-    for facts in case.ranks:
-        if facts.rank == failure.rank or departure(facts) > failure.t + SIMULTANEOUS_S:
-            continue
-        own = _failure(facts)
-        followed = own and (own.consequence or _gave_up_inside(facts) or aborted_inside(own) or unexplained(own))
-        # Where a rank was is known only with its black box; without it, it may have given up inside too.
-        reason = own and not followed and (facts.collectives or own.nature in ("signal", "abort"))
-        if reason or left_cleanly(facts) or left_group(facts):
-            return True
-    return False
+    others = (facts for facts in case.ranks if facts.rank != failure.rank)
+    return any(
+        left_cleanly(facts) or left_group(facts) or _failed_by_itself(facts)
+        for facts in others
+        if departure(facts) <= failure.t + SIMULTANEOUS_S
+    )
+
+
+def _failed_by_itself(facts: RankFacts) -> bool:
+    """Whether a rank failed, and neither a lost peer nor a wait for one is the reason."""
+    own = _failure(facts)
+    if own is None or own.consequence or _gave_up_inside(facts) or aborted_inside(own) or unexplained(own):
+        return False
+    # Where a rank was is known only with its black box; without it, it may have given up inside too.
+    return bool(facts.collectives) or own.nature in ("signal", "abort")
 
 
 def aborted_inside(failure: Failure) -> bool:
@@ -286,20 +295,25 @@ def roots(case: Case) -> list[Failure]:
     groups: dict[object, list[Failure]] = {}
     for failure in candidates:
         groups.setdefault(_signature(failure), []).append(failure)
-    first = candidates[0]
-    if len(groups) == 1 and known_class(first.facts):
-        return candidates
     if len(groups) == 1:
-        chained = [f for f in candidates if f.facts.error is not None and f.facts.error.chain]
-        return chained if len(chained) == 1 else candidates
-    alone = [group[0] for group in groups.values() if len(group) == 1]
-    if len(alone) == len(groups):
+        return _of_one_kind(candidates)
+    first = candidates[0]
+    single = [group[0] for group in groups.values() if len(group) == 1]
+    if len(single) == len(groups):
         return [first]
     # A crowd that fails alike, and others. One that stands alone explains the crowd if it was there in time, and if
     # it is known why it failed: else it may be one of the crowd whose record is missing, or a late consequence.
-    if len(alone) == 1 and not unexplained(alone[0]) and alone[0].t <= first.t + SIMULTANEOUS_S:
-        return alone
+    if len(single) == 1 and not unexplained(single[0]) and single[0].t <= first.t + SIMULTANEOUS_S:
+        return single
     return []
+
+
+def _of_one_kind(candidates: list[Failure]) -> list[Failure]:
+    """Of failures that are alike, the one whose exception has a cause beneath it, or all."""
+    if known_class(candidates[0].facts):
+        return candidates
+    chained = [f for f in candidates if f.facts.error is not None and f.facts.error.chain]
+    return chained if len(chained) == 1 else candidates
 
 
 def _signature(failure: Failure) -> object:
