@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from safelaunch.diagnosis.slow import reasons as reasons
+from safelaunch.diagnosis.slow import reasons
+from safelaunch.diagnosis.slow.one_rank import of_rank
 from safelaunch.diagnosis.slow.reasons import NOTABLE, Reason, span
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence, GpuState, Location
@@ -74,7 +75,7 @@ def straggler(case: Case, slow: Slowness) -> Told | None:
     excess = Excess(pace, *(statistics.median(getattr(one, name) for one in peers) for name in _TIMES))
     gpu = max((gpu for gpu in case.gpus if rank in gpu.ranks), key=lambda gpu: _held_by(gpu, rank), default=None)
     lost = excess.all_s / slow.now_s if slow.now_s else 0.0
-    reason = reasons.of_rank(case, slow, rank, lost)
+    reason = of_rank(case, slow, rank, lost)
     if reason.everywhere:
         return None
     who = _who(slow, excess, gpu, reason)

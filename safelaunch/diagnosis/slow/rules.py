@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.slow import gpus
-from safelaunch.diagnosis.slow import reasons as reasons
+from safelaunch.diagnosis.slow import all_ranks, gpus, hosts, reasons
+from safelaunch.diagnosis.slow.one_rank import of_rank
+from safelaunch.diagnosis.slow.reasons import Reason
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence, Location, Verdict
 from safelaunch.model.slow import Pace, Slowness
 
-WAITED = 0.5  # of what a rank costs the others must be seen in their waits
 # Shares of a step in collectives, by which a rank is told for which all others have come to wait; estimates.
 WAITS, WAITS_MORE, KEEPS_GOING = 0.5, 0.3, 0.2
 
@@ -50,68 +51,17 @@ def straggler(view: View) -> Verdict | None:
     slow = view.case.slow
     if slow is None or slow.kind != "straggler" or not slow.ranks:
         return None
-    rank = slow.ranks[0]
-    if slow.source == "device":
-        return _by_gpus(view.case, slow)
-    pace = next((one for one in slow.paces if one.rank == rank), None)
-    if pace is None:
+    by = gpus if slow.source == "device" else hosts
+    found = by.straggler(view.case, slow)
+    if found is None:
         return None
-    now = slow.now_s or 0.0
-    peers = [one for one in slow.paces if one.rank not in slow.ranks]
-    fed = statistics.median(one.loading or 0.0 for one in peers) if peers else 0.0
-    by_calls = pace.own_s is not None and pace.peers_s is not None
-    lost = ((pace.own_s or 0.0) - (pace.peers_s or 0.0)) / now if by_calls and now else (pace.loading or 0.0) - fed
-    reason = reasons.of_rank(view.case, slow, rank, lost)
-    if reason.everywhere:
-        return None  # too many processes for the CPUs, and one of the ranks comes off worst
-    if reason.loader and reasons.at_their_limit(slow) is not False:
-        return None  # `loader_bound` tells
-    who, alone = names(slow.ranks), len(slow.ranks) == 1
-    verb = "is" if alone else "are"
-    because: list[str] = []
-    if by_calls:
-        factor = (pace.own_s or 0.0) / max(pace.peers_s or 0.0, 1e-9)
-        own, others = reasons.span(pace.own_s), reasons.span(pace.peers_s)
-        times = f"{own} of its own for a {slow.unit}, its peers {others} ({factor:.1f} times)"
-        summary = f"{who} {verb} slow{reasons.since(slow)}: {'it' if alone else f'rank {rank}'} needs {times}"
-        seen = "their own records" if slow.source == "calls" else "torch's Flight Recorder"
-        looks = f"last at the collectives in {pace.late} of {pace.of} looks ({seen})"
-        because.append(f"{looks}; a {slow.unit} takes {reasons.span(now)}")
-    else:
-        data = f"{pace.loading or 0.0:.0%} of each {slow.unit} is waiting for data, {fed:.0%} on the others"
-        summary = f"{who} {verb} slow{reasons.since(slow)}: {data}"
-        because.append(f"who comes last to the collectives is not seen{f' ({slow.unknown})' if slow.unknown else ''}")
-    if reason.what:
-        summary = f"{summary}; {reason.what}"
-    because = [*reason.because[:1], *because, *reason.because[1:]]
-    waited = _waited(slow, lost) if by_calls else ""
-    if waited:
-        because.append(waited)
-    elsewhere = view.case.world_size > len(view.case.ranks)
-    if elsewhere:
+    because, confidence = list(found.because), found.confidence
+    if view.case.world_size > len(view.case.ranks):
         because.append("the ranks of other nodes are not known here: one of them may be slower")
-    confidence = _confidence(
-        (by_calls, bool(waited), reason.shown),
-        sure=not elsewhere and (len(slow.ranks) * 2 < len(slow.paces) or len(slow.paces) == 2),
-    )
+        confidence = "medium" if confidence == "high" else confidence
     return _verdict(
-        "SL503", view.case, summary, ranks=slow.ranks, because=because, confidence=confidence,
-        remedy=reason.remedy, location=reason.location,
-    )  # fmt: skip
-
-
-def _by_gpus(case: Case, slow: Slowness) -> Verdict | None:
-    told = gpus.straggler(case, slow)
-    if told is None:
-        return None
-    because = list(told.because)
-    elsewhere = case.world_size > len(case.ranks)
-    if elsewhere:
-        because.append("the ranks of other nodes are not known here: one of them may be slower")
-    return _verdict(
-        "SL503", case, told.summary, ranks=slow.ranks, because=because,
-        confidence="medium" if told.confidence == "high" and elsewhere else told.confidence,
-        remedy=told.remedy, location=told.location,
+        "SL503", view.case, found.summary, ranks=slow.ranks, because=because, confidence=confidence,
+        remedy=found.remedy, location=found.location,
     )  # fmt: skip
 
 
@@ -142,33 +92,54 @@ def slower(view: View) -> Verdict | None:
     awaited = None if slow.on_device else _awaited(slow)
     if awaited is not None:
         return _one_does_not_wait(view.case, slow, awaited)
-    found = [*reasons.of_all(view.case, slow), *gpus.of_all(view.case, slow)]
-    grew = not found and not _uses_gpus(view.case) and reasons.grew_itself(slow)
-    if slow.grows and not found and not grew:
-        return None
-    if grew:
-        found = [reasons.GREW]
+    found = _changes(view.case, slow)
+    if found:
+        return _changed(view.case, slow, found)
+    if not _uses_gpus(view.case) and all_ranks.grew_itself(slow):
+        return _changed(view.case, slow, [all_ranks.GREW])
+    return None if slow.grows else _unchanged(view.case, slow)
+
+
+def _changes(case: Case, slow: Slowness) -> list[Reason]:
+    return [*all_ranks.of_all(case, slow), *gpus.of_all(case, slow)]
+
+
+def _changed(case: Case, slow: Slowness, found: list[Reason]) -> Verdict:
+    """The verdict where something has changed for all ranks."""
+    some = _held_back(case, slow, found[0])
+    certain = not slow.unknown and not some
+    return _verdict(
+        "SL504", case, f"{_are_slower(slow)}; {found[0].what}", ranks=some,
+        because=[*(line for reason in found[:2] for line in reason.because[:2]), _nobody(slow)],
+        confidence="low" if found[0] is all_ranks.GREW else "high" if certain else "medium",
+        remedy=found[0].remedy,
+        location=next((reason.location for reason in found if reason.location is not None), None),
+    )  # fmt: skip
+
+
+def _unchanged(case: Case, slow: Slowness) -> Verdict:
+    """The verdict where nothing that is watched has changed."""
+    stands = reasons.any_standing(slow)
+    because = ["nothing of what is watched on this node has changed (CPU, memory, loaders, clocks)"]
+    because += [f"rank {stands.rank} stands {reasons.at(stands)}"] if stands is not None else []
+    return _verdict(
+        "SL504", case, _are_slower(slow), because=[*because, _nobody(slow)], confidence="low",
+        remedy="compare the node with what it was: other jobs, storage, network, clocks",
+        location=stands.location if stands is not None else None,
+    )  # fmt: skip
+
+
+def _are_slower(slow: Slowness) -> str:
     begun = "become slower, bit by bit" if slow.grows else f"are slower{reasons.since(slow)}"
     then = "at first" if slow.grows else "before"
-    summary = f"all ranks {begun}: a {slow.unit} takes {reasons.span(slow.now_s)}, {reasons.span(slow.usual_s)} {then}"
-    because = [line for reason in found[:2] for line in reason.because[:2]]
-    location = next((reason.location for reason in found if reason.location is not None), None)
-    stands = next((one for pace in slow.paces if (one := reasons.standing(slow, pace.rank)) is not None), None)
-    if not found:
-        because.append("nothing of what is watched on this node has changed (CPU, memory, loaders, clocks)")
-        if stands is not None:
-            because.append(f"rank {stands.rank} stands {reasons.at(stands)}")
-            location = stands.location
-    because.append(_nobody(slow))
-    held = {rank for gpu in view.case.gpus if gpu.held_back for rank in gpu.ranks}
-    some = held if held and len(held) < len(slow.paces) and "GPUs" in found[0].what else set()
-    return _verdict(
-        "SL504", view.case, f"{summary}; {found[0].what}" if found else summary, because=because,
-        ranks=tuple(sorted(some)),
-        confidence="low" if not found or grew else "high" if not slow.unknown and not some else "medium",
-        remedy=found[0].remedy if found else "compare the node with what it was: other jobs, storage, network, clocks",
-        location=location,
-    )  # fmt: skip
+    now, usual = reasons.span(slow.now_s), reasons.span(slow.usual_s)
+    return f"all ranks {begun}: a {slow.unit} takes {now}, {usual} {then}"
+
+
+def _held_back(case: Case, slow: Slowness, reason: Reason) -> tuple[int, ...]:
+    """The ranks whose GPUs are held back, where that is the reason and not so of all ranks."""
+    ranks = {rank for gpu in case.gpus if gpu.held_back for rank in gpu.ranks}
+    return tuple(sorted(ranks)) if len(ranks) < len(slow.paces) and "GPUs" in reason.what else ()
 
 
 def _awaited(slow: Slowness) -> Pace | None:
@@ -188,11 +159,11 @@ def _one_does_not_wait(case: Case, slow: Slowness, pace: Pace) -> Verdict:
     now, before = (
         statistics.median(getattr(one, name) or 0.0 for one in others) for name in ("waiting", "waiting_before")
     )
-    reason = reasons.of_rank(case, slow, pace.rank, now - (pace.waiting or 0.0))
+    reason = of_rank(case, slow, pace.rank, now - (pace.waiting or 0.0))
     peers = "its peer waits" if len(others) == 1 else "its peers wait"
     summary = f"rank {pace.rank} is slow{reasons.since(slow)}: {peers} in collectives for {now:.0%} of each {slow.unit}"
     return _verdict(
-        "SL503", case, f"{summary}; {reason.what}" if reason.what else summary,
+        "SL503", case, reasons.with_reason(summary, reason),
         because=[*reason.because, f"they waited {before:.0%} before; rank {pace.rank} waits {pace.waiting or 0.0:.0%}"],
         ranks=(pace.rank,),
         confidence="medium",
@@ -214,30 +185,32 @@ def below_expectation(view: View) -> Verdict | None:
     slow = view.case.slow
     if slow is None or slow.kind != "below" or not slow.expect_s or not slow.now_s:
         return None
-    because = list(filter(None, [reasons.idle_gpus(view.case.gpus)]))
-    loading = statistics.median(pace.loading or 0.0 for pace in slow.paces) if slow.paces else 0.0
-    waiting = [pace.waiting for pace in slow.paces if pace.waiting is not None]
-    location = None
-    found = [*reasons.of_all(view.case, slow), *gpus.of_all(view.case, slow)]
-    for reason in found[:1]:
-        because += reason.because[:2]
-        location = reason.location
-    if loading >= reasons.NOTABLE and not any("DataLoader" in line for line in because):
-        because.append(f"ranks wait {loading:.0%} of the time for their DataLoaders")
-    if waiting and min(waiting) >= reasons.NOTABLE:
-        because.append(f"even the rank that waits least spends {min(waiting):.0%} of its time in collectives")
-    stands = next((one for pace in slow.paces if (one := reasons.standing(slow, pace.rank)) is not None), None)
-    if stands is not None:
-        because.append(f"rank {stands.rank} stands {reasons.at(stands)}")
-        location = location or stands.location
-    because.append(_nobody(slow))
+    found = _changes(view.case, slow)[:1]
+    idle = reasons.idle_gpus(view.case.gpus)
+    lines = [*filter(None, [idle]), *(line for reason in found for line in reason.because[:2])]
+    lines += _waits(slow, loaders=not any("DataLoader" in line for line in lines))
+    stands = reasons.any_standing(slow)
+    lines += [f"rank {stands.rank} stands {reasons.at(stands)}"] if stands is not None else []
+    places = [*(reason.location for reason in found), stands.location if stands is not None else None]
     return _verdict(
         "SL505", view.case,
         f"slow from the first steps: a step takes {reasons.span(slow.now_s)}, and the profile expects "
         f"{reasons.span(slow.expect_s)} ({slow.now_s / slow.expect_s:.1f} times)",
-        because=because, confidence="medium" if slow.unknown else "high", location=location,
+        because=[*lines, _nobody(slow)],
+        confidence="medium" if slow.unknown else "high",
+        location=next(filter(None, places), None),
         remedy=found[0].remedy if found else "look at what takes the time, or correct `expect_step` in [slow]",
     )  # fmt: skip
+
+
+def _waits(slow: Slowness, *, loaders: bool) -> Iterator[str]:
+    """How long ranks wait for data (where `loaders` asks for it) and for one another, where that is long."""
+    loading = statistics.median(pace.loading or 0.0 for pace in slow.paces) if slow.paces else 0.0
+    if loaders and loading >= reasons.NOTABLE:
+        yield f"ranks wait {loading:.0%} of the time for their DataLoaders"
+    waiting = [pace.waiting for pace in slow.paces if pace.waiting is not None]
+    if waiting and min(waiting) >= reasons.NOTABLE:
+        yield f"even the rank that waits least spends {min(waiting):.0%} of its time in collectives"
 
 
 def loader_bound(view: View) -> Verdict | None:
@@ -254,28 +227,33 @@ def loader_bound(view: View) -> Verdict | None:
     slow = view.case.slow
     if slow is None or slow.kind not in ("loader", "straggler"):
         return None
-    last = slow.kind == "straggler"  # one comes last, as one of them must
     bound = [pace for pace in slow.paces if pace.rank in slow.ranks or not slow.ranks]
     if not bound:
         return None
     share = statistics.median(pace.loading or 0.0 for pace in bound)
-    if last and (reasons.at_their_limit(slow) is False or share < reasons.NOTABLE):
-        return None
     reason = reasons.loading(slow, [pace.rank for pace in bound])
-    each = ", ".join(f"rank {pace.rank} {pace.loading or 0.0:.0%}" for pace in slow.paces[:8])
-    because = [*reason.because, f"waiting for data: {each}{', ...' if len(slow.paces) > 8 else ''}"]
-    certain = not last or bool(reasons.at_their_limit(slow))
-    if last:
-        what = "are as busy" if certain else "could not be looked at: they may be as slow"
+    because = [*reason.because, _shares(slow)]
+    confidence: Confidence = "high" if reason.location is not None else "medium"
+    ranks = slow.ranks
+    if slow.kind == "straggler":  # one comes last, as one of them must
+        busy = reasons.at_their_limit(slow)
+        if busy is False or share < reasons.NOTABLE:
+            return None
+        what = "are as busy" if busy else "could not be looked at: they may be as slow"
         because.append(f"the loader's workers of its peers {what}, and only hold some batches ready")
+        ranks, confidence = (), confidence if busy else "low"
     idle = reasons.idle_gpus(view.case.gpus)
     return _verdict(
         "SL506", view.case,
         f"{_bound(slow, share)}{reasons.since(slow)} (a {slow.unit} takes {reasons.span(slow.now_s)})",
-        ranks=() if last else slow.ranks, because=[*because, *filter(None, [idle])],
-        remedy=reason.remedy, location=reason.location,
-        confidence="low" if not certain else "high" if reason.location is not None else "medium",
+        ranks=ranks, because=[*because, *filter(None, [idle])], remedy=reason.remedy, location=reason.location,
+        confidence=confidence,
     )  # fmt: skip
+
+
+def _shares(slow: Slowness) -> str:
+    each = ", ".join(f"rank {pace.rank} {pace.loading or 0.0:.0%}" for pace in slow.paces[:8])
+    return f"waiting for data: {each}{', ...' if len(slow.paces) > 8 else ''}"
 
 
 def _bound(slow: Slowness, share: float) -> str:
@@ -305,23 +283,6 @@ def _nobody(slow: Slowness) -> str:
     if slow.unknown:
         return f"who is late cannot be told: {slow.unknown}"
     return gpus.NOBODY if slow.on_device else "no rank comes later than the others"
-
-
-def _waited(slow: Slowness, lost: float) -> str:
-    """What the peers' own time in collectives says of it; nothing where they make none from Python."""
-    own = [pace.waiting for pace in slow.paces if pace.rank in slow.ranks and pace.waiting is not None]
-    peers = [pace.waiting for pace in slow.paces if pace.rank not in slow.ranks and pace.waiting is not None]
-    if not own or not peers or statistics.median(peers) - min(own) < WAITED * lost:
-        return ""
-    return f"its peers spend {statistics.median(peers):.0%} of their time waiting in collectives, it {min(own):.0%}"
-
-
-def _confidence(agree: tuple[bool, bool, bool], *, sure: bool) -> Confidence:
-    """By the collectives, by the waits of the peers, and by a reason: high where the first and the last agree."""
-    by_calls, waited, reason = agree
-    if by_calls and reason and sure:
-        return "high"
-    return "medium" if by_calls or (reason and waited) else "low"
 
 
 def _uses_gpus(case: Case) -> bool:
