@@ -63,23 +63,35 @@ def loading(slow: Slowness, ranks: Sequence[int]) -> Reason:
     workers = sorted({pace.workers for pace in paces})
     seen = [one for one in slow.standing if one.rank in ranks and one.worker]
     if workers == [0]:
-        stands = next((one for one in slow.standing if one.rank in ranks and one.location is not None), None)
-        own = "num_workers=0: the data is prepared in the rank's own process, between the steps"
-        where = (f"there it stands most often {at(stands)}",) if stands is not None else ()
-        return Reason("", (own, *where), "num_workers > 0 prepares data beside the steps", _place(stands))
+        return _without_workers(slow, ranks)
     count = f"num_workers={workers[0]}" if len(workers) == 1 and workers[0] > 0 else "the loader's workers"
     best = max(seen, key=lambda one: one.times, default=None)
     if best is None or not best.of:
         return Reason(
             "", (f"{count}; what its workers do could not be seen",), "more workers (num_workers), or faster storage"
         )
-    if best.held >= HALF * best.of or (best.file.startswith("/") and best.call in ("read", "pread64", "openat")):
+    if _reads(best):
         lines = (f"{count}; its workers wait for data{f' from {best.file}' if best.file else ''}, {at(best)}",)
-        return Reason("", lines, "faster storage, or more workers (num_workers) to wait at once", _place(best))
+        return Reason("", lines, "faster storage, or more workers (num_workers) to wait at once", best.location)
     if best.running >= HALF * best.of:
         lines = (f"{count}; its workers compute, {at(best)}",)
-        return Reason("", lines, "more workers (num_workers) if there are CPUs, or cheaper preparation", _place(best))
-    return Reason("", (f"{count}; its workers wait, {at(best)}",), "look at the named line", _place(best))
+        return Reason("", lines, "more workers (num_workers) if there are CPUs, or cheaper preparation", best.location)
+    return Reason("", (f"{count}; its workers wait, {at(best)}",), "look at the named line", best.location)
+
+
+def _without_workers(slow: Slowness, ranks: Sequence[int]) -> Reason:
+    stands = next((one for one in slow.standing if one.rank in ranks and one.location is not None), None)
+    own = "num_workers=0: the data is prepared in the rank's own process, between the steps"
+    remedy = "num_workers > 0 prepares data beside the steps"
+    if stands is None:
+        return Reason("", (own,), remedy)
+    return Reason("", (own, f"there it stands most often {at(stands)}"), remedy, stands.location)
+
+
+def _reads(worker: Standing) -> bool:
+    """Whether a worker of a loader mostly waits for a disk or a file system."""
+    reads = worker.file.startswith("/") and worker.call in ("read", "pread64", "openat")
+    return reads or worker.held >= HALF * worker.of
 
 
 def at_their_limit(slow: Slowness) -> bool | None:
@@ -149,10 +161,6 @@ def idles(slow: Slowness, rank: int) -> bool:
     """Whether a rank uses little CPU time."""
     usage = usage_of(slow, rank)
     return usage is not None and usage.cpu < HALF
-
-
-def _place(one: Standing | None) -> Location | None:
-    return one.location if one is not None else None
 
 
 # --------------------------------------------------------------------------------------------- numbers and words
