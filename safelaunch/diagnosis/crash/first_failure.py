@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,16 +81,35 @@ def failures(case: Case) -> list[Failure]:
     """All failures of a case, earliest first. A living rank counts once it has recorded an exception."""
     found = [failure for facts in case.ranks if (failure := _failure(facts)) is not None]
     inside = {failure.rank for failure in found if aborted_inside(failure)}
-    explained = [
-        dataclasses.replace(failure, consequence=True)
-        if (failure.rank in inside and _first_departure(case, failure, inside) <= failure.t + SIMULTANEOUS_S)
-        or (unexplained(failure) and _first_departure(case, failure, set()) < failure.t - SIMULTANEOUS_S)
-        or (_gave_up_inside(failure.facts) and _somebody_else_was_first(case, failure))
-        or retells(case, failure.facts)
-        else failure
-        for failure in found
-    ]
+    by_themselves = {failure.rank for failure in found if _failed_by_itself(failure)}
+    first = _first_two(case.ranks)
+    first_outside = _first_two(facts for facts in case.ranks if facts.rank not in inside)
+    first_of_its_own = _first_two(
+        facts for facts in case.ranks if left_cleanly(facts) or left_group(facts) or facts.rank in by_themselves
+    )
+
+    def follows(failure: Failure) -> bool:
+        """Whether another rank had departed before, which explains a failure of this kind."""
+        rank, soon = failure.rank, failure.t + SIMULTANEOUS_S
+        return (
+            (rank in inside and _other(first_outside, rank) <= soon)
+            or (unexplained(failure) and _other(first, rank) < failure.t - SIMULTANEOUS_S)
+            or (_gave_up_inside(failure.facts) and _other(first_of_its_own, rank) <= soon)
+            or retells(case, failure.facts)
+        )
+
+    explained = [dataclasses.replace(one, consequence=True) if follows(one) else one for one in found]
     return sorted(explained, key=lambda failure: failure.t)
+
+
+def _first_two(ranks: Iterable[RankFacts]) -> list[tuple[float, int]]:
+    """The first two departures, with their ranks: one of them is of another rank, whichever is asked for."""
+    return sorted((departure(facts), facts.rank) for facts in ranks)[:2]
+
+
+def _other(departures: list[tuple[float, int]], rank: int) -> float:
+    """When the first rank other than this one departed; infinity if none did."""
+    return next((moment for moment, other in departures if other != rank), float("inf"))
 
 
 def _failure(facts: RankFacts) -> Failure | None:
@@ -204,23 +224,13 @@ def _gave_up_inside(facts: RankFacts) -> bool:
     return failed and last is not None and not last.done and last.op != LEAVING
 
 
-def _somebody_else_was_first(case: Case, failure: Failure) -> bool:
-    """Whether another rank had left by then, or had failed for a reason of its own."""
-    others = (facts for facts in case.ranks if facts.rank != failure.rank)
-    return any(
-        left_cleanly(facts) or left_group(facts) or _failed_by_itself(facts)
-        for facts in others
-        if departure(facts) <= failure.t + SIMULTANEOUS_S
-    )
-
-
-def _failed_by_itself(facts: RankFacts) -> bool:
+def _failed_by_itself(failure: Failure) -> bool:
     """Whether a rank failed, and neither a lost peer nor a wait for one is the reason."""
-    own = _failure(facts)
-    if own is None or own.consequence or _gave_up_inside(facts) or aborted_inside(own) or unexplained(own):
+    facts = failure.facts
+    if failure.consequence or _gave_up_inside(facts) or aborted_inside(failure) or unexplained(failure):
         return False
     # Where a rank was is known only with its black box; without it, it may have given up inside too.
-    return bool(facts.collectives) or own.nature in ("signal", "abort")
+    return bool(facts.collectives) or failure.nature in ("signal", "abort")
 
 
 def aborted_inside(failure: Failure) -> bool:
@@ -242,12 +252,6 @@ def broken_by_gloo(case: Case) -> bool:
     aborted = bool(inside) and len(inside) + len(unseen) == len(found)
     on_cpu = all(facts.device is None for facts in case.ranks)
     return (aborted and on_cpu) or any("gloo" in message for message in errors)
-
-
-def _first_departure(case: Case, failure: Failure, without: set[int]) -> float:
-    """When the first rank other than this one, and not in `without`, stopped to be of use; infinity if none did."""
-    others = (facts for facts in case.ranks if facts.rank != failure.rank and facts.rank not in without)
-    return min(map(departure, others), default=float("inf"))
 
 
 def left_group(facts: RankFacts) -> bool:

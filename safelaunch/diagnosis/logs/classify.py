@@ -80,11 +80,11 @@ def _victims(facts: LogFacts, exceptions: Exceptions) -> list[tuple[int | None, 
 
 def _unless_ambiguous(ended: list[Candidate]) -> list[Candidate]:
     """A fatal error by faulthandler without a rank comes last: it is of the one process that ended so, if it is one."""
-    untold = [s for s in ended if s.rank is None and s.sources == {"faulthandler"}]
-    others = [s for s in ended if s not in untold]
-    if len(untold) == 1 and sum(s.alike == untold[0].alike for s in others) > 1:
-        return [*others, replace(untold[0], times=2)]
-    return [*others, *untold]
+    unmarked = [s for s in ended if s.rank is None and s.sources == {"faulthandler"}]
+    others = [s for s in ended if s not in unmarked]
+    if len(unmarked) == 1 and sum(s.alike == unmarked[0].alike for s in others) > 1:
+        return [*others, replace(unmarked[0], times=2)]
+    return [*others, *unmarked]
 
 
 def _last_attempt(facts: LogFacts) -> LogFacts:

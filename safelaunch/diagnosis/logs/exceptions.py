@@ -69,7 +69,7 @@ def _foreground(facts: LogFacts) -> list[Raised]:
 
 
 def _partition(raised: Iterable[Raised], belongs: Callable[[Raised], bool]) -> tuple[list[Raised], list[Raised]]:
-    """Those of which something holds, and the others."""
+    """Those that belong together, and all others, each in their order."""
     parts: tuple[list[Raised], list[Raised]] = [], []
     for one in raised:
         parts[not belongs(one)].append(one)
@@ -88,8 +88,8 @@ def near_end(facts: LogFacts, at: LogLine) -> bool:
 
 
 def _not_listed(facts: LogFacts, raised: list[Raised]) -> list[Raised]:
-    """Exceptions of ranks that torch elastic, in the same file, does not list among the failed, where one that it lists
-    failed by itself: they were caught."""
+    """Exceptions that were caught: torch elastic, in the same file, does not list their ranks among the failed, and one
+    that it lists failed by itself."""
     failed: dict[str, set[int]] = {}
     for end in facts.ended:
         if end.by == "elastic" and end.rank is not None and end.code:
@@ -108,8 +108,8 @@ def _without_echoes(raised: list[Raised]) -> list[Raised]:
     last: dict[int, Raised] = {}
     for one in raised:
         if one.rank is not None and one.whole:
-            known = last.get(one.rank)
-            if known is None or before(known.at, one.at) is not False:
+            latest = last.get(one.rank)
+            if latest is None or before(latest.at, one.at) is not False:
                 last[one.rank] = one
     anything = any(one.whole for one in raised)
     kept = []
@@ -140,10 +140,11 @@ def ended_losing_a_peer(one: Raised) -> bool:
 
 
 def _follows(facts: LogFacts, one: Raised) -> bool:
+    """Whether an exception has its cause elsewhere: a lost peer, somebody outside, a wait that the watchdog gave up."""
     first = one.chain[0] if one.chain else f"{one.type}: {one.message}"
     if _tells_of_peer([first], one.known, one.frames):
         return True
     if one.known is not None and one.known.role == "outside":
         return True
     own = (t.at for t in facts.timed_out if one.rank is None or t.rank == one.rank)
-    return any(before(at, one.at) for at in own)  # it had been waiting, and its watchdog gave up
+    return any(before(at, one.at) for at in own)
