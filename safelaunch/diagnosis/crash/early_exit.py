@@ -17,13 +17,15 @@ from safelaunch.model import Case, Location, RankFacts, Verdict
 def early_exit(view: View) -> Verdict | None:
     """A rank ended with exit code 0 while its peers still waited for it in a collective.
 
-    How it was concluded: the rank left without an error; then its peers lost the connection to it, or stayed
-    inside the same collective of a group that it belongs to, with nothing else wrong on any rank. Nothing can
-    release them: a process that has exited cannot enter a collective any more. torch elastic waits on, because
-    an exit of 0 is a success to it. A rank that has destroyed its process group and still lives counts as well,
-    with less confidence: it may be about to fail. Where one rank alone was left, in a collective that stands below a
-    condition for that rank (`if rank == 0`) and that no other rank has ever made, that rank is named, with low
-    confidence: whether the others should have come nobody sees any more.
+    How it was concluded: the rank left without an error, and nothing else was wrong on any rank. Then its peers lost
+    the connection to it, or stayed inside a collective of a group that it belongs to. Nothing can release them: a
+    process that has exited cannot enter a collective any more. torch elastic waits on, because an exit of 0 is a
+    success to it.
+
+    - A rank that has destroyed its process group and still lives counts as well, with less confidence: it may be about
+      to fail.
+    - One rank alone may be left, in a collective below a condition for that rank (`if rank == 0`) that no other rank
+      has ever made. Then that rank is named, with low confidence: whether the others should have come is not known.
 
     What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
     `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.

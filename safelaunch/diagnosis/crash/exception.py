@@ -35,24 +35,28 @@ def exception(view: View) -> Verdict | None:
     """A rank raised a Python exception that nothing caught, and the other failures follow from it.
 
     How it was concluded: every worker records an uncaught exception, with its time, before its interpreter shuts
-    down and before its peers can notice. Exceptions that tell of a lost peer (gloo's `Connection closed by peer`,
-    NCCL's remote error, a store that hung up) are consequences. Of the rest, one that stands alone is the root,
-    else the one that was raised first; if several ranks raised the same at the same line, or each met a trouble of its
-    own that the signatures know, all of them are named. An exception that repeats another rank's trouble, in its words
-    or with its number, is a consequence.
+    down and before its peers can notice.
+
+    - Exceptions that tell of a lost peer (gloo's `Connection closed by peer`, NCCL's remote error, a store that hung
+      up) are consequences. So are those that repeat another rank's trouble, in its words or with its number.
+    - Of the rest, one that stands alone is the root, else the one that was raised first.
+    - Several ranks are named where they raised the same at the same line, or where each met a trouble of its own that
+      the signatures know.
 
     Messages that the signatures know lead to a code of their own (SL404, SL420 to SL429), and come with what the rank
     or the node recorded at that moment. Errors about GPUs ("invalid device ordinal", "Duplicate GPU detected") come
     with the mapping of the ranks concerned: LOCAL_RANK, CUDA_VISIBLE_DEVICES, how many GPUs torch sees, and which one
     the rank took; the bundle has all ranks'. DistributedDataParallel's error about unused parameters names them.
 
-    A rank whose exception nothing has caught has failed, whatever its process does: threads that are no daemons, an
+    A rank whose exception nothing has caught has failed, whatever its process does. Threads that are no daemons, an
     `atexit` handler, a destructor or NCCL may keep it for ever, and torchrun would wait as long. It is told of 5 s
     after the exception, with what keeps it. Where it does no work, the run is ended 3 s later, as after any exception.
-    Work is what an upload or a checkpoint does: to read and write more than 350 kB/s, or to send and receive more than
-    32 kB/s. It is waited for, with pauses as long as it has gone on (a minute at most), up to `--hang-abort-after` or
-    30 minutes; computing alone for the shutdown timeout, and not at all in a wait for peers or a GPU, which may spin.
-    With `--on-hang report` nothing is ended, and while a debugger has the rank no time counts.
+
+    - Work is what an upload or a checkpoint does: to read and write more than 350 kB/s, or to send and receive more
+      than 32 kB/s. It is waited for, up to `--hang-abort-after` or 30 minutes. Pauses in it may be as long as it has
+      gone on, and a minute at most.
+    - Computing alone is waited for until the shutdown timeout, but not in a wait for peers or a GPU, which may spin.
+    - With `--on-hang report` nothing is ended, and while a debugger has the rank no time counts.
 
     What to do: the traceback printed above the verdict is the root one; no `@record` is needed. For SL409 the
     program could not be imported or parsed on that rank: compare its environment and its copy of the code with
@@ -86,7 +90,7 @@ def exception_everywhere(view: View) -> Verdict | None:
     """Every rank raised the same exception at the same line, so no single rank is to blame.
 
     How it was concluded: type and line agree on all ranks of this node, or the signatures know what each of them met
-    by itself; no rank alone has a cause of its own beneath it, and none of them tells of a lost peer. Where the
+    by itself. No rank alone has a cause of its own beneath it, and none of them tells of a lost peer. Where the
     messages or the lines differ, or a message speaks of a rank, confidence is lower: one rank may have spoilt what all
     of them met. Typical are a wrong argument, a missing file, a bug that all ranks reach. One traceback is printed; the
     others are like it. Messages that the signatures know keep their code (SL420: every rank ran out of GPU memory).

@@ -174,8 +174,8 @@ def is_relayed(facts: RankFacts) -> bool:
 def retells(case: Case, facts: RankFacts) -> bool:
     """Whether what a rank raised is the word of another rank's trouble that the program has passed on to it.
 
-    Its own words say so, where they name ranks, itself not among them, of which one has failed or is not of this node;
-    or the program raised it in the words of a rank that had met the same trouble itself.
+    - Its own words may say so: they name ranks, not itself, of which one has failed or is not of this node.
+    - Or the program raised it in the words of a rank that had met the same trouble itself.
     """
     error, kind = facts.error, _class(facts)
     if error is None or not kind or has(kind, Trait.MAYBE_PEER) or RELAYED.search(error.message):
@@ -241,8 +241,11 @@ def aborted_inside(failure: Failure) -> bool:
 
 
 def broken_by_gloo(case: Case) -> bool:
-    """Whether gloo broke the connections of ranks that met with what does not fit: its errors say so, or, where all are
-    quick enough to abort, that all do so inside torch.distributed, on nodes whose ranks use no GPU."""
+    """Whether gloo broke the connections of ranks that met with what does not fit.
+
+    Its errors say so. Or, where all are quick enough to abort, all do so inside torch.distributed, on nodes whose ranks
+    use no GPU.
+    """
     errors = [facts.error.message for facts in case.ranks if facts.error is not None]
     if any("Timed out" in message for message in errors):
         return False
@@ -289,9 +292,10 @@ def primary(case: Case) -> list[Failure]:
 def roots(case: Case) -> list[Failure]:
     """The failures to blame: one, or several that are alike and of which none explains the other.
 
-    Among primary failures the one that stands alone comes before a group that fails alike, because an error
-    shared by many ranks has a cause outside of each of them; an exception with a cause of its own comes before
-    the same exception without one; otherwise the earliest is the root.
+    - Of primary failures, one that stands alone comes before a group that fails alike: an error that many ranks share
+      has a cause outside of each of them.
+    - An exception with a cause of its own comes before the same exception without one.
+    - Otherwise the earliest is the root.
     """
     candidates = primary(case)
     if not candidates:

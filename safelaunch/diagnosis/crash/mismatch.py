@@ -39,15 +39,18 @@ Meeting = list[tuple[RankFacts, Collective]]
 def size_mismatch(view: View) -> Verdict | None:
     """Ranks brought tensors of different size or type to the same collective.
 
-    How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
-    with different numbers of elements or types, and no rank failed for a reason of its own. An all_gather may be
-    uneven; it counts where gloo broke it, or where the Flight Recorders show that each rank wants from all others the
-    size that it brings itself. With three votes or
-    more the rank that differs from all the others is named; otherwise the one that departs from the size that all
-    had brought to this line before, or has come to its line with another group than ever, where all others come as
-    always; or both lines are shown. gloo aborts whichever rank receives the unexpected bytes
-    (`Received data size doesn't match expected size`), NCCL hangs or corrupts: the rank that dies is not the rank at
-    fault.
+    How it was concluded: the black boxes show one operation at one sequence number of one group, with different numbers
+    of elements or types. No rank failed for a reason of its own. An all_gather may be uneven. It counts where gloo
+    broke it, or where the Flight Recorders show that each rank wants from all others the size that it brings itself.
+
+    The rank at fault is
+
+    - with three votes or more, the one that differs from all the others,
+    - else the one that departs from the size that all had brought to this line before,
+    - or the one that has come to its line with another group than ever, where all others come as always.
+
+    Otherwise both lines are shown. The rank that dies is not the rank at fault: gloo aborts whichever rank receives the
+    unexpected bytes (`Received data size doesn't match expected size`), and NCCL hangs or corrupts.
 
     What to do: compare the shapes at the named line on all ranks (uneven last batch, data-dependent shapes).
     """
@@ -66,8 +69,8 @@ def operation_mismatch(view: View) -> Verdict | None:
 
     How it was concluded: the black boxes show different operations at the same number, and no rank failed for a
     reason of its own. A collective that one rank skipped, or made once too often, shows in this way at the next
-    one. With three votes or more the rank that differs from all the others is named, or the one that has come to its
-    line with another group than ever, where all others come as always; else both lines are shown.
+    one. With three votes or more the rank that differs from all the others is named. Else it is the one that has come
+    to its line with another group than ever, where all others come as always. Otherwise both lines are shown.
 
     What to do: look for a collective under a condition that differs between ranks (`if rank == 0`).
     """
@@ -82,8 +85,8 @@ def line_mismatch(view: View) -> Verdict | None:
     """Ranks met in one collective from different lines: one of them had skipped a call, or made one too often.
 
     How it was concluded: gloo broke the connections inside a collective whose sizes may differ from rank to rank (an
-    all_to_all, an all_gather), so that the sizes alone prove nothing. All ranks had come to every number of that group
-    at one line before, as far as the records reach; to this one a single rank came at another of these lines.
+    all_to_all, an all_gather), so that the sizes alone prove nothing. As far as the records reach, all ranks had come
+    to every number of that group at one line before. To this one a single rank came at another of these lines.
 
     What to do: see what led the named rank past the other line: an exception that was caught, a condition.
     """
@@ -157,8 +160,10 @@ def _recorded(case: Case) -> dict[tuple[str, int], Meeting]:
 
 
 def _on_devices(case: Case) -> dict[tuple[str, int], Meeting]:
-    """Meetings under way on devices, as the Flight Recorders of all who came have them: those that C++ makes are in no
-    record of Python's, which has the lines of the others."""
+    """Meetings under way on devices, as the Flight Recorders of all who came have them.
+
+    Calls that C++ makes are in no record of Python's, which has the lines of the others.
+    """
     found: dict[tuple[str, int], Meeting] = {}
     for facts in case.ranks if case.incident.kind == "hang" else ():
         own = {(call.group, call.seq): call for call in facts.collectives if not call.is_message}

@@ -62,11 +62,11 @@ def out_of_memory(view: View) -> Verdict | None:
 def killed(view: View) -> Verdict | None:
     """A rank was ended by a signal that a process sent: another one, or its own.
 
-    How it was concluded: the exit status names a signal such as SIGKILL or SIGTERM that a program does not get
-    from its own fault, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory
-    cgroup's counter would have grown (SL404); where that counter cannot be read, the verdict says so.
+    How it was concluded: the exit status names a signal that a program does not get from its own fault, such as SIGKILL
+    or SIGTERM, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory cgroup's counter
+    would have grown (SL404); where that counter cannot be read, the verdict says so.
 
-    What to do: look for `Out of memory` in the kernel log, for the scheduler's limits, and for a person or a
+    What to do: look for `Out of memory` in the kernel log and for the scheduler's limits. Look also for a person or a
     script with `kill`, or for such a call in the program itself.
     """
     culprits = [root for root in roots(view.case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
@@ -92,11 +92,12 @@ def killed(view: View) -> Verdict | None:
 def native_crash(view: View) -> Verdict | None:
     """A rank crashed in native code: SIGSEGV, SIGBUS, SIGFPE, SIGILL (SL405) or SIGABRT (SL406).
 
-    How it was concluded: the exit status names the signal; the Python stack is the one that faulthandler wrote
-    at that moment, and the location is its innermost line of the user's program. An abort inside a collective
-    after another rank had already left is a consequence, not a cause. gloo aborts whichever rank receives what it did
-    not expect: a rank that aborts inside a collective or a backward pass, while its peers lose their connections in
-    gloo, is not named for it, and it is shown at which line each rank was.
+    How it was concluded: the exit status names the signal. The Python stack is the one that faulthandler wrote at that
+    moment, and the location is its innermost line of the user's program. An abort inside a collective after another
+    rank had already left is a consequence, not a cause.
+
+    gloo aborts whichever rank receives what it did not expect. So a rank is not named that aborts inside a collective
+    or a backward pass while its peers lose their connections in gloo: it is shown at which line each rank was.
 
     What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
     is full; an abort often prints its reason to stderr just before.

@@ -65,11 +65,12 @@ def exit_everywhere(view: View) -> Verdict | None:
 def silent_exit(view: View) -> Verdict | None:
     """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
 
-    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception.
-    Where the program called `sys.exit`, `exit` or `os._exit` from Python, the verdict names that line; a program that
-    raises SystemExit itself leaves no trace, and the line is named where it is the only one of the script that does so
-    with this code. A rank whose last collective never returned to it left because a peer was lost, whatever its program
-    made of that. Several ranks are named where they left at the same line, with the same code, and all others waited.
+    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception. A rank
+    whose last collective never returned to it left because a peer was lost, whatever its program made of that. Several
+    ranks are named where they left at the same line, with the same code, and all others waited.
+
+    Where the program called `sys.exit`, `exit` or `os._exit` from Python, the verdict names that line. A program that
+    raises SystemExit itself leaves no trace: a line is named where no other of the script does so with this code.
 
     What to do: look at the named line; without one, at the rank's last output, and whether a library calls
     `exit` from native code.

@@ -89,10 +89,12 @@ def collective_timeout(view: View) -> Verdict | None:
 
     How it was concluded: the first failure says itself that a wait took too long (gloo: `Timed out waiting 5000ms for
     recv operation`), and no rank of this node had failed or left for a reason of its own. The ranks' records of their
-    collectives, as they were when the wait began to be too long, show who had not entered that call; where that one
-    waited for others too, the end of the chain is named, with the line at which it stands. A rank that came after the
-    timeout is named as too late. Nobody is named where a record is not whole, where the call was made by DDP's backward
-    pass (which keeps no such record), or where all ranks of this node had come.
+    collectives, as they were when the wait began to be too long, show who had not entered that call.
+
+    - Where that one waited for others too, the end of the chain is named, with the line at which it stands.
+    - A rank that came after the timeout is named as too late.
+    - Nobody is named where a record is not whole, or where all ranks of this node had come. Nor is anybody where DDP's
+      backward pass made the call, which keeps no such record.
 
     What to do: look at the named line. If it may take that long (a checkpoint, an evaluation on one rank), give the
     group more time. With a timeout above 10 s or so the hang is told of before it ends in this way, and that verdict

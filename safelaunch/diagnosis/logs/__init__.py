@@ -21,8 +21,13 @@ from safelaunch.sizes import plural
 def diagnose(facts: LogFacts) -> Verdict:
     """The verdict on a job from its log files.
 
-    What happened before everything else leads: an exception or a death that no lost peer explains, somebody from
-    outside, ranks that waited; after them what is left of messages and records.
+    What happened before everything else leads:
+
+    - an exception or a death that no lost peer explains,
+    - somebody from outside,
+    - ranks that waited.
+
+    After them comes what is left of messages and records.
     """
     timeline = classify(facts)
     rules: tuple[Callable[[Timeline], Verdict | None], ...] = (
@@ -97,7 +102,7 @@ def nothing_found(timeline: Timeline) -> Verdict:
     How it was concluded: no traceback that ended a process, no known message, no record of a failed process. It says
     nothing of what the logs do not hold, such as the output of other nodes.
 
-    What to do: if the job did fail, give the logs of all ranks and of the launcher; output that is buffered may be lost
+    What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
     """
     facts = timeline.facts

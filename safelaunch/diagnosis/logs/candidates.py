@@ -155,8 +155,8 @@ def of_loaders(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
             worker = next((s for s in found if "kernel" in s.sources and f"process {number} " in s.at.text), None)
             if worker is not None and owner is not None:
                 found.remove(worker)
-                known = replace(owner, sources=owner.sources | {"kernel"}, more=(quote(worker.at), *owner.more))
-                found[found.index(owner)] = owner = known
+                explained = replace(owner, sources=owner.sources | {"kernel"}, more=(quote(worker.at), *owner.more))
+                found[found.index(owner)] = owner = explained
     return found
 
 

@@ -11,7 +11,7 @@ from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind
-from safelaunch.model.logs import Ended, Sighting
+from safelaunch.model.logs import Ended, Known, Sighting
 
 # The process that says so is the one that noticed, not the one at fault.
 
@@ -24,10 +24,13 @@ def resource_exhausted() -> None:
 
     How it was concluded: from the exception that a rank recorded, or from the messages in the logs (the file of
     signatures names their sources). At the exception a rank also looks at what the message speaks of: its descriptors,
-    the disk, /dev/shm, who holds the port; GPUs are read by the driver's word. Of the ranks whose
-    failure neither tells of a lost peer nor repeats another rank's, all are named that say the same, each of which met
-    it by itself; of those that say different things, the one that stands alone or was first. Where all ranks say the
-    same, none is named.
+    the disk, /dev/shm, who holds the port; GPUs are read by the driver's word.
+
+    Failures that tell of a lost peer, or repeat another rank's, are left out. Of the rest
+
+    - all ranks are named that say the same, each of which met it by itself,
+    - of ranks that say different things, the one that stands alone or was first,
+    - none where all ranks say the same.
 
     What to do: the remedy names the limit. `N other processes on this GPU` in the reasons of SL420 means that ranks do
     not use a GPU each: call torch.cuda.set_device(LOCAL_RANK) before anything else.
@@ -42,14 +45,18 @@ def device_failed() -> None:
     SL428: the driver logged a fault of a GPU (Xid).
 
     How it was concluded: from the exception that a rank recorded, and what the driver logged of its GPU, or from the
-    messages in the logs. `remote error` and lost connections are consequences, and blame
-    nobody. An Xid belongs to a rank only where its line names a process that the launcher's record gives a rank.
-    Of a run that lives, or is attached to, NVML and the kernel log are read at the incident. A fault of the hardware
-    (NVIDIA's Xid catalogue asks for a reset, a reboot or a look at the GPU; or NVML has lost it) that was logged when
-    the ranks stopped, or later, explains a crash in CUDA or NCCL, and a hang where it is on the GPU of the rank that is
-    waited for, or of one inside a collective that does not end. The exit code is 75 then: on another node the job would
-    go on. An Xid of a program (13, 31, 43, 69) under ranks that are all inside one collective is SL427: that rank's
-    part of it will never run.
+    messages in the logs. `remote error` and lost connections are consequences, and blame nobody. An Xid belongs to a
+    rank only where its line names a process that the launcher's record gives a rank.
+
+    Of a run that lives, or is attached to, NVML and the kernel log are read at the incident. A fault of the hardware is
+    one for which NVIDIA's Xid catalogue asks for a reset, a reboot or a look at the GPU, or NVML has lost the GPU. One
+    that was logged when the ranks stopped, or later, explains
+
+    - a crash in CUDA or NCCL,
+    - a hang, where it is on the GPU of the rank that is waited for, or of one inside a collective that does not end.
+
+    The exit code is 75 then: on another node the job would go on. An Xid of a program (13, 31, 43, 69) under ranks that
+    are all inside one collective is SL427: that rank's part of it will never run.
 
     What to do: SL426: NCCL_DEBUG=WARN prints the reason on the rank that met it first. SL427: CUDA_LAUNCH_BLOCKING=1
     shows the line. SL428: have an admin look at the GPU.
@@ -221,27 +228,25 @@ def _signal(number: str) -> str:
 
 def meeting_failed(timeline: Timeline) -> Verdict | None:
     """The launcher itself failed: the nodes did not come together, or its port was taken."""
-    known = [
-        one
-        for one in timeline.launcher
-        if one.known is not None and one.known.code
-        if one.known.role == "cause" or one.known.name == "store-clients"
-    ]
-    if not known:
+    found = next(((one, one.known) for one in timeline.launcher if one.known and _explains_launcher(one.known)), None)
+    if found is None:
         return None
-    lead = known[0]
-    assert lead.known is not None
+    lead, known = found
     name = lead.type.rpartition(".")[2]
     return _verdict(
-        lead.known.code,
-        f"the launcher failed: {lead.known.means} ({name}: {one_line(lead.message, 120)})",
+        known.code,
+        f"the launcher failed: {known.means} ({name}: {one_line(lead.message, 120)})",
         because=(quote(lead.at), *missing(timeline.facts)[:1]),
-        remedy=lead.known.remedy,
-        kind="infra" if has(lead.known.code, Trait.INFRASTRUCTURE) else "crash",
+        remedy=known.remedy,
+        kind="infra" if has(known.code, Trait.INFRASTRUCTURE) else "crash",
         confidence="medium",
         host=lead.host,
         traceback=lead.traceback,
     )
+
+
+def _explains_launcher(known: Known) -> bool:
+    return bool(known.code) and (known.role == "cause" or known.name == "store-clients")
 
 
 def _verdict(

@@ -1,6 +1,6 @@
 """Verdicts from logs on ranks that waited, by other witnesses than the watchdogs: the store, barriers, comparisons.
 
-Whoever is to be named has to be shown to be elsewhere by the store that all ranks write to, by the coordinator of a
+Whoever is to be named has to be shown to be elsewhere: by the store that all ranks write to, by the coordinator of a
 barrier, or by the count of those that came.
 """
 

@@ -48,8 +48,8 @@ def _first_timeouts(timeouts: Iterable[TimedOut]) -> list[TimedOut]:
     """Of each rank and group, the earliest work that did not end."""
     found: dict[tuple[int | None, str], TimedOut] = {}
     for t in timeouts:
-        known = found.get((t.rank, t.group))
-        if known is None or t.seq < known.seq:
+        earliest = found.get((t.rank, t.group))
+        if earliest is None or t.seq < earliest.seq:
             found[t.rank, t.group] = t
     return list(found.values())
 

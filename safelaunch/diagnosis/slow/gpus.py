@@ -145,9 +145,9 @@ def _either(slow: Slowness, excess: Excess, gpu: GpuState | None, reason: Reason
     times = f"its GPU comes to its calls {span(excess.all_s)} of a {slow.unit} later than its peers'"
     summary = f"{reasons.are_slow(slow)}: {times}; whether by its host or by its GPU cannot be told"
     part = f"for {span(excess.hosted)} of that its host had not enqueued the work: it was slow, or waited for its GPU"
-    held = (reasons.held_back(gpu),) if gpu is not None and gpu.held_back else ()
+    clocks = (reasons.held_back(gpu),) if gpu is not None and gpu.held_back else ()
     busy = (f"its GPU is busy {_percent(gpu)} of the time (NVML)",) if gpu is not None and gpu.busy_percent else ()
-    because = (part, *held, *busy, *reason.because[:1], *seen)
+    because = (part, *clocks, *busy, *reason.because[:1], *seen)
     remedy = "see where it stands: in item() or synchronize() it waits for its GPU; elsewhere the host is slow"
     return Lateness(summary, because, remedy, "medium", reason.location)
 

@@ -95,9 +95,11 @@ def _reads(worker: Standing) -> bool:
 
 
 def at_their_limit(slow: Slowness) -> bool | None:
-    """Whether the loaders of the other ranks are as busy as that of the slow one: one of them must be the last, and the
-    others' batches are ready only because they wait for it. None where their workers could not be seen; without workers
-    the time in the loader says it all."""
+    """Whether the loaders of the other ranks are as busy as that of the slow one.
+
+    One of them must be the last then, and the others' batches are ready only because they wait for it. None where their
+    workers could not be seen. Without workers the time in the loader says it all.
+    """
     if all(pace.workers <= 0 for pace in slow.paces if pace.rank in slow.ranks):
         return False
     if all(pace.workers <= 0 for pace in slow.paces if pace.rank not in slow.ranks):
@@ -112,12 +114,12 @@ def at_their_limit(slow: Slowness) -> bool | None:
 
 def idle_gpus(gpus: Iterable[GpuState]) -> str:
     """What is to be said of GPUs that have nothing to do for most of the time; nothing where they have."""
-    known = [gpu for gpu in gpus if gpu.ranks and gpu.busy_percent is not None]
-    idle = [gpu for gpu in known if (gpu.busy_percent or 0) < IDLE_GPU]
-    if not idle or len(idle) * 2 <= len(known):
+    percents = [gpu.busy_percent for gpu in gpus if gpu.ranks and gpu.busy_percent is not None]
+    idle = [percent for percent in percents if percent < IDLE_GPU]
+    if not idle or len(idle) * 2 <= len(percents):
         return ""
-    busy = statistics.median(gpu.busy_percent or 0 for gpu in idle)
-    return f"{len(idle)} of {len(known)} GPUs are idle most of the time (busy {busy:.0f} %): they wait for the CPU"
+    busy = f"busy {statistics.median(idle):.0f} %"
+    return f"{len(idle)} of {len(percents)} GPUs are idle most of the time ({busy}): they wait for the CPU"
 
 
 def held_back(gpu: GpuState) -> str:

@@ -21,29 +21,52 @@ WAITS, WAITS_MORE, KEEPS_GOING = 0.5, 0.3, 0.2
 def straggler(view: View) -> Verdict | None:
     """A rank is slower than the others, step after step, and they wait for it.
 
-    In synchronous training all ranks have the same step time. The slow one is the rank that comes last to the
-    collectives: the time that it needs for itself, from the moment when a meeting lets it go to the moment when it
-    comes to the next one, is longer than that of the ranks it meets.
+    In synchronous training all ranks have the same step time. The slow rank is the one that comes last to the
+    collectives. Its own time runs from the moment when one meeting lets it go to the moment when it comes to the next.
+    That time is longer than its peers'.
 
-    How it was concluded: from the times at which the ranks of this node came to the same collectives, by their own
-    record of the calls that Python makes, or by torch's Flight Recorder where C++ makes them (DDP, FSDP). A rank counts
-    as late that needs 1.4 times the time of its peers (the median), costs 15 % of all time or more, and does so in most
-    of 20 steps and over 5 seconds; who is late now and then (who saves, logs or evaluates every so often) does not.
-    Where no collectives can be seen, it is a rank that waits for its DataLoader while its peers do not. Nothing is
-    concluded of the first 10 steps, where ranks send messages to one another (pipeline stages), between two all-to-alls
-    (experts), or where ranks come from different lines. Whom a root holds in a broadcast does nothing of its own
-    meanwhile: a root that loads or computes while the others wait for its data is late, also where that is meant so.
-    With NCCL a host is back from its call at once, and what it does next says little. So GPUs are compared: for some
-    seconds CUDA events stand ahead of the calls of Python and of DDP's backward passes, and behind them, and a thread
-    asks how far each GPU is. A GPU that needs longer than its peers from one call to the next is late by the same
-    measure (a third of the 15 % with DDP, of which the forward pass alone is seen). If its host had enqueued that work,
-    the GPU is slow at it, or has more of it: NVML says whether its clocks are held back, or another process uses it. If
-    it had not, the host is slow: by a GPU that idles meanwhile (NVML), or by what the process does. Where neither says
-    so, both are named as possible: a host may wait for its own GPU, as in `item()`. Calls that C++ or a compiled
-    program makes are not seen, but for DDP's, and pipelines are left alone.
-    The reason is what accounts for the lost time: time in the loader, threads of its own that run Python, time in which
-    it could run and had no CPU, pages read back from disk, a file system, clocks that are held back, CPU time of its
-    own, or the line at which a few stacks find it.
+    How it was concluded: from the times at which the ranks of this node came to the same collectives. They are in the
+    ranks' own record of the calls that Python makes, and in torch's Flight Recorder where C++ makes them (DDP, FSDP).
+    Where no collectives can be seen, it is a rank that waits for its DataLoader while its peers do not.
+
+    A rank counts as late where its own time
+
+    - is 1.4 times that of its peers (the median),
+    - costs 15 % of all time or more,
+    - and is so long in most of 20 steps, and over 5 seconds.
+
+    Who is late now and then does not count: who saves, logs or evaluates every so often. A root that loads or computes
+    while the others wait for its broadcast is late, also where that is meant so.
+
+    Nothing is concluded
+
+    - of the first 10 steps,
+    - where ranks send messages to one another (pipeline stages),
+    - between two all-to-alls (experts),
+    - where ranks come from different lines.
+
+    With NCCL a host is back from its call at once, and what it does next says little. So GPUs are compared. For some
+    seconds CUDA events stand around the calls of Python and the backward passes of DDP, and a thread asks how far each
+    GPU is. The measure is the same, but with DDP a third of the 15 %: the forward pass alone is seen there. Calls of
+    C++ or of a compiled program are not seen, but for DDP's.
+
+    Where a GPU needs longer than its peers from one call to the next:
+
+    - Its host had enqueued that work: the GPU is slow, or has more work. NVML says whether its clocks are held back, or
+      another process uses it.
+    - Its host had not: the host is slow, where an idle GPU (NVML) or what the process does shows it.
+    - Neither is known: both are named as possible. A host may wait for its own GPU, as in `item()`.
+
+    The reason is what accounts for the lost time:
+
+    - time in the loader,
+    - threads of the rank's own that run Python,
+    - time in which it could run and had no CPU,
+    - pages read back from disk, or a file system,
+    - clocks that are held back,
+    - CPU time of its own,
+    - or the line at which a few stacks find it.
+
     High confidence needs the times and a reason that agree.
 
     What to do: look at the reason. The run goes on; a line tells when the rank keeps up again.
@@ -68,18 +91,24 @@ def straggler(view: View) -> Verdict | None:
 def slower(view: View) -> Verdict | None:
     """All ranks are slower than they were: steps take more than twice as long as before.
 
-    How it was concluded: from the median of the step times of at least 20 steps and 10 seconds, against the median of
-    all steps before (after the first 10, and of 30 at least); most of the steps must be longer, and longer than nearly
-    all before, so that steps of varying length, evaluations and checkpoints do not count. Steps are those of
-    optimizers, or what the script says with `safelaunch.heartbeat()`; a script without either is judged by its
-    collectives. No rank comes later than the others, or it cannot be seen (and then that is said). What has changed is
-    measured over the same time: time without a CPU, the cgroup's limit, time in loaders and in collectives, pages read
-    back from disk, clocks of GPUs; and where calls end on GPUs, whether these are longer in the calls though all come
-    together (links, network), in their own work, or waiting for their hosts. Where each rank simply computes more for
-    each step than before, that is said, with
-    low confidence: inputs may have grown, as with longer sequences from some step on, or a list, a cache or a graph
-    that nothing clears. So is what grows bit by bit over the whole run, for half a minute at least, by a twentieth or
-    more in nearly all eighths of it.
+    How it was concluded: the median of the step times of at least 20 steps and 10 seconds was compared with the median
+    of all steps before. The first 10 are left out, and at least 30 others are needed. Most of the steps must be longer,
+    and longer than nearly all before, so that evaluations, checkpoints and steps of varying length do not count. Steps
+    are those of optimizers, or what the script says with `safelaunch.heartbeat()`; without either, collectives count.
+    No rank comes later than the others, or it is said that this cannot be seen.
+
+    What has changed is measured over the same time:
+
+    - time without a CPU, and the cgroup's limit,
+    - time in loaders and in collectives,
+    - pages read back from disk,
+    - clocks of GPUs,
+    - where calls end on GPUs: whether these are longer in the calls though all come together (links, network), in their
+      own work, or waiting for their hosts.
+
+    Where each rank simply computes more for each step than before, that is said, with low confidence. Inputs may have
+    grown, as with longer sequences from some step on, or a list, a cache or a graph that nothing clears. Steps may also
+    have grown bit by bit over the whole run: for half a minute at least, by a twentieth or more in nearly all eighths.
 
     Where all ranks but one spend much more of each step in collectives than before, and that one does not, it is the
     straggler (SL503, medium confidence).
@@ -175,10 +204,11 @@ def _one_does_not_wait(case: Case, slow: Slowness, pace: Pace) -> Verdict:
 def below_expectation(view: View) -> Verdict | None:
     """The run has been slow from its first steps: against the step time that the profile expects.
 
-    How it was concluded: the median of the step times, without the first 10, is more than 1.5 times `expect_step` in
-    [slow] of the profile, over at least 20 steps and 10 seconds, and no rank is slower than the others. What the ranks
-    do meanwhile is said where it is known: whether GPUs are idle for most of the time (NVML), how long ranks wait for
-    data and for one another, and where a rank mostly stands.
+    How it was concluded: the median of the step times is more than 1.5 times `expect_step` in [slow] of the profile,
+    over at least 20 steps and 10 seconds. The first 10 steps are left out. No rank is slower than the others.
+
+    What the ranks do meanwhile is said where it is known: whether GPUs are idle for most of the time (NVML), how long
+    ranks wait for data and for one another, and where a rank mostly stands.
 
     What to do: look at what takes the time; correct `expect_step` if it is of other hardware or another model.
     """
@@ -216,13 +246,13 @@ def _waits(slow: Slowness, *, loaders: bool) -> Iterator[str]:
 def loader_bound(view: View) -> Verdict | None:
     """Ranks spend most of each step waiting for their DataLoader.
 
-    How it was concluded: the time that the rank's main thread spends in `DataLoader.__next__` is half of all time or
-    more, and 10 ms of a step or more, in most of at least 20 steps and 10 seconds, after the first 10. A few stacks and
+    How it was concluded: the rank's main thread spends half of all time or more, and 10 ms of a step or more, in
+    `DataLoader.__next__`. That holds of most of at least 20 steps and 10 seconds, after the first 10. A few stacks and
     the kernel's state of the loader's workers say what they do: compute, read, or wait. If it is only some of the
     ranks while others wait for them, that is SL503, unless the workers of the others have no time to spare either.
 
-    What to do: more workers (`num_workers`) where they compute or wait for storage and CPUs are left, `num_workers` at
-    all where there are none, faster storage, cheaper preparation of the data.
+    What to do: more workers (`num_workers`) where they compute or wait for storage and CPUs are left, or any where
+    there are none; faster storage; cheaper preparation of the data.
     """
     slow = view.case.slow
     if slow is None or slow.kind not in ("loader", "straggler"):
