@@ -11,7 +11,7 @@ from dataclasses import replace
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import crashes, hangs, nccl2
 from safelaunch.diagnosis.logs.classify import classify
-from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote
+from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogFile
@@ -58,8 +58,8 @@ def _outside_first(timeline: Timeline) -> Verdict | None:
     """What came from outside leads where it was there before anything failed, or waited in vain."""
     if not timeline.outside:
         return None
-    failed = [s.at for s in timeline.candidates] + [t.at for t in timeline.facts.timed_out]
-    first = min((s for s in timeline.outside), key=lambda s: (s.at.file, s.at.line))
+    failed = [one.at for one in timeline.candidates] + [t.at for t in timeline.facts.timed_out]
+    first = min(timeline.outside, key=lambda s: (s.at.file, s.at.line))
     memory = any(s.known.code == "SL404" for s in timeline.outside)
     if failed and not memory and all(before(first.at, at) for at in failed):
         return crashes.from_outside(timeline)
@@ -68,22 +68,18 @@ def _outside_first(timeline: Timeline) -> Verdict | None:
 
 def _failed_beside_a_hang(timeline: Timeline) -> Verdict | None:
     """Whoever failed by itself is why others waited; without that, the hang speaks."""
-    facts = timeline.facts
-    gave_up = [*facts.timed_out, *nccl2.waited(facts).values()]
+    gave_up = [*timeline.facts.timed_out, *nccl2.waited(timeline.facts).values()]
     waited = {said.rank for said in gave_up}
-    firm = [s for s in timeline.candidates if not s.message_only and s.rank not in waited]
-    # A message without a traceback is firm where a rank wrote it before its peers gave up.
-    firm += [
-        s
-        for s in timeline.candidates
-        if s.message_only and s.rank is not None and s.rank not in waited and gave_up
-        if all(before(s.at, said.at) for said in gave_up)
-    ]
-    if firm:
-        verdict = crashes.crashed(timeline)
-        if verdict is not None:
-            return verdict
-    return hangs.hung(timeline) or crashes.crashed(timeline)
+
+    def is_firm(one: Candidate) -> bool:
+        if not one.message_only:
+            return one.rank not in waited
+        # A message without a traceback is firm where a rank wrote it before its peers gave up.
+        own = one.rank is not None and one.rank not in waited
+        return own and bool(gave_up) and all(before(one.at, said.at) for said in gave_up)
+
+    failed = crashes.crashed(timeline) if any(is_firm(one) for one in timeline.candidates) else None
+    return failed or hangs.hung(timeline) or crashes.crashed(timeline)
 
 
 def scheduler_ended() -> None:

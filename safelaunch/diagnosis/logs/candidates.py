@@ -31,19 +31,19 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
     came_from = one.chain[0] if one.chain else ""
     said = _said(one)
     return Candidate(
-        one.rank,
-        one.host,
-        _code(one),
-        one.at,
-        f"raised {said}",
-        frozenset({"traceback" if one.whole else "message", *({"launcher"} if end is not None else ())}),
-        (one.type, place or (one.frames[-1] if one.frames else one.message[:60])),
-        place,
-        one.known.remedy if one.known is not None else "",
-        one.traceback,
-        _pid(end),
-        one.times,
-        not one.whole,
+        rank=one.rank,
+        host=one.host,
+        code=_code(one),
+        at=one.at,
+        what=f"raised {said}",
+        sources=frozenset({"traceback" if one.whole else "message", *({"launcher"} if end is not None else ())}),
+        alike=(one.type, place or (one.frames[-1] if one.frames else one.message[:60])),
+        location=place,
+        remedy=one.known.remedy if one.known is not None else "",
+        traceback=one.traceback,
+        pid=_pid(end),
+        times=one.times,
+        message_only=not one.whole,
         local=one.local,
         more=(f"it came from {one_line(came_from, 150)}",) if came_from and came_from[:60] not in said else (),
     )
@@ -52,13 +52,13 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
 def from_handled(end: Ended | None, one: Raised) -> Candidate:
     """The candidate of an exception while whose handling another one was raised, which tells of a lost peer."""
     return Candidate(
-        one.rank,
-        one.host,
-        "SL401",
-        one.at,
-        f"raised {one_line(one.chain[0], 150)}",
-        frozenset({"traceback"}),
-        (one.chain[0][:60],),
+        rank=one.rank,
+        host=one.host,
+        code="SL401",
+        at=one.at,
+        what=f"raised {one_line(one.chain[0], 150)}",
+        sources=frozenset({"traceback"}),
+        alike=(one.chain[0][:60],),
         traceback=one.traceback,
         pid=_pid(end),
         times=one.times,
@@ -88,8 +88,8 @@ def _pid(end: Ended | None) -> int | None:
 
 def attributed(facts: LogFacts, candidates: list[Candidate], victims: set[int | None]) -> list[Candidate]:
     """Give an exception without a rank to the only rank that failed and has none."""
-    unknown = [s for s in candidates if s.rank is None]
-    end = only_failed(facts, {s.rank for s in candidates} | victims)
+    unknown = [one for one in candidates if one.rank is None]
+    end = only_failed(facts, {one.rank for one in candidates} | victims)
     if len(unknown) != 1 or unknown[0].times != 1 or end is None or None in victims:
         return candidates
     found = replace(
@@ -101,14 +101,14 @@ def attributed(facts: LogFacts, candidates: list[Candidate], victims: set[int | 
         guessed=True,
         more=(*unknown[0].more, f"{quote(end.at, 120)}: the only rank that failed by itself"),
     )
-    return [found if s is unknown[0] else s for s in candidates]
+    return [found if one is unknown[0] else one for one in candidates]
 
 
 def from_messages(
     facts: LogFacts, candidates: list[Candidate], victims: set[int | None], by_pid: Mapping[int, Ended]
 ) -> list[Candidate]:
     """Causes that were said without a traceback: they lead only where nothing says more of that rank."""
-    explained = ({s.rank for s in candidates} | victims) - {None}
+    explained = ({one.rank for one in candidates} | victims) - {None}
     explained |= {None} if candidates else set()
     found: list[Candidate] = []
     for s in facts.sightings:
@@ -119,13 +119,13 @@ def from_messages(
             continue
         found.append(
             Candidate(
-                rank,
-                s.host,
-                s.known.code or "SL401",
-                s.at,
-                s.known.means,
-                frozenset({"kernel" if hardware else "message"}),
-                s.known.name,
+                rank=rank,
+                host=s.host,
+                code=s.known.code or "SL401",
+                at=s.at,
+                what=s.known.means,
+                sources=frozenset({"kernel" if hardware else "message"}),
+                alike=s.known.name,
                 remedy=s.known.remedy,
                 message_only=not hardware,
             )
@@ -152,7 +152,9 @@ def of_loaders(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
         pids = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", one.message)
         owner = next((s for s in found if s.at == one.at), None) if pids else None
         for number in re.findall(r"\d+", pids[1]) if pids and owner is not None else ():
-            worker = next((s for s in found if "kernel" in s.sources and f"process {number} " in s.at.text), None)
+            worker = next(
+                (one for one in found if "kernel" in one.sources and f"process {number} " in one.at.text), None
+            )
             if worker is not None and owner is not None:
                 found.remove(worker)
                 explained = replace(owner, sources=owner.sources | {"kernel"}, more=(quote(worker.at), *owner.more))

@@ -32,15 +32,15 @@ def classify(facts: LogFacts) -> Timeline:
     exceptions = sort_exceptions(last)
     candidates, unexplained = _candidates(last, exceptions)
     return Timeline(
-        last,
-        tuple(candidates),
-        tuple(_victims(last, exceptions)),
-        tuple(s for s in last.sightings if s.known.role == "outside"),
-        tuple(unexplained),
-        exceptions.launcher,
-        exceptions.survived,
-        exceptions.cut,
-        _earlier(facts, last),
+        facts=last,
+        candidates=tuple(candidates),
+        victims=tuple(_victims(last, exceptions)),
+        outside=tuple(s for s in last.sightings if s.known.role == "outside"),
+        unexplained=tuple(unexplained),
+        launcher=exceptions.launcher,
+        survived=exceptions.survived,
+        cut=exceptions.cut,
+        earlier=_earlier(facts, last),
     )
 
 
@@ -54,7 +54,7 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
         end = by_rank.get(one.rank) if one.rank is not None else None
         found.append(from_handled(end, one) if ended_losing_a_peer(one) else from_raised(end, one))
     found = attributed(facts, found, victims)
-    ended, unexplained = from_exits(facts, {s.rank for s in found} | victims, by_pid)
+    ended, unexplained = from_exits(facts, {one.rank for one in found} | victims, by_pid)
     found = of_loaders(facts, merged([*found, *_unless_ambiguous(ended)]))
     if something_failed(facts) or found or victims or _ends_with_a_cause(facts):
         found += from_messages(facts, found, victims, by_pid)
@@ -80,9 +80,9 @@ def _victims(facts: LogFacts, exceptions: Exceptions) -> list[tuple[int | None, 
 
 def _unless_ambiguous(ended: list[Candidate]) -> list[Candidate]:
     """A fatal error by faulthandler without a rank comes last: it is of the one process that ended so, if it is one."""
-    unmarked = [s for s in ended if s.rank is None and s.sources == {"faulthandler"}]
-    others = [s for s in ended if s not in unmarked]
-    if len(unmarked) == 1 and sum(s.alike == unmarked[0].alike for s in others) > 1:
+    unmarked = [one for one in ended if one.rank is None and one.sources == {"faulthandler"}]
+    others = [one for one in ended if one not in unmarked]
+    if len(unmarked) == 1 and sum(one.alike == unmarked[0].alike for one in others) > 1:
         return [*others, replace(unmarked[0], times=2)]
     return [*others, *unmarked]
 

@@ -65,14 +65,14 @@ def device_failed() -> None:
 
 def crashed(timeline: Timeline) -> Verdict | None:
     """The verdict on the failures that nothing else explains; None where there are none."""
-    candidates = [s for s in timeline.candidates if not s.message_only] or list(timeline.candidates)
+    candidates = [one for one in timeline.candidates if not one.message_only] or list(timeline.candidates)
     if not candidates:
         return None
     first, certain = _first(candidates)
     if not first or (len(first) > 1 and _points_elsewhere(first)):
         return order_unknown(timeline, candidates)
-    leading = {id(s) for s in first}
-    return verdict_of(Root(timeline, first, [s for s in candidates if id(s) not in leading], certain))
+    leading = {id(one) for one in first}
+    return verdict_of(Root(timeline, first, [one for one in candidates if id(one) not in leading], certain))
 
 
 def _points_elsewhere(first: list[Candidate]) -> bool:
@@ -81,7 +81,7 @@ def _points_elsewhere(first: list[Candidate]) -> bool:
         return False
     said = first[0].what
     named = {int(number) for number in OTHER_RANK.findall(said)}
-    return bool(ANOTHER.search(said)) or bool(named - {s.rank for s in first})
+    return bool(ANOTHER.search(said)) or bool(named - {one.rank for one in first})
 
 
 def _first(candidates: list[Candidate]) -> tuple[list[Candidate], bool]:
@@ -96,13 +96,13 @@ def _first(candidates: list[Candidate]) -> tuple[list[Candidate], bool]:
         # A crowd that fails alike has a cause outside of each of its members.
         crowd = (other for other in candidates if other is not single[0])
         return (single, True) if all(before(single[0].at, other.at) for other in crowd) else ([], False)
-    ahead = [s for s in candidates if all(before(s.at, other.at) for other in candidates if other is not s)]
-    return ahead, bool(ahead) and all(s.at.t is not None for s in candidates)
+    ahead = [one for one in candidates if all(before(one.at, other.at) for other in candidates if other is not one)]
+    return ahead, bool(ahead) and all(one.at.t is not None for one in candidates)
 
 
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
     """Several things went wrong, and their order cannot be told."""
-    said = tuple(f"{who(s)} {s.what}: {quote(s.at, 110)}" for s in candidates[:3])
+    said = tuple(f"{who(one)} {one.what}: {quote(one.at, 110)}" for one in candidates[:3])
     return _verdict(
         "SL499",
         "processes failed in different ways, and the logs do not say which was first",

@@ -187,15 +187,15 @@ def _candidate(end: Ended, oom_counted: bool) -> Candidate:
     local = f" (local rank {end.local_rank})" if end.rank is None and end.local_rank is not None else ""
     scheduler = {"scheduler"} if oom_counted and number == signal.SIGKILL else set()
     return Candidate(
-        end.rank,
-        end.host,
-        code,
-        end.at,
-        what + local,
-        frozenset({WITNESSES.get(end.by, end.by), *scheduler}),
-        (code, number),
-        first_of_user(end.frames),
-        remedy,
+        rank=end.rank,
+        host=end.host,
+        code=code,
+        at=end.at,
+        what=what + local,
+        sources=frozenset({WITNESSES.get(end.by, end.by), *scheduler}),
+        alike=(code, number),
+        location=first_of_user(end.frames),
+        remedy=remedy,
         pid=end.pid or None,
     )
 

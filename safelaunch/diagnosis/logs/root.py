@@ -46,12 +46,12 @@ class Root:
     @cached_property
     def ranks(self) -> tuple[int, ...]:
         """Those that failed first, where lines tell."""
-        return tuple(sorted({s.rank for s in self.first if s.rank is not None}))
+        return tuple(sorted({one.rank for one in self.first if one.rank is not None}))
 
     @cached_property
     def unmarked(self) -> list[Candidate]:
         """Those of which no line tells the rank."""
-        return [s for s in self.first if s.rank is None]
+        return [one for one in self.first if one.rank is None]
 
     @cached_property
     def followers(self) -> list[int]:
@@ -65,7 +65,7 @@ class Root:
         if not self.unmarked:
             world = set(range(facts.world_size)) if facts.world_size else set(facts.ranks)
             return len(self.ranks) > 1 and set(self.ranks) >= world
-        times = sum(s.times for s in self.unmarked)
+        times = sum(one.times for one in self.unmarked)
         failed = _failed_ranks(facts)
         others = any(end.rank is not None and end.rank not in failed for end in facts.ended)
         return not self.ranks and times > 1 and (len(failed) < 2 or times >= len(failed)) and not others
@@ -93,7 +93,7 @@ class Root:
             return "low"
         if self.lead.guessed or has(self.lead.code, Trait.MISFIT):
             return "medium"
-        witnesses = frozenset().union(*(s.sources for s in self.first))
+        witnesses = frozenset().union(*(one.sources for one in self.first))
         peers = bool(self.culprits and self.followers)
         return "high" if len(witnesses) + peers >= 3 else "medium"
 
@@ -110,7 +110,7 @@ def verdict_of(root: Root) -> Verdict:
         culprit_ranks=root.culprits,
         host=lead.host,
         pid=lead.pid if root.culprits else None,
-        location=lead.location if len({s.location for s in root.first}) == 1 else None,
+        location=lead.location if len({one.location for one in root.first}) == 1 else None,
         because=_because(root),
         secondary=tuple(root.followers),
         confidence=root.confidence,
@@ -151,7 +151,7 @@ def _summary(root: Root) -> str:
         did = lead.what if lead.what.startswith(VERBS) else f"failed: {lead.what}"
         return f"every rank {did}" if ranks else f"several ranks {did}, and the log does not say which"
     if root.unmarked:
-        return _of_nobody(lead, sum(s.times for s in root.unmarked))
+        return _of_nobody(lead, sum(one.times for one in root.unmarked))
     return f"{names(ranks)} {lead.what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {lead.what}"
 
 
@@ -192,4 +192,4 @@ def _of_memory(lead: Candidate) -> tuple[str, ...]:
 
 
 def _lacks_marks(root: Root) -> bool:
-    return any(s.local is None for s in root.unmarked)
+    return any(one.local is None for one in root.unmarked)
