@@ -185,22 +185,24 @@ def retells(case: Case, facts: RankFacts) -> bool:
     if others and facts.rank not in named:
         here = {other.rank: other for other in case.ranks}
         return any(rank not in here or _failure(here[rank]) is not None for rank in others)
-    return any(_is_source(other, kind, error) for other in case.ranks if other.rank != facts.rank)
+    return _quotes_another(case, facts, error)
 
 
-def _is_source(other: RankFacts, kind: str, error: PyError) -> bool:
-    """Whether a rank met a trouble of this kind itself, and an exception repeats its words."""
-    if other.error is None or _class(other) != kind:
+def _quotes_another(case: Case, facts: RankFacts, error: PyError) -> bool:
+    """Whether the program raised it in the words of a rank that had met a trouble of this kind itself."""
+    if error.chain:
+        return False  # something lies beneath it, as with a trouble of one's own
+    own, kind = _met_itself(error), _class(facts)
+    others = (other.error for other in case.ranks if other.rank != facts.rank and _class(other) == kind)
+    return any(_repeats(error, other, own) and _met_itself(other) for other in others if other is not None)
+
+
+def _repeats(error: PyError, other: PyError, own: bool) -> bool:
+    """Whether an exception has another's words; if it looks as one of its `own`, in another type and among others."""
+    words = other.chain[-1].partition(": ")[2] if other.chain else other.message
+    if not words or words not in error.message:
         return False
-    return _met_itself(other.error) and _quotes(error, other.error)
-
-
-def _quotes(error: PyError, other: PyError) -> bool:
-    """Whether the program raised it itself, in another's words: nothing lies beneath it, as would with one's own."""
-    last = other.chain[-1].partition(": ")[2] if other.chain else other.message
-    if error.chain or not last or last not in error.message:
-        return False
-    return not _met_itself(error) or (error.type != other.type and last != error.message)
+    return not own or (error.type != other.type and words != error.message)
 
 
 def _met_itself(error: PyError) -> bool:

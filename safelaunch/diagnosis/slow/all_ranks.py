@@ -8,6 +8,8 @@ from safelaunch.diagnosis.slow.reasons import FAULTS, MORE, NOTABLE, Reason, bus
 from safelaunch.model import Case
 from safelaunch.model.slow import Slowness
 
+GPUS_HELD_BACK = "GPUs are held back"
+
 
 def of_all(case: Case, slow: Slowness) -> Iterator[Reason]:
     """What has changed for all ranks since steps took as long as usual; the strongest first."""
@@ -62,7 +64,7 @@ def _paged(slow: Slowness) -> Reason | None:
 
 def _clocks(case: Case) -> Reason | None:
     lines = tuple(held_back(gpu) for gpu in case.gpus if gpu.held_back)
-    return Reason("GPUs are held back", lines, "check cooling and power of the GPUs") if lines else None
+    return Reason(GPUS_HELD_BACK, lines, "check cooling and power of the GPUs") if lines else None
 
 
 def _collectives(slow: Slowness) -> Reason | None:

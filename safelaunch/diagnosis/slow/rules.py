@@ -168,7 +168,7 @@ def _are_slower(slow: Slowness) -> str:
 def _held_back(case: Case, slow: Slowness, reason: Reason) -> tuple[int, ...]:
     """The ranks whose GPUs are held back, where that is the reason and not so of all ranks."""
     ranks = {rank for gpu in case.gpus if gpu.held_back for rank in gpu.ranks}
-    return tuple(sorted(ranks)) if len(ranks) < len(slow.paces) and "GPUs" in reason.what else ()
+    return tuple(sorted(ranks)) if len(ranks) < len(slow.paces) and reason.what == all_ranks.GPUS_HELD_BACK else ()
 
 
 def _awaited(slow: Slowness) -> Pace | None:
