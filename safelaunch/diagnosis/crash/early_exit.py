@@ -11,52 +11,38 @@ from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import main_blocked, whole
 from safelaunch.diagnosis.waitgraph.record import LEAVING, left_cleanly
 from safelaunch.diagnosis.wording import below, last_collective, names
-from safelaunch.model import Case, RankFacts, Verdict
+from safelaunch.model import Case, Location, RankFacts, Verdict
 
 
 def early_exit(view: View) -> Verdict | None:
     """A rank ended with exit code 0 while its peers still waited for it in a collective.
 
-    How it was concluded: the rank left without an error; then its peers lost the connection to it, or stayed
-    inside the same collective of a group that it belongs to, with nothing else wrong on any rank. Nothing can
-    release them: a process that has exited cannot enter a collective any more. torch elastic waits on, because
-    an exit of 0 is a success to it. A rank that has destroyed its process group and still lives counts as well,
-    with less confidence: it may be about to fail. Where one rank alone was left, in a collective that stands below a
-    condition for that rank (`if rank == 0`) and that no other rank has ever made, that rank is named, with low
-    confidence: whether the others should have come nobody sees any more.
+    How it was concluded: the rank left without an error, and nothing else was wrong on any rank. Then its peers lost
+    the connection to it, or stayed inside a collective of a group that it belongs to. Nothing can release them: a
+    process that has exited cannot enter a collective any more. torch elastic waits on, because an exit of 0 is a
+    success to it.
+
+    - A rank that has destroyed its process group and still lives counts as well, with less confidence: it may be about
+      to fail.
+    - One rank alone may be left, in a collective below a condition for that rank (`if rank == 0`) that no other rank
+      has ever made. Then that rank is named, with low confidence: whether the others should have come is not known.
 
     What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
     `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
     """
-    left = sorted((f for f in view.case.ranks if left_cleanly(f) or left_group(f)), key=departure)
-    found = failures(view.case)
-    if not left or primary(view.case):
+    found = _who_left(view)
+    if found is None:
         return None
-    first = left[0]
-    # Who left because a collective failed, when another one had left already, has followed that one.
-    left = [first, *(facts for facts in left[1:] if not _gave_up(facts))]
-    if found and found[0].t + SIMULTANEOUS_S < departure(first):
-        return None  # the peers were in trouble before it left
-    waits = view.graph.waits if view.case.incident.kind == "hang" else ()
-    missed = {rank for wait in waits for rank in wait.gone} & {facts.rank for facts in left}
-    if not found and not missed:
-        return None
-    if missed:
-        left = [facts for facts in left if facts.rank in missed]
-        first = left[0]
-        if all(facts.exit is None for facts in left):
-            return None  # of those who have left their group and live, `departed` speaks
-    held = {wait.rank for wait in waits if missed & set(wait.gone)}
-    only = left_alone(view.case, [facts.rank for facts in left])
+    left, held_up = found
+    ranks = tuple(facts.rank for facts in left)
     rest = [facts for facts in view.case.ranks if facts not in left]
     if len(rest) == 1 and not whole(rest[0]):
         return None  # what it was in may be a call that only that rank makes
+    only = left_alone(view.case, list(ranks))
     if only is not None:
-        return _only_one(view.case, only, [facts.rank for facts in left])
-    ranks = tuple(facts.rank for facts in left)
+        return _only_one(view.case, only, list(ranks))
+    first = left[0]
     last = last_collective(first, alone=len(left) == 1)
-    latest = first.last_collective
-    word = latest if latest is not None and latest.op == LEAVING else None
     how = "destroyed its process group" if all(left_group(facts) for facts in left) else "exited with 0"
     return Verdict(
         code="SL408",
@@ -66,7 +52,7 @@ def early_exit(view: View) -> Verdict | None:
         culprit_ranks=tuple(sorted(ranks)),
         host=view.case.host,
         pid=first.pid,
-        location=first.exit_call.location if first.exit_call else word.location if word else None,
+        location=_left_at(first),
         because=(
             *uneven_data.compared(view.case, ranks),
             *((last,) if last else ()),
@@ -77,9 +63,45 @@ def early_exit(view: View) -> Verdict | None:
         confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
         remedy="all ranks must make the same collectives: look for uneven data or an early return",
         exit_code=EXIT_SCRIPT_FAILED,
-        conclusive=all(main_blocked(f) for f in view.case.ranks if f.rank in held),
-        waiting=tuple(sorted(held)),
+        conclusive=all(main_blocked(f) for f in view.case.ranks if f.rank in held_up),
+        waiting=tuple(sorted(held_up)),
     )
+
+
+def _who_left(view: View) -> tuple[list[RankFacts], set[int]] | None:
+    """The ranks that left too early, the first one first, and those that a hang shows to wait for them.
+
+    None where nobody left, or where something else may be why the others are in trouble.
+    """
+    left = _leavers(view.case)
+    if not left or primary(view.case):
+        return None
+    failed = failures(view.case)
+    if failed and failed[0].t + SIMULTANEOUS_S < departure(left[0]):
+        return None  # the peers were in trouble before it left
+    waits = view.graph.waits if view.case.incident.kind == "hang" else ()
+    missed = {rank for wait in waits for rank in wait.gone} & {facts.rank for facts in left}
+    if not missed:
+        return (left, set()) if failed else None
+    left = [facts for facts in left if facts.rank in missed]
+    if all(facts.exit is None for facts in left):
+        return None  # of those who have left their group and live, `departed` speaks
+    return left, {wait.rank for wait in waits if missed & set(wait.gone)}
+
+
+def _leavers(case: Case) -> list[RankFacts]:
+    """The ranks that left in good order, the first one first."""
+    left = sorted((facts for facts in case.ranks if left_cleanly(facts) or left_group(facts)), key=departure)
+    # Who left because a collective failed, when another one had left already, has followed that one.
+    return left[:1] + [facts for facts in left[1:] if not _gave_up(facts)]
+
+
+def _left_at(facts: RankFacts) -> Location | None:
+    """The line at which a rank called exit, or else destroyed its process group."""
+    if facts.exit_call:
+        return facts.exit_call.location
+    last = facts.last_collective
+    return last.location if last is not None and last.op == LEAVING else None
 
 
 def _gave_up(facts: RankFacts) -> bool:
@@ -91,7 +113,7 @@ def _gave_up(facts: RankFacts) -> bool:
 def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:
     """The verdict of `early_exit` where those who left may be right: what held the last one may be its own alone."""
     rank, call = only.wait.rank, only.wait.call
-    told = only.condition is not None
+    culprits = (rank,) if only.condition is not None else ()
     what = f"rank {rank} was in {call.op} #{call.seq}"
     if only.condition is not None:
         what += ", which may be called on that rank only, as its peers exited"
@@ -104,15 +126,15 @@ def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:
         slug=CATALOGUE["SL408"].slug,
         kind="crash",
         summary=what,
-        culprit_ranks=(rank,) if told else (),
+        culprit_ranks=culprits,
         host=case.host,
         pid=next(facts.pid for facts in case.ranks if facts.rank == rank),
         location=call.location,
         because=(why, f"{names(left)} left in good order"),
-        secondary=secondary(case, (rank,) if told else ()),
+        secondary=secondary(case, culprits),
         confidence="low",
         remedy="take the collective out of the condition, or let all ranks of the group call it"
-        if told
+        if culprits
         else "compare that line with what the others did last: all ranks must make the same collectives",
         exit_code=EXIT_SCRIPT_FAILED,
         waiting=(rank,),

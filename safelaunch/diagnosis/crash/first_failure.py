@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,16 +81,35 @@ def failures(case: Case) -> list[Failure]:
     """All failures of a case, earliest first. A living rank counts once it has recorded an exception."""
     found = [failure for facts in case.ranks if (failure := _failure(facts)) is not None]
     inside = {failure.rank for failure in found if aborted_inside(failure)}
-    explained = [
-        dataclasses.replace(failure, consequence=True)
-        if (failure.rank in inside and _first_departure(case, failure, inside) <= failure.t + SIMULTANEOUS_S)
-        or (unexplained(failure) and _first_departure(case, failure, set()) < failure.t - SIMULTANEOUS_S)
-        or (_gave_up_inside(failure.facts) and _somebody_else_was_first(case, failure))
-        or retells(case, failure.facts)
-        else failure
-        for failure in found
-    ]
+    by_themselves = {failure.rank for failure in found if _failed_by_itself(failure)}
+    first = _first_two(case.ranks)
+    first_outside = _first_two(facts for facts in case.ranks if facts.rank not in inside)
+    first_of_its_own = _first_two(
+        facts for facts in case.ranks if left_cleanly(facts) or left_group(facts) or facts.rank in by_themselves
+    )
+
+    def follows(failure: Failure) -> bool:
+        """Whether another rank had departed before, which explains a failure of this kind."""
+        rank, soon = failure.rank, failure.t + SIMULTANEOUS_S
+        return (
+            (rank in inside and _other(first_outside, rank) <= soon)
+            or (unexplained(failure) and _other(first, rank) < failure.t - SIMULTANEOUS_S)
+            or (_gave_up_inside(failure.facts) and _other(first_of_its_own, rank) <= soon)
+            or retells(case, failure.facts)
+        )
+
+    explained = [dataclasses.replace(one, consequence=True) if follows(one) else one for one in found]
     return sorted(explained, key=lambda failure: failure.t)
+
+
+def _first_two(ranks: Iterable[RankFacts]) -> list[tuple[float, int]]:
+    """The first two departures, with their ranks: one of them is of another rank, whichever is asked for."""
+    return sorted((departure(facts), facts.rank) for facts in ranks)[:2]
+
+
+def _other(departures: list[tuple[float, int]], rank: int) -> float:
+    """When the first rank other than this one departed; infinity if none did."""
+    return next((moment for moment, other in departures if other != rank), float("inf"))
 
 
 def _failure(facts: RankFacts) -> Failure | None:
@@ -154,29 +174,35 @@ def is_relayed(facts: RankFacts) -> bool:
 def retells(case: Case, facts: RankFacts) -> bool:
     """Whether what a rank raised is the word of another rank's trouble that the program has passed on to it.
 
-    Its own words say so, where they name ranks, itself not among them, of which one has failed or is not of this node;
-    or the program raised it in the words of a rank that had met the same trouble itself.
+    - Its own words may say so: they name ranks, not itself, of which one has failed or is not of this node.
+    - Or the program raised it in the words of a rank that had met the same trouble itself.
     """
     error, kind = facts.error, _class(facts)
     if error is None or not kind or has(kind, Trait.MAYBE_PEER) or RELAYED.search(error.message):
         return False
     named = {int(number) for number in OTHER_RANK.findall(error.chain[-1] if error.chain else error.message)}
-    here = {other.rank: other for other in case.ranks}
-    if named and facts.rank not in named and any(rank < case.world_size for rank in named):
-        return any(rank < case.world_size and (rank not in here or _failure(here[rank]) is not None) for rank in named)
-    return any(
-        other.rank != facts.rank and _class(other) == kind and _met_itself(other.error) and _quotes(error, other.error)
-        for other in case.ranks
-        if other.error is not None
-    )
+    others = {rank for rank in named if rank < case.world_size}
+    if others and facts.rank not in named:
+        here = {other.rank: other for other in case.ranks}
+        return any(rank not in here or _failure(here[rank]) is not None for rank in others)
+    return _quotes_another(case, facts, error)
 
 
-def _quotes(error: PyError, other: PyError) -> bool:
-    """Whether the program raised it itself, in another's words: nothing lies beneath it, as would with one's own."""
-    last = other.chain[-1].partition(": ")[2] if other.chain else other.message
-    if error.chain or not last or last not in error.message:
+def _quotes_another(case: Case, facts: RankFacts, error: PyError) -> bool:
+    """Whether the program raised it in the words of a rank that had met a trouble of this kind itself."""
+    if error.chain:
+        return False  # something lies beneath it, as with a trouble of one's own
+    own, kind = _met_itself(error), _class(facts)
+    others = (other.error for other in case.ranks if other.rank != facts.rank and _class(other) == kind)
+    return any(_repeats(error, other, own) and _met_itself(other) for other in others if other is not None)
+
+
+def _repeats(error: PyError, other: PyError, own: bool) -> bool:
+    """Whether an exception has another's words; if it looks as one of its `own`, in another type and among others."""
+    words = other.chain[-1].partition(": ")[2] if other.chain else other.message
+    if not words or words not in error.message:
         return False
-    return not _met_itself(error) or (error.type != other.type and last != error.message)
+    return not own or (error.type != other.type and words != error.message)
 
 
 def _met_itself(error: PyError) -> bool:
@@ -200,18 +226,13 @@ def _gave_up_inside(facts: RankFacts) -> bool:
     return failed and last is not None and not last.done and last.op != LEAVING
 
 
-def _somebody_else_was_first(case: Case, failure: Failure) -> bool:
-    """Whether another rank had left by then, or had failed for a reason of its own."""
-    for facts in case.ranks:
-        if facts.rank == failure.rank or departure(facts) > failure.t + SIMULTANEOUS_S:
-            continue
-        own = _failure(facts)
-        followed = own and (own.consequence or _gave_up_inside(facts) or aborted_inside(own) or unexplained(own))
-        # Where a rank was is known only with its black box; without it, it may have given up inside too.
-        reason = own and not followed and (facts.collectives or own.nature in ("signal", "abort"))
-        if reason or left_cleanly(facts) or left_group(facts):
-            return True
-    return False
+def _failed_by_itself(failure: Failure) -> bool:
+    """Whether a rank failed, and neither a lost peer nor a wait for one is the reason."""
+    facts = failure.facts
+    if failure.consequence or _gave_up_inside(facts) or aborted_inside(failure) or unexplained(failure):
+        return False
+    # Where a rank was is known only with its black box; without it, it may have given up inside too.
+    return bool(facts.collectives) or failure.nature in ("signal", "abort")
 
 
 def aborted_inside(failure: Failure) -> bool:
@@ -222,8 +243,11 @@ def aborted_inside(failure: Failure) -> bool:
 
 
 def broken_by_gloo(case: Case) -> bool:
-    """Whether gloo broke the connections of ranks that met with what does not fit: its errors say so, or, where all are
-    quick enough to abort, that all do so inside torch.distributed, on nodes whose ranks use no GPU."""
+    """Whether gloo broke the connections of ranks that met with what does not fit.
+
+    Its errors say so. Or, where all are quick enough to abort, all do so inside torch.distributed, on nodes whose ranks
+    use no GPU.
+    """
     errors = [facts.error.message for facts in case.ranks if facts.error is not None]
     if any("Timed out" in message for message in errors):
         return False
@@ -233,12 +257,6 @@ def broken_by_gloo(case: Case) -> bool:
     aborted = bool(inside) and len(inside) + len(unseen) == len(found)
     on_cpu = all(facts.device is None for facts in case.ranks)
     return (aborted and on_cpu) or any("gloo" in message for message in errors)
-
-
-def _first_departure(case: Case, failure: Failure, without: set[int]) -> float:
-    """When the first rank other than this one, and not in `without`, stopped to be of use; infinity if none did."""
-    others = (facts for facts in case.ranks if facts.rank != failure.rank and facts.rank not in without)
-    return min(map(departure, others), default=float("inf"))
 
 
 def left_group(facts: RankFacts) -> bool:
@@ -276,9 +294,10 @@ def primary(case: Case) -> list[Failure]:
 def roots(case: Case) -> list[Failure]:
     """The failures to blame: one, or several that are alike and of which none explains the other.
 
-    Among primary failures the one that stands alone comes before a group that fails alike, because an error
-    shared by many ranks has a cause outside of each of them; an exception with a cause of its own comes before
-    the same exception without one; otherwise the earliest is the root.
+    - Of primary failures, one that stands alone comes before a group that fails alike: an error that many ranks share
+      has a cause outside of each of them.
+    - An exception with a cause of its own comes before the same exception without one.
+    - Otherwise the earliest is the root.
     """
     candidates = primary(case)
     if not candidates:
@@ -286,20 +305,25 @@ def roots(case: Case) -> list[Failure]:
     groups: dict[object, list[Failure]] = {}
     for failure in candidates:
         groups.setdefault(_signature(failure), []).append(failure)
-    first = candidates[0]
-    if len(groups) == 1 and known_class(first.facts):
-        return candidates
     if len(groups) == 1:
-        chained = [f for f in candidates if f.facts.error is not None and f.facts.error.chain]
-        return chained if len(chained) == 1 else candidates
-    alone = [group[0] for group in groups.values() if len(group) == 1]
-    if len(alone) == len(groups):
+        return _of_one_kind(candidates)
+    first = candidates[0]
+    single = [group[0] for group in groups.values() if len(group) == 1]
+    if len(single) == len(groups):
         return [first]
     # A crowd that fails alike, and others. One that stands alone explains the crowd if it was there in time, and if
     # it is known why it failed: else it may be one of the crowd whose record is missing, or a late consequence.
-    if len(alone) == 1 and not unexplained(alone[0]) and alone[0].t <= first.t + SIMULTANEOUS_S:
-        return alone
+    if len(single) == 1 and not unexplained(single[0]) and single[0].t <= first.t + SIMULTANEOUS_S:
+        return single
     return []
+
+
+def _of_one_kind(candidates: list[Failure]) -> list[Failure]:
+    """Of failures that are alike, the one whose exception has a cause beneath it, or all."""
+    if known_class(candidates[0].facts):
+        return candidates
+    chained = [f for f in candidates if f.facts.error is not None and f.facts.error.chain]
+    return chained if len(chained) == 1 else candidates
 
 
 def _signature(failure: Failure) -> object:

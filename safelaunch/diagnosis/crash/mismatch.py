@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.blame import history
@@ -27,21 +28,29 @@ BREAKS_ON_GLOO = {"all_gather", "gather", "scatter"}
 # What may be uneven from rank to rank, and has no root, which would come to it from a line of its own.
 UNEVEN = ("all_to_all", "all_gather")
 
+REMEDIES = {
+    "SL410": "compare the shapes at this line on all ranks",
+    "SL411": "look for a collective under a condition that differs between ranks",
+}
+
 Meeting = list[tuple[RankFacts, Collective]]
 
 
 def size_mismatch(view: View) -> Verdict | None:
     """Ranks brought tensors of different size or type to the same collective.
 
-    How it was concluded: the black boxes show the same operation at the same sequence number of the same group,
-    with different numbers of elements or types, and no rank failed for a reason of its own. An all_gather may be
-    uneven; it counts where gloo broke it, or where the Flight Recorders show that each rank wants from all others the
-    size that it brings itself. With three votes or
-    more the rank that differs from all the others is named; otherwise the one that departs from the size that all
-    had brought to this line before, or has come to its line with another group than ever, where all others come as
-    always; or both lines are shown. gloo aborts whichever rank receives the unexpected bytes
-    (`Received data size doesn't match expected size`), NCCL hangs or corrupts: the rank that dies is not the rank at
-    fault.
+    How it was concluded: the black boxes show one operation at one sequence number of one group, with different numbers
+    of elements or types. No rank failed for a reason of its own. An all_gather may be uneven. It counts where gloo
+    broke it, or where the Flight Recorders show that each rank wants from all others the size that it brings itself.
+
+    The rank at fault is
+
+    - with three votes or more, the one that differs from all the others,
+    - else the one that departs from the size that all had brought to this line before,
+    - or the one that has come to its line with another group than ever, where all others come as always.
+
+    Otherwise both lines are shown. The rank that dies is not the rank at fault: gloo aborts whichever rank receives the
+    unexpected bytes (`Received data size doesn't match expected size`), and NCCL hangs or corrupts.
 
     What to do: compare the shapes at the named line on all ranks (uneven last batch, data-dependent shapes).
     """
@@ -50,7 +59,8 @@ def size_mismatch(view: View) -> Verdict | None:
         if len(operations) == 1 and (operations <= SAME_SIZE or _broke(view.case, meeting) or _cannot_fit(meeting)):
             brought = {facts.rank: (call.numel, call.dtype) for facts, call in meeting}
             if len(set(brought.values())) > 1:
-                return _verdict(view.case, "SL410", meeting, {r: f"{n} x {d}" for r, (n, d) in brought.items()})
+                sizes = {rank: f"{numel} x {dtype}" for rank, (numel, dtype) in brought.items()}
+                return _verdict(view.case, "SL410", meeting, sizes)
     return None
 
 
@@ -59,8 +69,8 @@ def operation_mismatch(view: View) -> Verdict | None:
 
     How it was concluded: the black boxes show different operations at the same number, and no rank failed for a
     reason of its own. A collective that one rank skipped, or made once too often, shows in this way at the next
-    one. With three votes or more the rank that differs from all the others is named, or the one that has come to its
-    line with another group than ever, where all others come as always; else both lines are shown.
+    one. With three votes or more the rank that differs from all the others is named. Else it is the one that has come
+    to its line with another group than ever, where all others come as always. Otherwise both lines are shown.
 
     What to do: look for a collective under a condition that differs between ranks (`if rank == 0`).
     """
@@ -75,8 +85,8 @@ def line_mismatch(view: View) -> Verdict | None:
     """Ranks met in one collective from different lines: one of them had skipped a call, or made one too often.
 
     How it was concluded: gloo broke the connections inside a collective whose sizes may differ from rank to rank (an
-    all_to_all, an all_gather), so that the sizes alone prove nothing. All ranks had come to every number of that group
-    at one line before, as far as the records reach; to this one a single rank came at another of these lines.
+    all_to_all, an all_gather), so that the sizes alone prove nothing. As far as the records reach, all ranks had come
+    to every number of that group at one line before. To this one a single rank came at another of these lines.
 
     What to do: see what led the named rank past the other line: an exception that was caught, a condition.
     """
@@ -116,18 +126,9 @@ def _broke(case: Case, meeting: Meeting) -> bool:
 
 def _meetings(case: Case) -> list[Meeting]:
     """Ranks' calls that share group and number, latest last, where nothing else explains the failure."""
-    if any(failure.nature != "abort" and not unexplained(failure) for failure in primary(case)):
+    if _has_another_cause(case):
         return []
-    aborts = [failure for failure in primary(case) if failure.nature == "abort"]
-    if any(failure.facts.exit is None or failure.facts.exit.code != -SIGABRT for failure in aborts):
-        return []
-    meetings: dict[tuple[str, int], Meeting] = {}
-    for facts in case.ranks:
-        for call in current_calls(facts):
-            if not facts.watched and (call.issued or call.is_message):
-                continue
-            if call.seq > 0 and call.op != LEAVING:
-                meetings.setdefault((call.group, call.seq), []).append((facts, call))
+    meetings = _recorded(case)
     meetings.update(_on_devices(case))
     # A rank that called twice under one number read the number from two threads: it proves nothing.
     sound = [m for m in meetings.values() if len({facts.rank for facts, _ in m}) == len(m) > 1]
@@ -136,9 +137,33 @@ def _meetings(case: Case) -> list[Meeting]:
     return sorted(sound, key=lambda meeting: meeting[0][1].seq)
 
 
+def _has_another_cause(case: Case) -> bool:
+    """Whether a rank failed in a way in which calls that do not fit make no rank fail."""
+    for failure in primary(case):
+        if failure.nature != "abort" and not unexplained(failure):
+            return True
+        if failure.nature == "abort" and (failure.facts.exit is None or failure.facts.exit.code != -SIGABRT):
+            return True
+    return False
+
+
+def _recorded(case: Case) -> dict[tuple[str, int], Meeting]:
+    """Meetings by the ranks' own records: by group and number."""
+    found: dict[tuple[str, int], Meeting] = {}
+    for facts in case.ranks:
+        for call in current_calls(facts):
+            if not facts.watched and (call.issued or call.is_message):
+                continue
+            if call.seq > 0 and call.op != LEAVING:
+                found.setdefault((call.group, call.seq), []).append((facts, call))
+    return found
+
+
 def _on_devices(case: Case) -> dict[tuple[str, int], Meeting]:
-    """Meetings under way on devices, as the Flight Recorders of all who came have them: those that C++ makes are in no
-    record of Python's, which has the lines of the others."""
+    """Meetings under way on devices, as the Flight Recorders of all who came have them.
+
+    Calls that C++ makes are in no record of Python's, which has the lines of the others.
+    """
     found: dict[tuple[str, int], Meeting] = {}
     for facts in case.ranks if case.incident.kind == "hang" else ():
         own = {(call.group, call.seq): call for call in facts.collectives if not call.is_message}
@@ -153,41 +178,55 @@ def _on_devices(case: Case) -> dict[tuple[str, int], Meeting]:
     return {key: meeting for key, meeting in found.items() if any(is_under_way(call) for _, call in meeting)}
 
 
-def _verdict(
-    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None = None
-) -> Verdict:
-    hangs = case.incident.kind == "hang"
-    whose = "peers" if len(meeting) > 2 else "peer"
+@dataclasses.dataclass(frozen=True)
+class _Vote:
+    """What ranks brought to one meeting, and whom that shows to be wrong.
+
+    Args:
+        meeting: the ranks, each with its call.
+        brought: what each of them brought, by rank.
+        usual: what most of them brought, or the peers of the one that is wrong.
+        culprits: the one that is wrong; empty where that cannot be told.
+        habit: how it departs from what ranks had done before, where that tells more than the votes.
+    """
+
+    meeting: Meeting
+    brought: dict[int, str]
+    usual: str
+    culprits: tuple[int, ...] = ()
+    habit: history.Departure | None = None
+
+
+def _vote(case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None) -> _Vote:
+    """The vote of a meeting; a habit that is known already outweighs it."""
     votes = Counter(brought.values())
     usual, count = votes.most_common(1)[0]
     odd = tuple(rank for rank, what in brought.items() if what != usual)
     # A majority is trusted only when it leaves a single rank against at least two that agree, and when the members
     # of this node that have no vote could not turn it.
     missing = min(len(case.ranks), meeting[0][1].group_size or len(case.ranks)) - len(meeting)
-    named = odd if len(odd) == 1 and count >= 2 and count > len(odd) + missing else ()
-    habit = habit or (_habit(case, meeting, code) if not named else None)
+    majority = len(odd) == 1 and count >= 2 and count > len(odd) + missing
+    if habit is None and not majority:
+        habit = _habit(case, meeting, code)
     if habit is not None:
-        named = (habit.rank,)
         usual = next(what for what in votes if what != brought[habit.rank])
-    shown = next(((f, c) for f, c in meeting if f.rank in named), meeting[0])
-    other = next((c for f, c in meeting if brought[f.rank] == usual), meeting[-1][1])
-    facts, call = shown
-    lines = tuple(
-        f"{names(rank for rank, thing in brought.items() if thing == what)} brought {what}{_at(meeting, brought, what)}"
-        for what in votes
-    )
+        return _Vote(meeting, brought, usual, (habit.rank,), habit)
+    return _Vote(meeting, brought, usual, odd if majority else ())
+
+
+def _verdict(
+    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None = None
+) -> Verdict:
+    vote = _vote(case, code, meeting, brought, habit)
+    named = vote.culprits
+    facts, call = next(((f, c) for f, c in meeting if f.rank in named), meeting[0])
+    other = next((c for f, c in meeting if brought[f.rank] == vote.usual), meeting[-1][1])
     uneven = had_fewer(case, named)
-    operation = call.op if code == "SL410" else "collective"
-    summary = (
-        f"{names(named)} brought {brought[named[0]]} to {operation} #{call.seq}, its {whose} {usual}"
-        if named
-        else f"ranks disagree about {operation} #{call.seq}, and the votes do not say who is wrong"
-    )
-    return Verdict(
+    verdict = Verdict(
         code=code,
         slug=CATALOGUE[code].slug,
-        kind="hang" if hangs else "crash",
-        summary=summary,
+        kind="crash",
+        summary=_summary(vote, call, call.op if code == "SL410" else "collective"),
         culprit_ranks=named,
         host=case.host,
         pid=facts.pid or None if named else None,
@@ -195,26 +234,35 @@ def _verdict(
         operation=call.op,
         seq=call.seq,
         process_group=call.group,
-        because=(*uneven, *((habit.text,) if habit is not None else ()), *lines),
+        because=(*uneven, *((vote.habit.text,) if vote.habit is not None else ()), *_sides(vote)),
         secondary=secondary(case, named),
-        confidence="high" if named and habit is None else "medium",
-        remedy="all ranks must make the same number of steps: look for uneven data"
-        if uneven
-        else "compare the shapes at this line on all ranks"
-        if code == "SL410"
-        else "look for a collective under a condition that differs between ranks",
-        exit_code=EXIT_HANG if hangs else EXIT_SCRIPT_FAILED,
-        conclusive=hangs and final(meeting),
-        waiting=tuple(f.rank for f, _ in meeting) if hangs else (),
+        confidence="high" if named and vote.habit is None else "medium",
+        remedy="all ranks must make the same number of steps: look for uneven data" if uneven else REMEDIES[code],
+        exit_code=EXIT_SCRIPT_FAILED,
     )
+    if case.incident.kind != "hang":
+        return verdict
+    ranks = tuple(f.rank for f, _ in meeting)
+    return dataclasses.replace(verdict, kind="hang", exit_code=EXIT_HANG, conclusive=final(meeting), waiting=ranks)
+
+
+def _summary(vote: _Vote, call: Collective, operation: str) -> str:
+    if not vote.culprits:
+        return f"ranks disagree about {operation} #{call.seq}, and the votes do not say who is wrong"
+    whose = "peers" if len(vote.meeting) > 2 else "peer"
+    brought = vote.brought[vote.culprits[0]]
+    return f"{names(vote.culprits)} brought {brought} to {operation} #{call.seq}, its {whose} {vote.usual}"
+
+
+def _sides(vote: _Vote) -> Iterator[str]:
+    """Who brought what, and at which line, in a line for each of the things that were brought."""
+    for what in Counter(vote.brought.values()):
+        ranks = [rank for rank, thing in vote.brought.items() if thing == what]
+        call = next(call for facts, call in vote.meeting if vote.brought[facts.rank] == what)
+        yield f"{names(ranks)} brought {what}{at(call.location)}"
 
 
 def _habit(case: Case, meeting: Meeting, code: str) -> history.Departure | None:
     """Who departs from what ranks have done before, if that rank is one of these."""
     found = (history.other_size(meeting) if code == "SL410" else None) or history.other_group(case)
     return found if found is not None and found.rank in {facts.rank for facts, _ in meeting} else None
-
-
-def _at(meeting: Meeting, brought: dict[int, str], what: str) -> str:
-    call = next(call for facts, call in meeting if brought[facts.rank] == what)
-    return at(call.location)

@@ -24,7 +24,7 @@ from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import stands_inside
 from safelaunch.diagnosis.waitgraph.record import SIGABRT, left_cleanly
 from safelaunch.diagnosis.wording import at, last_collective, names, one_line
-from safelaunch.model import Case, Verdict
+from safelaunch.model import Case, Space, Verdict
 from safelaunch.sizes import plural, size
 
 LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU and RLIMIT_FSIZE
@@ -62,11 +62,11 @@ def out_of_memory(view: View) -> Verdict | None:
 def killed(view: View) -> Verdict | None:
     """A rank was ended by a signal that a process sent: another one, or its own.
 
-    How it was concluded: the exit status names a signal such as SIGKILL or SIGTERM that a program does not get
-    from its own fault, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory
-    cgroup's counter would have grown (SL404); where that counter cannot be read, the verdict says so.
+    How it was concluded: the exit status names a signal that a program does not get from its own fault, such as SIGKILL
+    or SIGTERM, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory cgroup's counter
+    would have grown (SL404); where that counter cannot be read, the verdict says so.
 
-    What to do: look for `Out of memory` in the kernel log, for the scheduler's limits, and for a person or a
+    What to do: look for `Out of memory` in the kernel log and for the scheduler's limits. Look also for a person or a
     script with `kill`, or for such a call in the program itself.
     """
     culprits = [root for root in roots(view.case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
@@ -92,11 +92,12 @@ def killed(view: View) -> Verdict | None:
 def native_crash(view: View) -> Verdict | None:
     """A rank crashed in native code: SIGSEGV, SIGBUS, SIGFPE, SIGILL (SL405) or SIGABRT (SL406).
 
-    How it was concluded: the exit status names the signal; the Python stack is the one that faulthandler wrote
-    at that moment, and the location is its innermost line of the user's program. An abort inside a collective
-    after another rank had already left is a consequence, not a cause. gloo aborts whichever rank receives what it did
-    not expect: a rank that aborts inside a collective or a backward pass, while its peers lose their connections in
-    gloo, is not named for it, and it is shown at which line each rank was.
+    How it was concluded: the exit status names the signal. The Python stack is the one that faulthandler wrote at that
+    moment, and the location is its innermost line of the user's program. An abort inside a collective after another
+    rank had already left is a consequence, not a cause.
+
+    gloo aborts whichever rank receives what it did not expect. So a rank is not named that aborts inside a collective
+    or a backward pass while its peers lose their connections in gloo: it is shown at which line each rank was.
 
     What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
     is full; an abort often prints its reason to stderr just before.
@@ -104,48 +105,63 @@ def native_crash(view: View) -> Verdict | None:
     culprits = [root for root in roots(view.case) if _signal(root) in NATIVE_SIGNALS]
     if not culprits or may_be_a_victim(view.case, culprits) or _may_have_lost_a_peer(view.case, culprits):
         return None
-    first = culprits[0]
-    number = _signal(first)
-    stack = first.facts.fault
     if _gloo_may_have_aborted(view.case, culprits):
-        return crash_verdict(
-            view,
-            "SL406",
-            f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective: ranks may have met "
-            "in it with different tensors or operations",
-            [],
-            location=user_frame(stack),
-            because=_lines_of(view.case),
-            remedy="`Received data size doesn't match expected size` on its stderr says so: compare these lines",
-            confidence="medium",
-        )
-    inner = stack.frames[0] if stack is not None and stack.frames else None
-    because = (f"innermost Python frame: {inner.function} ({inner.file}:{inner.line})",) if inner else ()
+        return _aborted_inside_gloo(view, culprits)
+    first, shm = culprits[0], view.case.shm
+    number = _signal(first)
+    if number == signal.SIGBUS and shm is not None and shm.full:
+        return _shared_memory_full(view, culprits, shm)
     who = names(failure.rank for failure in culprits)
     verb = "aborted" if number == SIGABRT else "crashed in native code"
-    shm = view.case.shm
-    if number == signal.SIGBUS and shm is not None and shm.full:
-        return crash_verdict(
-            view,
-            "SL421",
-            f"{who} crashed (SIGBUS): {shm.path} is full ({size(shm.free)} of {size(shm.total)} free)",
-            culprits,
-            location=user_frame(stack),
-            because=because or last_call(culprits),
-            remedy="give the container more (--shm-size, an emptyDir of medium Memory), or share less memory",
-            confidence="medium",
-        )
     return crash_verdict(
         view,
         "SL406" if number == SIGABRT else "SL405",
         f"{who} {verb} ({signal_name(number)})",
         culprits,
-        location=user_frame(stack),
-        because=(*(because or last_call(culprits)), *last_words(first)),
+        location=user_frame(first.facts.fault),
+        because=(*_at_its_end(culprits), *last_words(first)),
         remedy="its last words on stderr say why"
         if number == SIGABRT
         else "look at the native call at the top of the stack",
     )
+
+
+def _aborted_inside_gloo(view: View, culprits: list[Failure]) -> Verdict:
+    """Who aborted may only have received what did not fit."""
+    return crash_verdict(
+        view,
+        "SL406",
+        f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective: ranks may have met "
+        "in it with different tensors or operations",
+        [],
+        location=user_frame(culprits[0].facts.fault),
+        because=_lines_of(view.case),
+        remedy="`Received data size doesn't match expected size` on its stderr says so: compare these lines",
+        confidence="medium",
+    )
+
+
+def _shared_memory_full(view: View, culprits: list[Failure], shm: Space) -> Verdict:
+    who = names(failure.rank for failure in culprits)
+    return crash_verdict(
+        view,
+        "SL421",
+        f"{who} crashed (SIGBUS): {shm.path} is full ({size(shm.free)} of {size(shm.total)} free)",
+        culprits,
+        location=user_frame(culprits[0].facts.fault),
+        because=_at_its_end(culprits),
+        remedy="give the container more (--shm-size, an emptyDir of medium Memory), or share less memory",
+        confidence="medium",
+    )
+
+
+def _at_its_end(culprits: list[Failure]) -> tuple[str, ...]:
+    """Where the first of them stood when it crashed, or else its last collective."""
+    stack = culprits[0].facts.fault
+    inner = next(iter(stack.frames), None) if stack is not None else None
+    if inner is None:
+        return last_call(culprits)
+    return (f"innermost Python frame: {inner.function} ({inner.file}:{inner.line})",)
 
 
 def connection_lost(view: View) -> Verdict | None:

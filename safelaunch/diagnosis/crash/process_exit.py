@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterator
 
 from safelaunch.diagnosis.crash.first_failure import (
     SIMULTANEOUS_S,
@@ -19,7 +20,7 @@ from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.wording import names, one_line
-from safelaunch.model import Confidence, Location, RankFacts, Verdict
+from safelaunch.model import Case, Confidence, Location, RankFacts, Verdict
 
 SHOWN = 4  # lines of a program
 
@@ -36,29 +37,27 @@ def exit_everywhere(view: View) -> Verdict | None:
     command line.
     """
     found = primary(view.case)
-    coming = [facts for facts in unaccounted(view.case) if not any(other.collectives for other in view.case.ranks)]
+    coming = _still_starting(view.case)
     if len(found) < 2 or len(found) + len(coming) != len(view.case.ranks):
         return None
     if not all(failure.nature == "exit_code" and _by_program(failure.facts) for failure in found):
         return None
-    ways = {way(failure.facts): failure for failure in reversed(found)}
+    ways = {_way(failure.facts): failure for failure in reversed(found)}
     times = sorted(departure(failure.facts) for failure in found)
     if len(ways) > 1 and times[1] - times[0] > SIMULTANEOUS_S:
         return None
     first = found[0].facts
     who = names(failure.rank for failure in found) if coming else "every rank"
-    lines = tuple(f"{names(_who(found, failure))}: {shortly(failure)}" for failure in list(ways.values())[::-1][:SHOWN])
-    called = exit_call(first)
-    confidence: Confidence = "high" if called and not called.raised and not coming and len(ways) == 1 else "medium"
+    alike = len(ways) == 1
     verdict = crash_verdict(
         view,
         "SL415",
-        told(who, first) if len(ways) == 1 else f"{who} left with an error code, and none was first",
+        _how_it_left(who, first) if alike else f"{who} left with an error code, and none was first",
         [],
         location=_place(first),
-        because=(*(lines if len(ways) > 1 else _ground(first)), *_coming(coming)),
+        because=(*(_ground(first) if alike else _of_each_way(found, ways.values())), *_coming(coming)),
         remedy=_remedy(first),
-        confidence=confidence,
+        confidence=_confidence(first, alone=alike and not coming),
     )
     return dataclasses.replace(verdict, secondary=())
 
@@ -66,44 +65,51 @@ def exit_everywhere(view: View) -> Verdict | None:
 def silent_exit(view: View) -> Verdict | None:
     """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
 
-    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception.
-    Where the program called `sys.exit`, `exit` or `os._exit` from Python, the verdict names that line; a program that
-    raises SystemExit itself leaves no trace, and the line is named where it is the only one of the script that does so
-    with this code. A rank whose last collective never returned to it left because a peer was lost, whatever its program
-    made of that. Several ranks are named where they left at the same line, with the same code, and all others waited.
+    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception. A rank
+    whose last collective never returned to it left because a peer was lost, whatever its program made of that. Several
+    ranks are named where they left at the same line, with the same code, and all others waited.
+
+    Where the program called `sys.exit`, `exit` or `os._exit` from Python, the verdict names that line. A program that
+    raises SystemExit itself leaves no trace: a line is named where no other of the script does so with this code.
 
     What to do: look at the named line; without one, at the rank's last output, and whether a library calls
     `exit` from native code.
     """
-    culprits = [root for root in roots(view.case) if root.nature == "exit_code"]
-    if not culprits or len(culprits) != len(roots(view.case)) or may_be_a_victim(view.case, culprits):
+    found = roots(view.case)
+    culprits = [root for root in found if root.nature == "exit_code"]
+    if not culprits or len(culprits) != len(found) or may_be_a_victim(view.case, culprits):
         return None  # several ranks that leave alike and say nothing prove nothing
-    others = unaccounted(view.case)
-    if len(culprits) > 1 and others:
+    if len(culprits) > 1 and unaccounted(view.case):
         return None  # one of those may have told them to leave
     first = culprits[0].facts
     if first.raised and first.exit_call is None:
         return None  # an exception whose record is lost: it may have told of a lost peer
-    called = exit_call(first)
-    coming = [facts for facts in others if not any(other.collectives for other in view.case.ranks)]
-    confidence: Confidence = "high" if called and not called.raised and len(culprits) == 1 and not coming else "medium"
+    coming = _still_starting(view.case)
+    beside = () if exit_call(first) else (*last_words(culprits[0]), *last_call(culprits))
     return crash_verdict(
         view,
         "SL407",
-        told(names(failure.rank for failure in culprits), first),
+        _how_it_left(names(failure.rank for failure in culprits), first),
         culprits,
         location=_place(first),
-        because=(
-            *_ground(first),
-            *(() if called else (*last_words(culprits[0]), *last_call(culprits))),
-            *_coming(coming),
-        ),
+        because=(*_ground(first), *beside, *_coming(coming)),
         remedy=_remedy(first),
-        confidence=confidence,
+        confidence=_confidence(first, alone=len(culprits) == 1 and not coming),
     )
 
 
-def told(who: str, facts: RankFacts) -> str:
+def _still_starting(case: Case) -> list[RankFacts]:
+    """Ranks that have come to no collective, where nobody has: they may not have come so far."""
+    return [] if any(facts.collectives for facts in case.ranks) else unaccounted(case)
+
+
+def _confidence(facts: RankFacts, *, alone: bool) -> Confidence:
+    """By the call of exit that was seen, and by whether the ranks that left are all that is to be explained."""
+    called = exit_call(facts)
+    return "high" if called and not called.raised and alone else "medium"
+
+
+def _how_it_left(who: str, facts: RankFacts) -> str:
     """`rank 3 left with exit code 2: train.py: error: the following arguments are required: --lr`."""
     assert facts.exit is not None
     called = exit_call(facts)
@@ -114,7 +120,7 @@ def told(who: str, facts: RankFacts) -> str:
     return f"{who} left with exit code {code}{said or (' and no exception' if facts.watched else '')}"
 
 
-def way(facts: RankFacts) -> object:
+def _way(facts: RankFacts) -> object:
     """In which way a rank left: its code, and the line that called exit."""
     called = exit_call(facts)
     return facts.exit.code if facts.exit else None, called.location if called else None
@@ -125,8 +131,11 @@ def _by_program(facts: RankFacts) -> bool:
     return facts.shut_down is not None and not (facts.raised and facts.exit_call is None)
 
 
-def _who(found: list[Failure], one: Failure) -> list[int]:
-    return [failure.rank for failure in found if way(failure.facts) == way(one.facts)]
+def _of_each_way(found: list[Failure], ways: Collection[Failure]) -> Iterator[str]:
+    """Who left in which way, the first way first: a line for each, by a rank that left so."""
+    for one in list(ways)[::-1][:SHOWN]:
+        ranks = [failure.rank for failure in found if _way(failure.facts) == _way(one.facts)]
+        yield f"{names(ranks)}: {shortly(one)}"
 
 
 def _place(facts: RankFacts) -> Location | None:

@@ -62,10 +62,10 @@ def sharing(case: Case) -> tuple[tuple[RankFacts, ...], str]:
 def table(ranks: Iterable[RankFacts]) -> tuple[str, ...]:
     """The mapping of the ranks concerned, a line each: `rank 3: LOCAL_RANK 3, CUDA_VISIBLE_DEVICES=0,1, 2 GPUs
     visible, set_device(3)`."""
-    known = [facts for facts in ranks if facts.device is not None]
-    lines = [_row(facts.rank, facts.device) for facts in known[:SHOWN] if facts.device is not None]
-    if len(known) > SHOWN and lines:
-        lines[-1] += f"; {len(known) - SHOWN} more ranks in case.json"
+    rows = [(facts.rank, facts.device) for facts in ranks if facts.device is not None]
+    lines = [_row(rank, device) for rank, device in rows[:SHOWN]]
+    if len(rows) > SHOWN:
+        lines[-1] += f"; {len(rows) - SHOWN} more ranks in case.json"
     return tuple(lines)
 
 

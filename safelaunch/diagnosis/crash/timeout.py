@@ -52,6 +52,34 @@ class _Timeout:
             return self.failure.t
         return min(self.failure.t, self.call.t + self.seconds)
 
+    @property
+    def what(self) -> str:
+        """`rank 0's all_reduce #12 timed out after 5 s`."""
+        after = f" after {self.seconds:g} s" if self.seconds is not None else ""
+        if self.call is None:
+            return f"rank {self.failure.rank} waited for its peers and timed out{after}"
+        return f"rank {self.failure.rank}'s {label(self.call)} timed out{after}"
+
+
+@dataclass(frozen=True)
+class _Blame:
+    """For whom a call waited that timed out.
+
+    Args:
+        wait: of the rank that gave up.
+        ends: the ranks, each with its thread, that it waited for in the end: they waited for nobody.
+        late: ranks that came after the timeout, and when.
+    """
+
+    wait: Wait
+    ends: dict[int, int]
+    late: dict[int, float]
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """The ranks at the end."""
+        return tuple(sorted(self.ends))
+
 
 def collective_timeout(view: View) -> Verdict | None:
     """A collective (or a message, or a meeting at the store) reached its timeout, and the waiting rank gave up.
@@ -61,10 +89,12 @@ def collective_timeout(view: View) -> Verdict | None:
 
     How it was concluded: the first failure says itself that a wait took too long (gloo: `Timed out waiting 5000ms for
     recv operation`), and no rank of this node had failed or left for a reason of its own. The ranks' records of their
-    collectives, as they were when the wait began to be too long, show who had not entered that call; where that one
-    waited for others too, the end of the chain is named, with the line at which it stands. A rank that came after the
-    timeout is named as too late. Nobody is named where a record is not whole, where the call was made by DDP's backward
-    pass (which keeps no such record), or where all ranks of this node had come.
+    collectives, as they were when the wait began to be too long, show who had not entered that call.
+
+    - Where that one waited for others too, the end of the chain is named, with the line at which it stands.
+    - A rank that came after the timeout is named as too late.
+    - Nobody is named where a record is not whole, or where all ranks of this node had come. Nor is anybody where DDP's
+      backward pass made the call, which keeps no such record.
 
     What to do: look at the named line. If it may take that long (a checkpoint, an evaluation on one rank), give the
     group more time. With a timeout above 10 s or so the hang is told of before it ends in this way, and that verdict
@@ -73,39 +103,51 @@ def collective_timeout(view: View) -> Verdict | None:
     first = _first_timeout(view.case)
     if first is None:
         return None
-    victim, call = first.failure, first.call
-    after = f" after {first.seconds:g} s" if first.seconds is not None else ""
-    what = f"rank {victim.rank}'s {label(call)} timed out{after}" if call is not None else ""
-    what = what or f"rank {victim.rank} waited for its peers and timed out{after}"
     before = _as_it_was(view.case, first)
-    found = build(before)
-    wait = next((w for w in found.waits if w.rank == victim.rank and call is not None and _same(w.call, call)), None)
-    ends = _ends(before, found, wait) if wait is not None else {}
-    late = {facts.rank: t for facts in view.case.ranks if (t := _came_at(facts, call, first.moment)) is not None}
-    alive = {facts.rank for facts in view.case.ranks if facts.exit is None and facts.error is None}
-    away = sorted(wait.away) if wait is not None else []
-    if wait is None or not ends or wait.differing or not set(ends) <= alive | set(late):
-        return _nobody(view.case, first, what, wait, away)
-    culprits = tuple(sorted(ends))
-    ranks = view.by_rank
-    now = view.now
-    reasons = {
-        rank: stall_of(ranks[rank], thread, now, view.case.source) for rank, thread in ends.items() if rank not in late
+    graph = build(before)
+    wait = _wait_of(graph, first)
+    blame = _blame(before, graph, wait, view.case, first) if wait is not None else None
+    return _nobody(view.case, first, wait) if blame is None else _named(view, first, graph, blame)
+
+
+def _wait_of(graph: Graph, first: _Timeout) -> Wait | None:
+    """The wait that timed out, where it is in the graph."""
+    if first.call is None:
+        return None
+    own = (wait for wait in graph.waits if wait.rank == first.failure.rank)
+    return next((wait for wait in own if _same(wait.call, first.call)), None)
+
+
+def _blame(before: Case, graph: Graph, wait: Wait, case: Case, first: _Timeout) -> _Blame | None:
+    """Whom to name; None where a chain is not known to its end, or ends at a rank that has failed as well."""
+    ends = _ends(before, graph, wait)
+    late = {facts.rank: t for facts in case.ranks if (t := _came_at(facts, first.call, first.moment)) is not None}
+    alive = {facts.rank for facts in case.ranks if facts.exit is None and facts.error is None}
+    return _Blame(wait, ends, late) if ends and not wait.differing and ends.keys() <= alive | set(late) else None
+
+
+def _named(view: View, first: _Timeout, graph: Graph, blame: _Blame) -> Verdict:
+    """The verdict where the end of the chain is known."""
+    culprits, late, ranks = blame.culprits, blame.late, view.by_rank
+    away = sorted(blame.wait.away)
+    stalls = {
+        rank: stall_of(ranks[rank], thread, view.now, view.case.source)
+        for rank, thread in blame.ends.items()
+        if rank not in late
     }
-    reason = reasons.get(culprits[0])
+    stall = stalls.get(culprits[0])
     doing = [
-        f"rank {rank} {why.what}{at(why.location) if why is not reason else ''}"
-        for rank, why in sorted(reasons.items())
+        f"rank {rank} {why.what}{at(why.location) if why is not stall else ''}" for rank, why in sorted(stalls.items())
     ]
-    told = any(ranks[rank].stack is not None for rank in culprits if rank in reasons) or culprits[0] in late
+    seen = culprits[0] in late or any(ranks[rank].stack is not None for rank in stalls)
     return _verdict(
         view.case,
-        f"{what}: {_why(culprits, wait, late, first.moment)}",
+        f"{first.what}: {_why(culprits, blame.wait, late, first.moment)}",
         culprits,
-        location=reason.location if reason is not None else _call_of(ranks[culprits[0]], call),
-        call=call,
-        because=(*doing, *(reason.because if reason is not None else ()), *_waited(found, culprits), *_elsewhere(away)),
-        confidence="high" if told and not away and len(culprits) == 1 else "medium",
+        location=stall.location if stall is not None else _call_of(ranks[culprits[0]], first.call),
+        call=first.call,
+        because=(*doing, *(stall.because if stall is not None else ()), *_waited(graph, culprits), *_elsewhere(away)),
+        confidence="high" if seen and not away and len(culprits) == 1 else "medium",
         remedy="look at what keeps that rank; if it may take so long: a longer timeout (`process_group` in [timeouts])",
     )
 
@@ -206,13 +248,14 @@ def _why(culprits: tuple[int, ...], wait: Wait, late: dict[int, float], moment: 
     return f"{names(culprits)} had not {'called' if wait.call.group == 'init' else 'entered'} it"
 
 
-def _nobody(case: Case, first: _Timeout, what: str, wait: Wait | None, away: list[int]) -> Verdict:
+def _nobody(case: Case, first: _Timeout, wait: Wait | None) -> Verdict:
     """The verdict where no rank can be named."""
     error = first.failure.facts.error
     assert error is not None
     said = f"rank {first.failure.rank} said: {one_line(error.message, 120)}"
     here = {facts.rank for facts in case.ranks}
-    all_came = wait is not None and bool(wait.partners) and not (wait.blockers or wait.differing or set(away) & here)
+    away = sorted(wait.away) if wait is not None else []
+    all_came = wait is not None and bool(wait.partners) and not (wait.blockers or wait.differing or here & set(away))
     why = "no rank of this node was late" if all_came else "the evidence does not say for whom it waited"
     other_nodes = len(case.ranks) < case.world_size
     remedy = "compare the ranks' stacks in the evidence folder"
@@ -224,7 +267,7 @@ def _nobody(case: Case, first: _Timeout, what: str, wait: Wait | None, away: lis
     location = first.call.location if first.call is not None else None
     verdict = _verdict(
         case,
-        f"{what}, and {why}",
+        f"{first.what}, and {why}",
         (),
         location=location or error.location,
         call=first.call,

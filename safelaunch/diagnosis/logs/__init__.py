@@ -10,75 +10,76 @@ from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import crashes, hangs, nccl2
-from safelaunch.diagnosis.logs.story import Story, before, missing, quote
-from safelaunch.diagnosis.logs.telling import tell
+from safelaunch.diagnosis.logs.classify import classify
+from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts
+from safelaunch.model.logs import LogFacts, LogFile
 from safelaunch.sizes import plural
 
 
 def diagnose(facts: LogFacts) -> Verdict:
     """The verdict on a job from its log files.
 
-    What happened before everything else leads: an exception or a death that no lost peer explains, somebody from
-    outside, ranks that waited; after them what is left of messages and records.
+    What happened before everything else leads:
+
+    - an exception or a death that no lost peer explains,
+    - somebody from outside,
+    - ranks that waited.
+
+    After them comes what is left of messages and records.
     """
-    story = tell(facts)
-    rules: tuple[Callable[[Story], Verdict | None], ...] = (
+    timeline = classify(facts)
+    rules: tuple[Callable[[Timeline], Verdict | None], ...] = (
         _outside_first,
         _failed_beside_a_hang,
         crashes.meeting_failed,
         crashes.from_outside,
         hangs.stuck_watchdog,
-        crashes.peers_lost if story.victims and not story.unexplained else crashes.ended_unexplained,
+        crashes.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,
         crashes.peers_lost,
     )
     for rule in rules:
-        verdict = rule(story)
+        verdict = rule(timeline)
         if verdict is not None:
-            return _with_earlier(story, verdict)
-    return nothing_found(story)
+            return _with_earlier(timeline, verdict)
+    return nothing_found(timeline)
 
 
-def _with_earlier(story: Story, verdict: Verdict) -> Verdict:
+def _with_earlier(timeline: Timeline, verdict: Verdict) -> Verdict:
     """The verdict, and a word on what failed in an attempt, or a job, before the last one."""
-    if not story.earlier:
+    if not timeline.earlier:
         return verdict
-    line = f"an earlier attempt, or job, failed as well: {quote(story.earlier[0].at, 120)}"
+    line = f"an earlier attempt, or job, failed as well: {quote(timeline.earlier[0].at, 120)}"
     return replace(verdict, because=(*verdict.because, line))
 
 
-def _outside_first(story: Story) -> Verdict | None:
+def _outside_first(timeline: Timeline) -> Verdict | None:
     """What came from outside leads where it was there before anything failed, or waited in vain."""
-    if not story.outside:
+    if not timeline.outside:
         return None
-    failed = [s.at for s in story.suspects] + [t.at for t in story.facts.timed_out]
-    first = min((s for s in story.outside), key=lambda s: (s.at.file, s.at.line))
-    memory = any(s.known.code == "SL404" for s in story.outside)
+    failed = [one.at for one in timeline.candidates] + [t.at for t in timeline.facts.timed_out]
+    first = min(timeline.outside, key=lambda s: (s.at.file, s.at.line))
+    memory = any(s.known.code == "SL404" for s in timeline.outside)
     if failed and not memory and all(before(first.at, at) for at in failed):
-        return crashes.from_outside(story)
+        return crashes.from_outside(timeline)
     return None
 
 
-def _failed_beside_a_hang(story: Story) -> Verdict | None:
+def _failed_beside_a_hang(timeline: Timeline) -> Verdict | None:
     """Whoever failed by itself is why others waited; without that, the hang speaks."""
-    facts = story.facts
-    gave_up = [*facts.timed_out, *nccl2.waited(facts).values()]
+    gave_up = [*timeline.facts.timed_out, *nccl2.waited(timeline.facts).values()]
     waited = {said.rank for said in gave_up}
-    firm = [s for s in story.suspects if s.whole and s.rank not in waited]
-    # A message without a traceback is firm where a rank wrote it before its peers gave up.
-    firm += [
-        s
-        for s in story.suspects
-        if not s.whole and s.rank is not None and s.rank not in waited and gave_up
-        if all(before(s.at, said.at) for said in gave_up)
-    ]
-    if firm:
-        verdict = crashes.crashed(story)
-        if verdict is not None:
-            return verdict
-    return hangs.hung(story) or crashes.crashed(story)
+
+    def is_firm(one: Candidate) -> bool:
+        if not one.message_only:
+            return one.rank not in waited
+        # A message without a traceback is firm where a rank wrote it before its peers gave up.
+        own = one.rank is not None and one.rank not in waited
+        return own and bool(gave_up) and all(before(one.at, said.at) for said in gave_up)
+
+    failed = crashes.crashed(timeline) if any(is_firm(one) for one in timeline.candidates) else None
+    return failed or hangs.hung(timeline) or crashes.crashed(timeline)
 
 
 def scheduler_ended() -> None:
@@ -91,48 +92,77 @@ def scheduler_ended() -> None:
     """
 
 
-def nothing_found(story: Story) -> Verdict:
+def nothing_found(timeline: Timeline) -> Verdict:
     """Nothing that failed was found in the logs.
 
     How it was concluded: no traceback that ended a process, no known message, no record of a failed process. It says
     nothing of what the logs do not hold, such as the output of other nodes.
 
-    What to do: if the job did fail, give the logs of all ranks and of the launcher; output that is buffered may be lost
+    What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
     """
-    facts = story.facts
+    facts = timeline.facts
     read = [file for file in facts.files if not file.unreadable]
     if not read:
         reasons = tuple(f"{file.path}: {file.unreadable}" for file in facts.files[:3]) or ("no file was given",)
         return _plain("SL499", "no log could be read", reasons, "check the paths", "low", 1)
-    lines = sum(file.lines for file in facts.files)
-    because = [f"{lines} lines in {len(read)} file{'s' if len(read) > 1 else ''}"]
-    because += [f"a traceback that its process survived: {quote(one.at)}" for one in story.survived[:1]]
-    because += [f"a warning: {quote(s.at)}" for s in facts.sightings if s.known.role == "note"][:1]
-    if not lines:
+    because = _read(timeline, read)
+    if not any(file.lines for file in facts.files):
         what = "the log is empty" if len(read) == 1 else "the logs are empty"
-        remedy = "give the logs of all ranks and of the launcher"
-        return _plain("SL498", what, tuple(because), remedy, "low", EXIT_OK)
-    launcher = next((one for one in story.launcher if one.type), None)
+        return _plain("SL498", what, because, "give the logs of all ranks and of the launcher", "low", EXIT_OK)
+    return _inconclusive(timeline, read, because) or _healthy(timeline, read, because)
+
+
+def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
+    """How much was read, and what in it was worth a line without being a failure."""
+    facts = timeline.facts
+    lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
+    survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
+    warnings = [f"a warning: {quote(s.at)}" for s in facts.sightings if s.known.role == "note"]
+    return (lines, *survived, *warnings[:1])
+
+
+def _inconclusive(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where something speaks against a job that ended well; None where nothing does."""
+
+    def cannot_tell(summary: str, *lines: str) -> Verdict:
+        return _plain("SL499", summary, lines, "", "low", 1)
+
+    launcher = next((one for one in timeline.launcher if one.type), None)
     if launcher is not None:
-        said = f"the launcher failed: {one_line(f'{launcher.type}: {launcher.message}', 150)}"
-        return _plain("SL499", said, (quote(launcher.at), *because), "", "low", 1)
-    if story.earlier and not facts.finished:
-        because.append(f"an earlier attempt failed: {quote(story.earlier[0].at, 120)}")
-        return _plain("SL499", "the logs do not say how the last attempt ended", tuple(because), "", "low", 1)
-    because += [f"an earlier attempt failed, and was started again: {quote(one.at, 120)}" for one in story.earlier[:1]]
-    if story.cut:
-        because.append(f"a traceback is cut off: {quote(story.cut[0].at)}")
-        return _plain("SL499", "a traceback is cut off, and the logs do not say more", tuple(because), "", "low", 1)
+        said = one_line(f"{launcher.type}: {launcher.message}", 150)
+        return cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
+    if timeline.earlier and not timeline.facts.finished:
+        line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
+        return cannot_tell("the logs do not say how the last attempt ended", *because, line)
+    because += _restarted(timeline)
+    if timeline.cut:
+        line = f"a traceback is cut off: {quote(timeline.cut[0].at)}"
+        return cannot_tell("a traceback is cut off, and the logs do not say more", *because, line)
     torn, left_out = (sum(getattr(file, name) for file in read) for name in ("torn", "left_out"))
-    if 2 * torn >= lines or left_out:
+    if 2 * torn >= sum(file.lines for file in timeline.facts.files) or left_out:
         what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
-        return _plain("SL499", f"the logs could not be read as a whole: {what}", tuple(because), "", "low", 1)
-    remedy = "if the job did fail, give the logs of all ranks and of the launcher"
+        return cannot_tell(f"the logs could not be read as a whole: {what}", *because)
+    return None
+
+
+def _healthy(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
+    facts = timeline.facts
+    torn = any(file.torn for file in read)
     understood = facts.finished or facts.sightings or any(file.ranks for file in read)
-    summary = "nothing wrong was found" + (" in the lines that could be read" if torn else "")
-    confidence = "medium" if understood and not torn else "low"
-    return _plain("SL498", summary, (*because, *missing(facts)[:1]), remedy, confidence, EXIT_OK)
+    return _plain(
+        "SL498",
+        "nothing wrong was found" + (" in the lines that could be read" if torn else ""),
+        (*because, *_restarted(timeline), *missing(facts)[:1]),
+        "if the job did fail, give the logs of all ranks and of the launcher",
+        "medium" if understood and not torn else "low",
+        EXIT_OK,
+    )
+
+
+def _restarted(timeline: Timeline) -> tuple[str, ...]:
+    said = (f"an earlier attempt failed, and was started again: {quote(one.at, 120)}" for one in timeline.earlier[:1])
+    return tuple(said)
 
 
 def _plain(code: str, summary: str, because: tuple[str, ...], remedy: str, confidence: str, exit_code: int) -> Verdict:

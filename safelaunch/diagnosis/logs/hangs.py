@@ -1,6 +1,6 @@
 """Verdicts from logs on ranks that waited, by other witnesses than the watchdogs: the store, barriers, comparisons.
 
-Whoever is to be named has to be shown to be elsewhere by the store that all ranks write to, by the coordinator of a
+Whoever is to be named has to be shown to be elsewhere: by the store that all ranks write to, by the coordinator of a
 barrier, or by the count of those that came.
 """
 
@@ -12,46 +12,40 @@ from collections.abc import Iterable
 
 from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs import nccl2
-from safelaunch.diagnosis.logs.story import Story, missing, quote
+from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
 from safelaunch.diagnosis.logs.waits import hang_verdict, odd_one, peers
 from safelaunch.diagnosis.logs.watchdogs import answered, timed_out
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogLine, Sighting
+from safelaunch.model.logs import Desync, LogFacts, LogLine, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 
 
-def hung(story: Story) -> Verdict | None:
+def hung(timeline: Timeline) -> Verdict | None:
     """The verdict on a hang; None where no line tells of one."""
     return (
-        _barrier(story)
-        or _mismatched(story)
-        or _desynced(story)
-        or timed_out(story)
-        or nccl2.timed_out(story)
-        or _never_came(story)
-        or _first_collective(story)
-        or answered(story)
+        _barrier(timeline)
+        or _mismatched(timeline)
+        or _desynced(timeline)
+        or timed_out(timeline)
+        or nccl2.timed_out(timeline)
+        or _never_came(timeline)
+        or _first_collective(timeline)
+        or answered(timeline)
     )
 
 
-def _desynced(story: Story) -> Verdict | None:
+def _desynced(timeline: Timeline) -> Verdict | None:
     """The report of TORCH_NCCL_DESYNC_DEBUG: each rank writes to the store where it is."""
-    facts = story.facts
-    late = {rank for d in facts.desyncs for rank in d.late}
-    if not late:
-        return None
-    report = next(d for d in facts.desyncs if d.late)
-    if any(d.late != report.late or d.seq != report.seq for d in facts.desyncs if d.late) or late & {
-        rank for d in facts.desyncs for rank in d.inside
-    }:
-        return None  # reports of different moments, or groups
-    waiting = {t.rank for t in facts.timed_out if t.rank is not None} - late
-    if late & {t.rank for t in facts.timed_out}:
-        return None  # it waited, too: in another group
-    call = next((t for t in facts.timed_out if t.rank in waiting), None)
+    facts = timeline.facts
+    report = _agreed_report(facts)
+    timed_out = {t.rank for t in facts.timed_out}
+    if report is None or timed_out.intersection(report.late):
+        return None  # where a late rank waited, too, that was in another group
+    late = set(report.late)
+    waiting = {rank for rank in timed_out if rank is not None}
+    call = next((t for t in facts.timed_out if t.rank is not None), None)
     what = "any collective" if report.seq < 0 else f"collective #{report.seq + 1}"
-    own = any(p.rank in late and p.enqueued is not None and call and p.enqueued < call.seq for p in facts.progress)
     return hang_verdict(
         "SL301",
         f"{names(late)} never entered {what}; {peers(waiting)}" if waiting else f"{names(late)} never entered {what}",
@@ -63,15 +57,28 @@ def _desynced(story: Story) -> Verdict | None:
             *missing(facts, recorder=True)[:1],
         ),
         remedy="look at what this rank did then: its own output around that time, its loader, its file system",
-        confidence="high" if own else "medium",
-        call=None,
+        confidence="high" if call is not None and _says_so_itself(facts, late, call) else "medium",
         waiting=waiting,
     )
 
 
-def _barrier(story: Story) -> Verdict | None:
+def _agreed_report(facts: LogFacts) -> Desync | None:
+    """The report that names late ranks; None where reports are of different moments, or of different groups."""
+    reports = [one for one in facts.desyncs if one.late]
+    if not reports or any((one.late, one.seq) != (reports[0].late, reports[0].seq) for one in reports):
+        return None
+    inside = {rank for one in facts.desyncs for rank in one.inside}
+    return None if inside.intersection(reports[0].late) else reports[0]
+
+
+def _says_so_itself(facts: LogFacts, late: set[int], call: TimedOut) -> bool:
+    """Whether a late rank's own watchdog says that it had not come to a call."""
+    return any(p.rank in late and p.enqueued is not None and p.enqueued < call.seq for p in facts.progress)
+
+
+def _barrier(timeline: Timeline) -> Verdict | None:
     """monitored_barrier: its coordinator, rank 0, says who did not come."""
-    facts = story.facts
+    facts = timeline.facts
     said = next((s for s in facts.sightings if s.known.name == "monitored-barrier"), None)
     if said is None:
         return None
@@ -105,9 +112,9 @@ def _barrier(story: Story) -> Verdict | None:
     )
 
 
-def _mismatched(story: Story) -> Verdict | None:
+def _mismatched(timeline: Timeline) -> Verdict | None:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL compared what the ranks brought."""
-    facts = story.facts
+    facts = timeline.facts
     if not facts.brought:
         return None
     operations = {b.rank: b.op for b in facts.brought if b.rank is not None}
@@ -141,26 +148,17 @@ def _mismatched(story: Story) -> Verdict | None:
     )
 
 
-def _never_came(story: Story) -> Verdict | None:
+def _never_came(timeline: Timeline) -> Verdict | None:
     """The store's barrier of init_process_group counted who came."""
-    facts = story.facts
-    said = [s for s in facts.sightings if s.known.name in ("store-barrier", "store-clients")]
-    said = [s for s in said if all(one.at.line != s.at.line or one.at.file != s.at.file for one in story.launcher)]
+    said = _counts(timeline)
     if not said:
         return None
-    world, came = said[0].number("world"), max((s.number("came") or 0 for s in said), default=0)
+    world, came = said[0].number("world"), max(s.number("came") or 0 for s in said)
     if world is None or world > MOST_RANKS:
         return None
     reported = _selves(said) | {s.rank for s in said if s.rank is not None}
     if came > world:
-        return hang_verdict(
-            "SL309",
-            f"{came} ranks came to init_process_group, and the job was to have {world}",
-            because=(quote(said[0].at), "ranks of an earlier attempt count as well: the store is used again"),
-            remedy="use a new store (another --rdzv-id, MASTER_PORT, or file) for each start, and check WORLD_SIZE",
-            confidence="medium",
-            waiting=reported,
-        )
+        return _too_many_came(said[0], came, world, reported)
     absent = set(range(world)) - reported
     named = absent if reported and len(reported) == came else set()
     return hang_verdict(
@@ -172,10 +170,31 @@ def _never_came(story: Story) -> Verdict | None:
         because=(
             quote(said[0].at),
             f"{came} of {world} came" + (f": {names(reported)} {_say(reported)} so" if reported else ""),
-            *missing(facts)[:1],
+            *missing(timeline.facts)[:1],
         ),
         remedy="look at the output of the missing ranks; on several nodes, check that each was started",
         confidence="medium" if named else "low",
+        waiting=reported,
+    )
+
+
+def _counts(timeline: Timeline) -> list[Sighting]:
+    """The lines in which ranks count who came to the store. What a launcher raised is no word of a rank."""
+    launchers = {(one.at.file, one.at.line) for one in timeline.launcher}
+    return [
+        s
+        for s in timeline.facts.sightings
+        if s.known.name in ("store-barrier", "store-clients") and (s.at.file, s.at.line) not in launchers
+    ]
+
+
+def _too_many_came(said: Sighting, came: int, world: int, reported: set[int]) -> Verdict:
+    return hang_verdict(
+        "SL309",
+        f"{came} ranks came to init_process_group, and the job was to have {world}",
+        because=(quote(said.at), "ranks of an earlier attempt count as well: the store is used again"),
+        remedy="use a new store (another --rdzv-id, MASTER_PORT, or file) for each start, and check WORLD_SIZE",
+        confidence="medium",
         waiting=reported,
     )
 
@@ -189,17 +208,17 @@ def _say(ranks: set[int]) -> str:
     return "says" if len(ranks) == 1 else "say"
 
 
-def _first_collective(story: Story) -> Verdict | None:
+def _first_collective(timeline: Timeline) -> Verdict | None:
     """Ranks waited for the id that the first rank of a group writes to the store in its first collective."""
-    facts = story.facts
+    facts = timeline.facts
     said = [s for s in facts.sightings if s.known.name == "nccl-id" and "timeout" in s.field("error").lower()]
     if not said:
         return None
     waiting, root = _selves(said), said[0].number("root")
     if root is None or not waiting:
         return None
-    alone = {s.field("root") for s in said} == {said[0].field("root")} and root not in waiting
-    sure = alone and "default_pg" in said[0].field("error") and len(waiting) > 1
+    one_group = {s.field("root") for s in said} == {said[0].field("root")} and root not in waiting
+    sure = one_group and "default_pg" in said[0].field("error") and len(waiting) > 1
     return hang_verdict(
         "SL301" if sure else "SL399",
         f"rank {root} never entered its first collective; {peers(waiting)}"
@@ -213,9 +232,9 @@ def _first_collective(story: Story) -> Verdict | None:
     )
 
 
-def stuck_watchdog(story: Story) -> Verdict | None:
+def stuck_watchdog(timeline: Timeline) -> Verdict | None:
     """The heartbeat monitor ended a rank whose watchdog was stuck, and nothing else is known."""
-    said = next((s for s in story.facts.sightings if s.known.name == "nccl-heartbeat"), None)
+    said = next((s for s in timeline.facts.sightings if s.known.name == "nccl-heartbeat"), None)
     if said is None:
         return None
     who = f"rank {said.rank}" if said.rank is not None else "a rank"
@@ -223,7 +242,7 @@ def stuck_watchdog(story: Story) -> Verdict | None:
     return hang_verdict(
         "SL399",
         f"the watchdog of {who} was stuck, and the logs do not say in what",
-        because=(quote(line), *missing(story.facts, recorder=True)[:2]),
+        because=(quote(line), *missing(timeline.facts, recorder=True)[:2]),
         remedy="a rank may hold the GIL in a CUDA call, or wait for NCCL: stacks of a running job tell (py-spy dump)",
         confidence="low",
         waiting=() if said.rank is None else (said.rank,),

@@ -6,7 +6,7 @@ timed out: it is late, or it has ended, or its log is not here.
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.logs.story import Story, missing, quote
+from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
 from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, peers
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
@@ -24,9 +24,9 @@ def waited(facts: LogFacts) -> dict[int, Sighting]:
     return found
 
 
-def timed_out(story: Story) -> Verdict | None:
+def timed_out(timeline: Timeline) -> Verdict | None:
     """The verdict on operations of nccl2 that timed out; None where none did."""
-    facts = story.facts
+    facts = timeline.facts
     said = waited(facts)
     if not said:
         return None

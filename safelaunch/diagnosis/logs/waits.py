@@ -59,7 +59,7 @@ def odd_one(facts: LogFacts, brought: dict[int, str], group: str) -> tuple[int, 
         return ()
     if facts.world_size is None:
         # A last rank may have written nothing; no other can, and it alone cannot turn this vote.
-        whole = set(brought) == set(range(len(brought))) and set(facts.ranks) <= set(brought)
-        return odd if whole and len(odd) == 1 and count >= 3 else ()
+        complete = set(brought) == set(range(len(brought))) and set(facts.ranks) <= set(brought)
+        return odd if complete and len(odd) == 1 and count >= 3 else ()
     unseen = facts.world_size - len(brought)
     return odd if len(odd) == 1 and count >= 2 and count > len(odd) + unseen else ()

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from safelaunch.diagnosis.logs.story import Story, before, missing, quote
+from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote
 from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, odd_one, peers
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
-from safelaunch.model.logs import Progress, TimedOut
+from safelaunch.model.logs import LogFacts, Progress, TimedOut
 
 # Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
 SAME_SIZE = {
@@ -23,9 +23,9 @@ SAME_SIZE = {
 MESSAGES = {"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"}
 
 
-def timed_out(story: Story) -> Verdict | None:
+def timed_out(timeline: Timeline) -> Verdict | None:
     """The verdict on collectives that timed out; None where none did."""
-    facts = story.facts
+    facts = timeline.facts
     if not facts.timed_out:
         return None
     first = _first_timeouts(facts.timed_out)
@@ -34,22 +34,22 @@ def timed_out(story: Story) -> Verdict | None:
         if t.rank is not None:
             groups.setdefault(t.group, {})[t.rank] = t
     if not groups:
-        return _untold(story, list(facts.timed_out))
+        return _unknown_blocker(timeline, list(facts.timed_out))
     for group, calls in groups.items():
-        verdict = _different(story, calls) if _same_group(calls) else None
-        verdict = verdict or _behind(story, group, calls) or _shifted(story, group, calls)
+        verdict = _different(timeline, calls) if _same_group(calls) else None
+        verdict = verdict or _behind(timeline, group, calls) or _shifted(timeline, group, calls)
         if verdict is not None:
             return verdict
     group, calls = max(groups.items(), key=lambda item: len(item[1]))
-    return _together(story, group, calls) or _untold(story, first)
+    return _together(timeline, group, calls) or _unknown_blocker(timeline, first)
 
 
 def _first_timeouts(timeouts: Iterable[TimedOut]) -> list[TimedOut]:
     """Of each rank and group, the earliest work that did not end."""
     found: dict[tuple[int | None, str], TimedOut] = {}
     for t in timeouts:
-        known = found.get((t.rank, t.group))
-        if known is None or t.seq < known.seq:
+        earliest = found.get((t.rank, t.group))
+        if earliest is None or t.seq < earliest.seq:
             found[t.rank, t.group] = t
     return list(found.values())
 
@@ -60,7 +60,7 @@ def _same_group(calls: dict[int, TimedOut]) -> bool:
     return len(set(members)) == len(members)
 
 
-def _different(story: Story, calls: dict[int, TimedOut]) -> Verdict | None:
+def _different(timeline: Timeline, calls: dict[int, TimedOut]) -> Verdict | None:
     """Ranks that waited at the same number, in different operations or with different sizes."""
     by_seq: dict[int, dict[int, TimedOut]] = {}
     for rank, t in calls.items():
@@ -70,16 +70,16 @@ def _different(story: Story, calls: dict[int, TimedOut]) -> Verdict | None:
         operations = {t.op for t in meeting.values()}
         sizes = {t.numel_in for t in meeting.values() if t.numel_in >= 0}
         if len(operations) > 1:
-            return _disagree(story, "SL302", meeting, {rank: t.op for rank, t in meeting.items()})
+            return _disagree(timeline, "SL302", meeting, {rank: t.op for rank, t in meeting.items()})
         if operations and operations <= SAME_SIZE and len(sizes) > 1:
             return _disagree(
-                story, "SL410", meeting, {rank: f"{t.op} of {t.numel_in} elements" for rank, t in meeting.items()}
+                timeline, "SL410", meeting, {rank: f"{t.op} of {t.numel_in} elements" for rank, t in meeting.items()}
             )
     return None
 
 
-def _disagree(story: Story, code: str, meeting: dict[int, TimedOut], brought: dict[int, str]) -> Verdict:
-    named = odd_one(story.facts, brought, next(iter(meeting.values())).group)
+def _disagree(timeline: Timeline, code: str, meeting: dict[int, TimedOut], brought: dict[int, str]) -> Verdict:
+    named = odd_one(timeline.facts, brought, next(iter(meeting.values())).group)
     votes = Counter(brought.values())
     call = next(t for rank, t in meeting.items() if not named or rank in named)
     sides = [f"{names(r for r, what in brought.items() if what == side)} came with {side}" for side in votes]
@@ -90,44 +90,36 @@ def _disagree(story: Story, code: str, meeting: dict[int, TimedOut], brought: di
         if named
         else f"ranks disagree about #{call.seq}, and the votes do not say who is wrong",
         named,
-        because=(*sides[:3], quote(call.at), *missing(story.facts)[:1]),
+        because=(*sides[:3], quote(call.at), *missing(timeline.facts)[:1]),
         remedy="compare the shapes that the ranks bring to this collective"
         if code == "SL410"
         else "make the same collectives in the same order on all ranks",
-        confidence="medium" if named and story.facts.world_size is not None else "low",
+        confidence="medium" if named and timeline.facts.world_size is not None else "low",
         call=call,
         waiting=set(meeting) - set(named),
     )
 
 
-def _behind(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+def _behind(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
     """Ranks that say themselves that they had not come to the collective in which others waited."""
-    facts = story.facts
-    waits = {t.rank for t in facts.timed_out}
+    facts = timeline.facts
     call = max(calls.values(), key=lambda t: t.seq)
-    late: dict[int, Progress] = {}
-    for p in facts.progress:
-        if p.rank is None or p.group != group or p.enqueued is None or p.completed is None:
-            continue
-        if p.rank not in waits and p.enqueued < call.seq and p.completed >= p.enqueued:
-            late[p.rank] = p
+    late = _late(facts, group, call)
     waiting = {rank for rank, t in calls.items() if t.seq == call.seq}
     if not late or not waiting:
         return None
-    others = {t.group for t in facts.timed_out} | {p.group for p in facts.progress}
-    lines = [quote(p.at) for p in list(late.values())[:1]] + [quote(call.at)]
-    place = dict(facts.waiting_at).get(min(waiting))
-    if place is not None:
-        lines.append(f"{names(waiting)} waited at {place.file}:{place.line} in {place.function}")
-    last = dict(facts.tails).get(min(late))
-    if last is not None and before(last, call.at) and last.text not in (p.at.text for p in late.values()):
-        lines.append(f"its last line: {quote(last, 120)}")
-    single = len(others) == 1
+    single = len({t.group for t in facts.timed_out} | {p.group for p in facts.progress}) == 1
     return hang_verdict(
         "SL301",
         f"{names(late)} never entered {_label(call)}; {peers(waiting)}",
         late,
-        because=(*lines, *missing(facts, recorder=True)[:1]),
+        because=(
+            quote(next(iter(late.values())).at),
+            quote(call.at),
+            *_place(facts, names(waiting), min(waiting)),
+            *_last_line(facts, late, call),
+            *missing(facts, recorder=True)[:1],
+        ),
         remedy="look at what this rank did then: its own output around that time, its loader, its file system",
         confidence="medium" if single and len(waiting) > 1 else "low",
         call=call,
@@ -135,10 +127,36 @@ def _behind(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | N
     )
 
 
-def _shifted(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+def _late(facts: LogFacts, group: str, call: TimedOut) -> dict[int, Progress]:
+    """The ranks that had done all that they had begun, and had not come to a call, each with its own words."""
+    waited = {t.rank for t in facts.timed_out}
+    found: dict[int, Progress] = {}
+    for p in facts.progress:
+        if p.rank is None or p.rank in waited or p.group != group or p.enqueued is None or p.completed is None:
+            continue
+        if p.enqueued < call.seq and p.completed >= p.enqueued:
+            found[p.rank] = p
+    return found
+
+
+def _place(facts: LogFacts, who: str, rank: int) -> tuple[str, ...]:
+    """At which line of the program ranks waited, by one of them."""
+    place = dict(facts.waiting_at).get(rank)
+    return (f"{who} waited at {place.file}:{place.line} in {place.function}",) if place is not None else ()
+
+
+def _last_line(facts: LogFacts, late: dict[int, Progress], call: TimedOut) -> tuple[str, ...]:
+    """What the first of the late ranks wrote last, before its peers gave up."""
+    last = dict(facts.tails).get(min(late))
+    if last is None or not before(last, call.at) or last.text in (p.at.text for p in late.values()):
+        return ()
+    return (f"its last line: {quote(last, 120)}",)
+
+
+def _shifted(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
     """One rank waited at another number than all others: it skipped a collective, or made one too many."""
     numbers = {rank: str(t.seq) for rank, t in calls.items()}
-    named = odd_one(story.facts, numbers, group) if _same_group(calls) and len(set(numbers.values())) == 2 else ()
+    named = odd_one(timeline.facts, numbers, group) if _same_group(calls) and len(set(numbers.values())) == 2 else ()
     if not named or len(calls) < 4 or any(t.op in MESSAGES for t in calls.values()):
         return None
     call = calls[named[0]]
@@ -147,7 +165,7 @@ def _shifted(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | 
         "SL302",
         f"{names(named)} waited in {_label(call)}, its peers in {_label(other)}: their collectives have come apart",
         named,
-        because=(quote(call.at), quote(other.at), *missing(story.facts, recorder=True)[:1]),
+        because=(quote(call.at), quote(other.at), *missing(timeline.facts, recorder=True)[:1]),
         remedy="make the same collectives in the same order on all ranks",
         confidence="low",
         call=call,
@@ -155,55 +173,63 @@ def _shifted(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | 
     )
 
 
-def _together(story: Story, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+def _together(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
     """All ranks waited in the same collective."""
-    facts = story.facts
-    alike = {(t.seq, t.op, t.numel_in if t.op in SAME_SIZE else 0) for t in calls.values()}
+    facts = timeline.facts
     call = next(iter(calls.values()))
-    world = facts.world_size or (len(facts.ranks) if _gapless(facts.ranks) else 0)
-    everybody = (
-        group in DEFAULT_GROUPS and world >= 2 and set(calls) >= set(range(world)) and facts.world_size is not None
-    )
-    seen = facts.world_size is None and len(calls) >= 2 and set(calls) >= set(facts.ranks)
-    seen = seen and group in DEFAULT_GROUPS
-    if len(alike) != 1 or not (everybody or seen) or call.op in MESSAGES:
+    certain = _all_came(facts, calls)
+    alike = {(t.seq, t.op, t.numel_in if t.op in SAME_SIZE else 0) for t in calls.values()}
+    if len(alike) != 1 or call.op in MESSAGES or group not in DEFAULT_GROUPS:
         return None
-    place = dict(facts.waiting_at).get(min(calls))
-    where: tuple[str, ...] = (
-        (f"they waited at {place.file}:{place.line} in {place.function}",) if place is not None else ()
-    )
+    if not certain and not _all_known_came(facts, calls):
+        return None
     silent = sorted(set(range(max(calls) + 1)) - set(calls))
-    if silent:
-        where += (f"{names(silent)} did not report a timeout: late, or ended before it could",)
-    elif not everybody:
-        where += ("how many ranks there were is not known: one that wrote nothing may have been late",)
-    hint = _init_hint(call)
-    if not everybody:
-        hint = f"look at the output of {names(silent)} first" if silent else "give the logs of all ranks"
     return hang_verdict(
-        "SL310" if everybody else "SL399",
+        "SL310" if certain else "SL399",
         f"{names(calls)} waited in the same {_label(call)}, and it did not end",
-        because=(quote(call.at), *where, *missing(facts, recorder=True)[:1]),
-        remedy=hint or "no rank was late: look at the network, the links and the GPUs (Xid messages, NCCL_DEBUG=WARN)",
-        confidence="medium" if everybody else "low",
+        because=(
+            quote(call.at),
+            *_place(facts, "they", min(calls)),
+            *_of_silence(silent, certain=certain),
+            *missing(facts, recorder=True)[:1],
+        ),
+        remedy=_where_to_look(call, silent, certain=certain),
+        confidence="medium" if certain else "low",
         call=call,
-        location=place,
+        location=dict(facts.waiting_at).get(min(calls)),
         waiting=calls,
     )
 
 
-def _init_hint(call: TimedOut) -> str:
-    if call.seq > 1:
-        return ""
-    return "it was the first collective: look at the network interface (NCCL_SOCKET_IFNAME) and the links"
+def _all_came(facts: LogFacts, calls: dict[int, TimedOut]) -> bool:
+    """Whether all ranks of the job wait."""
+    world = facts.world_size
+    return world is not None and world >= 2 and set(calls) >= set(range(world))
 
 
-def _gapless(ranks: tuple[int, ...]) -> bool:
-    return bool(ranks) and ranks == tuple(range(len(ranks)))
+def _all_known_came(facts: LogFacts, calls: dict[int, TimedOut]) -> bool:
+    """Whether all ranks that wrote anything wait, where no line tells how many there were."""
+    return facts.world_size is None and len(calls) >= 2 and set(calls) >= set(facts.ranks)
 
 
-def _untold(story: Story, calls: list[TimedOut]) -> Verdict:
-    facts = story.facts
+def _of_silence(silent: list[int], *, certain: bool) -> tuple[str, ...]:
+    """What is not known of ranks that reported no timeout."""
+    if silent:
+        return (f"{names(silent)} did not report a timeout: late, or ended before it could",)
+    return () if certain else ("how many ranks there were is not known: one that wrote nothing may have been late",)
+
+
+def _where_to_look(call: TimedOut, silent: list[int], *, certain: bool) -> str:
+    if not certain:
+        return f"look at the output of {names(silent)} first" if silent else "give the logs of all ranks"
+    if call.seq <= 1:
+        return "it was the first collective: look at the network interface (NCCL_SOCKET_IFNAME) and the links"
+    return "no rank was late: look at the network, the links and the GPUs (Xid messages, NCCL_DEBUG=WARN)"
+
+
+def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
+    """Ranks timed out, and no line says for whom they waited."""
+    facts = timeline.facts
     call = min(calls, key=lambda t: t.seq)
     ranks = sorted({t.rank for t in calls if t.rank is not None})
     meetings = {(t.seq, t.op): t for t in calls}
@@ -228,16 +254,16 @@ def _untold(story: Story, calls: list[TimedOut]) -> Verdict:
     )
 
 
-def answered(story: Story) -> Verdict | None:
+def answered(timeline: Timeline) -> Verdict | None:
     """Watchdogs speak of a timeout, and the line that says in which collective is not there."""
-    said = story.facts.progress
+    said = timeline.facts.progress
     if not said:
         return None
     ranks = sorted({p.rank for p in said if p.rank is not None})
     return hang_verdict(
         "SL399",
         f"{names(ranks) if ranks else 'ranks'} tell of a collective that timed out, and these lines do not say which",
-        because=(*(quote(p.at) for p in said[:2]), *missing(story.facts, recorder=True)[:2]),
+        because=(*(quote(p.at) for p in said[:2]), *missing(timeline.facts, recorder=True)[:2]),
         remedy="give the whole logs of all ranks, and dumps of the Flight Recorder where there are some",
         confidence="low",
         waiting=ranks,

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from safelaunch.diagnosis.slow import reasons as reasons
-from safelaunch.diagnosis.slow.reasons import NOTABLE, Reason, span
+from safelaunch.diagnosis.slow import reasons
+from safelaunch.diagnosis.slow.one_rank import of_rank
+from safelaunch.diagnosis.slow.reasons import NOTABLE, Lateness, Reason, span
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Case, Confidence, GpuState, Location
+from safelaunch.model import Case, Confidence, GpuState
 from safelaunch.model.slow import DevicePace, Slowness
 
 Who = Literal["gpu", "host", ""]
@@ -28,20 +29,15 @@ NOBODY = "the GPUs of all ranks come to their calls together"
 
 
 @dataclass(frozen=True)
-class Told:
-    """What is said of ranks that come last."""
-
-    summary: str
-    because: tuple[str, ...]
-    remedy: str
-    confidence: Confidence
-    location: Location | None = None
-
-
-@dataclass(frozen=True)
 class Excess:
-    """How much longer one GPU needs for itself than its peers, in seconds of a step; `hosted` of it before its host had
-    enqueued the work, `worked` while all was enqueued."""
+    """How much longer one GPU needs for itself than its peers, in seconds of a step.
+
+    Args:
+        pace: of that GPU.
+        own_s: the time of its peers for themselves.
+        host_s: the part of it before their hosts had enqueued the work.
+        call_s: their time in calls.
+    """
 
     pace: DevicePace
     own_s: float
@@ -50,21 +46,21 @@ class Excess:
 
     @property
     def all_s(self) -> float:
-        """In all."""
+        """All of it."""
         return self.pace.own_s - self.own_s
 
     @property
     def hosted(self) -> float:
-        """As the class says."""
+        """What of it came before its host had enqueued the work."""
         return self.pace.host_s - self.host_s
 
     @property
     def worked(self) -> float:
-        """As the class says."""
+        """What of it came while all the work was enqueued."""
         return self.all_s - self.hosted
 
 
-def straggler(case: Case, slow: Slowness) -> Told | None:
+def straggler(case: Case, slow: Slowness) -> Lateness | None:
     """What is said of the ranks whose GPUs come last to the calls; None where their paces are not known."""
     rank = slow.ranks[0]
     pace = next((one for one in slow.devices if one.rank == rank), None)
@@ -74,7 +70,7 @@ def straggler(case: Case, slow: Slowness) -> Told | None:
     excess = Excess(pace, *(statistics.median(getattr(one, name) for one in peers) for name in _TIMES))
     gpu = max((gpu for gpu in case.gpus if rank in gpu.ranks), key=lambda gpu: _held_by(gpu, rank), default=None)
     lost = excess.all_s / slow.now_s if slow.now_s else 0.0
-    reason = reasons.of_rank(case, slow, rank, lost)
+    reason = of_rank(case, slow, rank, lost)
     if reason.everywhere:
         return None
     who = _who(slow, excess, gpu, reason)
@@ -97,16 +93,25 @@ def _who(slow: Slowness, excess: Excess, gpu: GpuState | None, reason: Reason) -
         return "gpu"
     if excess.hosted < MOSTLY * excess.all_s:
         return ""
-    busy = gpu.busy_percent if gpu is not None and slow.now_s and slow.now_s <= SAMPLED_S else None
+    busy = _busy(slow, gpu)
     if busy is not None and busy >= BUSY:
         return "gpu"
-    idle = busy is not None and slow.now_s and 1 - busy / 100 >= excess.hosted / slow.now_s / 2
     stands = reasons.standing(slow, excess.pace.rank)
     sleeps = stands is not None and stands.call in SLEEPS
-    return "host" if idle or sleeps or reason.on_host else ""
+    return "host" if sleeps or reason.on_host or _idles(slow, excess, busy) else ""
 
 
-def _gpu(case: Case, slow: Slowness, gpu: GpuState | None, excess: Excess, seen: tuple[str, ...]) -> Told:
+def _busy(slow: Slowness, gpu: GpuState | None) -> int | None:
+    """In how much of the time a GPU runs a kernel, in percent, where NVML sees whole steps."""
+    return gpu.busy_percent if gpu is not None and slow.now_s and slow.now_s <= SAMPLED_S else None
+
+
+def _idles(slow: Slowness, excess: Excess, busy: int | None) -> bool:
+    """Whether a GPU has nothing to do for half the time, or more, in which its host had not enqueued the work."""
+    return busy is not None and bool(slow.now_s) and 1 - busy / 100 >= excess.hosted / (slow.now_s or 1.0) / 2
+
+
+def _gpu(case: Case, slow: Slowness, gpu: GpuState | None, excess: Excess, seen: tuple[str, ...]) -> Lateness:
     why = _why(case, slow, gpu)
     work = " in its forward passes" if excess.pace.mixed else ""
     times = f"it computes for {span(excess.pace.own_s)} of a {slow.unit}{work}, its peers' for {span(excess.own_s)}"
@@ -122,33 +127,29 @@ def _gpu(case: Case, slow: Slowness, gpu: GpuState | None, excess: Excess, seen:
             f"{unknown}: it is slow at the same work, or has more to compute than its peers; which, cannot be told"
         )
         remedy = "compare its batches with those of its peers, and `nvidia-smi -q` of both GPUs"
-        return Told(summary, (enqueued, because, *seen), remedy, "medium")
-    return Told(f"{summary}; {why.what}", (*why.because, enqueued, *seen), why.remedy, "high")
+        return Lateness(summary, (enqueued, because, *seen), remedy, "medium")
+    return Lateness(f"{summary}; {why.what}", (*why.because, enqueued, *seen), why.remedy, "high")
 
 
-def _host(slow: Slowness, excess: Excess, gpu: GpuState | None, reason: Reason, seen: tuple[str, ...]) -> Told:
+def _host(slow: Slowness, excess: Excess, gpu: GpuState | None, reason: Reason, seen: tuple[str, ...]) -> Lateness:
     waits = f"{span(excess.pace.host_s)} of a {slow.unit}, those of its peers {span(excess.host_s)}"
     whose = "its GPU waits" if len(slow.ranks) == 1 else f"the GPU of rank {excess.pace.rank} waits"
-    verb = "is" if len(slow.ranks) == 1 else "are"
-    summary = f"{names(slow.ranks)} {verb} slow{reasons.since(slow)}: {whose} for its host to enqueue work, {waits}"
-    if reason.what:
-        summary = f"{summary}; {reason.what}"
+    summary = f"{reasons.are_slow(slow)}: {whose} for its host to enqueue work, {waits}"
     idle = f"its GPU is busy {_percent(gpu)} of the time (NVML)" if gpu is not None and gpu.busy_percent else ""
     because = tuple(filter(None, (*reason.because[:2], idle, *seen)))
-    return Told(summary, because, reason.remedy, "high" if reason.shown else "medium", reason.location)
+    confidence: Confidence = "high" if reason.shown else "medium"
+    return Lateness(reasons.with_reason(summary, reason), because, reason.remedy, confidence, reason.location)
 
 
-def _either(slow: Slowness, excess: Excess, gpu: GpuState | None, reason: Reason, seen: tuple[str, ...]) -> Told:
-    verb = "is" if len(slow.ranks) == 1 else "are"
+def _either(slow: Slowness, excess: Excess, gpu: GpuState | None, reason: Reason, seen: tuple[str, ...]) -> Lateness:
     times = f"its GPU comes to its calls {span(excess.all_s)} of a {slow.unit} later than its peers'"
-    summary = f"{names(slow.ranks)} {verb} slow{reasons.since(slow)}: {times}"
-    summary = f"{summary}; whether by its host or by its GPU cannot be told"
+    summary = f"{reasons.are_slow(slow)}: {times}; whether by its host or by its GPU cannot be told"
     part = f"for {span(excess.hosted)} of that its host had not enqueued the work: it was slow, or waited for its GPU"
-    held = (reasons.held_back(gpu),) if gpu is not None and gpu.held_back else ()
+    clocks = (reasons.held_back(gpu),) if gpu is not None and gpu.held_back else ()
     busy = (f"its GPU is busy {_percent(gpu)} of the time (NVML)",) if gpu is not None and gpu.busy_percent else ()
-    because = (part, *held, *busy, *reason.because[:1], *seen)
+    because = (part, *clocks, *busy, *reason.because[:1], *seen)
     remedy = "see where it stands: in item() or synchronize() it waits for its GPU; elsewhere the host is slow"
-    return Told(summary, because, remedy, "medium", reason.location)
+    return Lateness(summary, because, remedy, "medium", reason.location)
 
 
 def _why(case: Case, slow: Slowness, gpu: GpuState | None) -> Reason | None:
@@ -156,27 +157,37 @@ def _why(case: Case, slow: Slowness, gpu: GpuState | None) -> Reason | None:
     if gpu is None:
         return None
     others = [one for one in case.gpus if one.ranks and not set(one.ranks) & set(slow.ranks)]
-    reasons_of_others = {words for one in others for words in one.held_back}
-    own = [words for words in gpu.held_back if words not in reasons_of_others]
-    if own:
-        what = f"its clocks are held back: {', '.join(own)}"
-        return Reason(
-            what, (reasons.held_back(gpu),), "check cooling and power of that GPU (`nvidia-smi -q -d PERFORMANCE`)"
-        )
+    return _clocks_held_back(gpu, others) or _other_process(gpu) or _lower_clock(gpu, others)
+
+
+def _clocks_held_back(gpu: GpuState, others: Sequence[GpuState]) -> Reason | None:
+    of_others = {words for one in others for words in one.held_back}
+    own = [words for words in gpu.held_back if words not in of_others]
+    if not own:
+        return None
+    what = f"its clocks are held back: {', '.join(own)}"
+    remedy = "check cooling and power of that GPU (`nvidia-smi -q -d PERFORMANCE`)"
+    return Reason(what, (reasons.held_back(gpu),), remedy)
+
+
+def _other_process(gpu: GpuState) -> Reason | None:
     strangers = [one for one in gpu.tenants if one.rank is None and one.command]
-    if strangers:
-        who = ", ".join(f"{one.command} (pid {one.pid})" for one in strangers[:2])
-        return Reason(
-            "another process uses it", (f"GPU {gpu.index} is used by {who} as well",), "end or move that process"
-        )
+    if not strangers:
+        return None
+    who = ", ".join(f"{one.command} (pid {one.pid})" for one in strangers[:2])
+    line = f"GPU {gpu.index} is used by {who} as well"
+    return Reason("another process uses it", (line,), "end or move that process")
+
+
+def _lower_clock(gpu: GpuState, others: Sequence[GpuState]) -> Reason | None:
     clocks = [one.clock_mhz for one in others if one.clock_mhz]
-    if gpu.clock_mhz and clocks and gpu.clock_mhz < CLOCK * statistics.median(clocks):
-        usual = f"{statistics.median(clocks):.0f} MHz"
-        line = f"GPU {gpu.index} runs at {gpu.clock_mhz} MHz, those of its peers at {usual}"
-        limits = [words for words in gpu.limited_by if not all(words in one.limited_by for one in others)]
-        what = f"its clock is lower{f' ({limits[0]})' if limits else ''}"
-        return Reason(what, (line,), "look for locked clocks and power limits (`nvidia-smi -q -d CLOCK`)")
-    return None
+    if not gpu.clock_mhz or not clocks or gpu.clock_mhz >= CLOCK * statistics.median(clocks):
+        return None
+    usual = f"{statistics.median(clocks):.0f} MHz"
+    line = f"GPU {gpu.index} runs at {gpu.clock_mhz} MHz, those of its peers at {usual}"
+    limits = [words for words in gpu.limited_by if not all(words in one.limited_by for one in others)]
+    what = f"its clock is lower{f' ({limits[0]})' if limits else ''}"
+    return Reason(what, (line,), "look for locked clocks and power limits (`nvidia-smi -q -d CLOCK`)")
 
 
 def _seen(slow: Slowness, excess: Excess) -> tuple[str, ...]:
@@ -204,41 +215,62 @@ def _percent(gpu: GpuState | None) -> str:
 # ------------------------------------------------------------------------------------------------------- all of them
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The part of a step that has grown most, of the GPU on which it takes least: now and before, in words."""
+
+    name: str
+    now: str
+    before: str
+
+
 def of_all(case: Case, slow: Slowness) -> Iterator[Reason]:
-    """What takes the time of all GPUs, where they come together: the part that has grown most. Without a look from
-    before, a part that takes longer than the whole of a step then."""
-    if not slow.on_device or slow.unknown or not slow.devices or not slow.now_s:
+    """What takes the time of all GPUs, where they come together."""
+    part = _grown(slow)
+    if part is None:
         return
-    least = {name: _least(slow.devices, part) for name, part in PARTS.items()}
-    earlier = dict.fromkeys(PARTS, slow.usual_s)
-    if slow.devices_before:
-        earlier = {name: _least(slow.devices_before, part) for name, part in PARTS.items()}
-    grown = {name: least[name] - (then or 0.0) for name, then in earlier.items() if then is not None}
-    name = max(grown, key=grown.__getitem__, default="")
-    if not name or grown[name] < 2 * NOTABLE * slow.now_s:
-        return
-    now, before = span(least[name]), span(earlier[name])
-    before = before if slow.devices_before else f"{before} for all of it"
-    if name == "calls":
-        mixed = all(one.mixed for one in slow.devices)
-        what = "the GPUs are longer in the calls" if not mixed else "backward passes and the calls in them take longer"
-        calls = "calls" if not mixed else "backward passes and the calls in them"
-        line = f"even the GPU that comes last is in {calls} for {now} of a {slow.unit}, {before} before"
-        links = tuple(
-            f"GPU {gpu.index} ({names(gpu.ranks)}): {gpu.links_down} of {gpu.links or '?'} NVLinks are down"
-            for gpu in case.gpus
-            if gpu.links_down and gpu.ranks
-        )
-        nvml = "NVML shows no NVLink that is down" if case.gpus else "NVML says nothing of NVLinks"
-        others = (f"which link is slow is not known: {nvml}",)
-        remedy = "check NVLinks (`nvidia-smi nvlink -s`), PCIe, and the network ports between nodes"
-        yield Reason(what, (line, *(links or others)), remedy)
-    elif name == "hosts":
-        line = f"each GPU waits {now} of a {slow.unit} for its host to enqueue work, {before} before"
+    if part.name == "calls":
+        yield _calls_take_longer(case, slow, part)
+    elif part.name == "hosts":
+        line = f"each GPU waits {part.now} of a {slow.unit} for its host to enqueue work, {part.before} before"
         yield Reason("the hosts enqueue work later", (line,), "look at what the ranks do there: data, logging, the CPU")
     else:
-        line = f"each GPU computes for {now} of a {slow.unit}, {before} before, on what its host had enqueued"
+        what = f"each GPU computes for {part.now} of a {slow.unit}, {part.before} before"
+        line = f"{what}, on what its host had enqueued"
         yield Reason("the GPUs compute longer", (line,), "where inputs have not grown, look at the clocks of the GPUs")
+
+
+def _grown(slow: Slowness) -> _Part | None:
+    """The part of the time that has grown most. Without a look from before, a part that takes longer than the whole of
+    a step then."""
+    if not slow.on_device or slow.unknown or not slow.devices or not slow.now_s:
+        return None
+    least = {name: _least(slow.devices, part) for name, part in PARTS.items()}
+    before = dict.fromkeys(PARTS, slow.usual_s)
+    if slow.devices_before:
+        before = {name: _least(slow.devices_before, part) for name, part in PARTS.items()}
+    grown = {name: least[name] - (then or 0.0) for name, then in before.items() if then is not None}
+    name = max(grown, key=grown.__getitem__, default="")
+    if not name or grown[name] < 2 * NOTABLE * slow.now_s:
+        return None
+    then = span(before[name])
+    return _Part(name, span(least[name]), then if slow.devices_before else f"{then} for all of it")
+
+
+def _calls_take_longer(case: Case, slow: Slowness, part: _Part) -> Reason:
+    if all(one.mixed for one in slow.devices):
+        what, calls = "backward passes and the calls in them take longer", "backward passes and the calls in them"
+    else:
+        what, calls = "the GPUs are longer in the calls", "calls"
+    line = f"even the GPU that comes last is in {calls} for {part.now} of a {slow.unit}, {part.before} before"
+    links = tuple(
+        f"GPU {gpu.index} ({names(gpu.ranks)}): {gpu.links_down} of {gpu.links or '?'} NVLinks are down"
+        for gpu in case.gpus
+        if gpu.links_down and gpu.ranks
+    )
+    nvml = "NVML shows no NVLink that is down" if case.gpus else "NVML says nothing of NVLinks"
+    remedy = "check NVLinks (`nvidia-smi nvlink -s`), PCIe, and the network ports between nodes"
+    return Reason(what, (line, *(links or (f"which link is slow is not known: {nvml}",))), remedy)
 
 
 PARTS: dict[str, Callable[[DevicePace], float]] = {

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.crash.known import gpu, host
-from safelaunch.diagnosis.crash.known.told import Told
+from safelaunch.diagnosis.crash.known.exception_detail import ExceptionDetail
 from safelaunch.model import Case, PyError, RankFacts
 
-Teller = Callable[[Case, Sequence[RankFacts], PyError], Told | None]
+Explainer = Callable[[Case, Sequence[RankFacts], PyError], ExceptionDetail | None]
 
-TELLERS: Mapping[str, Teller] = {
+EXPLAINERS: Mapping[str, Explainer] = {
     "SL404": host.no_memory,
     "SL420": gpu.memory,
     "SL421": host.shared_memory,
@@ -26,7 +26,7 @@ TELLERS: Mapping[str, Teller] = {
 }
 
 
-def tell(case: Case, ranks: Sequence[RankFacts]) -> Told | None:
+def detail_of(case: Case, ranks: Sequence[RankFacts]) -> ExceptionDetail | None:
     """What the exception of these ranks means, by the first of them; None where no signature knows it, or where what
     is known of the rank speaks against the signature.
 
@@ -37,10 +37,10 @@ def tell(case: Case, ranks: Sequence[RankFacts]) -> Told | None:
     if error is None or error.known is None or error.known.role != "cause":
         return None
     known = error.known
-    teller = TELLERS.get(known.code)
-    if teller is not None:
-        return teller(case, ranks, error)
+    explain = EXPLAINERS.get(known.code)
+    if explain is not None:
+        return explain(case, ranks, error)
     # Its own rules know more of other codes than a message does, except of those that only a message leads to.
     if not known.code or has(known.code, Trait.OWN_RULE):
-        return Told("", "", (known.means,), known.remedy)
-    return Told(known.code, f"failed: {known.means}", remedy=known.remedy)
+        return ExceptionDetail("", "", (known.means,), known.remedy)
+    return ExceptionDetail(known.code, f"failed: {known.means}", remedy=known.remedy)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from safelaunch.diagnosis.crash import rank_devices
-from safelaunch.diagnosis.crash.known.told import Told
+from safelaunch.diagnosis.crash.known.exception_detail import ExceptionDetail
 from safelaunch.diagnosis.refine import gpu_faults
 from safelaunch.diagnosis.wording import names, one_line, program
 from safelaunch.model import Case, GpuState, PyError, RankFacts
@@ -36,15 +36,11 @@ DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d{1,9}) and rank (\d{1
 VERSIONS = re.compile(r"(?:Mismatched NCCL version|NCCL version mismatch)[^\n]*")
 
 
-def memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
+def memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
     """The memory of its GPU was full: how much was asked for, who else is on that GPU, and what all GPUs hold."""
     said = "\n".join((error.message, *error.chain))
-    wanted, state = WANTED.search(said), STATE.search(said) or OLD_STATE.search(said)
-    what = "ran out of GPU memory"
-    if wanted:
-        what += f": it asked for {wanted[1]}" if len(ranks) == 1 else f": rank {ranks[0].rank} asked for {wanted[1]}"
-    if state:
-        what += f", and GPU {state[1]} has {state[3]} of {state[2]} free"
+    wanted = WANTED.search(said)
+    what = f"ran out of GPU memory{_request(ranks, said)}"
     sharing = crowd(case, ranks[0], said)
     idle = IDLE.search(said)
     strangers = gpu_faults.strangers(case, [facts.rank for facts in ranks])
@@ -61,7 +57,16 @@ def memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
     elif wanted and idle and _bytes(f"{idle[1]} {idle[2]}") >= _bytes(wanted[1]) > 0:
         lines.append(f"{idle[1]} {idle[2]} are reserved by PyTorch and not in use: the memory is in pieces")
         remedy = "PYTORCH_ALLOC_CONF=expandable_segments:True lets PyTorch use what it holds in pieces"
-    return Told("SL420", what, tuple(lines[:3]), remedy)
+    return ExceptionDetail("SL420", what, tuple(lines[:3]), remedy)
+
+
+def _request(ranks: Sequence[RankFacts], said: str) -> str:
+    """How much was asked for, and how much was free, as far as the message says."""
+    wanted, state = WANTED.search(said), STATE.search(said) or OLD_STATE.search(said)
+    words = ""
+    if wanted:
+        words = f": it asked for {wanted[1]}" if len(ranks) == 1 else f": rank {ranks[0].rank} asked for {wanted[1]}"
+    return f"{words}, and GPU {state[1]} has {state[3]} of {state[2]} free" if state else words
 
 
 def crowd(case: Case, facts: RankFacts, said: str) -> str:
@@ -87,17 +92,17 @@ def _counted(case: Case, facts: RankFacts, said: str) -> str:
     if not others:
         return ""
     ranks = {one.pid: one.rank for one in case.ranks}
-    held = [f"rank {facts.rank} {own[1]}"] if own else []
-    for pid, memory_held in dict(HELD.findall(said)).items():
-        known = ranks.get(int(pid))
-        held.append(f"{f'pid {pid}' if known is None else f'rank {known}'} {memory_held}")
-    return f"{1 + others} processes hold memory of its GPU: {', '.join(held[: SHOWN + 1])}"
+    parts = [f"rank {facts.rank} {own[1]}"] if own else []
+    for pid, amount in dict(HELD.findall(said)).items():
+        rank = ranks.get(int(pid))
+        parts.append(f"{f'pid {pid}' if rank is None else f'rank {rank}'} {amount}")
+    return f"{1 + others} processes hold memory of its GPU: {', '.join(parts[: SHOWN + 1])}"
 
 
 def _crowd(count: int, ranks: Iterable[int], gpu: str, commands: tuple[str, ...] = ()) -> str:
-    known = tuple(ranks)
-    who = names(known) if known else ""
-    if count > len(known) and commands:
+    listed = tuple(ranks)
+    who = names(listed) if listed else ""
+    if count > len(listed) and commands:
         who = ", ".join(filter(None, (who, *dict.fromkeys(program(command) for command in commands[:2]))))
     return f"{count} processes use {gpu}" + (f": {who}" if who else "")
 
@@ -154,20 +159,20 @@ def _bytes(text: str) -> float:
 # ------------------------------------------------------------------------------------------------ its number
 
 
-def ordinal(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
+def ordinal(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
     """It asked for a GPU that it cannot see: which, and how many it sees."""
     because, remedy = rank_devices.trouble(case, ranks, error.message)
     device = ranks[0].device
     what = "asked for a GPU that it cannot see" if len(ranks) == 1 else "asked for GPUs that they cannot see"
     if device is not None and device.chosen is not None and device.count is not None and len(ranks) == 1:
         what = f"asked for cuda:{device.chosen}, and sees {plural(device.count, 'GPU')}"
-    return Told("SL425", what, because, remedy or (error.known.remedy if error.known is not None else ""))
+    return ExceptionDetail("SL425", what, because, remedy or (error.known.remedy if error.known is not None else ""))
 
 
 # ------------------------------------------------------------------------------------------------ its kernels
 
 
-def kernel(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
+def kernel(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
     """A kernel failed on the GPU: how, and what the driver logged of it."""
     said = "\n".join((error.message, *error.chain))
     fault = FAULT.search(said)
@@ -175,7 +180,7 @@ def kernel(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
     because = _logged(case, ranks)
     because.append("kernels run behind the program: the line is where the failure was noticed, not where it was made")
     remedy = error.known.remedy if error.known is not None else ""
-    return Told("SL427", f"failed in a GPU kernel: {how}", tuple(because), remedy)
+    return ExceptionDetail("SL427", f"failed in a GPU kernel: {how}", tuple(because), remedy)
 
 
 def _logged(case: Case, ranks: Sequence[RankFacts]) -> list[str]:
@@ -190,34 +195,35 @@ def _logged(case: Case, ranks: Sequence[RankFacts]) -> list[str]:
 # ------------------------------------------------------------------------------------------------ NCCL
 
 
-def nccl(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
+def nccl(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
     """A call of NCCL failed: in which way, and what NCCL itself says of it."""
     said = "\n".join((error.message, *error.chain))
-    known = error.known
-    remedy = known.remedy if known is not None else ""
+    remedy = error.known.remedy if error.known is not None else ""
+    return _of_mapping(case, ranks, said, remedy) or _of_words(case, ranks, said, remedy)
+
+
+def _of_mapping(case: Case, ranks: Sequence[RankFacts], said: str, remedy: str) -> ExceptionDetail | None:
+    """Which GPU each rank took explains it; None where it does not."""
+    because, way_out = rank_devices.trouble(case, ranks, said)
     pair = DUPLICATE.search(said)
     if pair:
-        because, way_out = rank_devices.trouble(case, ranks, said)
-        both = sorted({int(pair[1]), int(pair[2])})
-        return Told(
-            "SL426",
-            "",
-            because,
-            way_out or remedy,
-            whole=f"{names(both)} use the same GPU ({pair[3]}), which NCCL does not allow",
-        )
-    because, way_out = rank_devices.trouble(case, ranks, said)
+        return _one_gpu(sorted({int(pair[1]), int(pair[2])}), pair[3], because, way_out or remedy)
     if because or way_out:
-        return Told("SL426", "", because, way_out)
+        return ExceptionDetail("SL426", "", because, way_out)
+    # nccl2 does not pass on what NCCL says of ranks that share a GPU.
     sharing, gpu = rank_devices.sharing(case) if "invalid usage" in said else ((), "")
-    if sharing:  # nccl2 does not pass on what NCCL says of it
-        return Told(
-            "SL426",
-            "",
-            rank_devices.table(sharing),
-            rank_devices.ONE_EACH,
-            whole=f"{names(facts.rank for facts in sharing)} use the same GPU ({gpu}), which NCCL does not allow",
-        )
+    if not sharing:
+        return None
+    return _one_gpu([facts.rank for facts in sharing], gpu, rank_devices.table(sharing), rank_devices.ONE_EACH)
+
+
+def _one_gpu(ranks: Sequence[int], gpu: str, because: tuple[str, ...], remedy: str) -> ExceptionDetail:
+    summary = f"{names(ranks)} use the same GPU ({gpu}), which NCCL does not allow"
+    return ExceptionDetail("SL426", "", because, remedy, summary=summary)
+
+
+def _of_words(case: Case, ranks: Sequence[RankFacts], said: str, remedy: str) -> ExceptionDetail:
+    """What NCCL itself says."""
     how, version, last = NCCL.search(said), NCCL_VERSION.search(said), LAST_ERROR.search(said)
     versions = VERSIONS.search(said)
     what = "got an error of NCCL" + (f": {how[1]}" if how else "") + (f" (NCCL {version[1]})" if version else "")
@@ -229,4 +235,4 @@ def nccl(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
     lines += _logged(case, ranks)
     if not lines:
         lines.append("NCCL's own reason is not in the message: NCCL_DEBUG=WARN prints it")
-    return Told("SL426", what, tuple(lines), remedy)
+    return ExceptionDetail("SL426", what, tuple(lines), remedy)

@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 
-from safelaunch.diagnosis.crash.known.told import Told
+from safelaunch.diagnosis.crash.known.exception_detail import ExceptionDetail
 from safelaunch.diagnosis.frames import first_of_user, user_frame
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Case, Location, Port, PyError, RankFacts, Share, Space
@@ -24,43 +24,45 @@ IN_WORKER = re.compile(r"in DataLoader worker process (\d+)")
 SIGNALS = {(signal.strsignal(number) or "").lower(): number for number in range(1, 32)}
 
 
-def no_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:  # noqa: ARG001
+def no_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:  # noqa: ARG001
     """The host refused memory, or a limit of the process's own did."""
     because = (
         (f"the memory cgroup counts {plural(case.oom_kills, 'OOM kill')} during this run",) if case.oom_kills else ()
     )
     found = error.around.memory if error.around is not None else None
     if found is None:
-        return Told("SL404", f"got no memory from the host: {_said(error)}", because, _remedy(error))
+        return ExceptionDetail("SL404", f"got no memory from the host: {_said(error)}", because, _remedy(error))
     if found.limit is not None and found.limit - found.mapped < found.available:
         left = size(max(found.limit - found.mapped, 0))
         what = f"got no memory: it may map {size(found.limit)} (ulimit -v), of which {left} were left"
         remedy = "raise or lift that limit (ulimit -v, RLIMIT_AS), or use less memory"
-        return Told("SL404", what, (_said(error), *because), remedy)
+        return ExceptionDetail("SL404", what, (_said(error), *because), remedy)
     had = f"it had used {size(found.resident)}, and the host had {size(found.available)} available"
-    return Told("SL404", f"got no memory from the host: {_said(error)}", (had, *because), _remedy(error))
+    return ExceptionDetail("SL404", f"got no memory from the host: {_said(error)}", (had, *because), _remedy(error))
 
 
-def open_files(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:  # noqa: ARG001
+def open_files(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:  # noqa: ARG001
     """The rank had as many files open as it may: how many those are, and what most of them were."""
     found = error.around.open_files if error.around is not None else None
     worker = IN_WORKER.search(error.message)
     remedy = "raise the limit (ulimit -n, or `nofile` in [limits] of a profile), or close what is not needed"
     if "open files in system" in error.message:
-        return Told("SL422", "could open no file: the whole host has too many open", (), "raise fs.file-max (sysctl)")
+        return ExceptionDetail(
+            "SL422", "could open no file: the whole host has too many open", (), "raise fs.file-max (sysctl)"
+        )
     if worker:
         what = f"had too many files open in its DataLoader worker {worker[1]}"
         lines = (f"the rank itself had {found.count} open; a process may have {found.limit}",) if found else ()
-        return Told("SL422", what, lines, remedy)
+        return ExceptionDetail("SL422", what, lines, remedy)
     if found is None:
-        return Told("SL422", "had too many files open", (), remedy)
+        return ExceptionDetail("SL422", "had too many files open", (), remedy)
     if any(share.name == "shared memory" for share in found.kinds[:1]):
         remedy = "torch.multiprocessing.set_sharing_strategy('file_system'), or raise the limit (ulimit -n)"
     # What its innermost functions had opened is closed by the time at which it is counted.
     all_there = found.count >= NEARLY * found.limit
     what = f"had too many files open: {found.count} of {found.limit}"
     left = "most of them" if all_there else f"{found.count} are still open, after the failing functions were left"
-    return Told(
+    return ExceptionDetail(
         "SL422",
         what if all_there else f"had too many files open: a process may have {found.limit}",
         (f"{left}: {_kinds(found.kinds)}",) if found.kinds else (),
@@ -68,35 +70,46 @@ def open_files(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told: 
     )
 
 
-def disk(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told | None:
+def disk(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail | None:
     """A disk was full: which, how full, and what was to be written there."""
     said = "\n".join((error.message, *error.chain))
     space = error.around.disk if error.around is not None else None
     if space is not None and space.path.startswith(SHM):
         return shared_memory(case, ranks, error)
+    return _file_too_large(space, said) or _disk_full(space, said, _remedy(error))
+
+
+def _file_too_large(space: Space | None, said: str) -> ExceptionDetail | None:
+    """Not the disk was full: the file was larger than one may be."""
     if space is not None and space.file_limit is not None and space.file_size > NEARLY * space.file_limit:
         what = f"could not write {space.file}: its files may have {size(space.file_limit)} each (ulimit -f)"
-        return Told("SL423", what, _space(space), "raise or lift that limit (ulimit -f, RLIMIT_FSIZE)")
-    if TOO_LARGE.search(said):
-        what = f"could not write {space.file}" if space is not None and space.file else "could not write a file"
-        remedy = "see what the file system, and `ulimit -f`, allow for one file"
-        return Told("SL423", f"{what}: it is too large for its file system or for a limit", _space(space), remedy)
-    sure = bool(SURE.search(said))
-    if not sure and (space is None or not space.full):
+        return ExceptionDetail("SL423", what, _space(space), "raise or lift that limit (ulimit -f, RLIMIT_FSIZE)")
+    if not TOO_LARGE.search(said):
+        return None
+    what = f"could not write {space.file}" if space is not None and space.file else "could not write a file"
+    remedy = "see what the file system, and `ulimit -f`, allow for one file"
+    return ExceptionDetail(
+        "SL423", f"{what}: it is too large for its file system or for a limit", _space(space), remedy
+    )
+
+
+def _disk_full(space: Space | None, said: str, remedy: str) -> ExceptionDetail | None:
+    """The disk, its inodes or a quota; None where neither the words nor the disk say so."""
+    if not SURE.search(said) and (space is None or not space.full):
         return None  # torch.save fails for other reasons too, and in the same words
     file = f" {space.file}" if space is not None and space.file else ""
     if QUOTA.search(said):
-        return Told("SL423", f"could not write{file}: its disk quota is used up", _space(space), _remedy(error))
+        return ExceptionDetail("SL423", f"could not write{file}: its disk quota is used up", _space(space), remedy)
     what = f"could not write{file}: the disk is full" if file else "could not write: a disk is full"
     if space is not None and space.files_free == 0:
         what = f"could not write{file}: the file system can hold no more files (inodes)"
     because = _space(space) or ("which disk it was is not known",)
     if space is not None and not space.full:
         because = (f"{because[0]} now: room was made since, or it is a quota, or no file on that disk (a device)",)
-    return Told("SL423", what, because, _remedy(error))
+    return ExceptionDetail("SL423", what, because, remedy)
 
 
-def shared_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:  # noqa: ARG001
+def shared_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:  # noqa: ARG001
     """/dev/shm was full: how large it is, and what fills it."""
     around = error.around
     space = around.shm or around.disk if around is not None else None
@@ -106,7 +119,7 @@ def shared_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Tol
     if worker:
         what = f"lost a DataLoader worker (pid {worker[1].strip()}) that found no room in /dev/shm"
     if space is None:
-        return Told("SL421", what, (), remedy)
+        return ExceptionDetail("SL421", what, (), remedy)
     full = space.free < ROOM * space.total
     certain = full or "No space left" in error.message
     line = f"/dev/shm has {size(space.free)} of {size(space.total)} free"
@@ -115,17 +128,19 @@ def shared_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Tol
     lines = [line if certain else f"{line}: it may have been something else"]
     if space.holds and full:
         lines.append(f"what fills it: {', '.join(f'{share.name} {size(share.count)}' for share in space.holds[:3])}")
-    return Told("SL421", what, tuple(lines), remedy, doubt=not certain)
+    return ExceptionDetail("SL421", what, tuple(lines), remedy, doubt=not certain)
 
 
-def port(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
+def port(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
     """A port was taken: which, and by whom."""
     found = error.around.port if error.around is not None else None
     if found is None:
-        return Told("SL424", "could not listen on a port: it is taken", (_said(error),), _remedy(error))
+        return ExceptionDetail("SL424", "could not listen on a port: it is taken", (_said(error),), _remedy(error))
     holder, remedy = _holder(case, ranks, found)
     because = (f"its command: {found.command}",) if found.command else ()
-    return Told("SL424", f"could not listen on port {found.number}: {holder}", because, remedy or _remedy(error))
+    return ExceptionDetail(
+        "SL424", f"could not listen on port {found.number}: {holder}", because, remedy or _remedy(error)
+    )
 
 
 def _holder(case: Case, ranks: Sequence[RankFacts], found: Port) -> tuple[str, str]:
@@ -141,32 +156,37 @@ def _holder(case: Case, ranks: Sequence[RankFacts], found: Port) -> tuple[str, s
     return f"rank {owner.rank} of this job holds it", "give each rank a port of its own, or let one rank alone listen"
 
 
-def loader_worker(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Told:
+def loader_worker(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
     """A DataLoader worker died: of which signal, and what is known of why."""
-    found = [match for text in (*reversed(error.chain), error.message) for match in WORKER.finditer(text)]
-    match = next((one for one in found if one[2]), found[0] if found else None)
-    pid = match[1].strip() if match else ""
-    number = SIGNALS.get((match[2] or "").strip().lower(), 0) if match else 0
-    what = "lost a DataLoader worker" + (f" (pid {pid})" if pid else "")
+    pid, number = _dead_worker(error)
+    lost = "lost a DataLoader worker" + (f" (pid {pid})" if pid else "")
     stack = ranks[0].fault
-    frame, place = (stack.frames[0] if stack is not None and stack.frames else None), user_frame(stack)
-    lines: list[str] = []
-    remedy = _remedy(error)
-    if number:
-        what += f": it was ended by {signal.Signals(number).name}"
+    place = user_frame(stack)
     if number == signal.SIGKILL and case.oom_kills:
-        what = f"lost a DataLoader worker{f' (pid {pid})' if pid else ''} to the kernel's OOM killer"
-        lines.append(f"the memory cgroup counts {plural(case.oom_kills, 'OOM kill')} during this run")
+        what = f"{lost} to the kernel's OOM killer"
+        because = f"the memory cgroup counts {plural(case.oom_kills, 'OOM kill')} during this run"
         remedy = "use fewer loader workers, less prefetch (prefetch_factor) and smaller samples, or ask for more memory"
-    elif number == signal.SIGKILL:
+        return ExceptionDetail("SL429", what, (because,), remedy, location=place)
+    what = f"{lost}: it was ended by {signal.Signals(number).name}" if number else lost
+    if number == signal.SIGKILL:
         counted = (
             "no OOM kill was counted during this run" if case.oom_kills == 0 else "OOM kills cannot be counted here"
         )
-        lines.append(f"{counted}: somebody else may have sent it")
+        because = f"{counted}: somebody else may have sent it"
         remedy = "look at the kernel log for who sent it; if it was memory, use fewer loader workers"
-    elif frame is not None:
-        lines.append(f"its innermost Python frame: {frame.function} ({frame.file}:{frame.line})")
-    return Told("SL429", what, tuple(lines), remedy, location=place)
+        return ExceptionDetail("SL429", what, (because,), remedy, location=place)
+    inner = next(iter(stack.frames), None) if stack is not None else None
+    lines = (f"its innermost Python frame: {inner.function} ({inner.file}:{inner.line})",) if inner else ()
+    return ExceptionDetail("SL429", what, lines, _remedy(error), location=place)
+
+
+def _dead_worker(error: PyError) -> tuple[str, int]:
+    """The pid of the worker and the signal that ended it, as far as the exception says (empty, 0)."""
+    found = [match for text in (*reversed(error.chain), error.message) for match in WORKER.finditer(text)]
+    match = next((one for one in found if one[2]), found[0] if found else None)
+    if match is None:
+        return "", 0
+    return match[1].strip(), SIGNALS.get((match[2] or "").strip().lower(), 0)
 
 
 # ------------------------------------------------------------------------------------------------ wording

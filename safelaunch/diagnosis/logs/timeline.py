@@ -16,12 +16,15 @@ _LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|py
 
 
 @dataclass(frozen=True)
-class Suspect:
+class Candidate:
     """Something that may have been first: one process and how it failed.
 
-    `sources` are the independent witnesses of it: a traceback, the launcher's record, the kernel, the scheduler, a
-    message. `alike` is equal for processes that failed in the same way. `guessed` says that the rank was found by
-    counting, not told.
+    Args:
+        sources: the independent witnesses of it: a traceback, the launcher's record, the kernel, the scheduler, a
+            message.
+        alike: equal for processes that failed in the same way.
+        message_only: a message says so, and nothing else.
+        guessed: its rank was found by counting, not told.
     """
 
     rank: int | None
@@ -36,19 +39,29 @@ class Suspect:
     traceback: str = ""
     pid: int | None = None
     times: int = 1
-    whole: bool = True
+    message_only: bool = False
     guessed: bool = False
     local: int | None = None
     more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Story:
-    """`suspects` may be the cause; `victims` only followed (rank, line). `outside` came from outside the job; `earlier`
-    is of an attempt, or a job, before the last one."""
+class Timeline:
+    """What the lines amount to.
+
+    Args:
+        candidates: they may be the cause.
+        victims: ranks that only followed, each with the line that says so.
+        outside: what came from outside the job.
+        unexplained: processes that failed, and nothing says why.
+        launcher: exceptions of launchers.
+        survived: exceptions after which their process went on.
+        cut: exceptions whose traceback has no end.
+        earlier: exceptions of an attempt, or a job, before the last one.
+    """
 
     facts: LogFacts
-    suspects: tuple[Suspect, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     victims: tuple[tuple[int | None, LogLine], ...] = ()
     outside: tuple[Sighting, ...] = ()
     unexplained: tuple[Ended, ...] = ()

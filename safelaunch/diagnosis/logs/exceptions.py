@@ -1,0 +1,150 @@
+"""Which of the exceptions in a log count: what ended its process, and whether a lost peer explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from safelaunch.diagnosis.crash.first_failure import PEER_LOSS, TRANSPORT
+from safelaunch.diagnosis.logs.exits import failed_by_itself, own_exits
+from safelaunch.diagnosis.logs.timeline import before
+from safelaunch.model import Location
+from safelaunch.model.logs import Known, LogFacts, LogLine, Raised
+
+NEAR_END = 30  # lines; tracebacks of launchers come after the last words of a rank
+
+LEAVING_ALONE = {"KeyboardInterrupt", "SystemExit", "GeneratorExit"}  # somebody asked for it
+# Signatures that fit lost connections of any kind, not only those between ranks.
+ANY_CONNECTION = {"gloo-lost-peer", "store-gone", "store-timeout"}
+
+
+@dataclass(frozen=True)
+class Exceptions:
+    """The exceptions that count, by what they tell.
+
+    - causes: nothing explains them.
+    - consequences: they tell of a lost peer, or of somebody outside the job.
+    - launcher: a launcher raised them.
+    - survived: their process went on.
+    - cut: the end of the traceback, which would say more, is not there.
+    """
+
+    causes: list[Raised]
+    consequences: list[Raised]
+    launcher: tuple[Raised, ...]
+    survived: tuple[Raised, ...]
+    cut: tuple[Raised, ...]
+
+
+def sort_exceptions(facts: LogFacts) -> Exceptions:
+    """Sort the exceptions of one attempt."""
+    failed, failed_ranks = something_failed(facts), own_exits(facts).keys()
+    launcher, raised = _partition(_foreground(facts), lambda one: one.launcher)
+    raised = [one for one in raised if one.type.rpartition(".")[2] not in LEAVING_ALONE]
+    caught = {id(one) for one in _not_listed(facts, raised)}
+
+    def survived(one: Raised) -> bool:
+        if id(one) in caught:
+            return True
+        if failed:
+            return one.survived and one.rank not in failed_ranks
+        return one.survived or any(end.file == one.at.file and end.line > one.at.line for end in facts.finished)
+
+    survivors, raised = _partition(raised, survived)
+    cut, raised = _partition(raised, lambda one: not one.type or (one.cut and _of_torch(one)))
+    raised = _without_echoes([one for one in raised if one.whole or failed or near_end(facts, one.at)])
+    consequences, causes = _partition(raised, lambda one: _follows(facts, one))
+    return Exceptions(causes, consequences, tuple(launcher), tuple(survivors), tuple(cut))
+
+
+def something_failed(facts: LogFacts) -> bool:
+    """Whether a line says that a call, a process or a launcher failed, whatever exceptions there are."""
+    ended = any(failed_by_itself(end) for end in facts.ended)
+    return bool(facts.timed_out) or ended or any(one.launcher for one in _foreground(facts))
+
+
+def _foreground(facts: LogFacts) -> list[Raised]:
+    """The exceptions that may have ended their process."""
+    return [one for one in facts.raised if not one.background]
+
+
+def _partition(raised: Iterable[Raised], belongs: Callable[[Raised], bool]) -> tuple[list[Raised], list[Raised]]:
+    """Those that belong together, and all others, each in their order."""
+    parts: tuple[list[Raised], list[Raised]] = [], []
+    for one in raised:
+        parts[not belongs(one)].append(one)
+    return parts
+
+
+def _of_torch(one: Raised) -> bool:
+    """Whether an exception was raised in torch.distributed, where its words decide whether a peer was lost."""
+    return one.type.startswith("torch.distributed") or any("/torch/distributed/" in f.file for f in one.frames[-2:])
+
+
+def near_end(facts: LogFacts, at: LogLine) -> bool:
+    """Whether a file ends soon after a line: a job that goes on says more."""
+    lines = next((file.lines for file in facts.files if file.path == at.file), 0)
+    return lines - at.line <= NEAR_END
+
+
+def _not_listed(facts: LogFacts, raised: list[Raised]) -> list[Raised]:
+    """Exceptions that were caught: torch elastic, in the same file, does not list their ranks among the failed, and one
+    that it lists failed by itself."""
+    failed: dict[str, set[int]] = {}
+    for end in facts.ended:
+        if end.by == "elastic" and end.rank is not None and end.code:
+            failed.setdefault(end.at.file, set()).add(end.rank)
+    own = {one.at.file for one in raised if one.rank in failed.get(one.at.file, ()) and not _follows(facts, one)}
+    return [
+        one
+        for one in raised
+        if one.at.file in own and one.rank is not None and one.rank not in failed[one.at.file] and one.whole
+    ]
+
+
+def _without_echoes(raised: list[Raised]) -> list[Raised]:
+    """Of one rank, only its last whole exception: what it raised before it had caught. Lines that stand alone count
+    where nothing else is there."""
+    last: dict[int, Raised] = {}
+    for one in raised:
+        if one.rank is not None and one.whole:
+            latest = last.get(one.rank)
+            if latest is None or before(latest.at, one.at) is not False:
+                last[one.rank] = one
+    anything = any(one.whole for one in raised)
+    kept = []
+    for one in raised:
+        if one.rank is not None and one.rank in last:
+            if last[one.rank] is one:
+                kept.append(one)
+        elif one.whole or not anything:
+            kept.append(one)
+    return kept
+
+
+def _tells_of_peer(said: Iterable[str], known: Known | None, frames: tuple[Location, ...]) -> bool:
+    """Whether an exception tells of a lost peer, or of one that did not come: the same words as of live failures."""
+    if known is not None and known.role == "consequence" and known.name not in ANY_CONNECTION:
+        return True
+    texts = list(said)
+    transport = any(TRANSPORT.search(text) for text in texts) or any(
+        "/torch/distributed/" in f.file for f in frames[-2:]
+    )
+    lost = (known is not None and known.role == "consequence") or any(PEER_LOSS.search(text) for text in texts)
+    return transport and lost
+
+
+def ended_losing_a_peer(one: Raised) -> bool:
+    """Whether what was raised last, while another exception was handled, tells of a lost peer."""
+    return bool(one.chain) and _tells_of_peer([f"{one.type}: {one.message}"], None, one.frames)
+
+
+def _follows(facts: LogFacts, one: Raised) -> bool:
+    """Whether an exception has its cause elsewhere: a lost peer, somebody outside, a wait that the watchdog gave up."""
+    first = one.chain[0] if one.chain else f"{one.type}: {one.message}"
+    if _tells_of_peer([first], one.known, one.frames):
+        return True
+    if one.known is not None and one.known.role == "outside":
+        return True
+    own = (t.at for t in facts.timed_out if one.rank is None or t.rank == one.rank)
+    return any(before(at, one.at) for at in own)

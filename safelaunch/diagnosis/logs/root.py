@@ -1,0 +1,195 @@
+"""The failures that came first and are alike: whose they are, how sure that is, and how they are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
+from safelaunch.diagnosis.crash.known.gpu import tenants
+from safelaunch.diagnosis.logs.exits import failed_by_itself
+from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, missing, quote
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Confidence, Verdict
+from safelaunch.model.logs import LogFacts
+
+VERBS = ("raised", "was", "crashed", "aborted")  # with which what a rank did begins; else it is what happened to it
+
+REMEDIES = {
+    "SL401": "the traceback is where it started",
+    "SL402": "no rank stands out: look at the arguments, the files and the code that all ranks share",
+    "SL409": "the environment or the code differs on this rank: compare it with a rank that started",
+}
+
+
+@dataclass(frozen=True)
+class Root:
+    """What failed first.
+
+    Args:
+        timeline: all that was found.
+        first: the candidates that failed first and alike.
+        others: those that failed later, or of which that is not known.
+        certain: whether the order of the two is.
+    """
+
+    timeline: Timeline
+    first: list[Candidate]
+    others: list[Candidate]
+    certain: bool
+
+    @property
+    def lead(self) -> Candidate:
+        """The one that is quoted."""
+        return self.first[0]
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Those that failed first, where lines tell."""
+        return tuple(sorted({one.rank for one in self.first if one.rank is not None}))
+
+    @cached_property
+    def unmarked(self) -> list[Candidate]:
+        """Those of which no line tells the rank."""
+        return [one for one in self.first if one.rank is None]
+
+    @cached_property
+    def followers(self) -> list[int]:
+        """The ranks that failed because of them."""
+        return sorted({rank for rank, _ in self.timeline.victims if rank is not None} - set(self.ranks))
+
+    @cached_property
+    def everybody(self) -> bool:
+        """Whether all ranks failed alike."""
+        facts = self.timeline.facts
+        if not self.unmarked:
+            world = set(range(facts.world_size)) if facts.world_size else set(facts.ranks)
+            return len(self.ranks) > 1 and set(self.ranks) >= world
+        times = sum(one.times for one in self.unmarked)
+        failed = _failed_ranks(facts)
+        others = any(end.rank is not None and end.rank not in failed for end in facts.ended)
+        return not self.ranks and times > 1 and (len(failed) < 2 or times >= len(failed)) and not others
+
+    @cached_property
+    def shared_gpus(self) -> set[tuple[int, int, str]]:
+        """The pairs of ranks on one GPU, with the GPU, where that is what NCCL complains of."""
+        return _shared_gpus(self.timeline.facts) if self.lead.code == "SL426" else set()
+
+    @cached_property
+    def culprits(self) -> tuple[int, ...]:
+        """The ranks to blame; none where all failed alike, a line has no rank, or ranks do not fit together."""
+        nobody = self.everybody or self.unmarked or self.shared_gpus or has(self.lead.code, Trait.MISFIT)
+        return () if nobody else self.ranks
+
+    @property
+    def code(self) -> str:
+        """That of the verdict."""
+        return "SL402" if self.everybody and self.lead.code == "SL401" else self.lead.code
+
+    @property
+    def confidence(self) -> Confidence:
+        """By the order, by what the words are, and by the number of independent witnesses."""
+        if self.lead.message_only or (self.others and not self.certain):
+            return "low"
+        if self.lead.guessed or has(self.lead.code, Trait.MISFIT):
+            return "medium"
+        witnesses = frozenset().union(*(one.sources for one in self.first))
+        peers = bool(self.culprits and self.followers)
+        return "high" if len(witnesses) + peers >= 3 else "medium"
+
+
+def verdict_of(root: Root) -> Verdict:
+    """The verdict on what failed first."""
+    lead, code = root.lead, root.code
+    infrastructure = has(code, Trait.INFRASTRUCTURE)
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind="infra" if infrastructure else "crash",
+        summary=_summary(root),
+        culprit_ranks=root.culprits,
+        host=lead.host,
+        pid=lead.pid if root.culprits else None,
+        location=lead.location if len({one.location for one in root.first}) == 1 else None,
+        because=_because(root),
+        secondary=tuple(root.followers),
+        confidence=root.confidence,
+        remedy=lead.remedy or REMEDIES.get(code, f"safelaunch explain {code}"),
+        traceback=lead.traceback,
+        exit_code=EXIT_INFRASTRUCTURE if infrastructure else EXIT_SCRIPT_FAILED,
+    )
+
+
+def who(candidate: Candidate) -> str:
+    """`rank 3`, or that a line does not tell."""
+    return f"rank {candidate.rank}" if candidate.rank is not None else "a process"
+
+
+def _failed_ranks(facts: LogFacts) -> set[int]:
+    """The ranks that ended with an error of their own, by the records of launchers."""
+    return {e.rank for e in facts.ended if e.rank is not None and failed_by_itself(e) and e.code not in (-15, -9)}
+
+
+def _shared_gpus(facts: LogFacts) -> set[tuple[int, int, str]]:
+    """The pairs of ranks on one GPU, as NCCL names them, with the GPU."""
+    return {
+        (one, other, s.field("device"))
+        for s in facts.sightings
+        if s.field("device") and (one := s.number("one")) is not None and (other := s.number("other")) is not None
+    }
+
+
+def _summary(root: Root) -> str:
+    lead, ranks = root.lead, root.ranks
+    if root.shared_gpus:
+        shared = sorted({rank for one, other, _ in root.shared_gpus for rank in (one, other)})
+        devices = sorted({device for *_, device in root.shared_gpus})
+        return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
+    if has(lead.code, Trait.MISFIT) and lead.what.startswith("raised"):
+        return f"{names(ranks) if ranks else 'a rank'} {lead.what}"
+    if root.everybody:
+        did = lead.what if lead.what.startswith(VERBS) else f"failed: {lead.what}"
+        return f"every rank {did}" if ranks else f"several ranks {did}, and the log does not say which"
+    if root.unmarked:
+        return _of_nobody(lead, sum(one.times for one in root.unmarked))
+    return f"{names(ranks)} {lead.what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {lead.what}"
+
+
+def _of_nobody(lead: Candidate, times: int) -> str:
+    where = f" on {lead.host}" if lead.host else ""
+    if has(lead.code, Trait.INFRASTRUCTURE):
+        return f"{lead.what.replace('raised', 'the job failed with')}{where}"
+    if lead.what.startswith(VERBS):
+        who = "a process" if times == 1 else f"{times} processes"
+        if lead.local is not None and times == 1:
+            return f"local rank {lead.local}{where} {lead.what}; the log does not say which rank that is"
+        what = lead.what.replace("was ", "were ") if times > 1 else lead.what
+        return f"{who}{where} {what}; the log does not say which rank"
+    return f"a rank{where} failed: {lead.what}; the log does not say which rank"
+
+
+def _because(root: Root) -> tuple[str, ...]:
+    lines = [quote(root.lead.at), *_of_nccl(root), *root.lead.more[:1], *_of_memory(root.lead)]
+    lines += [f"{who(other)} {other.what}, later: {quote(other.at, 100)}" for other in root.others[:1]]
+    if root.followers and root.culprits:
+        lines.append(f"{names(root.followers)} failed only because a peer was lost, or waited for it")
+    if not root.culprits and not has(root.lead.code, Trait.INFRASTRUCTURE) and _lacks_marks(root):
+        lines.append("the lines have no marks of ranks: torchrun --tee 3, or srun --label, would show who wrote them")
+    return (*lines, *missing(root.timeline.facts)[: max(1, 5 - len(lines))])
+
+
+def _of_nccl(root: Root) -> tuple[str, ...]:
+    """NCCL's own warning, where a call of NCCL failed and something else is quoted."""
+    said = (s.at for s in root.timeline.facts.sightings if s.known.name in ("nccl-warn", "nccl-ib"))
+    warning = next(said, None) if root.lead.code == "SL426" else None
+    return (quote(warning),) if warning is not None and warning != root.lead.at else ()
+
+
+def _of_memory(lead: Candidate) -> tuple[str, ...]:
+    """Who else held memory of a GPU that was full."""
+    count = tenants(lead.at.text + lead.traceback) if lead.code == "SL420" else 0
+    return (f"{count} other process{'es' if count > 1 else ''} held memory of the same GPU",) if count else ()
+
+
+def _lacks_marks(root: Root) -> bool:
+    return any(one.local is None for one in root.unmarked)
