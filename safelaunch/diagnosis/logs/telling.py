@@ -18,7 +18,7 @@ from safelaunch.diagnosis.logs.suspects import (
     without_terminated,
 )
 from safelaunch.model import Location
-from safelaunch.model.logs import Event, Known, LogFacts, LogLine, Raised
+from safelaunch.model.logs import Ended, Event, Known, LogFacts, LogLine, Raised
 
 NEAR_END = 30  # lines; tracebacks of launchers come after the last words of a rank
 
@@ -34,7 +34,7 @@ def tell(facts: LogFacts) -> Story:
     facts = _last_attempt(facts)
     last = {id(one) for one in facts.raised}  # to compare each with each takes 20 s for 8,000 of them
     earlier = tuple(one for one in earlier if id(one) not in last and not one.launcher and not one.background)
-    pids = {end.pid: end for end in facts.ended if end.pid and end.rank is not None}
+    pids = _ranks_of_pids(facts)
     raised = [one for one in facts.raised if not one.background]
     launcher = tuple(one for one in raised if one.launcher)
     raised = [one for one in raised if not one.launcher and one.type.rpartition(".")[2] not in LEAVING_ALONE]
@@ -74,6 +74,16 @@ def tell(facts: LogFacts) -> Story:
     victims += [(t.rank, t.at) for t in facts.timed_out]
     outside = tuple(s for s in facts.sightings if s.known.role == "outside")
     return Story(facts, tuple(suspects), tuple(victims), outside, tuple(unexplained), launcher, survived, cut, earlier)
+
+
+def _ranks_of_pids(facts: LogFacts) -> dict[int, Ended]:
+    """The ends of ranks by their pids, without pids that ranks of several nodes have: those name nobody."""
+    found: dict[int, Ended] = {}
+    shared: set[int] = set()
+    for end in facts.ended:
+        if end.pid and end.rank is not None and found.setdefault(end.pid, end).rank != end.rank:
+            shared.add(end.pid)
+    return {pid: end for pid, end in found.items() if pid not in shared}
 
 
 def _without(raised: list[Raised], others: Iterable[Raised]) -> list[Raised]:
