@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ BINARY = 0.2  # of the characters of a text that are none: a log in Latin-1 has 
 BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")  # marks at the beginning of a text in UTF-16
 WIDE = 256  # bytes: some lines of it
 WIDTH = 400  # of a quoted line
+CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
 VARIANTS = 50  # of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
@@ -357,8 +359,12 @@ class _Pass:
     # ------------------------------------------------------------------------------------------ last lines
 
     def _tails(self) -> None:
-        """The last line of each stream, from the last part of the file."""
+        """The last line of each stream, from the last part of the file, without a secret that the lines before it tell
+        of: it is shown alone."""
+        from safelaunch import redaction
+
         assert self._habits is not None
+        recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
         sieve = self._sieve
         first = sieve.tail_line
         for number, raw in enumerate(sieve.tail.split(b"\n"), first):
@@ -367,14 +373,21 @@ class _Pass:
                 if not text.strip() or (number == first and sieve.tail_cut):
                     continue
                 try:
-                    self._tail(number, prefixes.strip(text, self._habits))
+                    self._tail(number, prefixes.strip(text, self._habits), recent)
                 except (ValueError, RecursionError):
                     self._torn.add(number)
 
-    def _tail(self, number: int, line: Stripped) -> None:
+        for origin, (at, ordinary) in self._contents.tails.items():
+            text = redaction.lines(recent[origin])[-1].strip()[:WIDTH]
+            if text != at.text:
+                self._contents.tails[origin] = (replace(at, text=text), ordinary)
+
+    def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]]) -> None:
         if not line.text.strip():
             return
         at = LogLine(self._path, number, line.text.strip()[:WIDTH], line.t, line.clock)
         if _FINISHED.search(line.text):
             self._contents.finished = at
-        self._contents.tails[self._origin(line)] = (at, not _LAST_WORDS.search(line.text))
+        origin = self._origin(line)
+        recent[origin].append(line.text)
+        self._contents.tails[origin] = (at, not _LAST_WORDS.search(line.text))
