@@ -342,9 +342,13 @@ def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequenc
     facts = logs.read(paths, logs.load([*signatures, *further]))
     if not facts.files:
         raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
-    torn = [(plural(file.torn, "line"), file.path) for file in facts.files if file.torn]
-    notes = tuple(f"{count} of {path} could not be read" for count, path in torn[:4])
-    return [Conclusion("logs", tuple(paths), rules.diagnose(facts), notes=notes, logs=facts)]
+    verdict = rules.diagnose(facts)
+    notes = [f"{plural(file.torn, 'line')} of {file.path} could not be read" for file in facts.files if file.torn][:4]
+    unread = [file for file in facts.files if file.unreadable]
+    unread = [file for file in unread if not any(told.startswith(file.path) for told in verdict.because)]
+    notes += [f"{file.path} could not be read as a whole: {file.unreadable}" for file in unread[:4]]
+    notes += [f"{plural(len(unread) - 4, 'more file')} could not be read"] if unread[4:] else []
+    return [Conclusion("logs", tuple(paths), verdict, notes=tuple(notes), logs=facts)]
 
 
 # The first that knows a path reads it. Logs come last: any file may be one.

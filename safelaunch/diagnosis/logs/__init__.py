@@ -94,8 +94,9 @@ def scheduler_ended() -> None:
 def nothing_found(story: Story) -> Verdict:
     """Nothing that failed was found in the logs.
 
-    How it was concluded: no traceback that ended a process, no known message, no record of a failed process. It says
-    nothing of what the logs do not hold, such as the output of other nodes.
+    How it was concluded: no traceback that ended a process, no known message, no record of a failed process, and each
+    log could be read (where one could not, SL499 names it). It says nothing of what the logs do not hold, such as the
+    output of other nodes.
 
     What to do: if the job did fail, give the logs of all ranks and of the launcher; output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
@@ -105,11 +106,12 @@ def nothing_found(story: Story) -> Verdict:
     if not read:
         reasons = tuple(f"{file.path}: {file.unreadable}" for file in facts.files[:3]) or ("no file was given",)
         return _plain("SL499", "no log could be read", reasons, "check the paths", "low", 1)
+    unread = [file for file in facts.files if file.unreadable]
     lines = sum(file.lines for file in facts.files)
     because = [f"{lines} lines in {len(read)} file{'s' if len(read) > 1 else ''}"]
     because += [f"a traceback that its process survived: {quote(one.at)}" for one in story.survived[:1]]
     because += [f"a warning: {quote(s.at)}" for s in facts.sightings if s.known.role == "note"][:1]
-    if not lines:
+    if not lines and not unread:
         what = "the log is empty" if len(read) == 1 else "the logs are empty"
         remedy = "give the logs of all ranks and of the launcher"
         return _plain("SL498", what, tuple(because), remedy, "low", EXIT_OK)
@@ -124,10 +126,17 @@ def nothing_found(story: Story) -> Verdict:
     if story.cut:
         because.append(f"a traceback is cut off: {quote(story.cut[0].at)}")
         return _plain("SL499", "a traceback is cut off, and the logs do not say more", tuple(because), "", "low", 1)
+    if unread:
+        what = f"cannot tell: {len(unread)} of {plural(len(facts.files), 'file')} could not be read"
+        reasons = tuple(f"{file.path}: {file.unreadable}" for file in unread[:3])
+        return _plain("SL499", what, (*reasons, *because), "see that these can be read, as a text", "low", 1)
     torn, left_out = (sum(getattr(file, name) for file in read) for name in ("torn", "left_out"))
     if 2 * torn >= lines or left_out:
         what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
         return _plain("SL499", f"the logs could not be read as a whole: {what}", tuple(because), "", "low", 1)
+    if facts.passed_over:
+        known = ", ".join(facts.passed_over[:3]) + (", ..." if facts.passed_over[3:] else "")
+        because.append(f"not read, since their names are of no logs: {known}")
     remedy = "if the job did fail, give the logs of all ranks and of the launcher"
     understood = facts.finished or facts.sightings or any(file.ranks for file in read)
     summary = "nothing wrong was found" + (" in the lines that could be read" if torn else "")
