@@ -62,6 +62,7 @@ exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or nothing that 
 """
 
 DEPTH = 6  # folders below a PATH that are looked at for the size of what is read
+SHARE = 0.5  # of the time that is left, for each incident but the last: the others are told as well
 RECOVERED = "SL501"  # what is written over a notice when progress has returned
 
 
@@ -220,9 +221,15 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
             if not run.verdicts and not run.unreadable:
                 how = f"ended with exit code {run.exit_code} and " if run.exit_code is not None else ""
                 found.append(Conclusion("bundle", (path,), notes=(f"{path} {how}holds no incident: nothing to tell",)))
-    for part in nodes.together(incidents):
+    parts = nodes.together(incidents)
+    for number, part in enumerate(parts, 1):
         try:
-            found += _of_nodes(part)
+            with limits.share(SHARE if number < len(parts) else 1.0):
+                found += _of_nodes(part)
+        except limits.LimitError:
+            if len(parts) == 1:
+                raise
+            damaged += [f"{one.path}: it takes too long, and others are to be read as well" for one in part]
         except (TypeError, ValueError, AttributeError, LookupError) as error:
             # JSON that has the shape of a case may hold anything; ours has been through all rules.
             damaged += [f"{one.path}: it holds no case that makes sense ({str(error)[:80]})" for one in part]
