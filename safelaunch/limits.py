@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
@@ -18,6 +19,7 @@ from types import FrameType
 SECONDS, SECONDS_PER_MIB = 7.0, 2.0
 ROOM, ROOM_PER_MIB = 384 << 20, 64 << 20  # of address space beyond what is in use: two threads take 150 MiB of it
 AGAIN_S = 1.0
+AT_LEAST_S = 0.01  # 0 would stop the clock
 MOST_FILES = 100_000  # that are looked at for their sizes
 
 
@@ -76,6 +78,24 @@ def waiting() -> Iterator[None]:
     finally:
         if left:
             signal.setitimer(signal.ITIMER_REAL, left, again)
+
+
+@contextlib.contextmanager
+def share(part: float) -> Iterator[None]:
+    """What is inside has a part of the time that is left, so that what follows it is read as well.
+
+    Raises:
+        LimitError: that part was not enough.
+    """
+    left, again = signal.getitimer(signal.ITIMER_REAL)
+    began = time.monotonic()
+    if left:
+        signal.setitimer(signal.ITIMER_REAL, left * part, again)
+    try:
+        yield
+    finally:
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), AT_LEAST_S), again)
 
 
 def longer(size: int) -> None:

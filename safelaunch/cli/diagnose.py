@@ -62,6 +62,7 @@ exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or nothing that 
 """
 
 DEPTH = 6  # folders below a PATH that are looked at for the size of what is read
+SHARE = 0.5  # of the time that is left, for each incident but the last: the others are told as well
 RECOVERED = "SL501"  # what is written over a notice when progress has returned
 
 
@@ -220,9 +221,15 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
             if not run.verdicts and not run.unreadable:
                 how = f"ended with exit code {run.exit_code} and " if run.exit_code is not None else ""
                 found.append(Conclusion("bundle", (path,), notes=(f"{path} {how}holds no incident: nothing to tell",)))
-    for part in nodes.together(incidents):
+    parts = nodes.together(incidents)
+    for number, part in enumerate(parts, 1):
         try:
-            found += _of_nodes(part)
+            with limits.share(SHARE if number < len(parts) else 1.0):
+                found += _of_nodes(part)
+        except limits.LimitError:
+            if len(parts) == 1:
+                raise
+            damaged += [f"{one.path}: it takes too long, and others are to be read as well" for one in part]
         except (TypeError, ValueError, AttributeError, LookupError) as error:
             # JSON that has the shape of a case may hold anything; ours has been through all rules.
             damaged += [f"{one.path}: it holds no case that makes sense ({str(error)[:80]})" for one in part]
@@ -342,9 +349,13 @@ def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequenc
     facts = logs.read(paths, logs.load([*signatures, *further]))
     if not facts.files:
         raise unreadable(f"{', '.join(paths)}: no bundle, no Flight Recorder dump and no log")
-    torn = [(plural(file.torn, "line"), file.path) for file in facts.files if file.torn]
-    notes = tuple(f"{count} of {path} could not be read" for count, path in torn[:4])
-    return [Conclusion("logs", tuple(paths), rules.diagnose(facts), notes=notes, logs=facts)]
+    verdict = rules.diagnose(facts)
+    notes = [f"{plural(file.torn, 'line')} of {file.path} could not be read" for file in facts.files if file.torn][:4]
+    unread = [file for file in facts.files if file.unreadable]
+    unread = [file for file in unread if not any(told.startswith(file.path) for told in verdict.because)]
+    notes += [f"{file.path} could not be read as a whole: {file.unreadable}" for file in unread[:4]]
+    notes += [f"{plural(len(unread) - 4, 'more file')} could not be read"] if unread[4:] else []
+    return [Conclusion("logs", tuple(paths), verdict, notes=tuple(notes), logs=facts)]
 
 
 # The first that knows a path reads it. Logs come last: any file may be one.

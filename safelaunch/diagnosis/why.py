@@ -51,8 +51,11 @@ def _waits(view: View) -> Iterator[str]:
     if not graph.waits:
         yield "no rank is known to wait for another in a call"
     alike: dict[str, list[int]] = {}
+    away = {id(wait.away): wait.away for wait in graph.waits if wait.away}  # waits in one group share them
+    unknown = {key: f", and perhaps for {names(who)} (of which nothing is known)" for key, who in away.items()}
     for wait in graph.waits:
         what = f"in {label(wait.call)} of group {wait.call.group}{at(wait.call.location)}{_whom(wait)}"
+        what += unknown.get(id(wait.away), "")
         alike.setdefault(f"{what} [{', '.join(_sources(view, wait)) or 'no source'}]", []).append(wait.rank)
     for other in graph.external:
         whose = f", which {names((other.on,))} has" if other.on not in (None, other.rank) else ""
@@ -77,7 +80,6 @@ def _whom(wait: Wait) -> str:
         ("for", wait.gone, "which has left"),
         ("for", wait.stopped, "which is stopped"),
         ("against", wait.differing, "which made another call"),
-        ("and perhaps for", wait.away, "of which nothing is known"),
     )
     return "".join(f", {how} {names(ranks)}{_more(more)}" for how, ranks, *more in whom if ranks)
 

@@ -245,6 +245,7 @@ class RankFacts:
     says that its main thread has left the program; what is left is the interpreter's to end. `progress` is how far it
     has come in each group, by the counters of every backend that records; of a group that was destroyed and made anew
     it has both. `stream` is how far its GPU has come in what the host has enqueued, None where that is not known.
+    `node` numbers the nodes of a case that was put together of several: pids and numbers of GPUs are each node's own.
     """
 
     rank: int
@@ -291,6 +292,7 @@ class RankFacts:
     ended: bool = False
     progress: tuple[GroupProgress, ...] = ()
     stream: StreamProgress | None = None
+    node: int = 0
 
     @property
     def gaps(self) -> str:
@@ -358,7 +360,7 @@ class Case:
     the evidence was taken. `source` describes the lines at which ranks stand. `origin` is `dumps` where nothing but
     Flight Recorder dumps is left of a job: its times are of the wall clock, and `now` is when the latest
     file was written, and `gave_up` says that a watchdog had given up a call in them; `attach` where a job that runs was
-    looked at twice from outside. `gpus` are those of this node,
+    looked at twice from outside. `gpus` are those of this node (of several: of the one whose ranks have `node` 0),
     `ports_down` its network ports that should be up. `ras` is what NCCL's own RAS threads said when they were asked,
     `shm` is /dev/shm. `slow` is what was seen of a run that is slow.
     """
@@ -378,3 +380,7 @@ class Case:
     shm: Space | None = None
     gave_up: bool = False
     slow: Slowness | None = None
+
+    def of_pid(self, pid: int, node: int) -> RankFacts | None:
+        """The rank with that process on that node: other nodes, and containers, have the same pids."""
+        return next((facts for facts in self.ranks if (facts.node, facts.pid) == (node, pid)), None)

@@ -94,7 +94,9 @@ class ThreadCall:
 
 
 # Before 2026-11 bundles held the other end of a call as a sentence: each kind with the words that told of it.
-_PROCESS = re.compile(r"(?:^|, )(.+?) \(pid (\d{1,9})\)(?=, |$)")
+# What is read here has been checked by nobody: no pattern takes more than a fixed number of steps for each character.
+_LONGEST = 4096  # characters; a path of a socket has 108, and the first few processes are told
+_PROCESS = re.compile(r"(?:^|, )([^\n]{1,64}?) \(pid (\d{1,9})\)(?=, |$)")
 _SENTENCES: tuple[tuple[EndpointKind, re.Pattern[str]], ...] = (
     ("store", re.compile(r"the store of torch\.distributed(?:, (?P<address>.*))?")),
     ("listener", re.compile(r"a connection to its own port (?P<address>\d+)")),
@@ -121,7 +123,7 @@ _SENTENCES: tuple[tuple[EndpointKind, re.Pattern[str]], ...] = (
 def from_sentence(text: str) -> Endpoint | None:
     """The other end of a call as older bundles tell of it; None for an empty text, or one that no version wrote."""
     for kind, sentence in _SENTENCES:
-        found = sentence.fullmatch(text) if text else None
+        found = sentence.fullmatch(text) if 0 < len(text) <= _LONGEST else None
         if found is None:
             continue
         parts = found.groupdict()

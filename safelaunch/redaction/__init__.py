@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from safelaunch.redaction import announced, commands, introduced, manifests, names, pairs, shapes, structure, told
@@ -21,6 +22,7 @@ SHORTEST = 6  # characters: nothing that is shorter can be a secret with its nam
 BLOCK = 1 << 14  # characters
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MORE = 3  # lines after one that ends where a value is to come
+COMMANDS = {"argv", "args", "arguments", "command", "cmd", "cmdline", "entrypoint", "script_args"}  # fields
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -74,8 +76,26 @@ def arguments(values_: list[str]) -> list[str]:
     return together if len(together) == len(shown) else shown
 
 
+def lines(values_: Sequence[str]) -> list[str]:
+    """Texts that follow each other without their secrets: what one of them announces may stand in a later one. As many
+    come back; of a key in a block each line is a secret of its own."""
+    before = "\n".join(values_).split("\n")
+    after = text("\n".join(values_)).split("\n")
+    if len(after) < len(before):
+        at = next((at for at, line in enumerate(after) if line != before[at]), len(after) - 1)
+        after[at + 1 : at + 1] = [REDACTED] * (len(before) - len(after))
+    shown: list[str] = []
+    at = 0
+    for value in values_:
+        end = at + 1 + value.count("\n")
+        shown.append("\n".join(after[at:end]))
+        at = end
+    return shown
+
+
 def document(value: Any, name: str = "") -> Any:
-    """A JSON document without its secrets: by the names of its fields, and in all of its texts and command lines."""
+    """A JSON document without its secrets: by the names of its fields, and in all of its texts, lists of lines and
+    command lines."""
     if isinstance(value, dict):
         # Settings stand as `NAME: {value: ..., origin: ...}`, variables of a container as `{name: NAME, value: ...}`.
         named = value.get("name", name)
@@ -89,8 +109,10 @@ def document(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         if name and names.kind(name) in ("password", "secret"):
             return [document(item, name) for item in value]
-        words = all(isinstance(item, str) for item in value)
-        return arguments(value) if words else [document(item) for item in value]
+        if not all(isinstance(item, str) for item in value):
+            return [document(item) for item in value]
+        # Whatever is not told to be a command line may be lines of a text: a key begins on one and ends on another.
+        return arguments(value if name.lower() in COMMANDS else lines(value))
     if not isinstance(value, str):
         return value
     return redact(name, value) if name else text(value)

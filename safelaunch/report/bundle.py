@@ -86,7 +86,7 @@ def _write_why(folder: str, case: Case, why: Callable[[Case], Iterable[str]]) ->
         told = tuple(why(case))
     except Exception as error:  # it is there for whoever writes rules, and the verdict is there without it
         told = (f"safelaunch's own fault: {error!r}",)
-    files.write_lines(os.path.join(folder, "why.txt"), map(printable.line, map(redaction.text, told)))
+    files.write_lines(os.path.join(folder, "why.txt"), map(printable.line, redaction.lines(told)))
 
 
 def write_verdict(folder: str, verdict: Verdict, name: str = "verdict") -> None:

@@ -47,7 +47,7 @@ def without_secrets(verdict: Verdict) -> Verdict:
     return dataclasses.replace(
         verdict,
         summary=redaction.text(verdict.summary),
-        because=tuple(redaction.text(told) for told in verdict.because),
+        because=tuple(redaction.lines(verdict.because)),
         remedy=redaction.text(verdict.remedy),
         traceback=redaction.text(verdict.traceback),
     )

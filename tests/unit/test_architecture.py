@@ -112,6 +112,7 @@ LAYERS: dict[str, set[str]] = {
         "limits",
         "toml",
         "user_code",
+        "redaction",
     },
     "diagnosis": {"model", "codes", "sizes", "user_code"},
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},

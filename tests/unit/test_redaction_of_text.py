@@ -234,3 +234,40 @@ def test_lines_that_end_as_on_windows_hide_nothing(said: str) -> None:
 
     assert "Zq8v" not in text(whole)
     assert "Zq8v" not in text(whole.replace("\n", "\r\n"))
+
+
+KEY = [
+    f"-----BEGIN {'RSA'} PRIVATE KEY-----",
+    *(["MIIEowIBAAKCAQEAq7Zq8vT3nLw9Xk2mPrMIIEowIBAAKCAQEAq7Zq8vT3nLw9Xk2m"] * 9),
+]
+LINES = {
+    "a key": ["loading", *KEY, f"-----END {'RSA'} PRIVATE KEY-----", "done"],
+    "a key that is cut off": ["loading", *KEY],
+    "what is announced": ["The token has been created:", "Zq8vT3nLw9Xk2mPr", "done"],
+    "what a name has on the next line": ["password:", "  Zq8vT3nLw9Xk2mPr"],
+}
+
+
+@pytest.mark.parametrize("said", LINES.values(), ids=LINES)
+def test_lines_in_a_list_are_one_text(said: list[str]) -> None:
+    for shown in (redaction.lines(said), redaction.document({"last_lines": said})["last_lines"]):
+        assert len(shown) == len(said)
+        assert "Zq8v" not in "".join(shown)
+        assert [line for line in said if line in ("loading", "done")] == [
+            line for line in shown if line in ("loading", "done")
+        ]
+
+
+def test_texts_of_several_lines_come_back_as_they_were_divided() -> None:
+    said = ["a\nb", *LINES["a key"], "", "c\nd\n", "api_key=Zq8vT3nLw9Xk2mPr\ne"]
+
+    shown = redaction.lines(said)
+
+    assert len(shown) == len(said)
+    assert (shown[0], shown[-3:]) == ("a\nb", ["", "c\nd\n", "api_key=<redacted>\ne"])
+
+
+def test_a_command_line_in_a_document_is_none_of_lines() -> None:
+    said = {"argv": ["--note", "use the password:", "train.py"], "words": ["train.py", "--api-key", "hunter2"]}
+
+    assert redaction.document(said) == said | {"words": ["train.py", "--api-key", "<redacted>"]}

@@ -48,14 +48,14 @@ def trouble(case: Case, culprits: Sequence[RankFacts], message: str) -> tuple[tu
 
 
 def sharing(case: Case) -> tuple[tuple[RankFacts, ...], str]:
-    """Ranks of this node that use one GPU, and which one it is, by what they say of theirs; none where each has its
+    """Ranks of one node that use one GPU, and which one it is, by what they say of theirs; none where each has its
     own."""
-    users: dict[str, list[RankFacts]] = {}
+    users: dict[tuple[int, str], list[RankFacts]] = {}
     for facts in case.ranks:
         gpu = gpu_of(facts.device) if facts.device is not None else None
         if gpu is not None:
-            users.setdefault(gpu, []).append(facts)
-    gpu, ranks = max(users.items(), key=lambda item: len(item[1]), default=("", []))
+            users.setdefault((facts.node, gpu), []).append(facts)
+    (_, gpu), ranks = max(users.items(), key=lambda item: len(item[1]), default=((0, ""), []))
     return (tuple(ranks), gpu) if len(ranks) > 1 else ((), "")
 
 

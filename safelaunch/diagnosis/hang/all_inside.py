@@ -5,6 +5,7 @@ from __future__ import annotations
 from safelaunch.diagnosis.sources import dumps
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
+from safelaunch.diagnosis.waitgraph.wait import away_of
 from safelaunch.diagnosis.wording import label, names, of_group
 from safelaunch.model import Verdict
 
@@ -28,7 +29,7 @@ def all_inside(view: View) -> Verdict | None:
     found = view.graph
     if any(not wait.partners for wait in found.waits):
         return None
-    away = sorted({rank for wait in found.waits for rank in wait.away})
+    away = sorted(away_of(found.waits))
     # The others wait for these ranks, behind what these are in.
     wait = next((wait for wait in found.heads if not wait.blockers), found.waits[0])
     who = names({w.rank for w in found.waits})

@@ -16,7 +16,7 @@ from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, final, threads_inside
 from safelaunch.diagnosis.waitgraph.graph import Graph
-from safelaunch.diagnosis.waitgraph.wait import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Case, Confidence, Verdict
 
@@ -45,7 +45,7 @@ class Cycle:
     @cached_property
     def unseen(self) -> set[int]:
         """Ranks that are waited for, and of which nothing is known: they must not be able to turn a vote."""
-        return {rank for wait in self.found.waits for rank in wait.away}
+        return away_of(self.found.waits)
 
     @cached_property
     def making(self) -> list[str]:

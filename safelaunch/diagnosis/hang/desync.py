@@ -15,7 +15,7 @@ from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, final, stack_of, threads_inside
-from safelaunch.diagnosis.waitgraph.wait import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
 
@@ -112,7 +112,7 @@ def _outlier(desync: Desync) -> Blame | None:
     odd = [side for side in desync.sides if len(side) == 1]
     most = max(len(side) for side in desync.sides)
     waits = desync.view.graph.waits
-    unseen = {rank for other in waits if variants.same_place(other.call, desync.wait.call) for rank in other.away}
+    unseen = away_of(other for other in waits if variants.same_place(other.call, desync.wait.call))
     others = len(unseen | desync.participants) - most
     enough = most >= (MAJORITY_OF_DUMPS if desync.view.from_dumps else 2)
     return Blame(ranks=(odd[0][0][0].rank,)) if len(odd) == 1 and enough and most > others else None

@@ -16,7 +16,7 @@ from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import alive
 from safelaunch.diagnosis.waitgraph.counters import idle
 from safelaunch.diagnosis.waitgraph.graph import Graph
-from safelaunch.diagnosis.waitgraph.wait import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import at, below, call_at, is_waiting, label, names, of_group, under
 from safelaunch.model import Case, Confidence, Verdict
 
@@ -161,7 +161,7 @@ def _absent(view: View, culprits: tuple[int, ...], found: Graph, blocked: tuple[
     who = names(culprits)
     if all(idle(facts) for facts in late) and (apart or not wait.call.is_message):
         who = f"the host{'s' * (len(late) > 1)} of {who}"
-    away = {rank for other in found.waits for rank in other.away}
+    away = away_of(found.waits)
     return hang_verdict(
         view,
         "SL301",

@@ -95,8 +95,9 @@ def scheduler_ended() -> None:
 def nothing_found(timeline: Timeline) -> Verdict:
     """Nothing that failed was found in the logs.
 
-    How it was concluded: no traceback that ended a process, no known message, no record of a failed process. It says
-    nothing of what the logs do not hold, such as the output of other nodes.
+    How it was concluded: no traceback that ended a process, no known message, no record of a failed process, and each
+    log could be read (where one could not, SL499 names it). It says nothing of what the logs do not hold, such as the
+    output of other nodes.
 
     What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
@@ -107,7 +108,7 @@ def nothing_found(timeline: Timeline) -> Verdict:
         reasons = tuple(f"{file.path}: {file.unreadable}" for file in facts.files[:3]) or ("no file was given",)
         return _plain("SL499", "no log could be read", reasons, "check the paths", "low", 1)
     because = _read(timeline, read)
-    if not any(file.lines for file in facts.files):
+    if not any(file.lines for file in facts.files) and len(read) == len(facts.files):
         what = "the log is empty" if len(read) == 1 else "the logs are empty"
         return _plain("SL498", what, because, "give the logs of all ranks and of the launcher", "low", EXIT_OK)
     return _inconclusive(timeline, read, because) or _healthy(timeline, read, because)
@@ -128,19 +129,24 @@ def _inconclusive(timeline: Timeline, read: list[LogFile], because: tuple[str, .
     def cannot_tell(summary: str, *lines: str) -> Verdict:
         return _plain("SL499", summary, lines, "", "low", 1)
 
+    facts = timeline.facts
     launcher = next((one for one in timeline.launcher if one.type), None)
     if launcher is not None:
         said = one_line(f"{launcher.type}: {launcher.message}", 150)
         return cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
-    if timeline.earlier and not timeline.facts.finished:
+    if timeline.earlier and not facts.finished:
         line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
         return cannot_tell("the logs do not say how the last attempt ended", *because, line)
     because += _restarted(timeline)
     if timeline.cut:
         line = f"a traceback is cut off: {quote(timeline.cut[0].at)}"
         return cannot_tell("a traceback is cut off, and the logs do not say more", *because, line)
+    unread = [f"{file.path}: {file.unreadable}" for file in facts.files if file.unreadable]
+    if unread:
+        what = f"cannot tell: {len(unread)} of {plural(len(facts.files), 'file')} could not be read"
+        return _plain("SL499", what, (*unread[:3], *because), "see that these can be read, as a text", "low", 1)
     torn, left_out = (sum(getattr(file, name) for file in read) for name in ("torn", "left_out"))
-    if 2 * torn >= sum(file.lines for file in timeline.facts.files) or left_out:
+    if 2 * torn >= sum(file.lines for file in facts.files) or left_out:
         what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
         return cannot_tell(f"the logs could not be read as a whole: {what}", *because)
     return None
@@ -153,11 +159,18 @@ def _healthy(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) 
     return _plain(
         "SL498",
         "nothing wrong was found" + (" in the lines that could be read" if torn else ""),
-        (*because, *_restarted(timeline), *missing(facts)[:1]),
+        (*because, *_restarted(timeline), *_passed_over(facts), *missing(facts)[:1]),
         "if the job did fail, give the logs of all ranks and of the launcher",
         "medium" if understood and not torn else "low",
         EXIT_OK,
     )
+
+
+def _passed_over(facts: LogFacts) -> tuple[str, ...]:
+    """The files beside the logs that were not read."""
+    more = ", ..." if facts.passed_over[3:] else ""
+    known = f"not read, since their names are of no logs: {', '.join(facts.passed_over[:3])}{more}"
+    return (known,) if facts.passed_over else ()
 
 
 def _restarted(timeline: Timeline) -> tuple[str, ...]:

@@ -44,9 +44,19 @@ def classify(facts: LogFacts) -> Timeline:
     )
 
 
+def _ends_of_ranks(facts: LogFacts) -> dict[int, Ended]:
+    """The ends of ranks by their pids, without pids that ranks of several nodes have: those name nobody."""
+    found: dict[int, Ended] = {}
+    shared: set[int] = set()
+    for end in facts.ended:
+        if end.pid and end.rank is not None and found.setdefault(end.pid, end).rank != end.rank:
+            shared.add(end.pid)
+    return {pid: end for pid, end in found.items() if pid not in shared}
+
+
 def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate], list[Ended]]:
     """What may have been first, and the ends that nothing explains."""
-    by_pid = {end.pid: end for end in facts.ended if end.pid and end.rank is not None}
+    by_pid = _ends_of_ranks(facts)
     by_rank = own_exits(facts)
     victims = {one.rank for one in exceptions.consequences}
     found = []

@@ -92,7 +92,8 @@ def missing(facts: LogFacts, *, recorder: bool = False) -> tuple[str, ...]:
     """What would have told more, as `because` lines."""
     said: list[str] = []
     if facts.world_size is not None:
-        away = sorted(set(range(facts.world_size)) - set(facts.ranks))
+        unread = {rank for file in facts.files if file.unreadable for rank in file.ranks}
+        away = sorted(set(range(facts.world_size)) - set(facts.ranks) - unread)
         if away and facts.ranks:
             said.append(f"no log of {names(away)} was given")
     if any(s.known.name == "flight-recorder-off" for s in facts.sightings):

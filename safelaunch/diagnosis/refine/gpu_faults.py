@@ -98,7 +98,8 @@ def _broke_work(fault: Fault, case: Case, named: Iterable[int]) -> bool:
     if not xid.ends_work or xid.pid is None:
         return False
     known = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == xid.pid and tenant.rank is not None}
-    known = known or {facts.rank for facts in case.ranks if facts.pid == xid.pid}
+    owner = case.of_pid(xid.pid, 0)  # the driver's log is of the node whose GPUs a case has
+    known = known or ({owner.rank} if owner is not None else set())
     wanted = set(named)
     return bool(known & wanted) if wanted else bool(known)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from safelaunch.diagnosis.waitgraph.counters import UNTOLD, idle, of_nccl
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.record import WORLD
-from safelaunch.diagnosis.waitgraph.wait import Wait
+from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import at, names, of_group
 from safelaunch.model import Case, Collective, Confidence, Gap, RankFacts
 
@@ -205,7 +205,7 @@ def confidence(case: Case, culprits: Iterable[int], found: Graph, blocked: Itera
     waiting = len({wait.rank for wait in blocked})
     # In gloo's messages and monitored_barrier a rank may wait for one that waits for it.
     alone = waiting < len(late) or (of_gloo(case) and waiting < 2)
-    unseen = {rank for wait in found.waits for rank in wait.away}
+    unseen = away_of(found.waits)
     if all(idle(facts) for facts in case.ranks if facts.rank in late):
         # They wait for nobody, whatever their peers have enqueued: only a rank without a dump may be late as well.
         unseen = {facts.rank for facts in case.ranks if facts.recorded is None}

@@ -30,12 +30,16 @@ def peer_of(facts: RankFacts) -> Endpoint | None:
 def waits(case: Case) -> Iterator[ExternalWait]:
     """The calls in which main threads are, by the kernel. The rank that is waited for alone has the other end, with its
     own process or one below it."""
-    owners = {pid: each.rank for each in case.ranks for pid in (each.pid, *(child.pid for child in each.children))}
+    owners = {
+        (each.node, pid): each.rank
+        for each in case.ranks
+        for pid in (each.pid, *(child.pid for child in each.children))
+    }
     for facts in case.ranks:
         peer = peer_of(facts)
         if peer is None or peer.kind not in KINDS or facts.kernel is None:
             continue
-        found = {owners.get(pid) for pid in peer.pids}
+        found = {owners.get((facts.node, pid)) for pid in peer.pids}
         other = found.pop() if len(found) == 1 else None
         yield ExternalWait(
             facts.rank,

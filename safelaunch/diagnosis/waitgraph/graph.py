@@ -70,10 +70,47 @@ class Graph:
         return next((wait for wait in self.waits if wait.rank == rank), None)
 
 
+class _Partners:
+    """The members of a group: those whose evidence is there, and those of which nothing is known."""
+
+    def __init__(self, members: tuple[int, ...], ranks: Mapping[int, RankFacts]):
+        self.all = members
+        self.present = tuple(rank for rank in members if rank in ranks)
+        self._absent = tuple(rank for rank in members if rank not in ranks)
+        self._away: dict[tuple[int, ...], tuple[int, ...]] = {(): self._absent}
+
+    def away(self, unclear: tuple[int, ...]) -> tuple[int, ...]:
+        """The absent ones and some of the others."""
+        if unclear not in self._away:
+            self._away[unclear] = (*self._absent, *unclear)
+        return self._away[unclear]
+
+
+class _Members:
+    """Who is in which group, each looked up once: a case may tell of 250,000 ranks that are not in it."""
+
+    def __init__(self, case: Case, ranks: Mapping[int, RankFacts]):
+        self._groups = {group.name: group.ranks for group in case.groups}
+        self._size, self._ranks = case.world_size, ranks
+        self._known: dict[str | None, _Partners] = {}
+
+    def of(self, call: Collective) -> _Partners:
+        """The members that a call needs; none where nobody knows whom it waits for."""
+        if call.is_message:  # from anyone: who should have sent is not known
+            return _Partners((call.peer,) if call.peer is not None else (), self._ranks)
+        # Without a record of the group, its size tells whether it is the world, and so does its name in torch.
+        world = call.group not in self._groups and (call.group_size == self._size or call.group == WORLD)
+        name = None if world else call.group
+        if name not in self._known:
+            members = self._groups.get(call.group, ()) if not world else tuple(range(self._size))
+            self._known[name] = _Partners(members, self._ranks)
+        return self._known[name]
+
+
 @dataclass(frozen=True)
 class _Meeting:
     """What all who wait at one number of one group have in common. `came` are those who are there, and `sides` what
-    each of them came with."""
+    each of them came with; `unclear` are those of `away` whose evidence is there."""
 
     on: tuple[int, ...]
     gone: tuple[int, ...]
@@ -81,22 +118,23 @@ class _Meeting:
     away: tuple[int, ...]
     partners: tuple[int, ...]
     came: tuple[int, ...]
+    unclear: tuple[int, ...]
     sides: dict[object, list[int]]
 
 
 def build(case: Case) -> Graph:
     """The graph of a case."""
     ranks = {facts.rank: facts for facts in case.ranks}
-    members = {group.name: group.ranks for group in case.groups}
     meetings: dict[object, tuple[_Meeting, list[Wait]]] = {}
     others: dict[tuple[object, object], tuple[int, ...]] = {}
     progress = comparable(case)
+    known_members = _Members(case, ranks)
     waits: list[Wait] = []
     for facts in case.ranks:
         for call in (blocked_in(facts) or untold(facts, progress)) if alive(facts) else ():
             key = _key(facts, call)
             if key not in meetings:
-                meetings[key] = (_meeting(facts, call, ranks, members, case, progress), [])
+                meetings[key] = (_meeting(facts, call, ranks, known_members, progress), [])
             meeting, there = meetings[key]
             wait = _wait(facts, call, meeting, (key, word(facts, call)), others, ranks)
             waits.append(wait)
@@ -210,24 +248,20 @@ def _meeting(
     facts: RankFacts,
     call: Collective,
     ranks: dict[int, RankFacts],
-    members: dict[str, tuple[int, ...]],
-    case: Case,
+    members: _Members,
     progress: Table,
 ) -> _Meeting:
     on: list[int] = []
     gone: list[int] = []
     held: list[int] = []
-    away: list[int] = []
+    unclear: list[int] = []
     there: list[int] = []
     sides: dict[object, list[int]] = {}
-    partners = _partners(call, members, case)
+    partners = members.of(call)
     counted = progress.get(call.group, {})
-    for rank in partners:
-        other = ranks.get(rank)
+    for rank in partners.present:
+        other = ranks[rank]
         if call.is_message and rank == facts.rank:
-            continue
-        if other is None:
-            away.append(rank)
             continue
         came = answer(other, call, facts.rank) if call.is_message else arrival(other, call)
         if came is None and (other.exit is not None or (has_left(other, call.group) and known(other, call))):
@@ -235,13 +269,14 @@ def _meeting(
         elif other.exit is None and stopped(other):
             held.append(rank)
         elif came is None and not _has_come(other, call, counted.get(rank)):
-            (on if _is_late(other, call, counted.get(rank)) else away).append(rank)
+            (on if _is_late(other, call, counted.get(rank)) else unclear).append(rank)
         elif came is None:
             continue
         elif not call.is_message:
             there.append(rank)
             sides.setdefault(word(other, call), []).append(rank)
-    return _Meeting(tuple(on), tuple(gone), tuple(held), tuple(away), partners, tuple(there), sides)
+    away, maybe = partners.away(tuple(unclear)), tuple(unclear)
+    return _Meeting(tuple(on), tuple(gone), tuple(held), away, partners.all, tuple(there), maybe, sides)
 
 
 def _has_come(facts: RankFacts, call: Collective, own: GroupProgress | None) -> bool:
@@ -285,18 +320,9 @@ def _wait(
         without(others[side]),
         without(meeting.gone),
         without(meeting.stopped),
-        without(meeting.away),
+        without(meeting.away) if own in meeting.unclear else meeting.away,
         meeting.partners,
     )
-
-
-def _partners(call: Collective, members: dict[str, tuple[int, ...]], case: Case) -> tuple[int, ...]:
-    if call.is_message:
-        return (call.peer,) if call.peer is not None else ()  # from anyone: who should have sent is not known
-    if call.group in members:
-        return members[call.group]
-    # Without a record of the group, its size tells whether it is the world, and so does its name in torch.
-    return tuple(range(case.world_size)) if call.group_size == case.world_size or call.group == WORLD else ()
 
 
 def _circles(edges: dict[object, list[object]]) -> dict[object, int]:

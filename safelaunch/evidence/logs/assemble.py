@@ -174,9 +174,12 @@ class Ranks:
         return f"task {origin.task}" if origin.task is not None and self._tasks_are_nodes else ""
 
     def in_file(self, number: int, files: Sequence[Contents]) -> tuple[int, ...]:
-        """The ranks that wrote to a file."""
+        """The ranks that wrote to a file; of one that could not be read, the rank that its name tells."""
         file = files[number]
         found = {self.of(origin) for origin, _ in file.events} | {self.of(origin) for origin in file.tails}
+        if file.file.unreadable and not found:
+            said = file.hint
+            found = {self.of(Origin(host=said.host, rank=said.rank, local=said.local, task=said.task, file=number))}
         return tuple(sorted(rank for rank in found if rank is not None))
 
 

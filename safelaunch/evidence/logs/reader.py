@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
 from safelaunch.evidence.logs import messages, prefixes, tracebacks
+from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
@@ -21,10 +23,9 @@ from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised
 from safelaunch.model.ranks import MOST_RANKS
 
 SAMPLE = 1 << 16
-BINARY = 0.2  # of the characters of a text that are none: a log in Latin-1 has fewer
-BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")  # marks at the beginning of a text in UTF-16
 WIDE = 256  # bytes: some lines of it
 WIDTH = 400  # of a quoted line
+CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
 VARIANTS = 50  # of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
@@ -79,6 +80,11 @@ class Contents:
     attempt: int = 0
 
 
+def unread(path: str, why: str) -> Contents:
+    """A file that is not read."""
+    return Contents(path, hint(path), LogFile(path, unreadable=why))
+
+
 def needles(signatures: Sequence[Signature]) -> tuple[list[bytes], re.Pattern[bytes] | None]:
     """What has to be in a line for it to be of interest, and a pattern for the signatures that do not say."""
     texts = list(_NEEDLES)
@@ -117,16 +123,9 @@ class Reader:
         try:
             stream = open_log(path)
         except OSError as error:
-            return Contents(path, hint(path), LogFile(path, unreadable=error.strerror or str(error)))
+            return unread(path, error.strerror or str(error))
         with stream:
             return _Pass(number, path, self._signatures, self._sieve, self._gate).run(stream)
-
-
-def _is_binary(sample: bytes) -> bool:
-    """Whether a file begins with something else than text. Holes that are full of NULs are left by file systems."""
-    text = sample.replace(b"\0", b"").decode("utf-8", "replace")
-    odd = sum(char == "\ufffd" or (char < " " and char not in "\t\n\r\x1b\b\f\v") for char in text)
-    return bool(sample) and odd >= len(text) * BINARY
 
 
 class _Pass:
@@ -173,10 +172,10 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
-        if not contents.events and (sieve.wide > min(WIDE, sieve.size // 4) or sieve.sample[:2] in BYTE_ORDER):
-            # Some shells write a file so, or go on so in one that they find.
-            sieve.broken = sieve.broken or "it is UTF-16: `iconv -f UTF-16` makes a text of it that can be read"
-        elif not contents.events and _is_binary(sieve.sample + sieve.tail):
+        begins_wide = not contents.events and sieve.sample[:2] in BYTE_ORDER
+        if sieve.wide > min(WIDE, sieve.size // 4) or begins_wide:
+            sieve.broken = sieve.broken or f"it is UTF-16, or parts of it are: {HOW_TO}"
+        elif not contents.events and is_binary(sieve.sample + sieve.tail):
             sieve.broken = sieve.broken or "it is no text, and nothing in it is known"
         contents.file = LogFile(
             self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out
@@ -357,8 +356,12 @@ class _Pass:
     # ------------------------------------------------------------------------------------------ last lines
 
     def _tails(self) -> None:
-        """The last line of each stream, from the last part of the file."""
+        """The last line of each stream, from the last part of the file, without a secret that the lines before it tell
+        of: it is shown alone."""
+        from safelaunch import redaction
+
         assert self._habits is not None
+        recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
         sieve = self._sieve
         first = sieve.tail_line
         for number, raw in enumerate(sieve.tail.split(b"\n"), first):
@@ -367,14 +370,21 @@ class _Pass:
                 if not text.strip() or (number == first and sieve.tail_cut):
                     continue
                 try:
-                    self._tail(number, prefixes.strip(text, self._habits))
+                    self._tail(number, prefixes.strip(text, self._habits), recent)
                 except (ValueError, RecursionError):
                     self._torn.add(number)
 
-    def _tail(self, number: int, line: Stripped) -> None:
+        for origin, (at, ordinary) in self._contents.tails.items():
+            text = redaction.lines(recent[origin])[-1].strip()[:WIDTH]
+            if text != at.text:
+                self._contents.tails[origin] = (replace(at, text=text), ordinary)
+
+    def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]]) -> None:
         if not line.text.strip():
             return
         at = LogLine(self._path, number, line.text.strip()[:WIDTH], line.t, line.clock)
         if _FINISHED.search(line.text):
             self._contents.finished = at
-        self._contents.tails[self._origin(line)] = (at, not _LAST_WORDS.search(line.text))
+        origin = self._origin(line)
+        recent[origin].append(line.text)
+        self._contents.tails[origin] = (at, not _LAST_WORDS.search(line.text))

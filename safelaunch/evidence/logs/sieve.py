@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
 from safelaunch import limits, regular
+from safelaunch.evidence.logs.coding import Decoded, coding_of
 
 BLOCK = 1 << 20
 DICTIONARY = 128 << 20  # bytes of memory for xz: its best mode takes 65 MiB, and a file may ask for 4 GiB
@@ -104,6 +105,7 @@ class Sieve:
             self._ending = whole - self.size < END if whole else False
             data = rest + block
             if not block:
+                self.broken = self.broken or getattr(stream, "broken", "")
                 self.unfinished = bool(data) or within
                 self.lines += within and not data
                 if data:
@@ -324,14 +326,15 @@ def _is_piped(file: IO[bytes], path: str) -> bool:
 
 
 def open_log(path: str) -> IO[bytes]:
-    """Open a file, or what a compressed file holds (gzip, bzip2, xz); `-` is the standard input.
+    """Open a file, or what a compressed file holds (gzip, bzip2, xz), as UTF-8 where it marks its coding; `-` is the
+    standard input.
 
     Raises:
         OSError: it cannot be opened, is a device, or a pipe into which nobody writes.
     """
     file: IO[bytes] = sys.stdin.buffer if path == "-" else open(regular.given(path, WRITER_S), "rb")  # noqa: SIM115
     source = cast(IO[bytes], _Piped(file)) if _is_piped(file, path) else file
-    head = file.peek(6)[:6] if isinstance(file, io.BufferedReader) else b""
+    head = file.peek(SEGMENT)[:SEGMENT] if isinstance(file, io.BufferedReader) else b""
     starts: dict[bytes, Callable[[], Any]] = {
         b"\x1f\x8b": lambda: zlib.decompressobj(31),
         b"BZh": bz2.BZ2Decompressor,
@@ -340,4 +343,5 @@ def open_log(path: str) -> IO[bytes]:
     for magic, start in starts.items():
         if head.startswith(magic):
             return cast(IO[bytes], Unpacked(source, start))
-    return source
+    coding = coding_of(head)
+    return cast(IO[bytes], Decoded(source, coding)) if coding else source

@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar, cast
 from safelaunch import regular
 from safelaunch.codec import ShapeError, checked
 from safelaunch.codes import CATALOGUE
-from safelaunch.model import Case, Verdict
+from safelaunch.model import Case, RankFacts, Verdict
 from safelaunch.model.hosts import host_name
 from safelaunch.model.ranks import MOST_RANKS
 
@@ -287,7 +287,7 @@ def _document(cls: type[T], name: str, documents: Mapping[str, bytes | None]) ->
         raise UnreadableError(f"it is no JSON ({str(error)[:80]})") from None
     if isinstance(document, Case):
         _check(document)
-        document = cast(T, replace(document, host=host_name(document.host)))
+        document = cast(T, replace(document, host=host_name(document.host), ranks=tuple(map(_told, document.ranks))))
     return document
 
 
@@ -300,6 +300,15 @@ def _without_advice(verdict: Verdict) -> Verdict:
     if verdict.code not in CATALOGUE:
         raise ShapeError(f".code: expected a code of safelaunch, got {verdict.code[:40]!r}")
     return replace(verdict, remedy="")
+
+
+def _told(facts: RankFacts) -> RankFacts:
+    """A rank whose last lines may be shown one by one: bundles of older versions have them as they were printed."""
+    if not facts.last_lines:
+        return facts
+    from safelaunch import redaction
+
+    return replace(facts, last_lines=tuple(redaction.lines(facts.last_lines)))
 
 
 def _check(case: Case) -> None:

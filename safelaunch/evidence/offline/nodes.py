@@ -65,8 +65,10 @@ def merged(incidents: Sequence[Recorded]) -> Case:
     cases = [_shifted(incident.case, incident.wall_offset or 0.0) for incident in incidents]
     failed = [case for case in cases if case.incident.kind == "exit"]
     first = min(failed or cases, key=lambda case: case.incident.t)
+    ordered = [first, *(case for case in cases if case is not first)]  # what else `first` tells is of node 0
     kills = [case.oom_kills for case in cases if case.oom_kills is not None]
-    ranks = sorted((facts for case in cases for facts in case.ranks), key=lambda facts: facts.rank)
+    of_nodes = [replace(facts, node=node) for node, case in enumerate(ordered) for facts in case.ranks]
+    ranks = sorted(of_nodes, key=lambda facts: facts.rank)
     return replace(
         first,
         host=", ".join(dict.fromkeys(case.host for case in cases)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from safelaunch import redaction
 from safelaunch.model import Case, RankFacts, Verdict
 from safelaunch.report.page.element import Html, cell, tag
 from safelaunch.report.page.subject import call_name, names, place, state
@@ -47,7 +48,7 @@ def _last_lines(facts: RankFacts) -> tuple[Html, ...]:
     if not facts.last_lines:
         return ()
     title = tag("h3", f"The last lines of rank {facts.rank}")
-    return title, tag("pre", *(cell(line) + "\n" for line in facts.last_lines))
+    return title, tag("pre", *(cell(line) + "\n" for line in redaction.lines(facts.last_lines)))
 
 
 def _words(facts: RankFacts) -> tuple[str, ...]:

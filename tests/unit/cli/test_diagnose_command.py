@@ -13,7 +13,8 @@ import pytest
 from fr_dumps import Recorder, world, write_all
 from golden_file import load, names
 
-from safelaunch import files
+from safelaunch import files, limits
+from safelaunch.cli import diagnose as command
 from safelaunch.cli.main import main
 from safelaunch.cli.messages import classified
 from safelaunch.codec import from_json, to_json
@@ -148,6 +149,26 @@ def test_nodes_of_one_run_give_one_verdict(tmp_path: Path, capsys: pytest.Captur
     assert one["verdict"]["secondary"] == [0, 1, 3]
     _, out, _ = run(capsys, tmp_path / "a", tmp_path / "b")
     assert "one verdict over 2 nodes" in out
+
+
+def test_an_incident_that_takes_all_time_leaves_some_to_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, host in (("a", "slow"), ("b", "healthy")):
+        write(tmp_path / name / "incident-0", dataclasses.replace(load("exception-in-one-rank"), host=host))
+
+    def judge(case: Case) -> Verdict:
+        while case.host == "slow":
+            pass
+        return diagnose(case)
+
+    monkeypatch.setattr(command, "diagnose", judge)
+    monkeypatch.setattr(limits, "SECONDS", 0.0)
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "error[SL401]" in out
+    assert "takes too long" in out
 
 
 def test_nodes_whose_clocks_do_not_compare_stand_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -331,3 +331,43 @@ def test_a_manifest_that_a_cut_goes_through_is_left_out(tmp_path: Path, capsys: 
             packed += [file.read()] if file is not None else []
     assert len(packed) == 1
     assert key.encode() not in packed[0]
+
+
+KIND = "RSA PRIVATE KEY-----"
+SAID = {
+    "a key": [f"-----BEGIN {KIND}", *["Zq8vT3nLw9Xk2mPr" * 4] * 9],
+    "what is announced": ["The token has been created:", "Zq8vT3nLw9Xk2mPr"],
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_last_lines_in_a_bundle_of_an_older_version_are_one_text(
+    said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = load("silent-exit")
+    ranks = tuple(dataclasses.replace(facts, last_lines=tuple(said), exit_call=None) for facts in case.ranks)
+    a_run(tmp_path / "run", dataclasses.replace(case, ranks=ranks))
+    evidence = Evidence("log", 2, {"file": "stderr.log", "lines": said})
+    files.write_json(str(tmp_path / "run" / "incident-0" / "evidence" / "rank_002" / "log.json"), evidence)
+    for said_then in (tmp_path / "run" / "incident-0").glob("verdict.*"):
+        said_then.unlink()
+
+    page, target = tmp_path / "p.html", tmp_path / "sent.tar.gz"
+    _, out, err = run(capsys, tmp_path / "run", "--html", page, "--bundle", target)
+
+    with tarfile.open(target) as archive:
+        packed = [archive.extractfile(member).read().decode() for member in archive]
+    assert "its last line: <redacted>" in out
+    assert "Zq8v" not in "".join((out, err, page.read_text(), *packed))
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_the_last_line_of_a_rank_s_log_is_told_by_those_before_it(
+    said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.log").write_text("".join(f"[rank3]: {line}\n" for line in ("step 1", *said)))
+
+    run(capsys, tmp_path / "job.log", "--html", tmp_path / "p.html")
+
+    assert "the last line of each rank" in (tmp_path / "p.html").read_text()
+    assert "Zq8v" not in (tmp_path / "p.html").read_text()

@@ -75,3 +75,14 @@ def test_a_hole_in_a_file_gives_no_time(tmp_path: Path) -> None:
         file.truncate(1 << 40)
 
     assert limits.size_of([str(tmp_path / "sparse")], 1) <= 1 << 20
+
+
+def test_a_part_of_the_time_is_given_to_what_is_inside() -> None:
+    with limits.limited(0):
+        whole, _ = signal.getitimer(signal.ITIMER_REAL)
+        with limits.share(0.5):
+            inside, _ = signal.getitimer(signal.ITIMER_REAL)
+        after, _ = signal.getitimer(signal.ITIMER_REAL)
+
+    assert inside <= whole / 2
+    assert whole - 1 < after <= whole

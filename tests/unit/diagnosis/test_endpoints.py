@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from safelaunch.codec import checked, from_json, to_json
@@ -62,3 +64,15 @@ def test_what_is_no_text_is_no_peer() -> None:
 def test_today_s_shape_goes_before_the_older_one() -> None:
     both = {"state": "S", "other": "held by a (pid 5)", "peer": {"kind": "file lock"}}
     assert checked(Kernel, both).peer == Endpoint("file lock")
+
+
+@pytest.mark.parametrize("begin", ["held by ", "x, whose other end ", "", "a FIFO; "])
+@pytest.mark.parametrize("unit", ["a, ", "a (pid ", " and 1 more", " has its other end", "(pid 1), ", ", which "])
+@pytest.mark.parametrize("length", [4_000, 1_000_000])
+def test_a_sentence_takes_time_by_its_length_alone(begin: str, unit: str, length: int) -> None:
+    said = begin + unit * (length // len(unit))
+    began = time.process_time()
+    for _ in range(max(1, 1_000_000 // length)):  # a bundle of 1 MB holds as many
+        from_sentence(said)
+
+    assert time.process_time() - began < 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Callable
 from types import ModuleType
 
@@ -10,6 +12,7 @@ from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
 
 from safelaunch.diagnosis import diagnose, view
 from safelaunch.diagnosis.waitgraph import graph
+from safelaunch.diagnosis.why import lines
 from safelaunch.model import Case
 
 
@@ -55,3 +58,21 @@ def test_chains_of_any_length_are_followed() -> None:
     verdict = diagnose(hang(*everybody, elsewhere(2999, ASLEEP)))
 
     assert verdict.culprit_ranks == (2999,)
+
+
+def test_a_world_of_ranks_that_are_not_there_takes_no_time_for_each_call() -> None:
+    size = 1 << 18
+    calls = [call(seq=seq, size=size) for seq in range(300)]
+    ranks = [
+        dataclasses.replace(waiting(number, *calls[-1:]), collectives=tuple(calls), recorded=None)
+        for number in range(4)
+    ]
+    case = dataclasses.replace(hang(*ranks), world_size=size, groups=())
+
+    began = time.process_time()
+    verdict = diagnose(case)
+    told = lines(case)
+
+    assert time.process_time() - began < 5
+    assert verdict.code.startswith("SL3")
+    assert any(f"ranks 4-{size - 1} (of which nothing is known)" in line for line in told)

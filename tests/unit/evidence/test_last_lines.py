@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from safelaunch.evidence import case, last_lines
 from safelaunch.model import Exit, Incident, WorkerGroup, WorkerProcess
 
@@ -55,3 +57,24 @@ def test_output_that_goes_to_the_terminal_is_no_gap_in_the_evidence() -> None:
 
     assert "--tee 3" in evidence.unavailable
     assert (facts.last_lines, facts.missing) == ((), ())
+
+
+@pytest.mark.parametrize("lines", [5, 60])
+def test_a_key_of_which_only_the_end_is_kept_is_gone(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "stderr.log"
+    kind = "RSA PRIVATE KEY-----"
+    path.write_text(
+        f"loading\n-----BEGIN {kind}\n" + f"{'Zq8vT3nLw9Xk2mPr' * 4}\n" * lines + f"-----END {kind}\nkilled\n"
+    )
+
+    shown = last_lines.tail(str(path))
+
+    assert shown[-2:] == ["<redacted>", "killed"]
+    assert "Zq8v" not in "".join(shown)
+
+
+def test_a_last_line_that_is_a_secret_is_told_by_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "stderr.log"
+    path.write_text("The token has been created:\nZq8vT3nLw9Xk2mPr\n")
+
+    assert last_lines.tail(str(path)) == ["The token has been created:", "<redacted>"]

@@ -80,7 +80,8 @@ def crowd(case: Case, facts: RankFacts, said: str) -> str:
         if len(gpu.ranks) > 1:
             return _crowd(len(gpu.ranks), gpu.ranks, f"GPU {gpu.index}")
     mine = gpu_of(facts.device) if facts.device is not None else None
-    alike = [f.rank for f in case.ranks if f.device is not None and mine is not None and gpu_of(f.device) == mine]
+    near = [f for f in case.ranks if f.device is not None and f.node == facts.node]
+    alike = [f.rank for f in near if f.device is not None and mine is not None and gpu_of(f.device) == mine]
     if len(alike) > 1:
         return _crowd(len(alike), tuple(alike), f"GPU {mine}")
     return _counted(case, facts, said)
@@ -91,11 +92,10 @@ def _counted(case: Case, facts: RankFacts, said: str) -> str:
     others, own = tenants(said), OWN.search(said)
     if not others:
         return ""
-    ranks = {one.pid: one.rank for one in case.ranks}
     parts = [f"rank {facts.rank} {own[1]}"] if own else []
     for pid, amount in dict(HELD.findall(said)).items():
-        rank = ranks.get(int(pid))
-        parts.append(f"{f'pid {pid}' if rank is None else f'rank {rank}'} {amount}")
+        known = case.of_pid(int(pid), facts.node)
+        parts.append(f"{f'pid {pid}' if known is None else f'rank {known.rank}'} {amount}")
     return f"{1 + others} processes hold memory of its GPU: {', '.join(parts[: SHOWN + 1])}"
 
 
@@ -147,7 +147,8 @@ def _of(ranks: Sequence[int]) -> str:
 
 def _gpu(case: Case, facts: RankFacts) -> GpuState | None:
     """The one GPU that a rank uses, as the driver or the rank says."""
-    own = [gpu for gpu in case.gpus if facts.rank in gpu.ranks or facts.pid in {t.pid for t in gpu.tenants}]
+    pid = facts.pid if facts.node == 0 else None  # the GPUs of a case are of that node
+    own = [gpu for gpu in case.gpus if facts.rank in gpu.ranks or pid in {t.pid for t in gpu.tenants}]
     return own[0] if len(own) == 1 else None
 
 

@@ -148,7 +148,7 @@ def _holder(case: Case, ranks: Sequence[RankFacts], found: Port) -> tuple[str, s
         return "it is taken, and nobody listens there that can be seen", "choose another port"
     if found.pid is None:
         return "it is taken by a process that cannot be seen from here (of another user or container)", ""
-    owner = next((facts for facts in case.ranks if facts.pid == found.pid), None)
+    owner = case.of_pid(found.pid, ranks[0].node)
     if owner is None:
         return f"pid {found.pid} holds it", f"end pid {found.pid}, or choose another port"
     if owner.rank in {facts.rank for facts in ranks}:
