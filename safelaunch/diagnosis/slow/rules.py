@@ -207,8 +207,11 @@ def below_expectation(view: View) -> Verdict | None:
     How it was concluded: the median of the step times is more than 1.5 times `expect_step` in [slow] of the profile,
     over at least 20 steps and 10 seconds. The first 10 steps are left out. No rank is slower than the others.
 
-    What the ranks do meanwhile is said where it is known: whether GPUs are idle for most of the time (NVML), how long
-    ranks wait for data and for one another, and where a rank mostly stands.
+    What the ranks do meanwhile is said where it is known:
+
+    - whether GPUs are idle for most of the time (NVML),
+    - how long ranks wait for data and for one another,
+    - where a rank mostly stands.
 
     What to do: look at what takes the time; correct `expect_step` if it is of other hardware or another model.
     """
