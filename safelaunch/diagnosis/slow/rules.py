@@ -135,10 +135,10 @@ def _changes(case: Case, slow: Slowness) -> list[Reason]:
 
 def _changed(case: Case, slow: Slowness, found: list[Reason]) -> Verdict:
     """The verdict where something has changed for all ranks."""
-    some = _held_back(case, slow, found[0])
-    certain = not slow.unknown and not some
+    ranks = _held_back(case, slow, found[0])
+    certain = not slow.unknown and not ranks
     return _verdict(
-        "SL504", case, f"{_are_slower(slow)}; {found[0].what}", ranks=some,
+        "SL504", case, f"{_are_slower(slow)}; {found[0].what}", ranks=ranks,
         because=[*(line for reason in found[:2] for line in reason.because[:2]), _nobody(slow)],
         confidence="low" if found[0] is all_ranks.GREW else "high" if certain else "medium",
         remedy=found[0].remedy,
