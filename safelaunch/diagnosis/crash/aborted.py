@@ -1,5 +1,7 @@
-"""Ranks that torch's watchdog has ended because a call of theirs took too long: they are victims of what they waited
-for, and the hang is judged as it was the moment before."""
+"""Ranks that torch's watchdog has ended because a call of theirs took too long.
+
+They are victims of what they waited for, and the hang is judged as it was the moment before.
+"""
 
 from __future__ import annotations
 

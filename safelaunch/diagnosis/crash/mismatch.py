@@ -12,7 +12,7 @@ from safelaunch.diagnosis.blame.uneven_data import had_fewer
 from safelaunch.diagnosis.crash.first_failure import broken_by_gloo, primary, secondary, unexplained
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import final, is_under_way
-from safelaunch.diagnosis.waitgraph.record import LEAVING, SIGABRT, current_calls
+from safelaunch.diagnosis.waitgraph.record import LEAVING, current_calls
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
 
@@ -126,7 +126,7 @@ def _broke(case: Case, meeting: Meeting) -> bool:
 
 def _meetings(case: Case) -> list[Meeting]:
     """Ranks' calls that share group and number, latest last, where nothing else explains the failure."""
-    if _has_another_cause(case):
+    if any(failure.nature != "abort" and not unexplained(failure) for failure in primary(case)):
         return []
     meetings = _recorded(case)
     meetings.update(_on_devices(case))
@@ -135,16 +135,6 @@ def _meetings(case: Case) -> list[Meeting]:
     if case.incident.kind == "hang":  # what came back is no reason to wait
         sound = [m for m in sound if any(not (call.done or call.raised) for _, call in m)]
     return sorted(sound, key=lambda meeting: meeting[0][1].seq)
-
-
-def _has_another_cause(case: Case) -> bool:
-    """Whether a rank failed in a way in which calls that do not fit make no rank fail."""
-    for failure in primary(case):
-        if failure.nature != "abort" and not unexplained(failure):
-            return True
-        if failure.nature == "abort" and (failure.facts.exit is None or failure.facts.exit.code != -SIGABRT):
-            return True
-    return False
 
 
 def _recorded(case: Case) -> dict[tuple[str, int], Meeting]:

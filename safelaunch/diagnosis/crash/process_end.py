@@ -63,7 +63,7 @@ def killed(view: View) -> Verdict | None:
     """A rank was ended by a signal that a process sent: another one, or its own.
 
     How it was concluded: the exit status names a signal that a program does not get from its own fault, such as SIGKILL
-    or SIGTERM, and neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory cgroup's counter
+    or SIGTERM. Neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory cgroup's counter
     would have grown (SL404); where that counter cannot be read, the verdict says so.
 
     What to do: look for `Out of memory` in the kernel log and for the scheduler's limits. Look also for a person or a
@@ -96,8 +96,8 @@ def native_crash(view: View) -> Verdict | None:
     moment, and the location is its innermost line of the user's program. An abort inside a collective after another
     rank had already left is a consequence, not a cause.
 
-    gloo aborts whichever rank receives what it did not expect. So a rank is not named that aborts inside a collective
-    or a backward pass while its peers lose their connections in gloo: it is shown at which line each rank was.
+    gloo aborts whichever rank receives what it did not expect. So no rank is named for an abort inside a collective or
+    a backward pass while its peers lose their connections in gloo. The line of each rank is shown instead.
 
     What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
     is full; an abort often prints its reason to stderr just before.

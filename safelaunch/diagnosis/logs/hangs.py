@@ -1,7 +1,7 @@
 """Verdicts from logs on ranks that waited, by other witnesses than the watchdogs: the store, barriers, comparisons.
 
-Whoever is to be named has to be shown to be elsewhere: by the store that all ranks write to, by the coordinator of a
-barrier, or by the count of those that came.
+A rank is named only where a witness shows it to be elsewhere: the store that all ranks write to, the coordinator of a
+barrier, or the count of those that came.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def straggler(case: Case, slow: Slowness) -> Lateness | None:
     peers = [one for one in slow.devices if one.rank not in slow.ranks]
     if pace is None or not peers:
         return None
-    excess = Excess(pace, *(statistics.median(getattr(one, name) for one in peers) for name in _TIMES))
+    times = ("own_s", "host_s", "call_s")
+    excess = Excess(pace, *(statistics.median(getattr(one, name) for one in peers) for name in times))
     gpu = max((gpu for gpu in case.gpus if rank in gpu.ranks), key=lambda gpu: _held_by(gpu, rank), default=None)
     lost = excess.all_s / slow.now_s if slow.now_s else 0.0
     reason = of_rank(case, slow, rank, lost)
@@ -75,16 +76,13 @@ def straggler(case: Case, slow: Slowness) -> Lateness | None:
         return None
     who = _who(slow, excess, gpu, reason)
     if who == "host" and reason.loader and reasons.at_their_limit(slow) is not False:
-        return None  # `slow.loader_bound` tells
+        return None  # `loader_bound` tells
     seen = _seen(slow, excess)
     if who == "gpu":
         return _gpu(case, slow, gpu, excess, seen)
     if who == "host":
         return _host(slow, excess, gpu, reason, seen)
     return _either(slow, excess, gpu, reason, seen)
-
-
-_TIMES = ("own_s", "host_s", "call_s")
 
 
 def _who(slow: Slowness, excess: Excess, gpu: GpuState | None, reason: Reason) -> Who:

@@ -135,10 +135,10 @@ def _changes(case: Case, slow: Slowness) -> list[Reason]:
 
 def _changed(case: Case, slow: Slowness, found: list[Reason]) -> Verdict:
     """The verdict where something has changed for all ranks."""
-    some = _held_back(case, slow, found[0])
-    certain = not slow.unknown and not some
+    ranks = _held_back(case, slow, found[0])
+    certain = not slow.unknown and not ranks
     return _verdict(
-        "SL504", case, f"{_are_slower(slow)}; {found[0].what}", ranks=some,
+        "SL504", case, f"{_are_slower(slow)}; {found[0].what}", ranks=ranks,
         because=[*(line for reason in found[:2] for line in reason.because[:2]), _nobody(slow)],
         confidence="low" if found[0] is all_ranks.GREW else "high" if certain else "medium",
         remedy=found[0].remedy,
@@ -207,8 +207,11 @@ def below_expectation(view: View) -> Verdict | None:
     How it was concluded: the median of the step times is more than 1.5 times `expect_step` in [slow] of the profile,
     over at least 20 steps and 10 seconds. The first 10 steps are left out. No rank is slower than the others.
 
-    What the ranks do meanwhile is said where it is known: whether GPUs are idle for most of the time (NVML), how long
-    ranks wait for data and for one another, and where a rank mostly stands.
+    What the ranks do meanwhile is said where it is known:
+
+    - whether GPUs are idle for most of the time (NVML),
+    - how long ranks wait for data and for one another,
+    - where a rank mostly stands.
 
     What to do: look at what takes the time; correct `expect_step` if it is of other hardware or another model.
     """
