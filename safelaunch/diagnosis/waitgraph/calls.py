@@ -119,18 +119,29 @@ def known(facts: RankFacts, call: Collective) -> bool:
     itself the Flight Recorder must have answered, or the stack show that the rank is somewhere else."""
     if not whole(facts) and threads_inside(facts):
         return False  # it waits in something that its own record alone would name, such as a message
-    overwritten = facts.overwritten and all(own.group != call.group for own in facts.recorded or ())
     if not call.thread:
-        if overwritten:
-            return False
-        elsewhere = facts.stack is not None and not threads_inside(facts)
-        return facts.recorded is not None or (elsewhere and facts.watched)
-    if facts.recorded is None and not unrecorded(call) and _may_be_in_cpp(facts):
+        return _is_known_of_cpp(facts, call)
+    in_recorder = facts.recorded is not None and not unrecorded(call)
+    if not in_recorder and not unrecorded(call) and _may_be_in_cpp(facts):
         return False  # DDP may have made that call for it
-    if _passed_over(facts, call):
-        # Nobody comes back from a meeting before all have come: one that is still waited for was not passed over.
-        return not call.is_message if unrecorded(call) else facts.recorded is not None and not overwritten
-    return whole(facts) or (facts.recorded is not None and not unrecorded(call) and not overwritten)
+    in_recorder = in_recorder and not _is_overwritten(facts, call)
+    if not _passed_over(facts, call):
+        return whole(facts) or in_recorder
+    # Nobody comes back from a meeting before all have come: one that is still waited for was not passed over.
+    return in_recorder or (unrecorded(call) and not call.is_message)
+
+
+def _is_known_of_cpp(facts: RankFacts, call: Collective) -> bool:
+    """The same of a call that C++ has made, which is in no record of Python's."""
+    if _is_overwritten(facts, call):
+        return False
+    elsewhere = facts.stack is not None and not threads_inside(facts)
+    return facts.recorded is not None or (elsewhere and facts.watched)
+
+
+def _is_overwritten(facts: RankFacts, call: Collective) -> bool:
+    """Whether what the recorder had of the group may have been overwritten."""
+    return facts.overwritten and all(own.group != call.group for own in facts.recorded or ())
 
 
 def whole(facts: RankFacts) -> bool:
@@ -286,15 +297,15 @@ def answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:
     """The other rank's part of a message, where it has done it: its own call that came as far as this one's number, and
     has its tag; or one with its tag that is under way, whatever was sent before it."""
     opposite = "recv" if "send" in call.op else "send"
-    for own in other.calls:
-        if opposite not in own.op or (own.issued and not other.watched):
-            continue
-        if own.peer is None and not own.done and not own.raised:
-            return own  # from anyone
-        came = own.seq >= call.seq or (own.tag > 0 and own.issued)
-        if own.peer == rank and came and own.tag == call.tag:
-            return own
-    return None
+    others = (own for own in other.calls if opposite in own.op and (other.watched or not own.issued))
+    return next((own for own in others if _is_part_of(own, call, rank)), None)
+
+
+def _is_part_of(own: Collective, call: Collective, rank: int) -> bool:
+    if own.peer is None and not own.done and not own.raised:
+        return True  # from anyone
+    came = own.seq >= call.seq or (own.tag > 0 and own.issued)
+    return own.peer == rank and came and own.tag == call.tag
 
 
 def responsible(facts: RankFacts, group: str) -> int:

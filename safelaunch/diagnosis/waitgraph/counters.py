@@ -8,7 +8,7 @@ count messages, or are of different moments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from safelaunch.diagnosis.waitgraph.calls import canonical, is_under_way
 from safelaunch.model import Case, Collective, GroupProgress, RankFacts
@@ -55,23 +55,30 @@ def comparable(case: Case) -> Table:
     """Progress of all ranks in the groups in which their numbers compare."""
     if not any(of_nccl(facts) for facts in case.ranks):
         return {}
+    table = _by_group(case)
+    calls = [call for facts in case.ranks for call in facts.recorded or ()]
+    ops = {(call.group, call.seq): call.op for call in calls if not call.is_message and call.op != UNTOLD}
+    unlike = {call.group for call in calls if call.is_message}  # messages count, too
+    return {
+        group: ranks
+        for group, ranks in table.items()
+        if group not in unlike and not _count_otherwise(ranks.values()) and not _contradict(group, ranks, ops)
+    }
+
+
+def _by_group(case: Case) -> dict[str, dict[int, GroupProgress]]:
+    """What NCCL's recorders have counted, by group and rank."""
     table: dict[str, dict[int, GroupProgress]] = {}
-    unlike: set[str] = set()
-    ops: dict[tuple[str, int], str] = {}
     for facts in case.ranks:
         for one in facts.progress:
             if one.group and one.backend.startswith("nccl"):
-                others = table.setdefault(one.group, {})
-                if one.messages or any(other.backend != one.backend for other in others.values()):
-                    unlike.add(one.group)
-                others[facts.rank] = one
-        for call in facts.recorded or ():
-            if call.is_message:
-                unlike.add(call.group)
-            elif call.op != UNTOLD:
-                ops[call.group, call.seq] = call.op
-    unlike |= {group for group, ranks in table.items() if group not in unlike and _contradict(group, ranks, ops)}
-    return {group: ranks for group, ranks in table.items() if group not in unlike}
+                table.setdefault(one.group, {})[facts.rank] = one
+    return table
+
+
+def _count_otherwise(ranks: Collection[GroupProgress]) -> bool:
+    """Whether some of a group have counted messages as well, or were counted by another backend."""
+    return any(one.messages for one in ranks) or len({one.backend for one in ranks}) > 1
 
 
 def _contradict(group: str, ranks: Mapping[int, GroupProgress], ops: Mapping[tuple[str, int], str]) -> bool:

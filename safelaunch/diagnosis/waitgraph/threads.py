@@ -27,6 +27,7 @@ CONSTANT = re.compile(r"_*[A-Z]")
 RELEASED_BY_OTHERS = re.compile(r"\.acquire\([^)]*(?:timeout|blocking)")
 STEPS = 8
 THREAD = Kind("{}")
+Lock = tuple[str, str]  # file and expression
 OURS = "safelaunch-"  # how threads of our own are called
 
 
@@ -99,39 +100,50 @@ def waits_for_another(stack: Stack | None) -> bool:
 
 
 def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:
+    """The thread that one waits for: for its end or its work, or for a lock that it holds."""
     others = [each for each in facts.stacks if each.thread != stack.thread and not each.native]
     alone = "" if others else f"no other thread of rank {facts.rank} runs Python: nobody can end that wait"
     wait = f"{_who(facts, stack)} waits{at(user_frame(stack))} for"
-    if any(_for_a_thread(frame) for frame in stack.frames[:4]):
-        busy = [each for each in others if user_frame(each) is not None or any(map(_given_work, each.frames))]
-        # Those that wait for threads themselves lead to one that does not.
-        ends = [each for each in busy if not any(_for_a_thread(frame) for frame in each.frames[:4])]
-        if len(busy) > 1 and len(ends) == 1:
-            return _Step(ends[0], f"{wait} other threads, of which {thread_name(ends[0])} alone does not wait for one")
-        return _Step(busy[0], f"{wait} {thread_name(busy[0])}") if len(busy) == 1 else _Step(None, alone)
+    if _is_for_a_thread(stack):
+        return _at_work(others, wait, alone)
     if waits_for_another(stack):
         return _Step(None, alone)
     wanted = _wanted(facts, stack, lines)
+    return _holder(facts, stack, others, wanted, lines, wait, alone) if wanted else _Step()
+
+
+def _at_work(others: list[Stack], wait: str, alone: str) -> _Step:
+    """The one thread that is at work where another one waits for the end of a thread, or for what one hands over. Those
+    that wait for threads themselves lead to one that does not."""
+    busy = [each for each in others if user_frame(each) is not None or any(map(_given_work, each.frames))]
+    ends = [each for each in busy if not _is_for_a_thread(each)]
+    if len(busy) == 1:
+        return _Step(busy[0], f"{wait} {thread_name(busy[0])}")
+    if busy and len(ends) == 1:
+        return _Step(ends[0], f"{wait} other threads, of which {thread_name(ends[0])} alone does not wait for one")
+    return _Step(None, alone)
+
+
+def _holder(
+    facts: RankFacts, stack: Stack, others: list[Stack], wanted: list[Lock], lines: Lines, wait: str, alone: str
+) -> _Step:
+    """The thread that holds the lock for which one waits; it may be itself."""
     found = []
-    for each in (stack, *others) if wanted else ():
+    for each in (stack, *others):
         held = _holds(facts, each, lines, stack)
         found += [(each, lock, taken) for lock in wanted if (taken := _taken(lock, held)) is not None][:1]
-    for each, lock, taken in found:
-        if taken.same:
-            whose = f"it holds itself since line {taken.line}"
-            if each is not stack:
-                whose = f"{thread_name(each)} took at {lock[0]}:{taken.line}"
-            return _Step(each, f"{wait} `{lock[1]}`, which {whose}", True, True)
     if not found:
-        return _Step(None, alone if wanted else "")
+        return _Step(None, alone)
+    sure = [one for one in found if one[2].same]
     elsewhere = [one for one in found if one[0] is not stack]
-    each, lock, taken = (elsewhere or found)[0]
+    each, lock, taken = (sure or elsewhere or found)[0]
+    if sure:
+        own = f"it holds itself since line {taken.line}"
+        whose = own if each is stack else f"{thread_name(each)} took at {lock[0]}:{taken.line}"
+        return _Step(each, f"{wait} `{lock[1]}`, which {whose}", lock=True, same=True)
     who = "it took itself" if each is stack else f"{thread_name(each)} took"
     text = f"{wait} `{lock[1]}`: one written the same way {who} at {lock[0]}:{taken.line}, it may be another lock"
-    return _Step(each if len(elsewhere) == 1 else None, text, True)
-
-
-Lock = tuple[str, str]  # file and expression
+    return _Step(each if len(elsewhere) == 1 else None, text, lock=True)
 
 
 @dataclass(frozen=True)
@@ -164,16 +176,17 @@ def _holds(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> dict
     # A thread that is in another call than that of a lock has come into the block of its `with`.
     inside = any(call.thread == stack.thread and call.kernel.syscall not in LOCKS for call in facts.threads)
     for depth, frame in enumerate(stack.frames):
-        line = lines.get((frame.file, frame.line)) if is_user_code(frame) else None
+        line = lines.get((frame.file, frame.line))
+        if line is None or not is_user_code(frame):
+            continue
         own = stack is waiting and depth == 0
-        for number, text in line.holds if line is not None else ():
+        for number, text in line.holds:
             # At the line of the `with` itself nothing is certain, but that what it names twice is taken twice.
             sure = inside or number != frame.line or frame != stack.frames[0]
             if sure or (stack is waiting and _twice(line, text)):
                 taken = _Taken(number, own or _of_module(text, frame, waiting.frames[0]))
-                known = found.setdefault((frame.file, text), taken)
-                if taken.same and not known.same:
-                    found[frame.file, text] = taken
+                known = found.get((frame.file, text), taken)
+                found[frame.file, text] = known if known.same else taken
     return found
 
 
@@ -197,8 +210,8 @@ def _of_module(text: str, frame: Location, other: Location) -> bool:
     return bool(CONSTANT.match(text)) or frame.function != other.function or frame.function == "<module>"
 
 
-def _twice(line: SourceLine | None, text: str) -> bool:
-    entered = WITH.match(line.text) if line is not None else None
+def _twice(line: SourceLine, text: str) -> bool:
+    entered = WITH.match(line.text)
     return entered is not None and _items(entered).count(text) > 1
 
 
@@ -211,6 +224,11 @@ def _items(entered: re.Match[str]) -> list[str]:
 def _given_work(frame: Location) -> bool:
     """Whether a thread of a pool is at work: without work it is in no such frame."""
     return bool(POOL.search(frame.file)) and frame.function.rpartition(".")[2] == "run"
+
+
+def _is_for_a_thread(stack: Stack) -> bool:
+    """Whether a thread waits for the end of another one, or for what one hands over."""
+    return any(map(_for_a_thread, stack.frames[:4]))
 
 
 def _for_a_thread(frame: Location) -> bool:
