@@ -16,7 +16,6 @@ from safelaunch.preflight.machine.host import Address, Host
 from safelaunch.preflight.network.chosen import gloo_interface, nccl_interface
 from safelaunch.report.banner import wrapped
 from safelaunch.report.verdict import relative
-from safelaunch.settings.resolve import environment
 from safelaunch.settings.timeouts import in_force
 from safelaunch.sizes import plural, size
 
@@ -33,7 +32,7 @@ def fields(
     Args:
         settings: of the launch.
         run_dir: of this node.
-        environ: of safelaunch itself.
+        environ: of the ranks.
         group: the ranks that have been started.
         host: this node.
         uses_gpu: whether ranks would use GPUs.
@@ -44,7 +43,7 @@ def fields(
     parts: dict[str, Iterator[str]] = {
         "versions": _versions(settings, environ, host, uses_gpu),
         "timeouts": _timeouts(settings, environ, "" if uses_gpu else "gloo"),
-        "interfaces": _interfaces(environment(settings, environ), host, uses_gpu),
+        "interfaces": _interfaces(environ, host, uses_gpu),
         "limits": _limits(host),
     }
     for name, found in parts.items():
