@@ -198,6 +198,13 @@ class Tree:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(worker.pid, number)
 
+    def forward(self, workers: tuple[WorkerProcess, ...], signum: int) -> None:
+        """Pass on what belongs to the script (SIGUSR1, SIGUSR2): to ranks that catch it, since it would kill others."""
+        for worker in workers:
+            process = procfs.read(worker.pid)
+            if process is not None and process.start == worker.start and procfs.catches(worker.pid, signum):
+                procfs.send(process, signum)
+
     def around_ranks(self) -> dict[str, procfs.Process | None]:
         """The processes of ours below this one, by name."""
         return {"agent": self.agent, FORK_SERVER: self.fork_server, "guard": procfs.read(self.guard.pid)}
