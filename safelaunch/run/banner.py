@@ -75,20 +75,27 @@ def _versions(settings: Settings, environ: Mapping[str, str], host: Host, uses_g
         yield f"Python and torch {UNKNOWN_PYTHON}"
     else:
         yield f"Python {sys.version.split()[0]}"
-        from safelaunch.settings.lint.look import look
-
-        installed = look(environ)
-        torch = installed.torch
-        yield f"torch {torch.version or 'unknown: it does not say'}" if torch else "no torch"
-        if torch:
-            yield f"CUDA {_cuda(torch.path) or 'unknown: torch does not say'}" if torch.cuda else "torch without CUDA"
-        if torch and torch.cuda:
-            nccl = installed.nccl
-            yield f"NCCL {nccl.version or 'unknown: it does not say'}" if nccl else "NCCL unknown: no library found"
+        yield from _libraries(environ)
     if uses_gpu:
         snapshot = host.nvml_known()
         driver = snapshot.driver if snapshot is not None else ""
         yield f"driver {driver or ('unknown: NVML was not asked' if snapshot is None else 'unknown: no answer')}"
+
+
+def _libraries(environ: Mapping[str, str]) -> Iterator[str]:
+    from safelaunch.settings.lint.look import look
+
+    installed = look(environ)
+    torch, nccl = installed.torch, installed.nccl
+    if torch is None:
+        yield "no torch"
+        return
+    yield f"torch {torch.version or 'unknown: it does not say'}"
+    if not torch.cuda:
+        yield "torch without CUDA"
+        return
+    yield f"CUDA {_cuda(torch.path) or 'unknown: torch does not say'}"
+    yield f"NCCL {nccl.version or 'unknown: it does not say'}" if nccl else "NCCL unknown: no library found"
 
 
 def _cuda(torch_folder: str) -> str:

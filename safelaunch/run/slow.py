@@ -92,8 +92,11 @@ class Slow:
             self._watch.interrupt()
             return
         pulses = {w.rank: p for w in group.alive if (p := reader.pulse(w.local_rank, w.pid)) is not None}
-        if not pulses:
-            return
+        if pulses:
+            self._round(group, reader, pulses, now)
+
+    def _round(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse], now: float) -> None:
+        """One round over ranks that all run."""
         self._take_load(group, now)
         self._hear(group, now)
         groups = any(pulse.state & USES_GROUPS for pulse in pulses.values()) and len(pulses) > 1
