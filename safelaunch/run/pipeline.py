@@ -42,7 +42,13 @@ class Run:
     started: float = 0.0  # seconds since the epoch
     elapsed_s: float = 0.0
     outcome: Outcome = field(init=False)
-    stall_s: float = 0.0  # how long a reader of ours may take nothing
+
+    @property
+    def stall_s(self) -> float:
+        """Seconds for which a reader of ours may take nothing at the end; whoever has interrupted us waits for us."""
+        from safelaunch.run import output
+
+        return output.STALL_S if self.outcome.interrupted is None else output.INTERRUPTED_STALL_S
 
 
 def run(settings: Settings, signals: Signals, argv: Sequence[str]) -> int:
@@ -99,7 +105,7 @@ def make_black_box(job: Run) -> None:
         black_box.create(path, int(asked) if asked.isdecimal() else MAX_SLOTS)
     except OSError as error:
         missing = f"no heartbeats and no record of collectives: {path}: {error.strerror}"
-        job.remarks.insert(0, f"warning[SL902]: {missing}")
+        job.remarks.append(f"warning[SL902]: {missing}")
         return
     job.black_box = path
 
@@ -175,10 +181,9 @@ def tell_end(job: Run) -> None:
 def write_result(job: Run) -> None:
     """result.json, and the same for `--json`."""
     from safelaunch.codec import to_json
-    from safelaunch.run import output, record
+    from safelaunch.run import record
 
     outcome, parts = job.outcome, job.parts
-    job.stall_s = output.STALL_S if outcome.interrupted is None else output.INTERRUPTED_STALL_S
     document = {
         "schema_version": SCHEMA_VERSION,
         "run_id": job.plan.run_id,
