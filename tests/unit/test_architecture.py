@@ -307,9 +307,9 @@ def test_the_phases_of_a_run_and_of_a_suspicion_have_one_owner_each() -> None:
     assert assigned("phase", "run") | assigned("_phase", "run") == set()
 
 
-def test_the_pipeline_of_a_run_lies_in_the_order_in_which_it_runs() -> None:
-    written = [node.name for node in tree(PACKAGE / "run" / "pipeline.py").body if isinstance(node, ast.FunctionDef)]
-    assert written == ["run", *(step.__name__ for step in pipeline.STEPS)]
+def test_the_steps_of_a_run_lie_in_the_order_in_which_they_run() -> None:
+    written = [node.name for node in tree(PACKAGE / "run" / "steps.py").body if isinstance(node, ast.FunctionDef)]
+    assert written == [step.__name__ for step in pipeline.STEPS]
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

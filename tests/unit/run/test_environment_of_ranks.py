@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from safelaunch.cli import dry_run
-from safelaunch.run import pipeline
+from safelaunch.run import steps
 from safelaunch.settings.resolve import resolve
 
 PROFILER = "NSYS_PROFILING_SESSION_ID"  # of Nsight Systems, which makes a start cold
@@ -21,7 +21,7 @@ RECORDER = "TORCH_FR_BUFFER_SIZE"
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plans a run with such a profile, in a shell that has these variables."""
 
-    def plan(profile: str, **shell: str) -> pipeline.Run:
+    def plan(profile: str, **shell: str) -> steps.Run:
         monkeypatch.chdir(tmp_path)
         for name, value in shell.items():
             monkeypatch.setenv(name, value)
@@ -29,8 +29,8 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (tmp_path / "mine.toml").write_text(profile)
         settings = resolve(["--profile", "./mine.toml", "train.py"], os.environ)
         signals = SimpleNamespace(treat_as_terminating=lambda _: None, ignored_children=False)
-        job = pipeline.Run(settings, cast("Any", signals), ())
-        pipeline.make_plan(job)
+        job = steps.Run(settings, cast("Any", signals), ())
+        steps.make_plan(job)
         return job
 
     return plan
@@ -59,7 +59,7 @@ def test_the_processes_get_what_was_computed(planned: Any, monkeypatch: pytest.M
     tree = SimpleNamespace(start=lambda _: None)
     monkeypatch.setattr("safelaunch.launch.tree.Tree", lambda _plan, _signals, environ: started.append(environ) or tree)
     job = planned("unset = ['GONE']\n[env]\nPLACE = '{run_dir}/x'\n", GONE="1", KEPT="1")
-    pipeline.start_tree(job)
+    steps.start_tree(job)
     (given,) = started
     assert "GONE" not in given
     assert given["KEPT"] == "1"
