@@ -2,7 +2,7 @@
 
 The ranks write real slots, the watch reads them each quarter of a second; only the clock is the benchmark's own. Once a
 minute all ranks are silent for a moment, each time at another place of their program. What is polled here is what
-`cli.stages` polls.
+`run.watching` polls.
 """
 
 from __future__ import annotations
@@ -38,14 +38,34 @@ class Clock:
         return getattr(time, name)
 
 
+def said_by() -> Any:
+    """A console that keeps what is said in its `lines`."""
+    from safelaunch.report.palette import PLAIN
+    from safelaunch.run.console import Console
+
+    class Kept(Console):
+        def __init__(self) -> None:
+            self.loud, self.palette = 0, PLAIN
+            self.lines: list[str] = []
+
+        def print(self, lines: Any) -> None:
+            self.lines += lines
+
+    return Kept()
+
+
 class Day:
     """Ranks that step on for as long as they are asked to, and the watch over them."""
 
     def __init__(self, ranks: int, folder: Path) -> None:
-        from safelaunch import black_box, pulse
-        from safelaunch.cli import hang, slow
-        from safelaunch.cli import ranks as listening
+        from safelaunch import black_box, black_box_reader, pulse
         from safelaunch.model import WorkerGroup, WorkerProcess
+        from safelaunch.run import hang, slow
+        from safelaunch.run import ranks as listening
+        from safelaunch.run.findings import Findings
+        from safelaunch.run.incidents import Incidents
+        from safelaunch.run.judge import Judge
+        from safelaunch.run.this_node import ThisNode
         from safelaunch.watch.hang import HangWatch
         from safelaunch.watch.rank_devices import RankDevices
         from safelaunch.watch.rank_timeouts import RankTimeouts
@@ -61,9 +81,12 @@ class Day:
         for box in self.boxes:
             box.pulse.uses_groups()
         self.begun = self.clock.now
-        self.said: list[str] = []
-        self.hangs = hang.Hangs(path, HangWatch(), self.said.append, lambda: str(folder), "node-a")
-        self.slow = slow.Slow(path, SlowWatch(), self.said.append, lambda *_: None, lambda: str(folder), "node-a")
+        console = said_by()
+        self.said = console.lines
+        node, incidents = ThisNode(), Incidents(str(folder), console, Findings())
+        reader = black_box_reader.Reader(path)
+        self.hangs = hang.Hangs(reader, HangWatch(), console, incidents, Judge(console), node)
+        self.slow = slow.Slow(reader, SlowWatch(), console, incidents, node)
         own = os.getpid()  # which is the pid in each slot
         workers = tuple(WorkerProcess(rank, rank, own, 0, str(folder), path) for rank in range(ranks))
         self.group = WorkerGroup(0, ranks, ranks, workers)
@@ -71,7 +94,7 @@ class Day:
             "timeouts": RankTimeouts(listening.remarks_of(path), lambda *_: ()),
             "GPUs": RankDevices(listening._stamp, listening._device, str, mps=False),
         }
-        self.listener = listening.Listener(watchers, self.said.append)
+        self.listener = listening.Listener(watchers, console)
 
     def round(self) -> float:
         """A quarter of a second; returns how long the watch took for it, in seconds of CPU."""
@@ -93,7 +116,7 @@ class Day:
         begun = time.thread_time()
         self.listener.poll(self.group)
         self.hangs.poll(self.group)
-        self.slow.poll(self.group, stalled=self.hangs.watch.notice is not None)
+        self.slow.poll(self.group, stalled=self.hangs.told is not None)
         return time.thread_time() - begun
 
 

@@ -12,18 +12,20 @@ import time
 from collections.abc import Sequence
 
 from safelaunch import codes, files, procfs
-from safelaunch.cli import bounded, output, report
-from safelaunch.cli.gpus import Hardware
+from safelaunch.cli import bounded, output
 from safelaunch.codec import to_json
-from safelaunch.diagnosis import diagnose, untold, why
+from safelaunch.diagnosis import why
 from safelaunch.diagnosis.wording import names
 from safelaunch.evidence import attached, case, pipes, ranks
 from safelaunch.evidence.ranks import Group
-from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
+from safelaunch.model import SCHEMA_VERSION, SafelaunchError, Verdict
 from safelaunch.printable import line
 from safelaunch.report import bundle
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
+from safelaunch.run import pages
+from safelaunch.run.hardware import Hardware
+from safelaunch.run.judge import judged
 from safelaunch.settings.commandline import Parser, misuse
 
 USAGE = """\
@@ -90,23 +92,15 @@ def _look(arguments: argparse.Namespace, wait: float) -> int:
     taken = dataclasses.replace(taken, case=hardware.add_to(taken.case))
     taken = dataclasses.replace(taken, evidence=(*taken.evidence, *hardware.evidence()))
     notes = [*unknown(group, taken)]
-    verdict = _judged(taken.case, notes) if taken.alive else None
+    verdict = judged(taken.case, notes.append) if taken.alive else None
     folder = _made(folder, notes) if verdict is not None else ""
     if verdict is not None and folder:
         folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text, why=why.lines)
         notes += filter(None, [fault])
-    if verdict is not None and folder and (fault := report.beside(folder, taken.case, verdict, lambda: None)):
+    if verdict is not None and folder and (fault := pages.beside(folder, taken.case, verdict, lambda: None)):
         notes.append(fault)
     _tell(group, verdict, notes, folder, arguments.json, for_stream(sys.stdout, arguments.color))
     return codes.EXIT_OK
-
-
-def _judged(facts: Case, notes: list[str]) -> Verdict:
-    try:
-        return diagnose(facts)
-    except Exception as error:  # a rule that fails must not take the evidence with it
-        notes.append(f"a rule failed, which is safelaunch's own fault: {error!r}")
-        return untold(facts)
 
 
 def _made(folder: str, notes: list[str]) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from safelaunch import codes, durations
 from safelaunch.cli import others, output
-from safelaunch.cli.node import STATIC_PORT, Terms, terms
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Finding, Job, PreflightReport, SafelaunchError, Severity
 from safelaunch.preflight import CHECKS, between, record, runner
@@ -22,6 +21,7 @@ from safelaunch.preflight.shape import UncountedError, ranks_here, uses_gpu
 from safelaunch.printable import line
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
+from safelaunch.run.node import STATIC_PORT, Terms, terms
 from safelaunch.settings.resolve import resolve_profiles
 from safelaunch.settings.spelling import did_you_mean
 from safelaunch.sizes import plural

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from safelaunch import codes, limits
-from safelaunch.cli import messages, output, share
+from safelaunch.cli import output, share
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis import why as how
@@ -26,6 +26,7 @@ from safelaunch.output import STANDARD_OUTPUT
 from safelaunch.printable import Line, line
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import Palette, for_stream
+from safelaunch.run import messages
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.sizes import plural
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from safelaunch import codes
-from safelaunch.cli import launch_facts, lint, output
+from safelaunch.cli import output
 from safelaunch.launch import plan as planning
 from safelaunch.launch import run_dir
 from safelaunch.model import Finding, SafelaunchError, Settings, Value
@@ -16,6 +16,7 @@ from safelaunch.preflight import CHECKS
 from safelaunch.printable import whole
 from safelaunch.redaction import redact
 from safelaunch.report import text
+from safelaunch.run import launch_facts, lint
 from safelaunch.settings import computed, torchrun, warm
 from safelaunch.sizes import plural
 
@@ -27,7 +28,7 @@ def show(settings: Settings) -> int:
     """
     planning.check_script(settings)
     settings = _filled(settings)
-    left_out = open_values(settings)
+    left_out = computed.open_values(settings)
     found = lint.of_settings(settings, os.environ)
     lines = [
         f"script        {shlex.join([settings['training_script'], *settings['training_script_args']])}",
@@ -55,7 +56,7 @@ def show(settings: Settings) -> int:
 
 
 def _start(settings: Settings) -> str:
-    found = warm.start(settings, {**os.environ, **planning.added(settings)})
+    found = warm.start(settings, settings.environment(os.environ))
     if isinstance(found, str):
         return f"cold{found and ': '}{found}"
     return f"warm: ranks are forked from a process that has imported {' and '.join(['torch', *found.preload])}"
@@ -69,17 +70,8 @@ def _filled(settings: Settings) -> Settings:
         return computed.fill(settings, {"host": socket.gethostname()})
 
 
-def open_values(settings: Settings) -> list[str]:
-    """The variables whose values only the launch itself can compute."""
-    return [
-        name
-        for name, value in sorted(settings.env.items())
-        if name not in settings.computed and computed.needs(str(value.value))
-    ]
-
-
 def _taken_away(settings: Settings) -> list[str]:
-    gone = [f"  {name}  # {value.origin}" for name, value in sorted(settings.unset.items()) if name not in settings.env]
+    gone = [f"  {name}  # {settings.unset[name].origin}" for name in sorted(settings.taken_away)]
     return ["environment that is taken away:", *gone] if gone else []
 
 
@@ -87,7 +79,7 @@ def _lint(settings: Settings, found: Sequence[Finding]) -> list[str]:
     if int(settings["verbose"]) > int(settings["quiet"]):
         lines = [f"  {line}" for finding in found for line in text.diagnostic(finding)]
     else:
-        lines = [f"  {lint.line(finding)}" for finding in found]
+        lines = [f"  {text.short(finding)}" for finding in found]
     return ["what the launch would say of its environment:", *lines] if lines else []
 
 
@@ -108,8 +100,8 @@ def _checks(settings: Settings) -> str:
 
 def equivalent(settings: Settings) -> str:
     """The torchrun command line that starts the same ranks, but for what only the launch itself can compute."""
-    left_out = open_values(settings)
-    gone = sorted(name for name in settings.unset if name not in settings.env)
+    left_out = computed.open_values(settings)
+    gone = sorted(settings.taken_away)
     words = ["env"] if gone else []
     words += [word for name in gone for word in ("-u", name)]
     words += [
@@ -117,20 +109,7 @@ def equivalent(settings: Settings) -> str:
         for name, value in sorted(settings.env.items())
         if name not in left_out
     ]
-    return shlex.join([*words, "torchrun", *arguments(settings)])
-
-
-def arguments(settings: Settings) -> list[str]:
-    """The command line of a launch as torchrun takes it."""
-    words: list[str] = []
-    for option in torchrun.OPTIONS:
-        value = settings.options[option.dest]
-        if value.origin.source == "default" or value.value == option.default:
-            continue
-        words.append(option.spellings[0])
-        if value.value is not True:
-            words.append(",".join(value.value) if isinstance(value.value, (list, tuple)) else str(value.value))
-    return [*words, settings["training_script"], *settings["training_script_args"]]
+    return shlex.join([*words, "torchrun", *torchrun.arguments(settings)])
 
 
 def _changed(settings: Settings) -> list[tuple[str, Value]]:

@@ -89,8 +89,9 @@ class _Shown:
 
 def _check(layers: Layers, *, as_json: bool, strict: bool) -> int:
     from safelaunch.cli import lint
+    from safelaunch.run.lint import installed_of
 
-    installed = lint.installed_of(os.environ, lint.SCAN_S)
+    installed = installed_of(os.environ, lint.SCAN_S)
     findings = lint.of_layers(layers, installed, os.environ)
     checked = f"{len(os.environ)} variables of the environment and {len(layers.table('env'))} of the profiles"
     return lint.show(findings, checked, installed, as_json=as_json, strict=strict)

@@ -76,8 +76,8 @@ def _is_nowhere() -> bool:
 
 
 def _print(finding: Finding) -> None:
-    from safelaunch.cli.output import Output
     from safelaunch.report import palette, text
+    from safelaunch.run.output import Output
 
     stderr = Output(sys.stderr)
     stderr.write(text.diagnostic(finding, palette=palette.for_stream(sys.stderr)))

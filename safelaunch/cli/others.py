@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from safelaunch import codes
-from safelaunch.cli.node import DEFAULT_PORTS
 from safelaunch.model import SafelaunchError
 from safelaunch.preflight import between
+from safelaunch.run.node import DEFAULT_PORTS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -128,8 +128,9 @@ def _row(path: tuple[str, ...], value: Value) -> tuple[str, str, Value]:
 
 def _lint(names: list[str], files: list[str], *, as_json: bool, strict: bool) -> int:
     from safelaunch.cli import lint
+    from safelaunch.run.lint import installed_of
 
-    installed = lint.installed_of(os.environ, lint.SCAN_S)
+    installed = installed_of(os.environ, lint.SCAN_S)
     findings: list[Finding] = []
     checked = 0
     if not names and not files:

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from safelaunch import output, redaction, regular
-from safelaunch.cli import report
 from safelaunch.cli.output import show as show_lines
 from safelaunch.codec import checked
 from safelaunch.evidence.offline import bundle
 from safelaunch.model import Case, SafelaunchError, Verdict
 from safelaunch.printable import visible, whole
+from safelaunch.run import pages
 from safelaunch.settings.commandline import misuse
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def page(target: str | None, found: Sequence[Conclusion]) -> str:
     Raises:
         SafelaunchError: when it cannot be written.
     """
-    subjects = [report.subject(one.case, one.verdict, one.shown, one.notes, one.logs) for one in found]
+    subjects = [pages.subject(one.case, one.verdict, one.shown, one.notes, one.logs) for one in found]
     try:
-        path = target or os.path.join(tempfile.mkdtemp(prefix="safelaunch-"), report.NAME)
-        output.write(path, _encoded(report.build(subjects, _surroundings(found))))
+        path = target or os.path.join(tempfile.mkdtemp(prefix="safelaunch-"), pages.NAME)
+        output.write(path, _encoded(pages.build(subjects, _surroundings(found))))
     except OSError as error:
         raise _unwritable("the report", error) from error
     return path
@@ -75,9 +75,9 @@ def _surroundings(found: Sequence[Conclusion]) -> Surroundings | None:
     if len(places) == 1 and os.path.isfile(place := places.pop()) and place.endswith(TARS):
         with tempfile.TemporaryDirectory() as folder:
             _unpack_run(place, folder)
-            return report.surroundings(folder)
-    runs = {report.run_dir_of(path) for one in found if one.kind == "bundle" for path in one.paths} - {""}
-    return report.surroundings(runs.pop()) if len(runs) == 1 else None
+            return pages.surroundings(folder)
+    runs = {pages.run_dir_of(path) for one in found if one.kind == "bundle" for path in one.paths} - {""}
+    return pages.surroundings(runs.pop()) if len(runs) == 1 else None
 
 
 def _unpack_run(path: str, folder: str) -> None:
@@ -89,7 +89,7 @@ def _unpack_run(path: str, folder: str) -> None:
         with tarfile.open(path, "r|*") as archive:
             for member in archive:
                 name = os.path.basename(member.name)
-                if name not in wanted or not member.isreg() or member.size > report.MAX_BYTES:
+                if name not in wanted or not member.isreg() or member.size > pages.MAX_BYTES:
                     continue
                 wanted.discard(name)
                 file = archive.extractfile(member)
@@ -163,7 +163,7 @@ def _what(path: str) -> tuple[str, str]:
     folder = os.path.abspath(os.path.dirname(path) if os.path.isfile(path) else path)
     if os.path.basename(folder) == "evidence":
         folder = os.path.dirname(folder)
-    run = report.run_dir_of(folder)
+    run = pages.run_dir_of(folder)
     if not run or run == folder:
         return folder, ""
     return run, os.path.relpath(folder, run)
@@ -176,24 +176,20 @@ def _members(root: str, incident: str, skipped: list[str]) -> Iterator[tuple[str
     for folder, below, names in os.walk(root):
         below.sort()
         inside = os.path.relpath(folder, root)
-        runs |= {report.run_id(folder)} - {""}
+        runs |= {pages.run_id(folder)} - {""}
         if len(runs) > 1:
             raise misuse(f"{root} holds several runs: {', '.join(sorted(runs))}", "name the directory of one")
         if inside != "." and inside.count(os.sep) + 1 >= DEPTH:
             below.clear()
         if incident and inside == ".":
             below[:] = [name for name in below if not name.startswith("incident-") or name == incident.split(os.sep)[0]]
-        if (
-            report.run_id(folder)
-            or os.path.dirname(folder) in ours
-            or os.path.isfile(os.path.join(folder, bundle.CASE))
-        ):
+        if pages.run_id(folder) or os.path.dirname(folder) in ours or os.path.isfile(os.path.join(folder, bundle.CASE)):
             ours.add(folder)
         # Whatever else lies below a folder that was named is none of a bundle's business.
         for name in sorted(names) if folder in ours else ():
             path = os.path.join(folder, name)
             shown = os.path.normpath(os.path.join(inside, name))
-            if name == report.NAME or name.endswith(".part"):
+            if name == pages.NAME or name.endswith(".part"):
                 continue  # made anew from what is packed
             data = _redacted(root, path, min(left, LOG_BYTES)) if name.endswith(TEXTS) else None
             if data is None or (name.endswith(".log") and left <= 0):
@@ -205,7 +201,7 @@ def _members(root: str, incident: str, skipped: list[str]) -> Iterator[tuple[str
         if said is not None and folder in ours:
             made = _page(root, folder, said)
             if made:
-                yield os.path.normpath(os.path.join(inside, report.NAME)), made
+                yield os.path.normpath(os.path.join(inside, pages.NAME)), made
 
 
 def _redacted(root: str, path: str, most: int) -> bytes | None:
@@ -263,7 +259,7 @@ def _page(root: str, folder: str, said: str) -> bytes | None:
     try:
         case, verdict = checked(Case, read(bundle.CASE)), checked(Verdict, read(said))
         shown = os.path.relpath(folder, root)
-        return _encoded(html.build([report.subject(case, verdict, shown)], report.surroundings(folder)))
+        return _encoded(html.build([pages.subject(case, verdict, shown)], pages.surroundings(folder)))
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
         return None
 

@@ -81,6 +81,10 @@ def several_nodes(settings: Settings) -> bool:
 def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
     """The plan; creates the run directory and the scratch directory, and nothing else.
 
+    Args:
+        settings: of the launch.
+        environ: of safelaunch itself.
+
     Raises:
         SafelaunchError: when the script cannot be run or the run directory cannot be created.
     """
@@ -93,7 +97,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         base, run_id, host, several_nodes=several_nodes(settings), chosen=bool(settings["run_dir"]), environ=environ
     )
     token = os.urandom(8).hex()
-    env = added(settings)
+    of_ranks = settings.environment(environ)
     return LaunchPlan(
         run_id=run_id,
         token=token,
@@ -103,14 +107,14 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         script=script,
         script_args=tuple(settings["training_script_args"]),
         torchrun={name: value.value for name, value in settings.options.items() if name not in OWN_OPTIONS},
-        env=env,
+        env=settings.added,
         shutdown_timeout=float(settings["shutdown_timeout"]),
         process_group_timeout=_seconds(settings, "process_group"),
         loader_timeout=_seconds(settings, "loader"),
         bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
-        unset=tuple(name for name in settings.unset if name not in settings.env),
-        warnings=tuple(filter(None, [made.warning, run_dir.file_limit(), without_recorder({**environ, **env})])),
+        unset=settings.taken_away,
+        warnings=tuple(filter(None, [made.warning, run_dir.file_limit(), without_recorder(of_ranks)])),
     )
 
 
@@ -122,11 +126,6 @@ def without_recorder(environ: Mapping[str, str]) -> str:
             off = environ[name].strip() == "0"
             return f"warning[SL902]: {name}=0: a rank that hangs in a call of NCCL will not be noticed" if off else ""
     return ""
-
-
-def added(settings: Settings) -> dict[str, str]:
-    """The variables that the launch adds for agent and workers."""
-    return {name: str(value.value) for name, value in settings.env.items() if value.origin.source != "shell"}
 
 
 def _seconds(settings: Settings, timeout: str) -> float | None:

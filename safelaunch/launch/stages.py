@@ -12,7 +12,7 @@ from safelaunch.model import AgentEnd, Incident, PreflightReport, Verdict, Worke
 
 @dataclass(frozen=True)
 class Stages:
-    """What the command line wires into a run.
+    """What is wired into a run.
 
     `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
     wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
@@ -45,7 +45,15 @@ class Outcome:
     abandoned: tuple[int, ...] = ()
 
     @property
+    def last_code(self) -> str:
+        """The code with which the run ended; empty for success."""
+        if self.report is not None and self.report.refused:
+            return next(str(finding.code) for finding in self.report.findings if finding.severity == "error")
+        return str(self.verdicts[-1].code) if self.verdicts and not self.succeeded else ""
+
+    @property
     def exit_code(self) -> int:
+        """What safelaunch exits with."""
         if self.interrupted is not None:
             return 128 + self.interrupted
         if self.report is not None and self.report.refused:

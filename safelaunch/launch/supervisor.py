@@ -19,10 +19,12 @@ from typing import Any
 
 from safelaunch import procfs
 from safelaunch.launch.journal import Journal
+from safelaunch.launch.phases import DECIDED, Phase
 from safelaunch.launch.remains import Remains
 from safelaunch.launch.signals import FORWARDED, Signals
 from safelaunch.launch.stages import Outcome, Stages
 from safelaunch.launch.stopped import Stopped
+from safelaunch.launch.timers import Timers
 from safelaunch.launch.tree import Tree
 from safelaunch.model import FORK_SERVER, AgentEnd, Exit, Incident, LaunchPlan, Verdict, WorkerGroup, WorkerProcess
 
@@ -47,16 +49,26 @@ class Supervisor:
         self._tree = tree
         self._outcome = Outcome()
         self._group: WorkerGroup | None = None
-        self._incident: Incident | None = None
+        self._phase = Phase.CHECKING
+        self._incident: Incident | None = None  # the latest one
         self._evidence: Any = None
-        self._concluded = False
         self._agent_said: AgentEnd | None = None
-        self._timers: dict[str, float] = {}
+        self._timers = Timers()
+        self._after = self._timers.after
+        self._on_event: dict[str, Callable[..., None]] = {
+            "group": self.on_group,
+            "worker": self.on_worker,
+            "exit": self.on_exit,
+            "stopping": self.on_stopping,
+            "failed": self.on_failed,
+            "succeeded": self.on_succeeded,
+            "agent": self.on_agent,
+            "cold": self.on_cold,
+            "degraded": self.on_degraded,
+        }
         self._received = b""
         self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
-        self._stopping = False  # torch elastic ends the ranks, and no rank is the reason
         self._stopped = Stopped(tree.around_ranks, stages.say)
-        self._final = False  # the verdict ends the run: no restart
         self._mishaps = 0
         self._stage: threading.Thread | None = None
         self._stage_done, self._stage_pipe = os.pipe()
@@ -83,16 +95,11 @@ class Supervisor:
         return self._outcome
 
     def _step(self, limit: float | None = None) -> None:
-        waits = [due - time.monotonic() for due in self._timers.values()]
-        if limit is not None:
-            waits.append(limit)
-        for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
+        for key, _ in self._selector.select(self._timers.wait(limit)):
             if key.fd in self._selector.get_map():  # another action may have read it to its end
                 self._safely(key.data)
-        now = time.monotonic()
-        for name in [name for name, due in self._timers.items() if due <= now]:
-            self._timers.pop(name, None)  # another timer's action may have cleared it
-            self._safely(getattr(self, f"_at_{name}"))
+        for action in self._timers.take():
+            self._safely(action)
 
     def _safely(self, action: Callable[[], None]) -> None:
         """A fault of ours must not end a run that is healthy: it is told once, and the loop goes on."""
@@ -105,9 +112,6 @@ class Supervisor:
             self._journal.write("mishap", action=action.__name__, error=repr(error))
             if self._mishaps == 1:
                 self.on_degraded(f"safelaunch's own fault in {action.__name__}, the run goes on: {error!r}")
-
-    def _after(self, seconds: float, name: str) -> None:
-        self._timers[name] = time.monotonic() + seconds
 
     # ------------------------------------------------------------------------------------------ preflight
 
@@ -122,11 +126,13 @@ class Supervisor:
         assert report is not None
         self._journal.write("preflight", refused=report.refused, elapsed_s=report.elapsed_s)
         self._on_children()  # what had to wait
-        if self._outcome.interrupted is not None:
+        if self._phase is Phase.ENDING:
             return
         if report.refused:
+            self._phase = Phase.ENDING
             self._tree.signal_agent(signal.SIGKILL)
         else:
+            self._phase = Phase.STARTING
             self._tree.let_go()
 
     # -------------------------------------------------------------------------------------- agent's events
@@ -144,8 +150,8 @@ class Supervisor:
             event = json.loads(line)
             name = event.pop("event")
             self._journal.write(name, **event)
-            handle = getattr(self, f"on_{name}", None)
-            if handle is not None:
+            handle = self._on_event.get(name)
+            if handle is not None:  # others are for the journal alone
                 handle(**event)
 
     def on_group(self, attempt: int, world_size: int, local_world_size: int) -> None:
@@ -154,8 +160,9 @@ class Supervisor:
             self._outcome.groups.append(self._group)
             self._tell_restart(attempt)
         self._group = WorkerGroup(attempt, world_size, local_world_size)
-        self._incident, self._concluded, self._stopping = None, False, False
-        self._timers.clear()
+        if self._phase is not Phase.ENDING:
+            self._phase = Phase.RUNNING
+            self._timers.clear()
         self._look_for_stopped()
 
     def on_worker(self, logs: list[str], **fields: Any) -> None:
@@ -165,14 +172,14 @@ class Supervisor:
         self._group = dataclasses.replace(self._group, workers=(*self._group.workers, worker))
         self._tree.watch_session(worker.pid)
         if self._group.started:
-            self._after(WATCH_S, "watch")
-            self._after(0.0, "started")
+            self._after(WATCH_S, self._watch)
+            self._after(0.0, self._tell_started)
         if self._outcome.interrupted is not None:
             self._tree.signal_workers((worker,), self._outcome.interrupted)
 
     def _tell_restart(self, attempt: int) -> None:
         what = f"restarting: attempt {attempt} of {self._plan.torchrun['max_restarts']}"
-        if self._concluded:
+        if self._phase is Phase.CONCLUDED:
             self._stages.notice(self._outcome.verdicts[-1], what)
         else:  # nodes came or went
             self._stages.say(what)
@@ -182,29 +189,29 @@ class Supervisor:
         assert self._group is not None
         workers = tuple(dataclasses.replace(w, exit=Exit(code, t)) if w.pid == pid else w for w in self._group.workers)
         self._group = dataclasses.replace(self._group, workers=workers)
-        if self._outcome.interrupted is not None or self._final:
+        if self._phase is Phase.ENDING:
             if not self._group.left:
                 self._end_agent()
-        elif code != 0 and self._incident is None and not self._stopping:
+        elif self._phase is Phase.RUNNING and code != 0:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
             self._open(Incident("exit", self._group.attempt, (rank,), t))
 
     def on_stopping(self) -> None:
         """Torch elastic is about to end the workers. Where none of them has failed, it is for a reason of its own: the
         agent got a signal or has failed, or nodes came or went."""
-        if self._incident is None:
-            self._stopping = True
-            self._after(self._plan.shutdown_timeout, "kill_group")
+        if self._phase is Phase.RUNNING:
+            self._phase = Phase.REGROUPING
+            self._after(self._plan.shutdown_timeout, self._kill_group)
 
     def on_failed(self, **event: Any) -> None:
         """The agent gave up; its process ends by itself."""
         self._agent_said = AgentEnd(**event, workers_started=self._group is not None)
-        self._after(AGENT_END_S, "abandon_agent")
+        self._after(AGENT_END_S, self._abandon_agent)
 
     def on_succeeded(self) -> None:
         """All workers of all nodes ended with 0."""
         self._outcome.succeeded = True
-        self._after(AGENT_END_S, "abandon_agent")
+        self._after(AGENT_END_S, self._abandon_agent)
 
     def on_agent(self, pid: int) -> None:
         """The fork server has forked the agent."""
@@ -227,16 +234,17 @@ class Supervisor:
 
     def _open(self, incident: Incident) -> None:
         assert self._group is not None
+        self._phase = Phase.INCIDENT
         self._incident = incident
         self._journal.write("incident", kind=incident.kind, ranks=incident.ranks)
         self._evidence = self._stages.suspect(incident, self._group)
-        self._after(max(0.0, incident.t + SETTLE_S - time.monotonic()), "conclude")
+        self._after(max(0.0, incident.t + SETTLE_S - time.monotonic()), self._conclude_once_settled)
 
-    def _at_conclude(self) -> None:
+    def _conclude_once_settled(self) -> None:
         assert self._incident is not None
         assert self._group is not None
         if time.monotonic() < self._incident.t + SETTLE_LIMIT_S and not self._stages.settled(self._group):
-            self._after(0.02, "conclude")
+            self._after(0.02, self._conclude_once_settled)
         else:
             self._conclude()
 
@@ -246,26 +254,26 @@ class Supervisor:
         verdict = self._lost_with_fork_server() or self._stages.conclude(self._incident, self._group, self._evidence)
         self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
         self._outcome.verdicts.append(verdict)
-        self._concluded = True
+        self._phase = Phase.CONCLUDED
         grace = self._plan.shutdown_timeout
         if self._incident.kind == "hang":
             # Nobody has failed, so torch elastic sees no reason to act: give it one.
             grace = min(grace, HANG_TERM_S)
             self._tree.signal_workers(self._group.alive, signal.SIGTERM)
             if not self._plan.restart_hangs:
-                self._final = True
+                self._phase = Phase.ENDING
                 self._tree.tell("hold")
-                self._after(grace, "kill_all")
+                self._after(grace, self._remains.kill)
                 return
         self._tree.tell("release")
         self._tree.wake()
         # Those that have failed and live on do no work, and torch elastic would never learn of them.
         failed = tuple(worker for worker in self._group.alive if worker.rank in self._incident.ranks)
         self._tree.signal_workers(failed, signal.SIGKILL)
-        self._after(NOTICE_S, "notice")
-        self._after(grace, "kill_group")
+        self._after(NOTICE_S, self._tell_what_ends)
+        self._after(grace, self._kill_group)
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:
-            self._after(grace + AGENT_END_S, "abandon_agent")
+            self._after(grace + AGENT_END_S, self._abandon_agent)
 
     def _lost_with_fork_server(self) -> Verdict | None:
         """The verdict where ranks have died because the fork server had: that says nothing of them."""
@@ -275,30 +283,30 @@ class Supervisor:
         ended = self._tree.died_with_fork_server(self._group)
         return self._stages.infra(AgentEnd(FORK_SERVER, exit=ended, workers_started=True)) if ended else None
 
-    def _at_started(self) -> None:
+    def _tell_started(self) -> None:
         if self._group is not None:
             self._stages.started(self._group)
 
-    def _at_watch(self) -> None:
-        if self._group is None or self._incident is not None or self._stopping or not self._group.alive:
+    def _watch(self) -> None:
+        if self._phase is not Phase.RUNNING or self._group is None or not self._group.alive:
             return
-        self._after(WATCH_S, "watch")  # first: a fault of ours in one look must not end the watch
+        self._after(WATCH_S, self._watch)  # first: a fault of ours in one look must not end the watch
         if self._stopped.hides_ends:
             return  # what looks like a hang may be none, and who waits for the agent's store waits in vain
         incident = self._stages.watch(self._group)
         if incident is not None:
             self._open(incident)
 
-    def _at_notice(self) -> None:
+    def _tell_what_ends(self) -> None:
         if self._group is not None and self._group.alive:
             self._stages.notice(self._outcome.verdicts[-1], "ending the other ranks")
 
-    def _at_kill_group(self) -> None:
+    def _kill_group(self) -> None:
         # torch elastic waits 30 s after a failure whatever --shutdown-timeout says (pytorch PR 192815).
         if self._group is not None:
             self._tree.signal_workers(self._group.alive, signal.SIGKILL)
 
-    def _at_abandon_agent(self) -> None:
+    def _abandon_agent(self) -> None:
         self._tree.signal_agent(signal.SIGKILL)
 
     # -------------------------------------------------------------------------------------------- signals
@@ -309,8 +317,8 @@ class Supervisor:
                 self._on_children()
             elif signum in self._signals.terminating:
                 self._interrupt(signum)
-            elif signum in FORWARDED:
-                self._forward(signum)
+            elif signum in FORWARDED and self._group is not None:
+                self._tree.forward(self._group.alive, signum)
 
     def _on_children(self) -> None:
         """Processes below us have ended, have been stopped, or go on."""
@@ -326,10 +334,7 @@ class Supervisor:
 
     def _look_for_stopped(self) -> None:
         if self._stopped.look():
-            self._after(STOPPED_S, "stopped")
-
-    def _at_stopped(self) -> None:
-        self._stopped.tell()
+            self._after(STOPPED_S, self._stopped.tell)
 
     def _keep_an_agent(self) -> None:
         server = self._tree.fork_server
@@ -341,13 +346,15 @@ class Supervisor:
         self._journal.write("signal", signal=signal.Signals(signum).name)
         if self._outcome.interrupted is not None:
             if signum in (signal.SIGINT, signal.SIGQUIT):
-                self._at_kill_all()
+                self._remains.kill()
             return  # schedulers repeat themselves; only a person at a keyboard means "now"
         self._drain()  # before there is a rank the agent has told of its group: none is to be forgotten
+        decided = self._phase in DECIDED
+        self._phase = self._phase if self._phase is Phase.OVER else Phase.ENDING
         self._outcome.interrupted = signum
         self._timers.clear()
         group = self._group
-        if group is None or not group.left or self._concluded:
+        if group is None or not group.left or decided:
             self._end_agent()
             return
         grace = self._plan.shutdown_timeout
@@ -359,22 +366,12 @@ class Supervisor:
         self._tree.tell("hold")
         self._tree.wake()
         self._tree.signal_workers(group.alive, signum)
-        self._after(grace, "kill_all")
+        self._after(grace, self._remains.kill)
 
     def _end_agent(self) -> None:
         # Before it has started workers the agent has no handler: this ends it at once, wherever it is blocked.
         self._tree.signal_agent(signal.SIGTERM if self._group is not None else signal.SIGKILL)
-        self._after(AGENT_END_S, "abandon_agent")
-
-    def _forward(self, signum: int) -> None:
-        """SIGUSR1 and SIGUSR2 belong to the script: they go to ranks that catch them, and would kill others."""
-        for worker in self._group.alive if self._group is not None else ():
-            process = procfs.read(worker.pid)
-            if process is not None and process.start == worker.start and procfs.catches(worker.pid, signum):
-                procfs.send(process, signum)
-
-    def _at_kill_all(self) -> None:
-        self._remains.kill()
+        self._after(AGENT_END_S, self._abandon_agent)
 
     # ------------------------------------------------------------------------------------------------ end
 
@@ -389,9 +386,9 @@ class Supervisor:
         if self._group is not None:
             self._outcome.groups.append(self._group)
         outcome = self._outcome
-        if self._incident is not None and not self._concluded and outcome.interrupted is None:
+        if self._phase is Phase.INCIDENT:
             self._safely(self._conclude)  # the agent was faster than we: its gate had opened by itself
-        decided = outcome.interrupted is not None or outcome.succeeded or (outcome.report and outcome.report.refused)
-        if not decided and not (outcome.verdicts and self._concluded):
+        if not outcome.succeeded and self._phase not in DECIDED:
             end = self._agent_said or AgentEnd(exit=self._tree.agent_exit, workers_started=self._group is not None)
             outcome.verdicts.append(self._stages.infra(end))
+        self._phase = Phase.OVER

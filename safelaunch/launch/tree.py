@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from safelaunch import files, injection, procfs, streams
 from safelaunch.codec import to_json
@@ -35,11 +35,17 @@ class Tree:
     """Starts, signals and ends the processes of one run. Lives in the supervisor's main thread.
 
     The supervisor is a subreaper: orphans of the run become its children, so that none can hide.
+
+    Args:
+        plan: of the run.
+        signals: as they were when safelaunch was started; the processes get them back.
+        environ: what agent and ranks are started with.
     """
 
-    def __init__(self, plan: LaunchPlan, signals: Signals) -> None:
+    def __init__(self, plan: LaunchPlan, signals: Signals, environ: Mapping[str, str]) -> None:
         self._plan = plan
         self._signals = signals
+        self._environ = {**environ, "SAFELAUNCH_RUN_TOKEN": plan.token}
         self._sessions: set[int] = set()
         self._before = {process.pid for process in procfs.descendants(os.getpid(), procfs.scan())}
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
@@ -88,7 +94,7 @@ class Tree:
 
     def start_agent(self) -> None:
         """Start the agent by itself."""
-        self.agent_is(self._popen(self._agent_command(), self._agent_environ(), self._for_agent()))
+        self.agent_is(self._popen(self._agent_command(), self._environ, self._for_agent()))
 
     def _popen(self, command: Sequence[str], environ: dict[str, str], descriptors: tuple[int, ...]) -> int:
         with self._signals.as_inherited():
@@ -112,8 +118,7 @@ class Tree:
         """Start the ranks' own command line, which our sitecustomize makes a fork server."""
         theirs, ours = socket.socketpair()
         path = os.path.join(self._plan.scratch_dir, "fork_server.json")
-        of_agent = self._agent_environ()
-        pythonpath = injection.pythonpath(of_agent.get("PYTHONPATH"))
+        pythonpath = injection.pythonpath(self._environ.get("PYTHONPATH"))
         document = {
             "supervisor": os.getpid(),
             "pythonpath": pythonpath,
@@ -122,7 +127,7 @@ class Tree:
             "root": ROOT,
             "program": PROGRAM,
             "command": self._agent_command(),
-            "environ": of_agent,
+            "environ": self._environ,
             "plan_file": self._plan_file,
             "closed": streams.closed(),
             "events": self._to_us,
@@ -131,7 +136,7 @@ class Tree:
             "channel": ours.fileno(),
         }
         files.write_json(path, document)
-        environ = {**of_agent, **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
+        environ = {**self._environ, **self._marks, **warm.environ, "SAFELAUNCH_FORK_SERVER": path}
         environ["PYTHONPATH"] = pythonpath
         pid = self._popen(warm.command, environ, (*self._for_agent(), theirs.fileno(), ours.fileno()))
         theirs.close()
@@ -151,10 +156,6 @@ class Tree:
     def _agent_command(self) -> list[str]:
         numbers = [str(number) for number in (*self._for_agent(), os.getpid())]
         return [sys.executable, "-c", AGENT, self._plan_file, *numbers]
-
-    def _agent_environ(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name not in self._plan.unset}
-        return {**inherited, **self._plan.env, "SAFELAUNCH_RUN_TOKEN": self._plan.token}
 
     def watch_session(self, session: int) -> None:
         """Count a session's processes as members of the run."""
@@ -196,6 +197,13 @@ class Tree:
             for number in (signum, signal.SIGCONT):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(worker.pid, number)
+
+    def forward(self, workers: tuple[WorkerProcess, ...], signum: int) -> None:
+        """Pass on what belongs to the script (SIGUSR1, SIGUSR2): to ranks that catch it, since it would kill others."""
+        for worker in workers:
+            process = procfs.read(worker.pid)
+            if process is not None and process.start == worker.start and procfs.catches(worker.pid, signum):
+                procfs.send(process, signum)
 
     def around_ranks(self) -> dict[str, procfs.Process | None]:
         """The processes of ours below this one, by name."""

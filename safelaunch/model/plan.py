@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,6 +65,24 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         """The bare value of an option."""
         return self.options[name].value
+
+    @property
+    def added(self) -> dict[str, str]:
+        """The variables that the launch adds for agent and ranks."""
+        return {name: str(value.value) for name, value in self.env.items()}
+
+    @property
+    def taken_away(self) -> tuple[str, ...]:
+        """The variables that agent and ranks do not have, whatever the shell has."""
+        return tuple(name for name in self.unset if name not in self.env)
+
+    def environment(self, shell: Mapping[str, str]) -> dict[str, str]:
+        """What agent and ranks are started with: all that speak of it take it from here.
+
+        Args:
+            shell: the environment of safelaunch itself.
+        """
+        return {name: value for name, value in shell.items() if name not in self.unset} | self.added
 
 
 @dataclass(frozen=True)

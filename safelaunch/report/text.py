@@ -10,12 +10,15 @@ error[SL401]: rank 2 raised ValueError: loss is nan
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable
 
 from safelaunch.model import Diagnostic, Finding
 from safelaunch.printable import PLACE_WIDTH, Line, line
 from safelaunch.report.palette import PLAIN, Palette
 
+HELP_WIDTH = 120  # characters of what to do, where a finding is one line
 STYLES = {"error": "error", "warning": "warning", "note": "dim", "unchecked": "warning", "ok": "good", "skipped": "dim"}
 
 
@@ -51,3 +54,12 @@ def diagnostic(
 
 def _field(name: str, text: str, palette: Palette) -> Line:
     return line("   ", palette.paint("dim", "="), f" {name}: ", text)
+
+
+def short(finding: Finding, palette: Palette = PLAIN) -> Line:
+    """A finding in one line: what is the case, what to do, and the line of the file that says so."""
+    place = f" ({finding.where})" if re.search(r":\d+$", finding.where) else ""
+    remedy = textwrap.shorten(finding.remedy, HELP_WIDTH, placeholder=" ...")
+    told = f"{finding.summary}; {remedy}" if remedy else finding.summary
+    head = palette.paint(STYLES[finding.severity], f"{finding.severity}[{finding.code}]")
+    return line(head, ": ", palette.paint("strong", told), place)

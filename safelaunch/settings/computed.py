@@ -78,3 +78,12 @@ def fill(settings: Settings, known: Mapping[str, str]) -> Settings:
             env[name] = Value(computed, setting.origin)
             texts[name] = text
     return dataclasses.replace(settings, env=env, computed=texts)
+
+
+def open_values(settings: Settings) -> list[str]:
+    """The variables whose values only the launch itself can compute."""
+    return [
+        name
+        for name, value in sorted(settings.env.items())
+        if name not in settings.computed and needs(str(value.value))
+    ]

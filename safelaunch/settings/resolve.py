@@ -168,12 +168,6 @@ def drop_unset(unset: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[
     return {name: value for name, value in environ.items() if name not in unset}, notes
 
 
-def environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What agent and ranks inherit: the shell's environment without what profiles unset, and with what they set."""
-    inherited = {name: value for name, value in environ.items() if name not in settings.unset}
-    return inherited | {name: str(value.value) for name, value in settings.env.items()}
-
-
 def apply_shell(env: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[dict[str, Value], tuple[Finding, ...]]:
     """A shell variable beats a profile.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from safelaunch.model import Settings
 from safelaunch.settings import kinds
 from safelaunch.settings.kinds import Kind
 from safelaunch.settings.option import Option
@@ -116,3 +117,16 @@ OPTIONS: tuple[Option, ...] = (
 
 LATER = {"log_line_prefix_template"}  # what the oldest torch that we know does not have; it is done for it all the same
 SHELLS = ("bash", "zsh", "tcsh")  # of `--print-completion`
+
+
+def arguments(settings: Settings) -> list[str]:
+    """The command line of a launch as torchrun takes it."""
+    words: list[str] = []
+    for option in OPTIONS:
+        value = settings.options[option.dest]
+        if value.origin.source == "default" or value.value == option.default:
+            continue
+        words.append(option.spellings[0])
+        if value.value is not True:
+            words.append(",".join(value.value) if isinstance(value.value, (list, tuple)) else str(value.value))
+    return [*words, settings["training_script"], *settings["training_script_args"]]

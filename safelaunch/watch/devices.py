@@ -46,25 +46,30 @@ def shared_gpu(gpu: str, ranks: Sequence[RankDevice], name: Namer) -> Iterator[F
     than GPUs (--nproc-per-node).
     """
     who = _names(ranks)
-    few = [rank for rank in ranks if rank.count is not None and rank.count < rank.local_size]
-    fewer = bool(few) and not any(rank.changed for rank in few)
+    few = _fewer_gpus(ranks)
     because = [f"rank {rank.rank}: {_how(rank)}" for rank in ranks[:2]]
-    if fewer:
+    if few:
         because.append(f"{_gpus(few[0].count or 0)} visible for {few[0].local_size} ranks of this node")
     if any("nccl" in rank.backend for rank in ranks):
         because.append("NCCL refuses two ranks on one GPU (Duplicate GPU detected)")
     meant = all(rank.backend and "nccl" not in rank.backend for rank in ranks)
-    reason = because[2] if fewer else because[0]
+    reason = because[2] if few else because[0]
     yield Finding(
         code="SL230",
         severity="note" if meant else "warning",
         summary=f"{who} of this node {'both' if len(ranks) == 2 else 'all'} use {name(gpu)}: {reason}",
         because=tuple(because),
         remedy=f"start no more ranks than GPUs (--nproc-per-node {few[0].count})"
-        if fewer
+        if few
         else 'call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first',
         where=next((_place(rank.chosen_at) for rank in ranks if rank.chosen_at and not rank.refused), ""),
     )
+
+
+def _fewer_gpus(ranks: Sequence[RankDevice]) -> list[RankDevice]:
+    """The ranks that see fewer GPUs than there are ranks here, unless the script itself has changed what they see."""
+    few = [rank for rank in ranks if rank.count is not None and rank.count < rank.local_size]
+    return [] if any(rank.changed for rank in few) else few
 
 
 def _shared(ranks: Iterable[RankDevice]) -> Iterator[tuple[str, list[RankDevice]]]:
@@ -152,14 +157,24 @@ def _consequences(
         if any("nccl" in rank.backend for rank in group):
             yield "NCCL is left without a GPU", True
         return
+    yield from _refusals(entries, before, group)
+    if own:
+        yield f"this rank now sees {_listed(entries)} alone, and torch calls {_as_torch(entries)}", False
+    else:
+        yield from _other_gpus(entries, before, group)
+
+
+def _refusals(entries: Sequence[str], before: str | None, group: Sequence[RankDevice]) -> Iterator[tuple[str, bool]]:
+    """What the ranks may not use, or could not."""
     for rank in [rank for rank in group if rank.refused][:2]:
         yield f"set_device({rank.chosen}) of rank {rank.rank} failed, {_gpus(len(entries))} visible", True
     strange = _outside(entries, before)
     if strange:
         yield f"GPU {strange[0]} is not in the list that the rank was started with", True
-    if own:
-        yield f"this rank now sees {_listed(entries)} alone, and torch calls {_as_torch(entries)}", False
-        return
+
+
+def _other_gpus(entries: Sequence[str], before: str | None, group: Sequence[RankDevice]) -> Iterator[tuple[str, bool]]:
+    """What LOCAL_RANK points to, where several ranks see the same list."""
     if len(group) > 1 and len(entries) == 1:
         yield f"all of them now see the same GPU {entries[0]}", True
     for rank in [rank for rank in group if rank.local_rank >= len(entries)][:2]:

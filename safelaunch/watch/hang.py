@@ -6,8 +6,9 @@ Everything here is arithmetic on times that are handed in, so that a test can le
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Literal
 
 from safelaunch.codes import CATALOGUE, Trait, has
@@ -45,13 +46,30 @@ class Notice:
     progress: Mapping[int, float]
 
 
+class Suspicion(Enum):
+    """How far the suspicion of one attempt has come. `HangWatch` alone moves it; what it waits for stands beside it."""
+
+    NONE = "the ranks go on"
+    SUSPECTED = "ranks stand still: looks are taken until two agree"
+    CONFIRMED = "two looks agree: it is told once the patience is over"
+    NOTICED = "it has been told: progress, or a limit"
+    ENDING = "the ranks are ended for it"
+    PAUSED = "a person holds a rank up: the next look"
+
+
 @dataclass
 class HangWatch:
-    """One attempt's suspicion. `abort_after` is in seconds, None for never before the group's own timeout."""
+    """One attempt's suspicion.
+
+    Args:
+        on_hang: `auto`, `report`, `abort` or `restart`, as `--on-hang` has them.
+        abort_after: in seconds, None for never before the group's own timeout.
+    """
 
     on_hang: str = "auto"
     abort_after: float | None = None
-    notice: Notice | None = None
+    phase: Suspicion = Suspicion.NONE
+    notice: Notice | None = None  # from NOTICED on
     nobody_waits: bool = False  # a look then asks only for what needs no wait
     learned: dict[str, float] = field(default_factory=dict)
     _progress: dict[int, float] = field(default_factory=dict)
@@ -60,7 +78,7 @@ class HangWatch:
     _floor: float = 0.0
     _polled: float | None = None
     _next_look: float = 0.0
-    _suspected: tuple[str, tuple[int, ...]] | None = None
+    _seen: tuple[str, tuple[int, ...]] | None = None  # code and culprits of the latest look
     _until: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,8 +87,8 @@ class HangWatch:
 
     def restart(self) -> None:
         """A new attempt: what was learned stays, what was suspected goes."""
-        self.notice = self._polled = None
-        self._suspected = None
+        self.notice = self._polled = self._seen = None
+        self.phase = Suspicion.NONE
         self._next_look = self._until = 0.0
         self._progress, self._silences, self._sites = {}, {}, {}
 
@@ -102,16 +120,24 @@ class HangWatch:
             if self.has_returned(pulses):
                 return "returned"
             return "abort" if now >= self._abort_at() else ""
+        if self._stands_still(pulses, now):
+            if self.phase is Suspicion.NONE:
+                self.phase = Suspicion.SUSPECTED
+            return "look" if now >= self._next_look else ""
+        self._seen = None
+        if self.phase is not Suspicion.PAUSED or now >= self._next_look:
+            self.phase = Suspicion.NONE
+        return ""
+
+    def _stands_still(self, pulses: Mapping[int, Pulse], now: float) -> bool:
+        """Whether ranks have waited, or all have done nothing, for so long that it is worth a look."""
         waiting = [rank for rank, pulse in pulses.items() if pulse.waiting]
         if not waiting and all(pulse.asks_store for pulse in pulses.values()):
             waiting = list(pulses)  # somebody else has to set the keys, and there is nobody left
         self.nobody_waits = bool(pulses) and not waiting
-        if self.nobody_waits and all(self.quiet(rank, now) >= self._at_most(IDLE_S) for rank in pulses):
-            return "look" if now >= self._next_look else ""
-        if any(self.quiet(rank, now) >= max(QUIET_S, self._learned(rank)) for rank in waiting):
-            return "look" if now >= self._next_look else ""
-        self._suspected = None
-        return ""
+        if self.nobody_waits:
+            return all(self.quiet(rank, now) >= self._at_most(IDLE_S) for rank in pulses)
+        return any(self.quiet(rank, now) >= max(QUIET_S, self._learned(rank)) for rank in waiting)
 
     def has_returned(self, pulses: Mapping[int, Pulse]) -> bool:
         """Whether one of those that the notice is about has made progress since."""
@@ -130,52 +156,64 @@ class HangWatch:
         self.notice = dataclasses.replace(self.notice, progress={**self.notice.progress, **moved})
 
     def looked(self, verdict: Verdict, case: Case, paused: bool, now: float) -> bool:
-        """Take in what a look has found; true when it is time to tell it."""
+        """Take in what a look has found; true when it is time to tell it.
+
+        Args:
+            verdict: what the rules say of it.
+            case: what was found.
+            paused: whether a person holds a rank up.
+            now: CLOCK_MONOTONIC.
+        """
         self._polled = now  # a look takes its time, and that is not time in which we did not run
         if paused:
             self.pause(now)
             return False
-        seen = (verdict.code, verdict.culprit_ranks)
-        ranks = {facts.rank: facts for facts in case.ranks}
         concerned = self._concerned(verdict, case)
         quiet = min((self.quiet(rank, now) for rank in concerned), default=0.0)
-        living = {facts.rank for facts in case.ranks if facts.exit is None}
-        # A rank that does something else than wait may be all that the others need.
-        unknown = has(verdict.code, Trait.UNKNOWN) and not living <= set(verdict.waiting)
-        if unknown or (self.nobody_waits and not has(verdict.code, Trait.QUIET)):
-            self._suspected = None
-            self._next_look = now + max(QUIET_S, quiet)  # twice as long each time
+        if self._says_nothing(verdict, case):
+            self._look_again(None, now + max(QUIET_S, quiet))  # twice as long each time
             return False
-        if self._suspected != seen:
-            self._suspected = seen
-            self._next_look = now + (IDLE_CONFIRM_S if self.nobody_waits else CONFIRM_S)
+        seen = (verdict.code, verdict.culprit_ranks)
+        if self._seen != seen:
+            self._look_again(seen, now + (IDLE_CONFIRM_S if self.nobody_waits else CONFIRM_S))
             return False
-        self._until = max(
-            (
-                phase.since + phase.expect_s
-                for rank in verdict.culprit_ranks
-                for phase in ranks[rank].phases
-                if phase.expect_s
-            ),
-            default=0.0,
-        )
-        if quiet < LOADING_S and any(_loads(ranks[rank]) for rank in verdict.culprit_ranks):
-            self._until = max(self._until, now + QUIET_S)
-        patience = [seconds for trait, seconds in PATIENT.items() if has(verdict.code, trait)]
-        least = self._at_most(patience[0]) if patience else NOTICE_S
-        limit = max([least, *(self._learned(rank) for rank in concerned)])
-        due = max(now + limit - quiet, self._until)
+        self.phase = Suspicion.CONFIRMED
+        self._until = _announced(verdict, case, quiet, now)
+        due = max(now + self._patience(verdict, concerned) - quiet, self._until)
         if not verdict.conclusive and due > now:
             # Meanwhile the evidence may become better, where it did not tell who is late.
             soon = now + max(CONFIRM_S, quiet) if has(verdict.code, Trait.UNKNOWN) else due
             self._next_look = max(min(due, soon), now + CONFIRM_S)
             return False
         # Whose progress ends the stall: the culprits', and that of those who wait for them.
-        watched = {*concerned, *verdict.waiting} & living
+        watched = {*concerned, *verdict.waiting} & set(_living(case))
         involved = {rank: self._progress.get(rank, self._floor) for rank in watched}
         since = max([self._floor, *involved.values()]) if involved else now
         self.notice = Notice(verdict, now, since, involved)
+        self.phase = Suspicion.NOTICED
         return True
+
+    def _says_nothing(self, verdict: Verdict, case: Case) -> bool:
+        """Whether a look is no reason to suspect anybody."""
+        # A rank that does something else than wait may be all that the others need.
+        unknown = has(verdict.code, Trait.UNKNOWN) and not set(_living(case)) <= set(verdict.waiting)
+        return unknown or (self.nobody_waits and not has(verdict.code, Trait.QUIET))
+
+    def _look_again(self, seen: tuple[str, tuple[int, ...]] | None, at: float) -> None:
+        self.phase = Suspicion.SUSPECTED
+        self._seen = seen
+        self._next_look = at
+
+    def _patience(self, verdict: Verdict, concerned: Sequence[int]) -> float:
+        """Seconds of silence after which what has been confirmed is told."""
+        late = [seconds for trait, seconds in PATIENT.items() if has(verdict.code, trait)]
+        least = self._at_most(late[0]) if late else NOTICE_S
+        return max([least, *(self._learned(rank) for rank in concerned)])
+
+    def refine(self, verdict: Verdict) -> None:
+        """What was told a moment ago, as it is known now."""
+        assert self.notice is not None
+        self.notice = dataclasses.replace(self.notice, verdict=verdict)
 
     def ends_in(self, now: float) -> float | None:
         """Seconds until the ranks are ended as things stand; None for never."""
@@ -183,7 +221,9 @@ class HangWatch:
         return None if at == float("inf") else max(0.0, at - now)
 
     def pause(self, now: float) -> None:
-        """Nothing before this moment counts any more."""
+        """A person is at the keyboard: nothing before this moment counts any more. What was told stays told."""
+        if self.notice is None:
+            self.phase = Suspicion.PAUSED
         self._floor = now
         half = self.abort_after / 2 if self.abort_after is not None else PAUSE_LOOK_S
         self._next_look = now + min(PAUSE_LOOK_S, half)
@@ -202,10 +242,15 @@ class HangWatch:
             if not site:
                 continue
             self.learned[site] = max(self.learned.get(site, 0.0), now - notice.since)
-        self.notice = None
-        self._suspected = None
+        self.notice = self._seen = None
+        self.phase = Suspicion.NONE
         self._next_look = now + CONFIRM_S
         return notice
+
+    def end(self) -> None:
+        """The ranks are ended for it."""
+        assert self.notice is not None
+        self.phase = Suspicion.ENDING
 
     def _follow(self, rank: int, pulse: Pulse, site: str, now: float) -> None:
         before = self._progress.get(rank)
@@ -229,7 +274,7 @@ class HangWatch:
     def _concerned(self, verdict: Verdict, case: Case) -> tuple[int, ...]:
         """Whose silence counts: the culprits', or of those who wait where no culprit is known or alive, or where what
         the culprit does from now on does not end their wait: it has gone another way."""
-        living = tuple(facts.rank for facts in case.ranks if facts.exit is None)
+        living = _living(case)
         waiting = tuple(rank for rank in verdict.waiting if rank in living)
         if has(verdict.code, Trait.DIVERGED) and waiting:
             return waiting
@@ -253,6 +298,18 @@ class HangWatch:
         if self.notice.verdict.conclusive:
             at = min(at, max(self.notice.t, self._floor) + CONCLUSIVE_ABORT_S)
         return max(at, self._until)
+
+
+def _living(case: Case) -> tuple[int, ...]:
+    return tuple(facts.rank for facts in case.ranks if facts.exit is None)
+
+
+def _announced(verdict: Verdict, case: Case, quiet: float, now: float) -> float:
+    """Until when (CLOCK_MONOTONIC) the culprits have said that they are busy, or load a module; 0 for neither."""
+    culprits = [facts for facts in case.ranks if facts.rank in verdict.culprit_ranks]
+    expected = [phase.since + phase.expect_s for facts in culprits for phase in facts.phases if phase.expect_s]
+    until = max(expected, default=0.0)
+    return max(until, now + QUIET_S) if quiet < LOADING_S and any(map(_loads, culprits)) else until
 
 
 def _loads(facts: RankFacts) -> bool:

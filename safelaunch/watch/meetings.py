@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -115,22 +115,8 @@ class Meetings:
         by_meeting: dict[Key, dict[int, Way]] = {}
         roots = {(c.group, c.seq): c.t for rank, own in self._calls.items() for c in own if c.root == rank}
         for rank, own in self._calls.items():
-            row: list[Arrival] = []
-            held: tuple[tuple[float, float], ...] = ()
-            for call in own:
-                if row and call.order != row[-1].order + 1:
-                    row, held = [], ()
-                if _lets_go(call):
-                    row.append(call._replace(held=held))
-                    held = ()
-                    by_meeting.setdefault((call.group, call.seq), {})[rank] = row, len(row) - 1
-                elif row:
-                    row[-1] = row[-1]._replace(order=call.order)  # it takes its place in the order
-                    until = call.returned  # the root may wait for the others as well (gloo)
-                    if not until and HELD_BY_ROOT.search(call.op) and call.root >= 0:
-                        until = roots.get((call.group, call.seq), call.t)
-                    if until > call.t:
-                        held = (*held, (call.t, until))
+            for key, way in _ways(own, roots):
+                by_meeting.setdefault(key, {})[rank] = way
         whole = {key: max(row[place].t for row, place in who.values()) for key, who in by_meeting.items()
                  if len(who) > 1 and who.keys() == self._members[key[0]]}  # fmt: skip
         self._ends.update(whole)
@@ -158,6 +144,38 @@ class Meetings:
             recent = [place for place in latest.values() if place > len(own) - AGO]
             if recent:
                 del own[: min(recent)]
+
+
+def _ways(own: Sequence[Arrival], roots: Mapping[Key, float]) -> Iterator[tuple[Key, Way]]:
+    """A rank's way to each call in which ranks wait for one another: the calls without a gap before it, and its place
+    among them.
+
+    Args:
+        own: the calls of the rank, oldest first.
+        roots: when the roots came to calls that have one.
+    """
+    row: list[Arrival] = []
+    held: tuple[tuple[float, float], ...] = ()
+    for call in own:
+        if row and call.order != row[-1].order + 1:
+            row, held = [], ()
+        if _lets_go(call):
+            row.append(call._replace(held=held))
+            held = ()
+            yield (call.group, call.seq), (row, len(row) - 1)
+        elif row:
+            row[-1] = row[-1]._replace(order=call.order)  # it takes its place in the order
+            until = _held_until(call, roots)
+            if until > call.t:
+                held = (*held, (call.t, until))
+
+
+def _held_until(call: Arrival, roots: Mapping[Key, float]) -> float:
+    """Until when a call with a root has kept its rank; 0 where nobody knows."""
+    if call.returned:  # the root may wait for the others as well (gloo)
+        return call.returned
+    by_root = call.root >= 0 and HELD_BY_ROOT.search(call.op)
+    return roots.get((call.group, call.seq), call.t) if by_root else 0.0
 
 
 @functools.cache

@@ -12,17 +12,15 @@ from dataclasses import dataclass, field
 
 from safelaunch.model.slow import Slow, Slowness
 from safelaunch.pulse import Pulse
+from safelaunch.watch import loaders
 from safelaunch.watch.device_times import Judged, Look, follow_s, judge
 from safelaunch.watch.lateness import SECONDS, STEPS, Late, Lateness
 from safelaunch.watch.meetings import Arrival, Meetings
-from safelaunch.watch.pace import SLOWER, WARM_UP, Bin, Pace, enough, growth, jumped, onset, window
+from safelaunch.watch.pace import SLOWER, WARM_UP, Bin, Pace, enough, growth, jumped, window
 from safelaunch.watch.slowness import of_bins, of_late, with_devices
 
 KEPT_LOOKS = 8  # at GPUs: ones from before it began are compared with those after
 BELOW = 1.5  # times what the profile expects; an estimate: who writes a number down rounds it
-LOADING = 0.5  # of the time of a step: most of it
-LOADING_S = 0.01  # ... and so many seconds of each: a toy is no run
-FED = 0.25  # below this share a rank does not wait for its loader
 LONG = 25  # steps for which everybody must be slow: more than it takes to see who is late, which is the better answer
 CERTAIN_S = 10.0  # ... and how long
 BINS = 6  # ... in so many bins
@@ -226,35 +224,49 @@ class SlowWatch:
     # ----------------------------------------------------------------------------------------------- suspicion
 
     def _suspect(self, pulses: Mapping[int, Pulse], now: float) -> Slowness | None:
+        """One rank that is late comes first, then ranks whose loaders are, and what is slow for all comes last."""
         bins, unit = self._alike(), self.pace.unit
         if not bins or (unit == "step" and self._some_rest(pulses)):
             return None
         late = self._late(now)
-        if late is not None:
-            since = late.seq if unit == "collective" else self.pace.at(late.since) + 1
-            source = "device" if self.on_device else "calls" if self._sees_meetings() else "recorder"
-            found = self._open(of_late(late, bins, pulses, unit, (since, self.pace.count), source), now)
-            if found is not None:
-                return found
-        hungry = self._hungry(bins)
-        place, ranks = min(hungry.values(), default=0), tuple(sorted(hungry))
-        some = bool(hungry) and len(hungry) <= len(pulses) / 2 and self._fed(bins, hungry)
+        found = self._of_late(late, bins, pulses, now) if late is not None else None
+        if found is not None:
+            return found
+        hungry = loaders.hungry(bins, window(bins, STEPS, CERTAIN_S, BINS))
+        some = loaders.some_are(hungry, bins, len(pulses))
         self._doubt = some and late is None and self._groups and not self._sees_meetings()
         if "straggler" in self.told or self._may_be_straggler(now):
             return None
         if some and late is None:
-            found = of_bins("straggler", bins, place, pulses, ranks=ranks, unit=unit, source="loader")
+            found = self._of_loaders("straggler", bins, hungry, pulses)
             return self._open(dataclasses.replace(found, unknown=self._unknown()), now)
+        return self._of_all(bins, hungry, pulses, now)
+
+    def _of_late(self, late: Late, bins: list[Bin], pulses: Mapping[int, Pulse], now: float) -> Slowness | None:
+        unit = self.pace.unit
+        since = late.seq if unit == "collective" else self.pace.at(late.since) + 1
+        source = "device" if self.on_device else "calls" if self._sees_meetings() else "recorder"
+        return self._open(of_late(late, bins, pulses, unit, (since, self.pace.count), source), now)
+
+    def _of_loaders(
+        self, kind: Slow, bins: list[Bin], hungry: Mapping[int, int], pulses: Mapping[int, Pulse]
+    ) -> Slowness:
+        ranks = () if len(hungry) == len(pulses) else tuple(sorted(hungry))
+        begun = min(hungry.values())
+        return of_bins(kind, bins, begun, pulses, ranks=ranks, unit=self.pace.unit, source="loader")
+
+    def _of_all(
+        self, bins: list[Bin], hungry: Mapping[int, int], pulses: Mapping[int, Pulse], now: float
+    ) -> Slowness | None:
         slower, unknown = self._slower(bins), self._unknown()
         if slower is not None:
             begun, usual, grows = slower
             if self._asks_first(now):
                 return None
-            found = of_bins("slower", bins, begun, pulses, unit=unit, usual=usual, unknown=unknown)
+            found = of_bins("slower", bins, begun, pulses, unit=self.pace.unit, usual=usual, unknown=unknown)
             return self._open(dataclasses.replace(found, grows=grows), now)
         if hungry and "slower" not in self.told:
-            ranks = () if len(hungry) == len(pulses) else ranks
-            return self._open(of_bins("loader", bins, place, pulses, ranks=ranks, unit=unit, source="loader"), now)
+            return self._open(self._of_loaders("loader", bins, hungry, pulses), now)
         if self._is_below(bins):
             return self._open(of_bins("below", bins, 0, pulses, expect=self.expect, unknown=unknown), now)
         return None
@@ -304,7 +316,7 @@ class SlowWatch:
             return self._lateness.clear(slowness.ranks, self.pace.at)
         if slowness.source == "loader":
             ranks = slowness.ranks or tuple(recent[-1].loading)
-            return all(statistics.median(one.loading.get(rank, 0.0) for one in recent) < FED for rank in ranks)
+            return loaders.are_fed(ranks, recent)
         if slowness.source in ("recorder", "device"):
             return told.cleared
         limit = slowness.expect_s or slowness.usual_s
@@ -366,25 +378,6 @@ class SlowWatch:
         usual = growth(bins)
         return (start, usual, True) if usual is not None and recent > SLOWER * usual else None
 
-    def _hungry(self, bins: Sequence[Bin]) -> dict[int, int]:
-        """The ranks that wait for their loaders for most of their time, and since which bin."""
-        start = window(bins, STEPS, CERTAIN_S, BINS)
-        found: dict[int, int] = {}
-        for rank in bins[-1].loading if start is not None else ():
-            if not any(_starves(one, rank) for one in bins[-2:]):
-                continue
-            begun = onset([_starves(one, rank) for one in bins], start or 0)
-            if begun is not None:
-                found[rank] = begun
-        return found
-
-    @staticmethod
-    def _fed(bins: Sequence[Bin], hungry: Mapping[int, int]) -> bool:
-        """Whether the other ranks do not wait for theirs."""
-        recent = bins[max(hungry.values()) :]
-        others = [rank for rank in bins[-1].loading if rank not in hungry]
-        return all(statistics.median(one.loading.get(rank, 0.0) for one in recent) < FED for rank in others)
-
     def _is_below(self, bins: Sequence[Bin]) -> bool:
         if not self.expect or self.pace.unit != "step" or set(self.told) - {"below"}:
             return False
@@ -392,8 +385,3 @@ class SlowWatch:
         if window(bins, LONG, CERTAIN_S if known else 2 * ASK_S + ANSWER_S, BINS) is None:
             return False  # who is late would be the better answer
         return statistics.median(one.each for one in bins) > BELOW * self.expect
-
-
-def _starves(one: Bin, rank: int) -> bool:
-    share = one.loading.get(rank, 0.0)
-    return share >= LOADING and share * one.each >= LOADING_S

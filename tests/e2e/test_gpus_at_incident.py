@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import FAULTS, SAFELAUNCH, Ended, environment, launch
 
-from safelaunch.cli.gpus import DEADLINE_S
+from safelaunch.run.hardware import DEADLINE_S
 
 PROGRAM = FAULTS / "on_gpus.py"
 ASIDE = ("--preflight", "off", "--nproc-per-node", 2)

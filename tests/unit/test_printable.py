@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safelaunch import printable
-from safelaunch.cli import diagnose, redact
+from safelaunch.cli import diagnose
 from safelaunch.codec import ShapeError, checked
 from safelaunch.evidence.logs.prefixes import Habits, strip
 from safelaunch.model import Case, Location, Settings, Verdict
@@ -21,6 +21,7 @@ from safelaunch.printable import line, quoted, whole
 from safelaunch.report import banner, bundle
 from safelaunch.report import verdict as terminal
 from safelaunch.report.palette import ANSI
+from safelaunch.run import redact
 
 CASES = REPOSITORY / "tests" / "cases"
 

@@ -12,11 +12,12 @@ from redaction_corpus import BEGIN, BODY, END, HARMLESS, HARMLESS_VARIABLES, LET
 from redaction_written import WRITTEN_HARMLESS, WRITTEN_HARMLESS_VARIABLES, WRITTEN_SECRETS, WRITTEN_VARIABLES
 
 from safelaunch import files, redaction
-from safelaunch.cli import redact, share
+from safelaunch.cli import share
 from safelaunch.model import Origin, Settings, Value, Verdict
 from safelaunch.redaction import REDACTED
 from safelaunch.report import bundle, page
 from safelaunch.report.page import Subject
+from safelaunch.run import redact
 
 
 def env_txt(text: str, folder: Path) -> str:

@@ -16,13 +16,13 @@ from golden_file import load, names
 from safelaunch import files, limits
 from safelaunch.cli import diagnose as command
 from safelaunch.cli.main import main
-from safelaunch.cli.messages import classified
 from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence.case import stack_text
 from safelaunch.evidence.logs import signatures
 from safelaunch.model import Case, Exit, Incident, PyError, RankFacts, Verdict
 from safelaunch.report import bundle
+from safelaunch.run.messages import classified
 
 
 def write(folder: Path, case: Case, verdict: Verdict | None = None) -> Verdict:

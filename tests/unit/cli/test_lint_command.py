@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from safelaunch.cli import dry_run, env, profile
-from safelaunch.cli import lint as wiring
 from safelaunch.model import Finding, SafelaunchError
 from safelaunch.printable import WIDTH
+from safelaunch.report import text
+from safelaunch.run import lint as wiring
 from safelaunch.settings.lint.installed import Installed, Library
 from safelaunch.settings.resolve import resolve
 
@@ -270,17 +271,17 @@ def found(**more: Any) -> Finding:
 
 
 def test_a_line_has_the_place_where_it_is_a_file() -> None:
-    assert wiring.line(found(remedy="use Y", where="a.toml:3")) == "warning[SL211]: X=1 does nothing; use Y (a.toml:3)"
-    assert wiring.line(found(remedy="use Y", where="the environment")) == "warning[SL211]: X=1 does nothing; use Y"
-    assert wiring.line(found()) == "warning[SL211]: X=1 does nothing"
+    assert text.short(found(remedy="use Y", where="a.toml:3")) == "warning[SL211]: X=1 does nothing; use Y (a.toml:3)"
+    assert text.short(found(remedy="use Y", where="the environment")) == "warning[SL211]: X=1 does nothing; use Y"
+    assert text.short(found()) == "warning[SL211]: X=1 does nothing"
 
 
 def test_a_long_line_is_shortened_and_keeps_its_place() -> None:
-    told = wiring.line(found(summary="X=\n" + "x" * 500, remedy="word " * 100, where="a.toml:3"))
+    told = text.short(found(summary="X=\n" + "x" * 500, remedy="word " * 100, where="a.toml:3"))
     assert told.endswith("... (a.toml:3)")
     assert "\n" not in told
     assert len(told) < WIDTH + 40
-    told = wiring.line(found(remedy="word " * 100))
+    told = text.short(found(remedy="word " * 100))
     assert told.endswith("word ...")
 
 

@@ -15,14 +15,13 @@ from golden_file import load, names
 
 from safelaunch import files
 from safelaunch.cli.main import main
-from safelaunch.cli.messages import classified
-from safelaunch.cli.report import Reports
 from safelaunch.codec import from_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence.case import stack_text
 from safelaunch.evidence.logs import signatures
 from safelaunch.model import Case, Evidence, Verdict
 from safelaunch.report import bundle
+from safelaunch.run.messages import classified
 
 SECRET = "hunter2hunter2"
 
@@ -253,23 +252,6 @@ def test_open_shows_the_page_or_says_where_it_is(
     monkeypatch.setattr(webbrowser, "open", lambda _: False)
     _, _, err = run(capsys, tmp_path / "run", "--open", "--html", tmp_path / "page.html")
     assert f"no browser can be opened here; the report is {tmp_path / 'page.html'}" in err
-
-
-def test_a_report_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    reports = Reports(str(tmp_path), lambda: (), said.append)
-    case = load("hang-sleep")
-    (tmp_path / "file").write_text("")
-    reports.later(str(tmp_path / "file"), case, diagnose(case))
-    reports.write()
-    assert len(said) == 1
-    assert said[0].startswith("warning[SL902]: report.html cannot be written to")
-    monkeypatch.setattr("safelaunch.report.page.build", lambda *_: 1 / 0)
-    reports.later(str(tmp_path / "incident-0"), case, diagnose(case))
-    reports.write()
-    assert "ZeroDivisionError" in said[1]
-    reports.write()
-    assert len(said) == 2
 
 
 def test_a_page_on_the_standard_output_has_it_for_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,11 @@ from scenes import LOOP, STEP, TORCH, T, all_reduce, case, lost_peer, raised, ra
 from stories import permuted, pieces, reactions, without
 from test_gpu_mapping import DUPLICATE, ORDINAL, on
 
-from safelaunch.cli.messages import classified
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence.logs import signatures
 from safelaunch.model import Case, GpuState, Location, OpenFiles, RankFacts, Reducer, Share, Space, Stack, Surroundings
 from safelaunch.report import verdict as terminal
+from safelaunch.run.messages import classified
 
 steady = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 SHIPPED = signatures.load((), {"XDG_CONFIG_HOME": "/nowhere"})

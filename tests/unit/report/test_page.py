@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 import pytest
 from golden_file import load, names
 
-from safelaunch.cli.report import subject
 from safelaunch.diagnosis import diagnose
 from safelaunch.model import (
     Case,
@@ -28,6 +27,7 @@ from safelaunch.model import (
 from safelaunch.report import page
 from safelaunch.report import verdict as terminal
 from safelaunch.report.page import Surroundings
+from safelaunch.run.pages import subject
 
 VOID = {"meta", "br", "hr"}
 REFERS = {"src", "href", "srcset", "xlink:href", "action", "data", "poster", "background"}

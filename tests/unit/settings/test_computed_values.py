@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safelaunch import codes
-from safelaunch.cli import launch_facts
 from safelaunch.model import SafelaunchError
+from safelaunch.run import launch_facts
 from safelaunch.settings import computed, profile
 from safelaunch.settings.resolve import resolve
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from safelaunch import codes
-from safelaunch.cli import redact
 from safelaunch.launch import plan as planning
 from safelaunch.model import SafelaunchError, Settings
+from safelaunch.run import redact
 from safelaunch.settings import profile
-from safelaunch.settings.resolve import environment, resolve
+from safelaunch.settings.resolve import resolve
 
 
 def with_profiles(environ: dict[str, str], *paths: str) -> Settings:
@@ -22,7 +22,7 @@ def test_what_the_shell_has_is_gone_and_told(write: Any, environ: dict[str, str]
     path = write("description = 'x'\nunset = ['NCCL_ALGO', 'NCCL_PROTO']\n")
     environ["NCCL_ALGO"] = "ring"
     settings = with_profiles(environ, path)
-    assert "NCCL_ALGO" not in environment(settings, environ)
+    assert "NCCL_ALGO" not in settings.environment(environ)
     (note,) = settings.notes
     assert (note.code, note.severity) == ("SL207", "note")
     assert note.summary == f"{path}:2 unsets NCCL_ALGO=ring of the shell"
@@ -46,10 +46,10 @@ def test_a_later_profile_sets_it_again_and_the_shell_stays_out(write: Any, envir
     first, last = write("unset = ['A']\n", "first"), write("[env]\nA = 'mine'\n", "last")
     environ["A"] = "shell"
     settings = with_profiles(environ, first, last)
-    assert environment(settings, environ)["A"] == settings.env["A"].value == "mine"
+    assert settings.environment(environ)["A"] == settings.env["A"].value == "mine"
     assert [note.code for note in settings.notes] == ["SL207"]
     reversed_ = with_profiles(environ, last, first)
-    assert "A" not in environment(reversed_, environ)
+    assert "A" not in reversed_.environment(environ)
 
 
 def test_an_old_spelling_that_is_unset_beats_nothing(write: Any, environ: dict[str, str]) -> None:

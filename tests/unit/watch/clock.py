@@ -78,7 +78,7 @@ class Run:
         return self.events[first:]
 
     def poll(self) -> None:
-        """One round, as cli.hang makes it."""
+        """One round, as run.hang makes it."""
         quiet = {rank for rank, pulse in self.pulses.items() if self.watch.is_quiet(pulse, self.now)}  # type: ignore[arg-type]
         sites = {rank: self.sites.get(rank, "") for rank in quiet}
         step: str = self.watch.poll(self.pulses, sites, self.now)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from safelaunch.watch.hang import (
     NOTICE_S,
     QUIET_S,
     HangWatch,
+    Suspicion,
     slow,
 )
 
@@ -312,3 +313,42 @@ def test_after_a_return_the_next_silence_is_judged_anew() -> None:
 
     assert names(events)[0] == "returned"
     assert names(events)[-1] == "notice"
+
+
+# ------------------------------------------------------------------------------------------------------ phases
+
+
+def test_a_suspicion_goes_from_looks_to_a_notice_and_back() -> None:
+    run = Run(HangWatch())
+    assert run.watch.phase is Suspicion.NONE
+    run.wait(0, 1, 2)
+    run.go(QUIET_S + 0.25)
+    assert run.watch.phase is Suspicion.SUSPECTED
+    run.go(2.0)
+    assert run.watch.phase is Suspicion.CONFIRMED
+    run.go(NOTICE_S)
+    assert run.watch.phase is Suspicion.NOTICED
+    run.moved(3)
+    run.go(0.25)
+    assert run.watch.phase is Suspicion.NONE
+
+
+def test_a_person_pauses_what_has_not_been_told_and_a_notice_stands() -> None:
+    run = waiting_run()
+    run.paused = True
+    run.go(QUIET_S + 1.0)
+    assert run.watch.phase is Suspicion.PAUSED
+    run.paused = False
+    run.go(60.0)
+    assert run.watch.phase is Suspicion.NOTICED
+    run.watch.pause(run.now)
+    assert run.watch.phase is Suspicion.NOTICED
+
+
+def test_an_end_is_the_last_phase_of_an_attempt() -> None:
+    run = waiting_run()
+    run.go(60.0)
+    run.watch.end()
+    assert run.watch.phase is Suspicion.ENDING
+    run.watch.restart()
+    assert run.watch.phase is Suspicion.NONE

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from said import Said
 
 from safelaunch import black_box
-from safelaunch.cli import ranks as wiring
 from safelaunch.model import Finding, Origin, Settings, Value, WorkerGroup, WorkerProcess
+from safelaunch.run import ranks as wiring
+from safelaunch.run.findings import unsaid
+from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.rank_timeouts import RankTimeouts
 
 PROFILE = Origin("profile", "mine.toml:2")
@@ -51,7 +54,7 @@ def codes(heard: RankTimeouts, group: WorkerGroup) -> list[str]:
 
 def test_ranks_that_say_nothing_and_a_run_without_a_black_box(box: str) -> None:
     assert codes(listening(box, settings(60.0)), ranks(7, 8)) == []
-    assert wiring.listener(None, settings(60.0), {}, lambda: None, pytest.fail, "train.py").poll(ranks(7, 8)) == []
+    assert wiring.listener(None, settings(60.0), {}, ThisNode(), Said(), "train.py").poll(ranks(7, 8)) == []
 
 
 @pytest.mark.parametrize("first", ["group", "loader"])
@@ -130,7 +133,7 @@ def test_what_the_lint_has_shown_is_not_said_again_and_the_rest_is() -> None:
     later = (finding(where="mine.toml:2", summary="b"), finding(summary="b"), finding("note"), finding(where="x.py:3"))
 
     # The note was not shown: it keeps back nobody but itself.
-    assert wiring.unsaid(later, (shown, note), (shown,)) == [later[1], later[3]]
+    assert unsaid(later, (shown, note), (shown,)) == [later[1], later[3]]
 
 
 class Broken:
@@ -144,7 +147,7 @@ class Sound:
 
 
 def test_ranks_are_listened_to_once_in_a_while_and_at_the_end() -> None:
-    listener = wiring.Listener({"timeouts": Sound()}, [].append)
+    listener = wiring.Listener({"timeouts": Sound()}, Said())
 
     assert [len(listener.poll(ranks(7))) for _ in range(3)] == [1, 0, 0]
     assert len(listener.poll(ranks(7), last=True)) == 1
@@ -152,11 +155,11 @@ def test_ranks_are_listened_to_once_in_a_while_and_at_the_end() -> None:
 
 @pytest.mark.parametrize("broken", ["timeouts", "GPUs"])
 def test_a_fault_of_one_watcher_is_told_once_and_leaves_the_other(broken: str) -> None:
-    lines: list[str] = []
+    console = Said()
     both = {"timeouts": Sound(), "GPUs": Sound(), broken: Broken()}
-    listener = wiring.Listener(both, lines.append)
+    listener = wiring.Listener(both, console)
 
     assert [len(listener.poll(ranks(7), last=True)) for _ in range(3)] == [1, 1, 1]
-    (line,) = lines
+    (line,) = console.lines
     assert f"the ranks' {broken} are not judged" in line
     assert "SL902" in line

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import regular
 from safelaunch.codec import to_json
 from safelaunch.model import Place, Settings, WorkerGroup
-from safelaunch.report.banner import Banner
+from safelaunch.run.console import Console
+from safelaunch.run.own_faults import contained
+from safelaunch.run.this_node import ThisNode
 
 if TYPE_CHECKING:
     from safelaunch.preflight.machine.host import Host
@@ -27,10 +29,9 @@ class Start:
     Args:
         settings: of the launch.
         run_dir: of this node.
-        environ: of safelaunch itself.
-        known_host: this node as the preflight has seen it, None without one.
-        show: shows the banner; None where nobody wants to see it.
-        say: prints a line.
+        environ: of the ranks.
+        this_node: as the preflight has seen it.
+        console: of the run; it shows the banner where somebody wants to see it.
     """
 
     def __init__(
@@ -38,17 +39,15 @@ class Start:
         settings: Settings,
         run_dir: str,
         environ: Mapping[str, str],
-        known_host: Callable[[], Host | None],
-        show: Callable[[Banner], None] | None,
-        say: Callable[[str], None],
+        this_node: ThisNode,
+        console: Console,
     ) -> None:
         self._settings = settings
         self._run_file = os.path.join(run_dir, "run.json")
         self._run_dir = run_dir
         self._environ = environ
-        self._known_host = known_host
-        self._show = show
-        self._say = say
+        self._this_node = this_node
+        self._console = console
         self._mapping: list[dict[str, Any]] = []
         self._thread: threading.Thread | None = None
 
@@ -64,29 +63,37 @@ class Start:
     def _run(self, group: WorkerGroup, before: threading.Thread | None) -> None:
         if before is not None:
             before.join(WAIT_S)
-        try:
-            places, host, uses_gpu = self._places(group)
-            self._mapping.append({"attempt": group.attempt, "ranks": to_json(places)})
-            self._write()
-            if self._show is not None:
-                from safelaunch.cli import banner
+        with contained(self._console.degraded, "the mapping of ranks and GPUs is not in run.json"):
+            try:
+                places, host, uses_gpu = self._places(group)
+                self._mapping.append({"attempt": group.attempt, "ranks": to_json(places)})
+                self._write()
+                if self._shows_banner():
+                    self._show(group, places, host, uses_gpu)
+            except OSError as error:
+                where = f"{error.filename}: {error.strerror}"
+                self._console.degraded(f"the mapping of ranks and GPUs is not in {where}")
 
-                fields = banner.fields(self._settings, self._run_dir, self._environ, group, host, uses_gpu)
-                self._show(Banner(group.attempt, tuple(fields), places))
-        except OSError as error:
-            self._say(f"warning[SL902]: the mapping of ranks and GPUs is not in {error.filename}: {error.strerror}")
-        except Exception as error:  # what is shown of a run must not harm it
-            self._say(f"warning[SL902]: the mapping of ranks and GPUs is not in run.json: {error!r}")
+    def _shows_banner(self) -> bool:
+        wanted = "banner" in self._settings.launch and self._settings.launch["banner"].value
+        return self._console.loud > 0 or (wanted and self._console.loud >= 0)
+
+    def _show(self, group: WorkerGroup, places: tuple[Place, ...], host: Host, uses_gpu: bool) -> None:
+        from safelaunch.report import banner as screen
+        from safelaunch.run import banner
+
+        fields = banner.fields(self._settings, self._run_dir, self._environ, group, host, uses_gpu)
+        shown = screen.Banner(group.attempt, tuple(fields), places)
+        self._console.print(screen.lines(shown, self._console.palette))
 
     def _places(self, group: WorkerGroup) -> tuple[tuple[Place, ...], Host, bool]:
         from safelaunch.model import Job
         from safelaunch.preflight import mapping
         from safelaunch.preflight.machine import topology
         from safelaunch.preflight.machine.host import Host
-        from safelaunch.settings.resolve import environment
 
-        known = self._known_host()
-        host = known or Host(Job(nproc=1), environ=environment(self._settings, self._environ))
+        known = self._this_node.host
+        host = known or Host(Job(nproc=1), environ=self._environ)
         snapshot = host.nvml_known()
         uses_gpu = host.job.uses_gpu if known else self._may_use_gpu(host)
         ranks = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.evidence import devices, nccl_ras
 from safelaunch.model import Case, Evidence, GpuState, NetworkPort, RankDevice, WorkerProcess
+from safelaunch.run.own_faults import contained
 
 if TYPE_CHECKING:
     from safelaunch.preflight.machine.host import Host
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 1.0
 MARGIN_S = 0.1  # for what is left to do with an answer, on a busy machine
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # of NVIDIA's driver; of WSL, which has no other
+NOT_READ = "the GPUs were not read"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -43,10 +45,10 @@ def read(
             others. By default the start of the oldest of the ranks.
         deadline_s: for all of it.
     """
-    try:
+    faults: list[str] = []  # whatever is wrong with our own reading, the verdict comes without it
+    with contained(faults.append, NOT_READ):
         return _read(workers, host, since_s, time.monotonic() + deadline_s)
-    except Exception:  # whatever is wrong with our own reading, the verdict comes without it
-        return ()
+    return ()
 
 
 def _read(
@@ -129,18 +131,14 @@ class Hardware:
         self._gpus: tuple[GpuState, ...] = ()
         self._ports: tuple[NetworkPort, ...] = ()
         self._ras = nccl_ras.Answer()
-        self._fault = ""
+        self._faults: list[str] = []
         self._threads: list[threading.Thread] = []
-        try:
-            if not workers or not uses_gpus(workers):
-                return
-        except Exception as error:  # of our own: evidence goes on without it
-            self._fault = f"safelaunch's own fault: {error!r}"
-            return
-        self._start(lambda: self._take_gpus(since_s))
-        if waits:
-            self._start(self._take_ras)
-            self._start(self._take_ports)
+        with contained(self._faults.append, NOT_READ):
+            if workers and uses_gpus(workers):
+                self._start(lambda: self._take_gpus(since_s))
+                if waits:
+                    self._start(self._take_ras)
+                    self._start(self._take_ports)
 
     def add_to(self, case: Case) -> Case:
         """The case with what was read; waits for it, until a second after the start."""
@@ -159,8 +157,7 @@ class Hardware:
         if found.rank is not None:
             data = {"text": found.text} if found.text else None
             parts.append(Evidence(nccl_ras.SOURCE, found.rank, data, found.missing))
-        if self._fault:
-            parts.append(Evidence("gpus", self._workers[0].rank, unavailable=self._fault))
+        parts += [Evidence("gpus", self._workers[0].rank, unavailable=fault) for fault in self._faults]
         return tuple(parts)
 
     def _start(self, target: Callable[[], None]) -> None:
@@ -169,10 +166,8 @@ class Hardware:
         thread.start()
 
     def _take_gpus(self, since_s: float | None) -> None:
-        try:
+        with contained(self._faults.append, NOT_READ):
             self._gpus = _read(self._workers, self._host, since_s, self._until - MARGIN_S)
-        except Exception as error:
-            self._fault = f"safelaunch's own fault: {error!r}"
 
     def _take_ras(self) -> None:
         self._ras = nccl_ras.ask(self._workers, self._until - MARGIN_S)

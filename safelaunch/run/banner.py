@@ -16,7 +16,6 @@ from safelaunch.preflight.machine.host import Address, Host
 from safelaunch.preflight.network.chosen import gloo_interface, nccl_interface
 from safelaunch.report.banner import wrapped
 from safelaunch.report.verdict import relative
-from safelaunch.settings.resolve import environment
 from safelaunch.settings.timeouts import in_force
 from safelaunch.sizes import plural, size
 
@@ -33,7 +32,7 @@ def fields(
     Args:
         settings: of the launch.
         run_dir: of this node.
-        environ: of safelaunch itself.
+        environ: of the ranks.
         group: the ranks that have been started.
         host: this node.
         uses_gpu: whether ranks would use GPUs.
@@ -44,7 +43,7 @@ def fields(
     parts: dict[str, Iterator[str]] = {
         "versions": _versions(settings, environ, host, uses_gpu),
         "timeouts": _timeouts(settings, environ, "" if uses_gpu else "gloo"),
-        "interfaces": _interfaces(environment(settings, environ), host, uses_gpu),
+        "interfaces": _interfaces(environ, host, uses_gpu),
         "limits": _limits(host),
     }
     for name, found in parts.items():
@@ -76,20 +75,27 @@ def _versions(settings: Settings, environ: Mapping[str, str], host: Host, uses_g
         yield f"Python and torch {UNKNOWN_PYTHON}"
     else:
         yield f"Python {sys.version.split()[0]}"
-        from safelaunch.settings.lint.look import look
-
-        installed = look(environ)
-        torch = installed.torch
-        yield f"torch {torch.version or 'unknown: it does not say'}" if torch else "no torch"
-        if torch:
-            yield f"CUDA {_cuda(torch.path) or 'unknown: torch does not say'}" if torch.cuda else "torch without CUDA"
-        if torch and torch.cuda:
-            nccl = installed.nccl
-            yield f"NCCL {nccl.version or 'unknown: it does not say'}" if nccl else "NCCL unknown: no library found"
+        yield from _libraries(environ)
     if uses_gpu:
         snapshot = host.nvml_known()
         driver = snapshot.driver if snapshot is not None else ""
         yield f"driver {driver or ('unknown: NVML was not asked' if snapshot is None else 'unknown: no answer')}"
+
+
+def _libraries(environ: Mapping[str, str]) -> Iterator[str]:
+    from safelaunch.settings.lint.look import look
+
+    installed = look(environ)
+    torch, nccl = installed.torch, installed.nccl
+    if torch is None:
+        yield "no torch"
+        return
+    yield f"torch {torch.version or 'unknown: it does not say'}"
+    if not torch.cuda:
+        yield "torch without CUDA"
+        return
+    yield f"CUDA {_cuda(torch.path) or 'unknown: torch does not say'}"
+    yield f"NCCL {nccl.version or 'unknown: it does not say'}" if nccl else "NCCL unknown: no library found"
 
 
 def _cuda(torch_folder: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from safelaunch.cli import output
-from safelaunch.cli.output import Output
 from safelaunch.printable import line
+from safelaunch.run import output
+from safelaunch.run.output import Output
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from safelaunch.model import Finding, Job, PreflightReport, SafelaunchError, Settings, Value
@@ -13,7 +13,7 @@ from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.processes import duration
 from safelaunch.preflight.record import Record
 from safelaunch.preflight.shape import ranks_here, uses_gpu
-from safelaunch.settings.resolve import environment
+from safelaunch.run.console import Console
 from safelaunch.sizes import plural
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
@@ -66,9 +66,9 @@ class NodeCheck:
     Args:
         settings: of the launch.
         run_dir: where the run directory is.
-        environ: of safelaunch itself.
-        say: prints a line.
-        tell: prints a finding.
+        environ: of the ranks.
+        console: of the run.
+        linted: the variables that the lint has spoken of: the node has no second word about them.
     """
 
     def __init__(
@@ -76,14 +76,15 @@ class NodeCheck:
         settings: Settings,
         run_dir: str,
         environ: Mapping[str, str],
-        say: Callable[[str], None],
-        tell: Callable[[Finding], None],
+        console: Console,
+        linted: Set[str] = frozenset(),
     ) -> None:
         self._settings = settings
         self._run_dir = run_dir
         self._terms = terms(settings.limits, settings.preflight)
-        self._say, self._tell = say, tell
-        self._host = Host(Job(nproc=1), environ=environment(settings, environ), wanted=self._terms.wanted)
+        self._console = console
+        self._told = {f"environment variable {name}" for name in linted}
+        self._host = Host(Job(nproc=1), environ=environ, wanted=self._terms.wanted)
         self._record: Record | None = None
 
     def run(self, mode: str) -> PreflightReport:
@@ -150,7 +151,7 @@ class NodeCheck:
         judges = [judge for judge in between.JUDGES if not (meeting.refused and judge.code == "SL169")]
         nodes = plural(job.max_nodes - 1, "other node")
         patience = threading.Timer(
-            SILENT_S, self._say, [f"preflight: waiting for {nodes} at {meeting.host}:{meeting.port}"]
+            SILENT_S, self._console.say, [f"preflight: waiting for {nodes} at {meeting.host}:{meeting.port}"]
         )
         patience.daemon = True
         patience.start()
@@ -171,10 +172,14 @@ class NodeCheck:
         slow = sum(check.full_only for check in CHECKS)
         reason = known.due(self._terms.full_every_s)
         if reason:
-            self._say(f"preflight: all checks ({reason})")
+            self._console.say(f"preflight: all checks ({reason})")
         else:
-            self._say(f"preflight: {plural(slow, 'slow check')} left out, passed {duration(known.age_s())} ago")
+            self._console.say(f"preflight: {plural(slow, 'slow check')} left out, passed {duration(known.age_s())} ago")
         return bool(reason)
+
+    def _tell(self, finding: Finding) -> None:
+        if finding.where not in self._told:
+            self._console.finding(finding)
 
     def remember(self, code: str) -> None:
         """Write down how the run ended: a code, or nothing for success."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from safelaunch import codes
 from safelaunch.model import Job, SafelaunchError, Settings
 from safelaunch.settings import computed
-from safelaunch.settings.resolve import environment
 
 # What needs the number of ranks on this node, which may have to be counted.
 COUNTED = frozenset({"local_world_size", "cpus_per_rank"})
@@ -52,7 +51,7 @@ def _ranks(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     from safelaunch.preflight.machine.host import Host
     from safelaunch.preflight.shape import ranks_here
 
-    host = Host(Job(nproc=1), environ=environment(settings, environ))
+    host = Host(Job(nproc=1), environ=settings.environment(environ))
     asked = str(settings["nproc_per_node"])
     try:
         ranks = ranks_here(asked, host)

@@ -5,29 +5,28 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from safelaunch import black_box, black_box_reader
-from safelaunch.diagnosis import diagnose, untold, why
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe
 from safelaunch.model import Case, Evidence, Incident, SourceLine, Verdict, WorkerGroup, WorkerProcess
-from safelaunch.pulse import HAS_TORCH, USES_GROUPS, Pulse
-from safelaunch.report import bundle
+from safelaunch.pulse import Pulse
 from safelaunch.report import verdict as terminal
-from safelaunch.watch.hang import HangWatch, slow
+from safelaunch.run.console import Console
+from safelaunch.run.hardware import Hardware
+from safelaunch.run.incidents import Incidents
+from safelaunch.run.judge import Judge
+from safelaunch.run.own_faults import contained
+from safelaunch.run.this_node import ThisNode
+from safelaunch.watch.hang import HangWatch, Step, slow
 from safelaunch.watch.pauses import paused
-
-if TYPE_CHECKING:
-    from safelaunch.cli.gpus import Hardware
+from safelaunch.watch.unseen import Unseen
 
 LOOK_S = 1.5  # an idle machine needs 0.3 s for 4 ranks; a busy one must not lose the stacks
 LAST_S = 2.5  # native stacks take their time, and nothing is lost any more
 SOURCE_S = 1.0
-TELL_UNUSED_S = 20.0  # ranks that have torch and make no process group for so long are told of
-TELL_UNSEEN_S = 60.0  # ... and ranks that show nothing at all
 AT_WORK_LIMIT_S = 1800.0  # how long a checkpoint that is being written may put off the end: torch's longest timeout
 STARTING = 20  # collectives that making groups and models may take
 WATCHDOG_S = 75.0  # from a call's timeout to the abort: torch waits a minute for dumps (ProcessGroupNCCL.cpp)
@@ -39,82 +38,68 @@ class Hangs:
     """What one run knows of its hangs.
 
     Args:
-        path: the black box, None where there is none.
+        reader: of the black box, None where there is none.
         watch: the decisions.
-        say: prints a line.
-        folder: gives the folder of a new incident.
-        host: this host's name.
-        report: takes the folder, the case and the verdict where a verdict is written beside evidence that lies there.
-        hardware: begins to read what the hardware of the ranks does.
-        explain: adds what is known of the messages of exceptions.
+        console: of the run.
+        incidents: of the run.
+        judge: of the run.
+        this_node: for what the hardware of ranks that wait does.
     """
 
     def __init__(
         self,
-        path: str | None,
+        reader: black_box_reader.Reader | None,
         watch: HangWatch,
-        say: Callable[[str], None],
-        folder: Callable[[], str],
-        host: str,
-        report: Callable[[str, Case, Verdict], None] = lambda *_: None,
-        hardware: Callable[[WorkerGroup], Hardware] | None = None,
-        explain: Callable[[Case], Case] = lambda facts: facts,
+        console: Console,
+        incidents: Incidents,
+        judge: Judge,
+        this_node: ThisNode,
     ) -> None:
-        self.watch = watch
         self.slow: list[Verdict] = []
         self.folder = ""
         self.evidence: tuple[Evidence, ...] = ()
+        self._reader = reader
+        self._watch = watch
+        self._console = console
+        self._incidents = incidents
+        self._judge = judge
+        self._this_node = this_node
+        self._unseen = Unseen()
         self._earlier: tuple[Evidence, ...] = ()
         self._source: tuple[SourceLine, ...] = ()
-        self._say = say
-        self._reader = self._open(path) if path else None
-        self._new_folder = folder
-        self._host = host
-        self._report = report
-        self._hardware = hardware
-        self._explain = explain
         self._facts: Case | None = None
         self._attempt = -1
-        self._started = self._started_beating = 0.0
-        self._told_unseen = False
         self._told_paused: set[str] = set()
-
-    def _open(self, path: str) -> black_box_reader.Reader | None:
-        try:
-            return black_box_reader.Reader(path)
-        except (OSError, ValueError) as error:
-            self._say(f"warning[SL902]: hangs are not watched for: {error}")
-            return None
 
     def poll(self, group: WorkerGroup) -> Incident | None:
         """One round: an incident when it is time to end the ranks. A fault of ours ends the watch, and nothing else."""
         if self._reader is None:
             return None
-        try:
+        with contained(self._console.degraded, "hangs are not watched for any more"):
             return self._poll(group, self._reader)
-        except Exception as error:
-            self._reader = None
-            self.watch.restart()
-            self._say(f"warning[SL902]: safelaunch's own fault, hangs are not watched for any more: {error!r}")
-            return None
+        self._reader = None
+        self._watch.restart()
+        return None
 
     def _poll(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
         now = time.monotonic()
         if group.attempt != self._attempt:
-            self._attempt, self._started, self._started_beating = group.attempt, now, now
-            self.watch.restart()
+            self._attempt = group.attempt
+            self._watch.restart()
+            self._unseen.restart(now)
             self.evidence, self._earlier, self._source, self.folder = (), (), (), ""
         pulses = self._pulses(group, reader)
         self._tell_unseen(group, pulses, now)
-        quiet = [w for w in group.alive if w.rank in pulses and self.watch.is_quiet(pulses[w.rank], now)]
-        step = self.watch.poll(pulses, {w.rank: self._site(w, pulses[w.rank], reader) for w in quiet}, now)
-        if step == "look":
-            self._look(group)
-        elif step == "returned" and not self._gave_up(group, reader, pulses):
-            self._returned(now)
-        elif step == "abort":
-            return self._end(group, reader)
-        return None
+        quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]
+        sites = {w.rank: _site(w, pulses[w.rank], reader) for w in quiet}
+        step = self._watch.poll(pulses, sites, now)
+        actions: dict[Step, Callable[[], Incident | None]] = {
+            "": lambda: None,
+            "look": lambda: self._look(group),
+            "returned": lambda: None if self._gave_up(group, reader, pulses) else self._returned(now),
+            "abort": lambda: self._end(group, reader),
+        }
+        return actions[step]()
 
     @staticmethod
     def _pulses(group: WorkerGroup, reader: black_box_reader.Reader) -> dict[int, Pulse]:
@@ -122,20 +107,20 @@ class Hangs:
 
     def conclude(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> tuple[Case, Verdict]:
         """The case of a hang that is being ended, and its verdict."""
-        hardware = self._hardware(group) if self._hardware is not None else None
+        hardware = self._this_node.hardware(group.workers, waits=True)
         self.evidence = (*self.evidence, *gather(incident, group.workers, HANG_LAST, LAST_S))
         facts = self._build(incident, group, oom_kills)
         if self._facts is not None:  # what was told of, where it cannot be read again
             told = self._facts
             facts = dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
-        facts = self._explain(self._with_hardware(facts, hardware))
-        notice = self.watch.notice
-        verdict = with_notice(self._judge(facts), notice.verdict if notice is not None else None)
+        facts = self._judge.explained(self._with_hardware(facts, hardware))
+        notice = self._watch.notice
+        verdict = with_notice(self._judge.verdict(facts), notice.verdict if notice is not None else None)
         return facts, self.timed(verdict)
 
     def timed(self, verdict: Verdict) -> Verdict:
         """The verdict with the times of the notice."""
-        notice = self.watch.notice
+        notice = self._watch.notice
         assert notice is not None
         now = time.monotonic()
         detected, concluded = round(notice.t - notice.since, 3), round(now - notice.since, 3)
@@ -144,39 +129,36 @@ class Hangs:
     @property
     def told(self) -> Verdict | None:
         """What was told of ranks that wait, and has not ended."""
-        return self.watch.notice.verdict if self.watch.notice is not None else None
+        return self._watch.notice.verdict if self._watch.notice is not None else None
 
     def last_word(self, because: str = "") -> Verdict | None:
         """What was told and has not ended, as a verdict beside its evidence: for a run that is interrupted, or whose
         groups time out."""
-        if self.watch.notice is None:
+        if self._watch.notice is None:
             return None
-        verdict = self.timed(self.watch.notice.verdict)
+        verdict = self.timed(self._watch.notice.verdict)
         verdict = dataclasses.replace(verdict, because=(*verdict.because, *filter(None, [because])))
-        self._write_verdict(verdict)
+        self._incidents.write_verdict(self.folder, self._facts, verdict)
         return verdict
 
     # ---------------------------------------------------------------------------------------------- rounds
 
     def _look(self, group: WorkerGroup) -> None:
         facts = self._take(group)
-        verdict = self._judge(facts)
+        verdict = self._judge.verdict(facts)
         pause = paused(facts.ranks)
-        if pause and not self.watch.nobody_waits and pause not in self._told_paused:
+        if pause and not self._watch.nobody_waits and pause not in self._told_paused:
             self._told_paused.add(pause)
-            self._say(f"{pause}: the ranks wait for a person, which is no hang; the clocks stand still")
-        if self.watch.looked(verdict, facts, bool(pause), time.monotonic()):
-            facts = self._with_hardware(facts, self._hardware(group) if self._hardware is not None else None)
-            assert self.watch.notice is not None
+            self._console.say(f"{pause}: the ranks wait for a person, which is no hang; the clocks stand still")
+        if self._watch.looked(verdict, facts, bool(pause), time.monotonic()):
+            facts = self._with_hardware(facts, self._this_node.hardware(group.workers, waits=True))
             if facts.gpus or facts.ports_down or facts.ras:
-                verdict = self._judge(facts)
-                self.watch.notice = dataclasses.replace(self.watch.notice, verdict=verdict)
+                verdict = self._judge.verdict(facts)
+                self._watch.refine(verdict)
             self._tell(facts, self.timed(verdict))
 
-    def _with_hardware(self, facts: Case, hardware: Hardware | None) -> Case:
+    def _with_hardware(self, facts: Case, hardware: Hardware) -> Case:
         """The case with what the hardware does, which is kept as evidence as well."""
-        if hardware is None:
-            return facts
         facts = hardware.add_to(facts)
         self.evidence = (*self.evidence, *hardware.evidence())
         return facts
@@ -192,21 +174,15 @@ class Hangs:
         self._source = describe(stacks, SOURCE_S)
         return dataclasses.replace(facts, source=self._source)
 
-    def _judge(self, facts: Case) -> Verdict:
-        try:
-            return diagnose(facts)
-        except Exception as error:  # a rule that fails must not take the watch with it
-            self._say(f"warning[SL902]: a rule failed: {error!r}")
-            return untold(facts)
-
     def _tell(self, facts: Case, verdict: Verdict) -> None:
-        self.folder = self._new_folder()
-        kept = f", evidence in {terminal.relative(self.folder)}" if self.write(facts, verdict, "notice") else ""
+        self.folder = self._incidents.write(facts, verdict, self.evidence, name="notice")
+        self._facts = facts if self.folder else self._facts
+        kept = f", evidence in {terminal.relative(self.folder)}" if self.folder else ""
         quiet = f"{verdict.detected_after_s:.0f} s without progress"
-        self._say(f"{terminal.headline(verdict)}; {quiet}{kept}; {self._next_step(verdict)}")
+        self._console.notice(verdict, f"{quiet}{kept}; {self._next_step(verdict)}")
 
     def _next_step(self, verdict: Verdict) -> str:
-        left = self.watch.ends_in(time.monotonic())
+        left = self._watch.ends_in(time.monotonic())
         if left is None:
             return "watching on"
         when = f"in {left:.0f} s" if left >= 1 else "now"
@@ -217,60 +193,41 @@ class Hangs:
     def _gave_up(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse]) -> bool:
         """Whether calls that raised an exception, such as a timeout, are all that has come back, or that torch's
         watchdog has given up: what the ranks make of it is still to be seen."""
-        moved = self.watch.moved(pulses)
+        moved = self._watch.moved(pulses)
         if self._facts is not None and all(_is_given_up(self._facts, rank, t) for rank, t in moved.items()):
-            self.watch.gave_up(moved)
+            self._watch.gave_up(moved)
             return True
         calls = [reader.latest(w.local_rank, w.pid) for w in group.alive if w.rank in moved]
         if not calls or any(call is None or call.status != black_box.RAISED_AN_ERROR for call in calls):
             return False
-        self.watch.gave_up(moved)
+        self._watch.gave_up(moved)
         return True
 
     def _returned(self, now: float) -> None:
-        verdict = slow(self.watch.returned(now), now)
+        verdict = slow(self._watch.returned(now), now)
         self.slow.append(verdict)
-        self._say(f"{verdict.code}: progress returned after {verdict.concluded_after_s:.0f} s; the run goes on")
-        self._write_verdict(verdict)
+        self._console.say(f"{verdict.code}: progress returned after {verdict.concluded_after_s:.0f} s; the run goes on")
+        self._incidents.write_verdict(self.folder, self._facts, verdict)
         self.folder = ""
-
-    def _write_verdict(self, verdict: Verdict) -> None:
-        try:
-            if self.folder:
-                bundle.write_verdict(self.folder, verdict)
-                if self._facts is not None:
-                    self._report(self.folder, self._facts, verdict)
-        except OSError as error:
-            self._say(f"warning[SL902]: the verdict cannot be written: {error.filename}: {error.strerror}")
 
     def _end(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
         facts = self._take(group)
         now = time.monotonic()
-        notice = self.watch.notice
+        notice = self._watch.notice
         assert notice is not None
-        if self.watch.has_returned(self._pulses(group, reader)):
+        if self._watch.has_returned(self._pulses(group, reader)):
             return None  # the next round tells
         if paused(facts.ranks):
-            self.watch.pause(now)
+            self._watch.pause(now)
             return None
-        verdict = self._judge(facts)
+        verdict = self._judge.verdict(facts)
         working = _at_work(verdict, facts) and now - notice.since < AT_WORK_LIMIT_S
         # What was told as final must still look final; only what somebody has set a limit for ends without that.
-        if working or not (verdict.conclusive or self.watch.limit_passed(now)):
-            self.watch.postpone(now)
+        if working or not (verdict.conclusive or self._watch.limit_passed(now)):
+            self._watch.postpone(now)
             return None
+        self._watch.end()
         return Incident("hang", group.attempt, verdict.culprit_ranks, notice.since)
-
-    def write(self, facts: Case, verdict: Verdict, name: str) -> bool:
-        """Write the incident's folder; one line where that is not possible there, and false where it is nowhere."""
-        texts = (case.stack_text, name, why.lines)
-        self.folder, fault = bundle.write(self.folder, facts, verdict, self.evidence, *texts)
-        if fault:
-            self._say(f"warning[SL902]: {fault}")
-        self._facts = facts if self.folder else self._facts
-        return bool(self.folder)
-
-    # ---------------------------------------------------------------------------------------------- helpers
 
     def _build(self, incident: Incident, group: WorkerGroup, oom_kills: int | None = None) -> Case:
         now = time.monotonic()
@@ -278,47 +235,39 @@ class Hangs:
             incident,
             group,
             self.evidence,
-            self._host,
+            self._this_node.name,
             oom_kills,
             earlier=self._earlier,
             source=self._source,
             now=now,
         )
         quiet = tuple(
-            dataclasses.replace(rank, quiet_s=round(self.watch.quiet(rank.rank, now), 3)) for rank in facts.ranks
+            dataclasses.replace(rank, quiet_s=round(self._watch.quiet(rank.rank, now), 3)) for rank in facts.ranks
         )
         return dataclasses.replace(facts, ranks=quiet)
 
-    @staticmethod
-    def _site(worker: WorkerProcess, seen: Pulse, reader: black_box_reader.Reader) -> str:
-        """Where a quiet rank stands: its innermost phase and its latest collective."""
-        phase = seen.phases[-1][0] if seen.phases else ""
-        last = reader.latest(worker.local_rank, worker.pid)
-        if last is None:
-            return phase
-        # DDP's own collectives are not among them: what stands before the first steps is told from what stands after.
-        running = seen.steps or seen.batches or seen.marks or seen.begun + seen.enqueued > STARTING
-        started = "running" if running else "starting"
-        return f"{phase} {last.op} {last.file}:{last.line} {last.status} {started}"
-
     def _tell_unseen(self, group: WorkerGroup, pulses: dict[int, Pulse], now: float) -> None:
         """Say, once, that the ranks of this job can only be watched for their end."""
-        if self._told_unseen:
-            return
-        unseen = [worker for worker in group.alive if worker.rank not in pulses]
-        if any(pulse.state & USES_GROUPS for pulse in pulses.values()):
-            self._told_unseen = not unseen
-        if not any(pulse.beat or pulse.state & HAS_TORCH for pulse in pulses.values()):
-            self._started_beating = now
-        if unseen and now - self._started > TELL_UNSEEN_S:
-            self._told_unseen = True
-            self._say(
-                f"warning[SL902]: no heartbeat from {len(unseen)} of {len(group.alive)} ranks (not Python, or a Python "
+        news = self._unseen.poll([worker.rank for worker in group.alive], pulses, now)
+        if news == "unseen":
+            self._console.degraded(
+                f"no heartbeat from {self._unseen.unseen} of {len(group.alive)} ranks (not Python, or a Python "
                 "that ignores its environment): they are watched for their end only"
             )
-        elif not unseen and not self._told_unseen and now - self._started_beating > TELL_UNUSED_S:
-            self._told_unseen = True
-            self._say("no rank has used torch.distributed so far: the ranks are watched for their end only")
+        elif news == "unused":
+            self._console.say("no rank has used torch.distributed so far: the ranks are watched for their end only")
+
+
+def _site(worker: WorkerProcess, seen: Pulse, reader: black_box_reader.Reader) -> str:
+    """Where a quiet rank stands: its innermost phase and its latest collective."""
+    phase = seen.phases[-1][0] if seen.phases else ""
+    last = reader.latest(worker.local_rank, worker.pid)
+    if last is None:
+        return phase
+    # DDP's own collectives are not among them: what stands before the first steps is told from what stands after.
+    running = seen.steps or seen.batches or seen.marks or seen.begun + seen.enqueued > STARTING
+    started = "running" if running else "starting"
+    return f"{phase} {last.op} {last.file}:{last.line} {last.status} {started}"
 
 
 def _is_given_up(facts: Case, rank: int, t: float) -> bool:

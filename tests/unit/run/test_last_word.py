@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from said import Said
 
-from safelaunch.cli.stages import Run
 from safelaunch.model import Incident, Verdict, WorkerGroup
+from safelaunch.run.conclude import Conclusions, Urgent
+from safelaunch.run.findings import Findings
+from safelaunch.run.incidents import Incidents
+from safelaunch.run.judge import Judge
+from safelaunch.run.this_node import ThisNode
 
 
 def verdict(code: str, *culprits: int, waiting: tuple[int, ...] = ()) -> Verdict:
@@ -30,7 +36,7 @@ TOLD = verdict("SL307", 3, waiting=(0, 1, 2))
     ],
 )
 def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
-    found: Verdict, told: Verdict | None, stands: Verdict
+    found: Verdict, told: Verdict | None, stands: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons: list[str] = []
 
@@ -38,18 +44,18 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
         reasons.append(because)
         return told
 
-    run = SimpleNamespace(
-        _oom_before=None,
-        _host="node-a",
-        _diagnose=lambda facts: found,  # noqa: ARG005
-        _keep=lambda facts, verdict, *rest: verdict,  # noqa: ARG005
-        _dying=None,
-        _explained=lambda facts: facts,
-        hangs=SimpleNamespace(last_word=last_word, told=told, folder="incident-0"),
-        endings=SimpleNamespace(told=None),
-        bundles={},
+    console = Said()
+    judge = Judge(console)
+    monkeypatch.setattr(judge, "verdict", lambda facts: found)  # noqa: ARG005
+    hangs = SimpleNamespace(last_word=last_word, told=told, folder="incident-0")
+    endings = SimpleNamespace(told=None)
+    incidents = Incidents(str(tmp_path), console, Findings())
+    conclusions = Conclusions(
+        cast("Any", None), console, incidents, judge, ThisNode(), cast("Any", hangs), cast("Any", endings)
     )
-    ended = Run._conclude(cast("Any", run), Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), ())
+    ended = conclusions.conclude(Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), Urgent())
 
     assert (ended.code, ended.culprit_ranks) == (stands.code, stands.culprit_ranks)
     assert reasons == (["the wait ended when it timed out"] if told is not None and stands == told else [])
+    assert incidents.folder_of(ended) == ("incident-0" if reasons else str(tmp_path / "incident-0"))
+    assert console.lines == []

@@ -1,4 +1,4 @@
-"""The wiring of report.html: which verdicts get one, when it is written, and what is known of the run beside them."""
+"""The page of a verdict, report.html: what is on it, and what is known of the run beside it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from safelaunch.codec import checked
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.model import Case, Finding, Verdict
+from safelaunch.run.own_faults import contained
 
 if TYPE_CHECKING:
     from safelaunch.model.logs import LogFacts
@@ -23,48 +24,16 @@ NAME = "report.html"
 MAX_BYTES = 16 << 20  # of a document beside an incident
 
 
-class Reports:
-    """The reports of one run. They are written when nobody waits: after the verdict is on the terminal, or while the
-    ranks of a next attempt run. A fault of ours is told once, and costs the report alone.
-
-    Args:
-        run_dir: of this node.
-        findings: what was found before the start, as far as it is known.
-        say: prints a line.
-    """
-
-    def __init__(
-        self, run_dir: str, findings: Callable[[], Sequence[Finding] | None], say: Callable[[str], None]
-    ) -> None:
-        self._run_dir = run_dir
-        self._findings = findings
-        self._say = say
-        self._pending: dict[str, tuple[Case, Verdict]] = {}
-
-    def later(self, folder: str, case: Case, verdict: Verdict) -> None:
-        """A verdict has been written to `folder`; the last one of a folder counts."""
-        if folder:
-            self._pending[folder] = (case, verdict)
-
-    def write(self) -> None:
-        """Write what waits."""
-        pending, self._pending = self._pending, {}
-        for folder, (case, verdict) in pending.items():
-            fault = beside(folder, case, verdict, lambda: surroundings(self._run_dir, self._findings()))
-            if fault:
-                self._say(f"warning[SL902]: {fault}")
-
-
 def beside(folder: str, case: Case, verdict: Verdict, known: Callable[[], Surroundings | None]) -> str:
     """Write the page of one verdict to its folder. The verdict is worth more than its page: nothing is raised; the
     answer says why there is no page, or is empty."""
-    try:
-        files.write_text(os.path.join(folder, NAME), build([subject(case, verdict, folder)], known()))
-    except OSError as error:
-        return f"{NAME} cannot be written to {folder}: {error.strerror}"
-    except Exception as error:
-        return f"safelaunch's own fault, there is no {NAME} in {folder}: {error!r}"
-    return ""
+    faults: list[str] = []
+    with contained(faults.append, f"there is no {NAME} in {folder}"):
+        try:
+            files.write_text(os.path.join(folder, NAME), build([subject(case, verdict, folder)], known()))
+        except OSError as error:
+            return f"{NAME} cannot be written to {folder}: {error.strerror}"
+    return "".join(faults)
 
 
 def subject(

@@ -14,10 +14,10 @@ import fake_nvml
 import pytest
 
 from safelaunch import black_box, procfs
-from safelaunch.cli import gpus
 from safelaunch.model import Case, Incident, Job, WorkerProcess
 from safelaunch.preflight import moment
 from safelaunch.preflight.machine.host import Host
+from safelaunch.run import hardware as gpus
 
 CASE = Case(Incident("hang", 0, (), 1.0), "node-a", 1, ())
 

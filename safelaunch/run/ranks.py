@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from safelaunch.evidence import cold_start, devices, remarks
 from safelaunch.model import Finding, Location, RankDevice, Settings, WorkerGroup, WorkerProcess
 from safelaunch.report.verdict import relative
-from safelaunch.settings import cold_scripts
+from safelaunch.run.console import Console
+from safelaunch.run.findings import Findings
+from safelaunch.run.own_faults import contained
+from safelaunch.run.this_node import ThisNode
+from safelaunch.settings import cold_scripts, severity
 from safelaunch.settings.lint.timeouts import late_limit, late_loader
 from safelaunch.settings.timeouts import InForce, hang_limit
 from safelaunch.watch.cold_starts import ColdStarts
@@ -37,12 +41,12 @@ class Listener:
 
     Args:
         watchers: each with a word for what it listens to.
-        say: prints a line.
+        console: of the run.
     """
 
-    def __init__(self, watchers: Mapping[str, Watcher], say: Callable[[str], None]) -> None:
+    def __init__(self, watchers: Mapping[str, Watcher], console: Console) -> None:
         self._watchers = dict(watchers)
-        self._say = say
+        self._console = console
         self._next = 0.0
         self._attempt = -1
 
@@ -54,11 +58,10 @@ class Listener:
             return found
         self._next, self._attempt = now + EVERY_S, group.attempt
         for what, watcher in list(self._watchers.items()):
-            try:
+            with contained(self._console.degraded, f"the ranks' {what} are not judged"):
                 found += watcher.poll(group, last=last)
-            except Exception as error:
-                del self._watchers[what]
-                self._say(f"warning[SL902]: safelaunch's own fault, the ranks' {what} are not judged: {error!r}")
+                continue
+            del self._watchers[what]
         return found
 
 
@@ -66,8 +69,8 @@ def listener(
     path: str | None,
     settings: Settings,
     environ: Mapping[str, str],
-    gpus: Callable[[], Snapshot | None],
-    say: Callable[[str], None],
+    this_node: ThisNode,
+    console: Console,
     script: str,
 ) -> Listener:
     """All that a run listens to.
@@ -75,34 +78,50 @@ def listener(
     Args:
         path: the black box, None where there is none.
         settings: of the launch.
-        environ: of safelaunch itself.
-        gpus: what NVML has said already.
-        say: prints a line.
+        environ: of the ranks.
+        this_node: knows what NVML has said already.
+        console: of the run.
         script: the training script.
     """
     cold = ColdStarts(
         cold_start.read,
         lambda file, line: f"{relative(file)}:{line}",
-        say,
+        console.say,
         lambda changed: cold_scripts.remember(script, changed, environ),
     )
     if path is None:
-        return Listener({"cold starts": cold}, say)
+        return Listener({"cold starts": cold}, console)
     timeouts = RankTimeouts(remarks_of(path), timeouts_judge(settings))
-    gpu_watch = RankDevices(_stamp, _device, lambda gpu: gpu_name(gpu, gpus()), mps=MPS in environ)
-    return Listener({"cold starts": cold, "timeouts": timeouts, "GPUs": gpu_watch}, say)
+    gpu_watch = RankDevices(_stamp, _device, lambda gpu: gpu_name(gpu, this_node.nvml_known()), mps=MPS in environ)
+    return Listener({"cold starts": cold, "timeouts": timeouts, "GPUs": gpu_watch}, console)
 
 
-def unsaid(fresh: Iterable[Finding], lint: Iterable[Finding], shown: Iterable[Finding]) -> list[Finding]:
-    """What of `fresh` the lint has not said: what it has shown counts, and what it has word by word."""
-    told = {(finding.code, finding.where) for finding in shown}
-    known = {(finding.code, finding.where, finding.severity, finding.summary) for finding in lint}
-    return [
-        finding
-        for finding in fresh
-        if (finding.code, finding.where) not in told
-        and (finding.code, finding.where, finding.severity, finding.summary) not in known
-    ]
+class Hearing:
+    """Tells what follows from what the ranks say of themselves, unless the lint has told it already.
+
+    Args:
+        listener: of the run.
+        settings: of the launch: profiles weigh what is found.
+        console: of the run.
+        findings: takes what is new.
+    """
+
+    def __init__(self, listener: Listener, settings: Settings, console: Console, findings: Findings) -> None:
+        self._listener = listener
+        self._settings = settings
+        self._console = console
+        self._findings = findings
+
+    def poll(self, group: WorkerGroup, *, last: bool = False) -> None:
+        """One round; `last` says that the ranks will say no more."""
+        fresh = self._listener.poll(group, last=last)
+        if not fresh:
+            return
+        from safelaunch.run import lint
+
+        found = self._findings.add(severity.weighed(fresh, severity.of_table(self._settings.lint)))
+        shown, _ = lint.at_launch(found, verbose=self._console.loud > 0)
+        self._console.findings(shown)
 
 
 # ------------------------------------------------------------------------------------------------ timeouts

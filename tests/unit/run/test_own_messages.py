@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from said import Said
 
 from safelaunch import user_files
-from safelaunch.cli import messages
-from safelaunch.cli.stages import Run
 from safelaunch.evidence.logs import signatures
-from safelaunch.model import Case, Incident, PyError, RankFacts
+from safelaunch.model import Case, Incident, PyError, RankFacts, Settings
+from safelaunch.run import messages
+from safelaunch.run.judge import Judge
 
 OWN = """
 [[signature]]
@@ -65,12 +65,13 @@ def test_at_the_incident_nothing_of_the_user_is_read(
 ) -> None:
     own.write_text(OWN)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    run = cast(Run, SimpleNamespace(settings=SimpleNamespace(diagnosis={}), _messages=None, say=pytest.fail))
-    monkeypatch.setattr(run, "_tell", lambda _: None, raising=False)
-    assert Run._signatures(run) == ()
+    console = Said()
+    judge = Judge(console)
+    assert judge.read_signatures(Settings({}, {})) == ()
     own.unlink()
     os.mkfifo(own)
-    (rank,) = Run._explained(run, CASE).ranks
+    (rank,) = judge.explained(CASE).ranks
+    assert console.lines == []
     assert rank.error is not None
     assert rank.error.known is not None
     assert rank.error.known.name == "loader"

@@ -1,4 +1,4 @@
-"""What a run writes down of how it was started: every variable with its origin, and without its secrets.
+"""How a run was started, as it may be written down: every variable with its origin, and without its secrets.
 
 A run directory is for this machine and mode 0700, but run.json and env.txt are what people show to each other. What
 ranks print, and the evidence, stay as they are there; `diagnose --bundle` packs them without secrets.
@@ -16,13 +16,18 @@ from safelaunch.printable import Line, whole
 
 
 def environment(settings: Settings, environ: Mapping[str, str]) -> list[Line]:
-    """One line a variable: `NAME=value  # origin`; those that profiles take away stand at the end, as comments."""
-    merged = {name: (value, "shell") for name, value in environ.items() if name not in settings.unset}
-    merged |= {name: (str(value.value), str(value.origin)) for name, value in settings.env.items()}
-    lines = [f"{name}={redaction.redact(name, value)}  # {origin}" for name, (value, origin) in sorted(merged.items())]
-    lines += [
-        f"# {name} is unset by {value.origin}" for name, value in sorted(settings.unset.items()) if name not in merged
+    """One line a variable: `NAME=value  # origin`; those that profiles take away stand at the end, as comments.
+
+    Args:
+        settings: of the launch.
+        environ: of safelaunch itself.
+    """
+    origins = {name: str(value.origin) for name, value in settings.env.items()}
+    lines = [
+        f"{name}={redaction.redact(name, value)}  # {origins.get(name, 'shell')}"
+        for name, value in sorted(settings.environment(environ).items())
     ]
+    lines += [f"# {name} is unset by {settings.unset[name].origin}" for name in sorted(settings.taken_away)]
     return [whole(line) for line in lines]
 
 

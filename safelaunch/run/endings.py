@@ -14,7 +14,9 @@ from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe
 from safelaunch.model import Case, Evidence, Incident, WorkerGroup
 from safelaunch.pulse import PROGRAM_RAISED
-from safelaunch.report import verdict as terminal
+from safelaunch.run.console import Console
+from safelaunch.run.judge import Judge
+from safelaunch.run.own_faults import contained
 from safelaunch.watch.endings import EndWatch, Work
 from safelaunch.watch.pauses import paused
 
@@ -26,30 +28,26 @@ class Endings:
     """What one run knows of its ranks that have failed, and whose processes go on.
 
     Args:
-        path: the black box, None where there is none.
+        reader: of the black box, None where there is none.
         watch: makes the decisions of one attempt.
-        say: prints a line.
+        console: of the run.
+        judge: of the run.
         host: this host's name.
-        explain: adds what is known of the messages of exceptions.
     """
 
     def __init__(
         self,
-        path: str | None,
+        reader: black_box_reader.Reader | None,
         watch: Callable[[], EndWatch],
-        say: Callable[[str], None],
+        console: Console,
+        judge: Judge,
         host: str,
-        explain: Callable[[Case], Case] = lambda facts: facts,
     ) -> None:
+        self._reader = reader
         self._new_watch = watch
-        self._say = say
+        self._console = console
+        self._judge = judge
         self._host = host
-        self._explain = explain
-        self._reader: black_box_reader.Reader | None = None
-        try:
-            self._reader = black_box_reader.Reader(path) if path else None
-        except (OSError, ValueError):
-            pass  # the hang watch has said so
         self._watch = watch()
         self._attempt = -1
         self._earlier: tuple[Evidence, ...] = ()
@@ -68,13 +66,11 @@ class Endings:
         """One round: an incident when it is time to end the ranks. A fault of ours ends the watch, and nothing else."""
         if self._reader is None:
             return None
-        try:
+        with contained(self._console.degraded, "ranks that failed are not watched any more"):
             return self._poll(group, self._reader)
-        except Exception as error:
-            self._reader = None
-            self._watch = self._new_watch()
-            self._say(f"warning[SL902]: safelaunch's own fault, ranks that failed are not watched any more: {error!r}")
-            return None
+        self._reader = None
+        self._watch = self._new_watch()
+        return None
 
     def _poll(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
         if group.attempt != self._attempt:
@@ -111,9 +107,9 @@ class Endings:
 
     def _tell(self, facts: Case, work: Work, now: float) -> None:
         self._watch.told = now
-        verdict = diagnose(dataclasses.replace(self._explain(facts), now=None))
+        verdict = diagnose(dataclasses.replace(self._judge.explained(facts), now=None))
         kept = next(kept_by(facts, rank) for rank in facts.ranks if rank.rank in facts.incident.ranks)
-        self._say(f"{terminal.headline(verdict)}; its process goes on: {kept}; {self._next_step(work)}")
+        self._console.notice(verdict, f"its process goes on: {kept}; {self._next_step(work)}")
 
     def _next_step(self, work: Work) -> str:
         if not self._watch.ends:

@@ -1,0 +1,96 @@
+"""What is checked before the ranks start, in the time that the agent takes to import torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING
+
+from safelaunch.model import Finding, PreflightReport, Settings
+from safelaunch.run.console import Console
+from safelaunch.run.findings import Findings
+from safelaunch.run.judge import Judge
+from safelaunch.run.own_faults import contained
+from safelaunch.run.this_node import ThisNode
+
+if TYPE_CHECKING:
+    from safelaunch.run.node import NodeCheck
+
+
+class Checks:
+    """The environment, the user's signatures, and this node.
+
+    Args:
+        settings: of the launch.
+        run_dir: of this node.
+        environ: of the ranks.
+        console: of the run.
+        findings: takes the report.
+        judge: takes the signatures.
+        this_node: takes the host as the preflight has seen it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        run_dir: str,
+        environ: Mapping[str, str],
+        console: Console,
+        findings: Findings,
+        judge: Judge,
+        this_node: ThisNode,
+    ) -> None:
+        self._settings = settings
+        self._run_dir = run_dir
+        self._environ = environ
+        self._console = console
+        self._findings = findings
+        self._judge = judge
+        self._this_node = this_node
+        self._node: NodeCheck | None = None
+
+    def run(self) -> PreflightReport:
+        """Check all of it. Where the lint refuses the launch, the node is not looked at."""
+        linted = (*self._lint(), *self._judge.read_signatures(self._settings))
+        report = self._findings.report = PreflightReport(linted, self._this_node.name, 0.0)
+        if not report.refused:
+            checked = self._check_node({finding.summary.partition("=")[0] for finding in linted})
+            report = dataclasses.replace(checked, findings=(*linted, *checked.findings))
+            self._findings.report = report
+        return report
+
+    def remember(self, code: str) -> None:
+        """Write down how the run ended: the next one looks closer at a node that may be bad.
+
+        Args:
+            code: of the verdict; empty for success.
+        """
+        if self._node is not None:
+            self._node.remember(code)
+
+    def _lint(self) -> tuple[Finding, ...]:
+        """Tell what the variables of this launch do not do."""
+        with contained(self._console.degraded, "the environment is not checked"):
+            from safelaunch.run import lint
+
+            found = lint.of_settings(self._settings, os.environ)
+            self._findings.shown, rest = lint.at_launch(found, verbose=self._console.loud > 0)
+            self._console.findings(self._findings.shown)
+            if rest:
+                self._console.say(rest)
+            return found
+        return ()
+
+    def _check_node(self, linted: Set[str]) -> PreflightReport:
+        mode = self._settings["preflight"]
+        if mode != "off":
+            with contained(self._console.degraded, "this node is not checked"):
+                from safelaunch.run.node import NodeCheck
+
+                self._node = NodeCheck(self._settings, self._run_dir, self._environ, self._console, linted)
+                try:
+                    return self._node.run(mode)
+                finally:
+                    self._this_node.host = self._node.host
+        return PreflightReport((), self._this_node.name, 0.0)

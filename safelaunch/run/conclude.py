@@ -1,0 +1,182 @@
+"""The end of an attempt: the evidence that will not wait, the rest of it, and the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from safelaunch.diagnosis import untold
+from safelaunch.diagnosis.blame.rank_guard import told_frames
+from safelaunch.diagnosis.crash import aborted
+from safelaunch.diagnosis.notice import gave_up
+from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
+from safelaunch.evidence.gather import gather
+from safelaunch.evidence.source_lines import describe, with_raised_exits
+from safelaunch.model import Case, Evidence, Incident, LaunchPlan, Stack, Verdict, WorkerGroup
+from safelaunch.run.console import Console
+from safelaunch.run.endings import Endings
+from safelaunch.run.hang import Hangs
+from safelaunch.run.hardware import Hardware
+from safelaunch.run.incidents import Incidents
+from safelaunch.run.judge import Judge
+from safelaunch.run.own_faults import contained
+from safelaunch.run.this_node import ThisNode
+
+URGENT_S = 0.8  # the living are held back from their end for at most this long
+LASTING_S = 0.2
+ASKED_S = 0.7  # a beat thread looks five times a second
+SOURCE_S = 0.3
+
+
+@dataclass(frozen=True)
+class Urgent:
+    """What was taken before anybody was ended; `hardware` is still being read."""
+
+    evidence: tuple[Evidence, ...] = ()
+    hardware: Hardware | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A case, the evidence that it was built from, and what the rules say of it."""
+
+    facts: Case
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+
+
+class Conclusions:
+    """From an incident to its verdict and its folder.
+
+    Args:
+        plan: of the run.
+        console: of the run.
+        incidents: of the run.
+        judge: of the run.
+        this_node: for what the hardware of the ranks does.
+        hangs: what was told of ranks that wait.
+        endings: what was told of ranks that had failed and lived on.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        console: Console,
+        incidents: Incidents,
+        judge: Judge,
+        this_node: ThisNode,
+        hangs: Hangs,
+        endings: Endings,
+    ) -> None:
+        self._plan = plan
+        self._console = console
+        self._incidents = incidents
+        self._judge = judge
+        self._this_node = this_node
+        self._hangs = hangs
+        self._endings = endings
+        self._oom_before = memory.oom_kills()
+
+    def suspect(self, incident: Incident, group: WorkerGroup) -> Urgent:
+        """What will not wait: kernel state and stacks of the ranks that live. Of a hang they have been taken."""
+        if incident.kind == "hang":
+            return Urgent()
+        hardware = self._this_node.hardware(group.workers, waits=False)
+        return Urgent(gather(incident, group.alive, URGENT, URGENT_S), hardware)
+
+    def conclude(self, incident: Incident, group: WorkerGroup, urgent: Any) -> Verdict:
+        """The rest of the evidence, the verdict, and the incident's folder. A fault of ours must not keep the ranks
+        waiting for their end."""
+        with contained(self._console.degraded, "not all of the verdict is known"):
+            if incident.kind == "hang":
+                return self._of_hang(incident, group)
+            return self._of_failure(incident, group, urgent if isinstance(urgent, Urgent) else Urgent())
+        told = self._hangs.last_word() if incident.kind == "hang" else None
+        if told is not None:
+            return self._incidents.concluded(told, self._hangs.folder)
+        return untold(Case(incident, self._this_node.name, group.world_size, ()))
+
+    def _of_hang(self, incident: Incident, group: WorkerGroup) -> Verdict:
+        facts, verdict = self._hangs.conclude(incident, group, self._oom_kills())
+        return self._keep(Found(facts, verdict, self._hangs.evidence), self._hangs.folder)
+
+    def _of_failure(self, incident: Incident, group: WorkerGroup, urgent: Urgent) -> Verdict:
+        evidence = (*urgent.evidence, *gather(incident, group.workers, LASTING, LASTING_S))
+        found = self._found(incident, group, evidence, urgent.hardware)
+        if not found.verdict.culprit_ranks and group.alive:
+            # Nobody can be named: the living may know more, such as an exception that a program has caught.
+            asked = gather(incident, group.alive, ASKED, ASKED_S)
+            evidence = (*evidence, *(item for item in asked if item.source == word.SOURCE))
+            found = self._found(incident, group, evidence, urgent.hardware)
+        told = self._hangs.told
+        if told is None and aborted.may_be(found.facts, found.verdict):
+            found = self._before_an_abort(group, found)
+        if urgent.hardware is not None:
+            found = dataclasses.replace(found, evidence=(*found.evidence, *urgent.hardware.evidence()))
+        verdict = self._timed(found.verdict, incident)
+        if told is not None and gave_up(verdict, told):
+            last = self._hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
+            return self._incidents.concluded(last, self._hangs.folder)
+        return self._keep(dataclasses.replace(found, verdict=verdict))
+
+    def _found(
+        self, incident: Incident, group: WorkerGroup, evidence: tuple[Evidence, ...], hardware: Hardware | None
+    ) -> Found:
+        facts = case.build(incident, group, evidence, self._this_node.name, self._oom_kills())
+        facts = self._judge.explained(hardware.add_to(facts) if hardware is not None else facts)
+        facts = with_source(facts)
+        return Found(facts, self._judge.verdict(facts), evidence)
+
+    def _before_an_abort(self, group: WorkerGroup, found: Found) -> Found:
+        """What ranks that torch's watchdogs have ended had waited for, by the dumps that these left and by what the
+        living say; all as it is, where no watchdog had given up."""
+        from safelaunch.evidence import own_dumps
+
+        facts = found.facts
+        dumps = own_dumps.of_the_dead(group.workers, self._plan.env, os.environ)
+        given_up = frozenset(item.rank for item in dumps if item.data is not None and item.data["given_up"])
+        if not given_up:
+            return found
+        more = (*found.evidence, *dumps, *gather(facts.incident, group.alive, ASKED, ASKED_S))
+        whole = case.build(facts.incident, group, more, self._this_node.name, facts.oom_kills, now=time.monotonic())
+        before = aborted.as_it_was(whole, given_up)
+        if before is None:
+            return found
+        stacks = [rank.stack for rank in before.ranks if rank.stack is not None]
+        before = dataclasses.replace(before, source=describe(stacks, SOURCE_S), gpus=facts.gpus)
+        told = aborted.of_waiting(found.verdict, self._judge.verdict(before), whole)
+        return Found(before, told, more) if told is not found.verdict else found
+
+    def _timed(self, verdict: Verdict, incident: Incident) -> Verdict:
+        """With the seconds from the failure to the first word of it, and to the verdict."""
+        after = round(time.monotonic() - incident.t, 3)
+        told_at = self._endings.told or 0.0
+        first = round(told_at - incident.t, 3) if told_at > incident.t else after
+        return dataclasses.replace(verdict, detected_after_s=first, concluded_after_s=after)
+
+    def _oom_kills(self) -> int | None:
+        """How many processes the kernel has ended for want of memory since the start; None where it does not say."""
+        before, now = self._oom_before, memory.oom_kills()
+        return now - before if now is not None and before is not None else None
+
+    def _keep(self, found: Found, folder: str = "") -> Verdict:
+        folder = self._incidents.write(found.facts, found.verdict, found.evidence, folder)
+        self._incidents.page_later(folder, found.facts, found.verdict)
+        return self._incidents.concluded(found.verdict, folder)
+
+
+def with_source(facts: Case) -> Case:
+    """With the line that raised SystemExit, where a program has failed so, and with what stands around the lines at
+    which ranks failed, where others have left in good order: a condition there tells who is wrong. Of ranks that have
+    failed and live on, with the lines at which they are."""
+    facts = with_raised_exits(facts, SOURCE_S)
+    alive = [rank.stack for rank in facts.ranks if rank.exit is None and rank.rank in facts.incident.ranks]
+    if any(alive):
+        return dataclasses.replace(facts, source=describe([stack for stack in alive if stack], SOURCE_S))
+    if not any(rank.exit is not None and rank.exit.code == 0 for rank in facts.ranks):
+        return facts
+    stacks = [Stack(tuple(told_frames(rank)), "traceback") for rank in facts.ranks]
+    return dataclasses.replace(facts, source=describe(stacks, SOURCE_S))

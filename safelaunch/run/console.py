@@ -1,0 +1,70 @@
+"""What a run says on stderr, and in which words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from safelaunch.model import Finding, Settings, Verdict
+from safelaunch.printable import Line, whole
+from safelaunch.report import palette, text
+from safelaunch.report import verdict as terminal
+from safelaunch.run.output import STALL_S, Output
+
+
+class Console:
+    """The voice of one run. All of it returns at once, whoever reads.
+
+    Args:
+        settings: of the launch: how much is said (`-v`, `-q`), and in which colours.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.loud = int(settings["verbose"]) - int(settings["quiet"])
+        self.palette = palette.for_stream(sys.stderr, settings["color"])
+        self._output = Output(sys.stderr)
+
+    def print(self, lines: Iterable[Line]) -> None:
+        """Lines, whole and in order."""
+        self._output.write(lines)
+
+    def say(self, line: str) -> None:
+        """One line, unless the user asked for silence."""
+        if self.loud >= 0:
+            self.print([whole("safelaunch: ", line)])
+
+    def degraded(self, what: str) -> None:
+        """A part of the watching, or of what a run writes, is missing; the run goes on."""
+        self.say(f"warning[SL902]: {what}")
+
+    def finding(self, finding: Finding) -> None:
+        """A finding about the node or the launch: in full where it refuses the launch, else in a line."""
+        if finding.severity == "error":
+            self.print(text.diagnostic(finding, palette=self.palette))
+        elif finding.severity in ("note", "warning") or (finding.severity == "unchecked" and self.loud > 0):
+            self.say(text.diagnostic(finding, palette=self.palette)[0])
+
+    def findings(self, findings: Iterable[Finding]) -> None:
+        """Findings about environment and devices: a line with what to do, or all of it where the user wants more."""
+        for finding in findings:
+            if self.loud > 0 or finding.severity == "error":
+                self.print(text.diagnostic(finding, palette=self.palette))
+            else:
+                self.say(text.short(finding, self.palette))
+
+    def notice(self, verdict: Verdict, next_step: str) -> None:
+        """A verdict in one line, and what happens next."""
+        self.say(f"{terminal.headline(verdict)}; {next_step}")
+
+    def slow_verdict(self, verdict: Verdict, folder: str) -> None:
+        """A verdict while the run goes on."""
+        if self.loud >= 0:
+            self.print(terminal.lines(verdict, folder, palette=self.palette))
+
+    def last_verdict(self, verdict: Verdict, folder: str, exit_code: int) -> None:
+        """The verdict with which the run ends; silence does not keep it back."""
+        self.print(terminal.lines(verdict, folder, exit_code=exit_code, palette=self.palette))
+
+    def finish(self, stall_s: float = STALL_S) -> None:
+        """Wait until all is written, or until nothing of it has been read for `stall_s` seconds."""
+        self._output.finish(stall_s)

@@ -1,0 +1,43 @@
+"""A run on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from safelaunch.launch.signals import Signals
+from safelaunch.model import Settings
+from safelaunch.run import steps
+
+STEPS: tuple[Callable[[steps.Run], None], ...] = (
+    steps.look_at_platform,  # elsewhere than on Linux the run is refused; without /proc this process becomes torchrun
+    steps.make_plan,  # refused where there is no script, no run directory, or a value that cannot be computed
+    steps.make_black_box,
+    steps.start_tree,  # torch is imported from here on
+    steps.wire,
+    steps.sweep,
+    steps.write_start,
+    steps.supervise,  # checks, `go`, attempts, incidents and signals: all of the time, and every deadline
+    steps.hear_the_last,
+    steps.tell_end,
+    steps.write_result,
+    steps.remember,
+    steps.finish_speaking,
+)
+
+
+def run(settings: Settings, signals: Signals, argv: Sequence[str]) -> int:
+    """Run one job; returns its exit code.
+
+    Args:
+        settings: of the launch.
+        signals: which have been caught since safelaunch was started.
+        argv: the command line behind `safelaunch`.
+
+    Raises:
+        SafelaunchError: where there can be no run: not on Linux, no script, no run directory, values of the profile
+            that cannot be computed.
+    """
+    job = steps.Run(settings, signals, argv)
+    for step in STEPS:
+        step(job)
+    return job.outcome.exit_code

@@ -1,0 +1,195 @@
+"""The wiring of what is told of slow runs: pulses and collectives, a look into the reasons, a block on the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from safelaunch import black_box, black_box_reader
+from safelaunch.diagnosis import diagnose
+from safelaunch.evidence import load
+from safelaunch.model import Verdict, WorkerGroup, WorkerProcess
+from safelaunch.pulse import USES_GROUPS, Pulse
+from safelaunch.run.console import Console
+from safelaunch.run.device_looks import DeviceLooks
+from safelaunch.run.incidents import Incidents
+from safelaunch.run.inquiry import Inquiry
+from safelaunch.run.own_faults import contained
+from safelaunch.run.recorders import Recorders
+from safelaunch.run.this_node import ThisNode
+from safelaunch.watch.meetings import KEPT, Arrival, has_root
+from safelaunch.watch.pauses import paused
+from safelaunch.watch.slow import SlowWatch, Told
+
+CALLS_S = 0.5  # how often the ranks' records of calls are read
+CALLS_FULL_S = 1.0  # ... where all of them are new each time: there is no keeping up
+LOAD_S, LOAD_EARLY_S = 10.0, 2.0  # how often /proc is read: often at first, to know what was usual
+EARLY_LOADS, LOADS = 15, 60
+
+
+class Slow:
+    """What one run knows of its own slowness.
+
+    Args:
+        reader: of the black box, None where there is none, or where nobody is to watch.
+        watch: the decisions.
+        console: of the run.
+        incidents: of the run.
+        this_node: for what its GPUs do.
+    """
+
+    def __init__(
+        self,
+        reader: black_box_reader.Reader | None,
+        watch: SlowWatch,
+        console: Console,
+        incidents: Incidents,
+        this_node: ThisNode,
+    ) -> None:
+        self.verdicts: list[Verdict] = []
+        self._reader = reader
+        self._watch = watch
+        self._console = console
+        self._incidents = incidents
+        self._this_node = this_node
+        self._attempt = -1
+        self._next_load = self._next_calls = 0.0
+        self._told: dict[int, int] = {}
+        self._restart()
+
+    def _restart(self) -> None:
+        """Of another attempt nothing counts."""
+        self._watch.restart()
+        self._loads: list[load.Load] = []
+        self._inquiry: Inquiry | None = None
+        self._asked: Recorders | None = None
+        self._following: DeviceLooks | None = None
+        self._returned: dict[int, dict[tuple[str, int], float]] = {}  # by rank, group and number: calls with a root
+
+    def poll(self, group: WorkerGroup, *, stalled: bool) -> None:
+        """One round. `stalled` says that ranks hang at this moment, which is not slowness. A fault of ours ends the
+        watch, and nothing else."""
+        if self._reader is None:
+            return
+        with contained(self._console.degraded, "slow ranks are not watched for any more"):
+            self._poll(group, self._reader, stalled)
+            return
+        self._reader = None
+
+    def summary(self) -> list[str]:
+        """What was told, in a line each, for the end of the run."""
+        return [f"{verdict.code}: {verdict.summary}" for verdict in self.verdicts]
+
+    # ---------------------------------------------------------------------------------------------- rounds
+
+    def _poll(self, group: WorkerGroup, reader: black_box_reader.Reader, stalled: bool) -> None:
+        now = time.monotonic()
+        if group.attempt != self._attempt:
+            self._attempt = group.attempt
+            self._restart()
+        if stalled or not group.started or len(group.alive) < len(group.workers):
+            self._watch.interrupt()
+            return
+        pulses = {w.rank: p for w in group.alive if (p := reader.pulse(w.local_rank, w.pid)) is not None}
+        if pulses:
+            self._round(group, reader, pulses, now)
+
+    def _round(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse], now: float) -> None:
+        """One round over ranks that all run."""
+        self._take_load(group, now)
+        self._hear(group, now)
+        groups = any(pulse.state & USES_GROUPS for pulse in pulses.values()) and len(pulses) > 1
+        suspicion = self._watch.poll(pulses, self._calls(group, reader, now), groups, now)
+        for told in self._watch.over():
+            self._ended(told)
+        if self._inquiry is not None:
+            self._take_in(self._inquiry, now)
+        elif suspicion is not None:
+            self._inquiry = Inquiry(suspicion, group, self._loads, self._this_node, self._console.degraded)
+        elif self._watch.wants_recorders(now) and self._asked is None and self._following is None:
+            self._ask(group, reader, pulses, now)
+
+    def _ask(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse], now: float) -> None:
+        """Ask who is late: where calls end on GPUs, these; else the Flight Recorders."""
+        self._watch.asked(now)
+        if self._watch.on_device:
+            self._following = DeviceLooks(group, reader, *self._watch.follow_s(), now)
+        else:
+            self._asked = Recorders(group, reader, pulses, now)
+
+    def _hear(self, group: WorkerGroup, now: float) -> None:
+        """Take in the answers."""
+        if self._following is not None and self._following.poll(now):
+            following, self._following = self._following, None
+            self._watch.followed(following.looks, now, following.missing)
+        if self._asked is not None and self._asked.poll(now):
+            asked, self._asked = self._asked, None
+            self._watch.recorded(asked.told(group.alive, self._returned), now, asked.missing)
+
+    def _calls(self, group: WorkerGroup, reader: black_box_reader.Reader, now: float) -> dict[int, list[Arrival]]:
+        """What is new in the ranks' records."""
+        if now < self._next_calls:
+            return {}
+        found = {}
+        for worker in group.alive:
+            seen = reader.arrivals(worker.local_rank, worker.pid, self._watch.meetings.last(worker.rank))
+            own = [_arrival(worker, call) for call in seen if len(call[-1]) == 6]
+            if own and not own[-1].returned and has_root(own[-1].op) and seen[-1][5] == black_box.INSIDE:
+                del own[-1]  # it is told again when it is over
+            found[worker.rank] = own
+            over = self._returned.setdefault(worker.rank, {})
+            over.update({(call.group, call.seq): call.returned for call in own if has_root(call.op)})
+            for key in list(over)[:-KEPT]:
+                del over[key]
+        full = any(len(own) >= black_box.ENTRIES - 1 for own in found.values())
+        self._next_calls = now + (CALLS_FULL_S if full else CALLS_S) - 0.05
+        return found
+
+    def _take_load(self, group: WorkerGroup, now: float) -> None:
+        if now < self._next_load or not self._watch.pace.bins:
+            return
+        self._loads.append(load.look(group.alive))
+        early = len(self._loads) < EARLY_LOADS
+        self._next_load = now + (LOAD_EARLY_S if early else LOAD_S)
+        del self._loads[EARLY_LOADS:-LOADS]
+
+    # --------------------------------------------------------------------------------------------- telling
+
+    def _take_in(self, inquiry: Inquiry, now: float) -> None:
+        if not inquiry.done:
+            return
+        self._inquiry = None
+        facts = inquiry.case
+        verdict = diagnose(facts) if facts is not None else None
+        if facts is None or verdict is None or verdict.kind == "none" or paused(facts.ranks):
+            self._watch.dismiss(inquiry.suspicion, now)
+            return
+        begun = inquiry.suspicion.begun
+        after = round(now - begun, 3) if begun is not None else None
+        verdict = dataclasses.replace(verdict, detected_after_s=after, concluded_after_s=after)
+        self._watch.tell(inquiry.suspicion, now)
+        self._told[id(self._watch.told[inquiry.suspicion.kind])] = len(self.verdicts)
+        folder = self._incidents.write(facts, verdict, inquiry.evidence, reasons=False)
+        self._incidents.page_later(folder, facts, verdict)
+        self.verdicts.append(verdict)
+        self._console.slow_verdict(verdict, folder)
+
+    def _ended(self, told: Told) -> None:
+        place = self._told.pop(id(told), None)
+        if place is None:
+            return
+        verdict, slowness = self.verdicts[place], told.slowness
+        end = f"until about {slowness.unit} {self._watch.pace.count}"
+        self.verdicts[place] = dataclasses.replace(verdict, summary=f"{verdict.summary}; {end}")
+        who = f"rank{'s' * (len(slowness.ranks) > 1)} {', '.join(map(str, slowness.ranks))}: " if slowness.ranks else ""
+        self._console.say(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self._watch.pace.count}")
+
+
+def _arrival(worker: WorkerProcess, call: tuple[Any, ...]) -> Arrival:
+    """A call as `black_box_reader.Reader.arrivals` gives it. Calls of other threads than the main one let nobody go."""
+    ordinal, t, returned, seq, size, status, thread, peer, words = call
+    op = words[0].decode("ascii", "replace") if thread == worker.pid else ""
+    root = peer if status != black_box.ISSUED and returned >= 0 else -1
+    group = words[1].decode("utf-8", "replace")
+    return Arrival(ordinal, t, op, group, seq, size, words[3:5], root, max(returned, 0.0))

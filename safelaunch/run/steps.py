@@ -1,0 +1,193 @@
+"""The steps of a run, in the order of `pipeline.STEPS`, and what they hand on.
+
+Each step imports what it needs when its turn comes. So the fork server, or the agent, imports torch while this process
+loads the code for all that comes later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from safelaunch.launch.signals import Signals
+from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings
+
+if TYPE_CHECKING:
+    from safelaunch.launch.stages import Outcome
+    from safelaunch.launch.tree import Tree
+    from safelaunch.run.wiring import Parts
+
+MAX_SLOTS = 256  # black box slots where the number of ranks is for the agent to find out (`gpu`, `auto`)
+
+
+@dataclass
+class Run:
+    """One run, as far as it has come. Three fields are given; each step adds what later ones use."""
+
+    settings: Settings
+    signals: Signals
+    argv: Sequence[str]
+    plan: LaunchPlan = field(init=False)
+    environ: dict[str, str] = field(init=False)  # what agent and ranks are started with
+    remarks: list[str] = field(default_factory=list)  # to be said once there is somebody to say it
+    black_box: str | None = None
+    tree: Tree = field(init=False)
+    parts: Parts = field(init=False)
+    started: float = 0.0  # seconds since the epoch
+    elapsed_s: float = 0.0
+    outcome: Outcome = field(init=False)
+
+    @property
+    def stall_s(self) -> float:
+        """Seconds for which a reader of ours may take nothing at the end; whoever has interrupted us waits for us."""
+        from safelaunch.run import output
+
+        return output.STALL_S if self.outcome.interrupted is None else output.INTERRUPTED_STALL_S
+
+
+def look_at_platform(job: Run) -> None:
+    """Only Linux has what a run needs. Without /proc this process becomes torchrun, and no other step comes."""
+    from safelaunch.run import platform
+
+    platform.require_linux()
+    if not platform.has_proc():
+        platform.become_torchrun(job.settings)
+
+
+def make_plan(job: Run) -> None:
+    """Settings become a plan and the environment of the ranks; run directory and scratch directory are made."""
+    from safelaunch.launch import plan as planning
+    from safelaunch.run import launch_facts
+    from safelaunch.settings import computed, warm
+
+    job.signals.treat_as_terminating(str(job.settings["signals_to_handle"]).split(","))
+    known = launch_facts.known(job.settings, os.environ, socket.gethostname())
+    plan = planning.build(job.settings, os.environ)
+    job.settings = computed.fill(job.settings, {**known, "run_dir": plan.run_dir, "run_id": plan.run_id})
+    job.environ = job.settings.environment(os.environ)
+    warmth = warm.start(job.settings, job.environ)
+    cold = warmth if isinstance(warmth, str) else ""
+    job.plan = dataclasses.replace(plan, env=job.settings.added, warm=None if isinstance(warmth, str) else warmth)
+    job.remarks += [f"cold start: {cold}"] if cold else []
+
+
+def make_black_box(job: Run) -> None:
+    """The file of the ranks' slots. A run without it has no heartbeats."""
+    from safelaunch import black_box
+
+    asked = str(job.settings["nproc_per_node"])
+    path = os.path.join(job.plan.scratch_dir, "black_box")
+    try:
+        black_box.create(path, int(asked) if asked.isdecimal() else MAX_SLOTS)
+    except OSError as error:
+        missing = f"no heartbeats and no record of collectives: {path}: {error.strerror}"
+        job.remarks.append(f"warning[SL902]: {missing}")
+        return
+    job.black_box = path
+
+
+def start_tree(job: Run) -> None:
+    """Guard and fork server, or agent, are started: they import torch from now on, and wait for `go`."""
+    from safelaunch.launch.tree import Tree
+
+    job.tree = Tree(job.plan, job.signals, job.environ)
+    job.tree.start(job.black_box)
+
+
+def wire(job: Run) -> None:
+    """The parts of the run are made, which is to load most of our code."""
+    from safelaunch.run.wiring import Parts
+
+    job.parts = Parts(job.settings, job.plan, job.environ, job.black_box)
+
+
+def sweep(job: Run) -> None:  # noqa: ARG001  what others have left
+    """What runs that were killed have left in memory is removed, in a thread."""
+    from safelaunch.launch import scratch
+
+    scratch.sweep_aside()
+
+
+def write_start(job: Run) -> None:
+    """run.json and env.txt, and what there is to say of the plan."""
+    from safelaunch.run import record
+
+    for line in job.plan.warnings:
+        job.parts.console.say(line)
+    record.of_start(job.settings, job.plan, job.argv, job.parts.console)
+    for note in job.settings.notes:
+        job.parts.console.finding(note)
+    for line in job.remarks:
+        job.parts.console.say(line)
+
+
+def supervise(job: Run) -> None:
+    """Checks, `go`, attempts, incidents and signals, until the last process has gone."""
+    from safelaunch.launch.supervisor import Supervisor
+
+    job.started = time.time()
+    job.outcome = Supervisor(job.plan, job.signals, job.parts.stages(), job.tree).run()
+
+
+def hear_the_last(job: Run) -> None:
+    """What ranks that ended soon had to say, before the scratch directory goes."""
+    job.parts.start.wait()
+    for group in job.outcome.groups[-1:]:
+        job.parts.hearing.poll(group, last=True)
+    shutil.rmtree(job.plan.scratch_dir, ignore_errors=True)
+    job.elapsed_s = round(time.time() - job.started, 3)
+
+
+def tell_end(job: Run) -> None:
+    """The last words of the run: what was slow, what could not be ended, and the verdict."""
+    outcome, parts = job.outcome, job.parts
+    for line in parts.slow.summary():
+        parts.console.say(f"the run was slow: {line}")
+    if outcome.abandoned:
+        held = f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}"
+        parts.console.say(held)
+    if outcome.verdicts and not outcome.succeeded:
+        last = outcome.verdicts[-1]
+        parts.console.last_verdict(last, parts.incidents.folder_of(last), outcome.exit_code)
+    elif outcome.interrupted is not None and (told := parts.hangs.last_word()) is not None:
+        # Why somebody had enough of it.
+        parts.console.last_verdict(told, parts.hangs.folder, outcome.exit_code)
+
+
+def write_result(job: Run) -> None:
+    """result.json, and the same for `--json`."""
+    from safelaunch.codec import to_json
+    from safelaunch.run import record
+
+    outcome, parts = job.outcome, job.parts
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": job.plan.run_id,
+        "run_dir": job.plan.run_dir,
+        "exit_code": outcome.exit_code,
+        "interrupted": outcome.interrupted,
+        "started": job.started,
+        "elapsed_s": job.elapsed_s,
+        "attempts": to_json(outcome.groups),
+        "findings": to_json([*(outcome.report.findings if outcome.report else ()), *parts.findings.heard]),
+        "verdicts": to_json([*parts.hangs.slow, *parts.slow.verdicts, *outcome.verdicts]),
+        "abandoned_pids": list(outcome.abandoned),
+    }
+    record.of_result(document, job.plan.run_dir, job.settings["json"], parts.console, job.stall_s)
+
+
+def remember(job: Run) -> None:
+    """How the run ended, for the next check of this node; then the pages, for which nobody waits."""
+    job.parts.checks.remember(job.outcome.last_code)
+    job.parts.incidents.write_pages()
+
+
+def finish_speaking(job: Run) -> None:
+    """Nothing that was said is lost, unless its reader has stopped to read."""
+    job.parts.console.finish(job.stall_s)

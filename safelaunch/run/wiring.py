@@ -1,0 +1,94 @@
+"""What one run consists of once its processes are there: the only place that knows all parts, and does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from safelaunch import black_box_reader
+from safelaunch.diagnosis import infra
+from safelaunch.evidence.black_box import leaving
+from safelaunch.launch.stages import Stages
+from safelaunch.model import LaunchPlan, Settings, WorkerGroup
+from safelaunch.run.checks import Checks
+from safelaunch.run.conclude import Conclusions
+from safelaunch.run.console import Console
+from safelaunch.run.endings import Endings
+from safelaunch.run.findings import Findings
+from safelaunch.run.hang import Hangs
+from safelaunch.run.incidents import Incidents
+from safelaunch.run.judge import Judge
+from safelaunch.run.ranks import Hearing, listener
+from safelaunch.run.slow import Slow
+from safelaunch.run.start import Start
+from safelaunch.run.this_node import ThisNode
+from safelaunch.run.watching import Watching
+from safelaunch.watch.endings import BUSY_LIMIT_S, EndWatch
+from safelaunch.watch.hang import HangWatch
+from safelaunch.watch.slow import SlowWatch
+
+
+class Parts:
+    """The parts of one run.
+
+    Args:
+        settings: of the launch.
+        plan: of the run.
+        environ: of the ranks.
+        black_box: its path, None where there is none.
+    """
+
+    def __init__(self, settings: Settings, plan: LaunchPlan, environ: Mapping[str, str], black_box: str | None) -> None:
+        self.console = console = Console(settings)
+        self.findings = Findings()
+        self.incidents = Incidents(plan.run_dir, console, self.findings)
+        node, judge = ThisNode(), Judge(console)
+        self.checks = Checks(settings, plan.run_dir, environ, console, self.findings, judge, node)
+        self.start = Start(settings, plan.run_dir, environ, node, console)
+        heard = listener(black_box, settings, environ, node, console, plan.script)
+        self.hearing = Hearing(heard, settings, console, self.findings)
+        reader = _reader(black_box, console)
+        hang_watch = HangWatch(settings["on_hang"], settings["hang_abort_after"])
+        self.hangs = Hangs(reader, hang_watch, console, self.incidents, judge, node)
+        endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
+        watched = "watch" not in settings.slow or bool(settings.slow["watch"].value)
+        self.slow = Slow(reader if watched else None, _slow_watch(settings), console, self.incidents, node)
+        self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
+        self.conclusions = Conclusions(plan, console, self.incidents, judge, node, self.hangs, endings)
+
+    def stages(self) -> Stages:
+        """What the supervisor calls."""
+        return Stages(
+            preflight=self.checks.run,
+            started=self.start,
+            watch=self.watching.poll,
+            suspect=self.conclusions.suspect,
+            settled=_settled,
+            conclude=self.conclusions.conclude,
+            infra=infra.judge,
+            say=self.console.say,
+            notice=self.console.notice,
+        )
+
+
+def _reader(black_box: str | None, console: Console) -> black_box_reader.Reader | None:
+    try:
+        return black_box_reader.Reader(black_box) if black_box else None
+    except (OSError, ValueError) as error:
+        console.degraded(f"hangs are not watched for: {error}")
+        return None
+
+
+def _end_watch(settings: Settings, plan: LaunchPlan) -> EndWatch:
+    limit = settings["hang_abort_after"]
+    ends = settings["on_hang"] != "report"
+    return EndWatch(ends, plan.shutdown_timeout, BUSY_LIMIT_S if limit is None else limit)
+
+
+def _slow_watch(settings: Settings) -> SlowWatch:
+    expect = settings.slow.get("expect_step")
+    return SlowWatch(expect.value if expect is not None else None)
+
+
+def _settled(group: WorkerGroup) -> bool:
+    """Whether no rank is on its way out: its exit code would be worth waiting for."""
+    return not any(leaving(worker) for worker in group.alive)
