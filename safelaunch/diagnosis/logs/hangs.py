@@ -157,8 +157,8 @@ def _never_came(timeline: Timeline) -> Verdict | None:
     if world is None or world > MOST_RANKS:
         return None
     reported = _selves(said) | {s.rank for s in said if s.rank is not None}
-    if came > world:
-        return _too_many_came(said[0], came, world, reported)
+    if came >= world:
+        return _all_came(said[0], came, world, reported)
     absent = set(range(world)) - reported
     named = absent if reported and len(reported) == came else set()
     return hang_verdict(
@@ -188,7 +188,16 @@ def _counts(timeline: Timeline) -> list[Sighting]:
     ]
 
 
-def _too_many_came(said: Sighting, came: int, world: int, reported: set[int]) -> Verdict:
+def _all_came(said: Sighting, came: int, world: int, reported: set[int]) -> Verdict:
+    if came == world:
+        return hang_verdict(
+            "SL309",
+            f"all {world} ranks came to init_process_group, and one of them at least too late",
+            because=(quote(said.at),),
+            remedy="see what took the last rank so long: its start, an import, a download; or raise the timeout",
+            confidence="low",
+            waiting=reported,
+        )
     return hang_verdict(
         "SL309",
         f"{came} ranks came to init_process_group, and the job was to have {world}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -149,7 +150,10 @@ def _summary(root: Root) -> str:
         return f"{names(ranks) if ranks else 'a rank'} {lead.what}"
     if root.everybody:
         did = lead.what if lead.what.startswith(VERBS) else f"failed: {lead.what}"
-        return f"every rank {did}" if ranks else f"several ranks {did}, and the log does not say which"
+        if not ranks:
+            return f"several ranks {did}, and the log does not say which"
+        everybody = "every rank" if root.timeline.facts.world_size else f"{names(ranks)}, all that the log shows,"
+        return f"{everybody} {did}"
     if root.unmarked:
         return _of_nobody(lead, sum(one.times for one in root.unmarked))
     return f"{names(ranks)} {lead.what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {lead.what}"
@@ -158,12 +162,12 @@ def _summary(root: Root) -> str:
 def _of_nobody(lead: Candidate, times: int) -> str:
     where = f" on {lead.host}" if lead.host else ""
     if has(lead.code, Trait.INFRASTRUCTURE):
-        return f"{lead.what.replace('raised', 'the job failed with')}{where}"
+        return f"{re.sub('^raised', 'the job failed with', lead.what)}{where}"
     if lead.what.startswith(VERBS):
         who = "a process" if times == 1 else f"{times} processes"
         if lead.local is not None and times == 1:
             return f"local rank {lead.local}{where} {lead.what}; the log does not say which rank that is"
-        what = lead.what.replace("was ", "were ") if times > 1 else lead.what
+        what = re.sub("^was ", "were ", lead.what) if times > 1 else lead.what
         return f"{who}{where} {what}; the log does not say which rank"
     return f"a rank{where} failed: {lead.what}; the log does not say which rank"
 

@@ -51,7 +51,7 @@ def _loading(slow: Slowness) -> Reason | None:
     if not hungry:
         return None
     found = loading(slow, hungry)
-    return Reason("ranks wait for their DataLoaders", found.because, found.remedy, found.location)
+    return Reason("ranks wait for their DataLoaders", found.because, found.remedy, found.location, loader=True)
 
 
 def _paged(slow: Slowness) -> Reason | None:

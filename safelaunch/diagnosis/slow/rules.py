@@ -221,7 +221,7 @@ def below_expectation(view: View) -> Verdict | None:
     found = _changes(view.case, slow)[:1]
     idle = reasons.idle_gpus(view.case.gpus)
     lines = [*filter(None, [idle]), *(line for reason in found for line in reason.because[:2])]
-    lines += _waits(slow, loaders=not any("DataLoader" in line for line in lines))
+    lines += _waits(slow, loaders=not any(reason.loader for reason in found))
     stands = reasons.any_standing(slow)
     lines += [f"rank {stands.rank} stands {reasons.at(stands)}"] if stands is not None else []
     places = [*(reason.location for reason in found), stands.location if stands is not None else None]
@@ -297,10 +297,8 @@ def _bound(slow: Slowness, share: float) -> str:
     return f"{who} wait{'s' * (max(len(slow.ranks), len(slow.paces)) == 1)} {part} for the DataLoader"
 
 
-def as_usual(view: View) -> Verdict | None:
+def as_usual(view: View) -> Verdict:
     """Nothing that would have to be told."""
-    if view.case.incident.kind != "slow":
-        return None
     return Verdict(
         code="SL502",
         slug=CATALOGUE["SL502"].slug,

@@ -400,7 +400,25 @@ CORPUS: dict[str, Entry] = {
         },
         {"code": "SL428", "culprit_ranks": (1,), "kind": "infra", "says": ("journal.log:1",)},
     ),
+    "an error message that speaks of the past": (
+        {
+            "out.log": 2 * traceback("ValueError: the batch was empty", ("train.py", 7, "main"))
+            + child_failed((0, 1), [(1, 1), (2, 1)])
+        },
+        {"code": "SL401", "culprit_ranks": (), "says": ("raised ValueError: the batch was empty",)},
+    ),
+    "two ranks of a job of which nobody knows the size": (
+        {"out.log": rank(0, traceback("ValueError: no", ("t.py", 7, "f"))) + rank(1, traceback("ValueError: no", ("t.py", 7, "f")))},
+        {"code": "SL402", "says": ("ranks 0 and 1, all that the log shows, raised ValueError",)},
+    ),
     # ---------------------------------------------------------------------------------------- hangs
+    "the last rank came to the store too late": (
+        {
+            "out.log": "torch.distributed.DistStoreError: Timed out initializing process group in store based barrier on rank"
+            ": 0, for key: store_based_barrier_key:1 (world_size=4, worker_count=4, timeout=0:30:00)\n"
+        },
+        {"code": "SL309", "culprit_ranks": (), "confidence": "low", "says": ("all 4 ranks came", "too late")},
+    ),
     "one rank never entered, by its own words": (
         {
             "out.log": WORLD.format(4)
