@@ -12,12 +12,12 @@ from safelaunch import codes, durations
 from safelaunch.cli import others, output
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, Finding, Job, PreflightReport, SafelaunchError, Severity
-from safelaunch.preflight import CHECKS, between, record, runner
+from safelaunch.preflight import CHECKS, between, node_history, runner
 from safelaunch.preflight.between import Judge
 from safelaunch.preflight.check import Check
+from safelaunch.preflight.local_world_size import UncountedError, ranks_here, uses_gpu
 from safelaunch.preflight.machine import cgroup
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.shape import UncountedError, ranks_here, uses_gpu
 from safelaunch.printable import line
 from safelaunch.report import doctor
 from safelaunch.report.palette import for_stream
@@ -78,8 +78,8 @@ def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
         begin=begin,
     )
     report = dataclasses.replace(report, findings=(*uncounted, *report.findings))
-    if record.is_full_pass(report):
-        record.read(host).passed(report)
+    if node_history.is_full_pass(report):
+        node_history.read(host).passed(report)
     meeting = others.meeting(options)
     if meeting is not None and judges:
         left = _deadline_s(options, asked, full=True) - (host.monotonic() - begin)

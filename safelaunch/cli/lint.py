@@ -16,8 +16,8 @@ from safelaunch.report.palette import for_stream
 from safelaunch.run.lint import scene_of
 from safelaunch.settings import severity
 from safelaunch.settings.lint import lint
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.installed import ELSEWHERE, Installed
-from safelaunch.settings.lint.scene import Scene, Setting
 from safelaunch.settings.resolve import Layers, apply_shell
 from safelaunch.sizes import plural
 
@@ -39,8 +39,8 @@ def of_layers(layers: Layers, installed: Installed, environ: Mapping[str, str] |
     tables = {name: layers.table(name) for name in ("env", "lint", "timeouts", "hang")}
     if environ is not None:
         tables["env"], _ = apply_shell(tables["env"], environ)
-    scene = scene_of(tables, environ, layers.table("unset"), installed)
-    return lint(scene, severity.of_table(tables["lint"]))
+    context = scene_of(tables, environ, layers.table("unset"), installed)
+    return lint(context, severity.of_table(tables["lint"]))
 
 
 def of_file(path: str, installed: Installed) -> tuple[tuple[Setting, ...], tuple[Finding, ...]]:
@@ -54,7 +54,7 @@ def of_file(path: str, installed: Installed) -> tuple[tuple[Setting, ...], tuple
             raise LimitError(f"it is larger than {MOST_BYTES >> 20} MiB")
         with limited(len(content)):
             found = extract(path, content)
-            return found, lint(Scene(found, installed, read_by_script=reads(path, content)), {})
+            return found, lint(LintContext(found, installed, read_by_script=reads(path, content)), {})
     except (OSError, LimitError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise SafelaunchError(

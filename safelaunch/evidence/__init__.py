@@ -18,9 +18,9 @@ from safelaunch.evidence import (
     kernel,
     last_lines,
     native,
+    self_report,
     sockets,
     stacks,
-    word,
 )
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
@@ -40,7 +40,7 @@ LASTING: tuple[Collector, ...] = (
 )
 
 # What the living say when they are asked; the second reads what the first has asked for.
-ASKED: tuple[Collector, ...] = (flight_recorder.collect, word.collect)
+ASKED: tuple[Collector, ...] = (flight_recorder.collect, self_report.collect)
 
 # One look at ranks that seem to hang; it leaves them as they are, unless py-spy may not read them. Stacks come last: on
 # a busy machine they take longest, and what is quick must not be lost for them.

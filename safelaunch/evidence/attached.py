@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from safelaunch import procfs
-from safelaunch.evidence import ASKED, black_box, case, devices, groups, kernel, pipes, stacks, tasks
+from safelaunch.evidence import ASKED, black_box, case, devices, groups, kernel, pipes, proc_tasks, stacks
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.offline import dump_case, dump_files
 from safelaunch.evidence.offline.dump import Dump
@@ -49,7 +49,7 @@ def take(found: Group, wait: float, host: str) -> Taken:
     incident = Incident("hang", 0, (), begun)
     earlier = gather(incident, workers, COLLECTORS, LOOK_S)
     time.sleep(wait)
-    tasks.forget()
+    proc_tasks.forget()
     evidence = gather(incident, workers, COLLECTORS, LOOK_S)
     now = time.monotonic()
     facts = case.build(incident, group, evidence, host, None, earlier=earlier, now=now)

@@ -39,7 +39,7 @@ from safelaunch.model import (
 __all__ = ["build", "facts", "stack_text"]
 
 # Sources that have nothing of a rank in good order.
-NO_GAP = {"error", "groups", "native", "device", "word", "log", "sockets"}
+NO_GAP = {"error", "groups", "native", "device", "self_report", "log", "sockets"}
 SWITCHES = "voluntary_ctxt_switches"
 OF_THE_LIVING = {"kernel", "stack", "recorder"}
 
@@ -72,7 +72,7 @@ def facts(
 ) -> RankFacts:
     """The facts of one rank from what the collectors found, and found in the look `before`."""
     before = before or {}
-    names = ("error", "fault", "collectives", "kernel", "word")
+    names = ("error", "fault", "collectives", "kernel", "self_report")
     error, fault, box, kernel, word = (_all(sources, name) for name in names)
     recorder = sources.get("recorder")
     recorded = None
@@ -131,7 +131,7 @@ def facts(
         lost_thread=_exception(word.get("lost_thread")),
         device=from_json(RankDevice, _all(sources, "device")) if _all(sources, "device") else None,
         reducers=tuple(
-            from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "word", "reducers")
+            from_json(Reducer, item) for item in error.get("reducers") or _data(sources, "self_report", "reducers")
         ),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from safelaunch import procfs
 from safelaunch.codec import to_json
-from safelaunch.evidence import peer_endpoints, syscalls, tasks
+from safelaunch.evidence import peer_endpoints, proc_tasks, syscalls
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "kernel"
@@ -29,11 +29,11 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         return Evidence(SOURCE, worker.rank, unavailable="the process had ended")
     held, memory = _held(worker.pid)
     data: dict[str, Any] = _look(worker.pid, worker.pid, memory)
-    for line in procfs.lines(tasks.text(worker.pid, "status")):
+    for line in procfs.lines(proc_tasks.text(worker.pid, "status")):
         if line.startswith(("TracerPid:", "Threads:", "VmRSS:", "VmHWM:", "voluntary_ctxt_switches:")):
             name, _, value = line.partition(":")
             data[name] = value.strip()
-    below = tasks.below(worker.pid)
+    below = proc_tasks.below(worker.pid)
     data |= {"t": time.monotonic(), **_usage([worker.pid, *(child.pid for child in below)])}
     telling = [*held, *_elsewhere(worker.pid, held)] if data["syscall"] == "futex" else held
     data["threads"] = [{"tid": tid, **_look(worker.pid, tid, memory)} for tid in telling[:THREADS]]
@@ -49,7 +49,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
 
 
 def _look(pid: int, tid: int, memory: bool) -> dict[str, Any]:
-    seen = tasks.look(pid, tid, memory=memory)
+    seen = proc_tasks.look(pid, tid, memory=memory)
     try:
         peer, beside = peer_endpoints.of(pid, seen), peer_endpoints.beside(pid, seen)
         return {**seen, "peer": to_json(peer), "beside": beside}
@@ -60,8 +60,8 @@ def _look(pid: int, tid: int, memory: bool) -> dict[str, Any]:
 def _elsewhere(pid: int, held: list[int]) -> list[int]:
     """The threads besides the main one that are in a call which says what they wait for."""
     found = []
-    for tid in tasks.threads(pid)[:THREADS]:
-        number = tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0]
+    for tid in proc_tasks.threads(pid)[:THREADS]:
+        number = proc_tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0]
         if tid not in (pid, *held) and number.isdecimal() and syscalls.name(int(number)) not in POOLS:
             found.append(tid)
     return found
@@ -70,8 +70,8 @@ def _elsewhere(pid: int, held: list[int]) -> list[int]:
 def _held(pid: int) -> tuple[list[int], bool]:
     """The threads that do not get on by themselves, and whether the memory can be read without waiting: none of them
     holds the lock of the address space."""
-    states = {tid: tasks.state(pid, tid) for tid in tasks.threads(pid)}
-    waiting = [tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in states if states[tid] == "D"]
+    states = {tid: proc_tasks.state(pid, tid) for tid in proc_tasks.threads(pid)}
+    waiting = [proc_tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in states if states[tid] == "D"]
     # In no call (-1), a page fault has the lock; and what we may not see could have it.
     memory = all(call.isdecimal() and syscalls.name(int(call)) in syscalls.LEAVE_MEMORY for call in waiting)
     return [tid for tid in states if states[tid] in HELD], memory
@@ -81,8 +81,8 @@ def _usage(pids: list[int]) -> dict[str, Any]:
     """CPU seconds and bytes moved by these processes, with those of children that they have waited for."""
     ticks = moved = 0
     for pid in pids:
-        stat = tasks.text(pid, "stat")
+        stat = proc_tasks.text(pid, "stat")
         ticks += sum(int(field) for field in stat[stat.rfind(")") + 2 :].split()[11:15])
-        words = tasks.text(pid, "io").split()
+        words = proc_tasks.text(pid, "io").split()
         moved += sum(int(value) for name, value in zip(words[::2], words[1::2], strict=False) if name in _IO)
     return {"cpu_s": round(ticks / _TICK, 2), "io_bytes": moved}

@@ -11,7 +11,7 @@ import signal
 import time
 
 from safelaunch import black_box_reader, procfs
-from safelaunch.evidence import spy, tasks
+from safelaunch.evidence import proc_tasks, spy
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "native"
@@ -50,19 +50,19 @@ def _excuse(incident: Incident, worker: WorkerProcess) -> str:
         return EXPLAINED
     if not _stale(worker) and not _spins(worker.pid) and not (incident.ranks and _waits_unseen(worker.pid)):
         return EXPLAINED
-    held = {tasks.state(worker.pid, tid) for tid in tasks.threads(worker.pid)} & set("TtD")
+    held = {proc_tasks.state(worker.pid, tid) for tid in proc_tasks.threads(worker.pid)} & set("TtD")
     return f"a thread of the rank is in state {min(held)}, and py-spy would hang" if held else ""
 
 
 def _waits_unseen(pid: int) -> bool:
     """Whether the main thread waits in a call that does not say what for: a lock, or a device."""
-    return tasks.look(pid, memory=False)["syscall"] in UNSEEN
+    return proc_tasks.look(pid, memory=False)["syscall"] in UNSEEN
 
 
 def _spins(pid: int) -> bool:
     """Whether the main thread runs whenever we look: one that only polls is asleep most of the time."""
     for _ in range(LOOKS):
-        if tasks.state(pid, pid) != "R":
+        if proc_tasks.state(pid, pid) != "R":
             return False
         time.sleep(APART_S)
     return True

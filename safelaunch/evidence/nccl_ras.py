@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from safelaunch import procfs
-from safelaunch.evidence import tasks
+from safelaunch.evidence import proc_tasks
 from safelaunch.model import WorkerProcess
 
 SOURCE = "nccl_ras"
@@ -150,7 +150,7 @@ def _inodes(port: int, peer: int | None = None, *, listening: bool = False) -> l
     """The inodes of the sockets at a local port: those that listen, or those that talk to the port `peer`."""
     return [
         line.inode
-        for line in tasks.connections()
+        for line in proc_tasks.connections()
         if _port(line.local) == port and (line.listens if listening else _port(line.remote) == peer)
     ]
 

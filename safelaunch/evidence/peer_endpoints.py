@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from safelaunch import procfs
-from safelaunch.evidence import tasks
+from safelaunch.evidence import proc_tasks
 from safelaunch.model import Endpoint, Process
 
 LOCKS = {"flock", "fcntl"}
@@ -57,39 +57,39 @@ def beside(pid: int, seen: dict[str, Any]) -> list[str]:
     """Other processes that the kernel holds at the same place: `name (pid)`, below a process in state D."""
     if seen.get("state") != "D":
         return []
-    own = {pid, *(child.pid for child in tasks.below(pid))}
+    own = {pid, *(child.pid for child in proc_tasks.below(pid))}
     found = []
-    for process in tasks.processes():
+    for process in proc_tasks.processes():
         held = process.state == "D" and process.pid not in own and bool(seen["wchan"])
-        if held and tasks.text(process.pid, "wchan") == seen["wchan"]:
+        if held and proc_tasks.text(process.pid, "wchan") == seen["wchan"]:
             found.append(_name(process.pid))
     return found
 
 
 def _process(pid: int) -> Process:
-    return Process(pid, tasks.text(pid, "comm") or "?")
+    return Process(pid, proc_tasks.text(pid, "comm") or "?")
 
 
 def _name(pid: int) -> str:
-    return f"{tasks.text(pid, 'comm') or '?'} (pid {pid})"
+    return f"{proc_tasks.text(pid, 'comm') or '?'} (pid {pid})"
 
 
 def _socket(pid: int, inode: str) -> Endpoint | None:
     """Of a TCP socket of the process's network the address at its other end, and who has it where that is here."""
-    sockets = list(tasks.connections(pid))
+    sockets = list(proc_tasks.connections(pid))
     for socket in sockets:
         if socket.inode == inode:
             if socket.listens:
                 return Endpoint("listener", _address(socket.local).rpartition(":")[2])
             return _connection(pid, socket, sockets)
-    for line in procfs.lines(tasks.text(pid, "net/unix"))[1:]:
+    for line in procfs.lines(proc_tasks.text(pid, "net/unix"))[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[6] == inode:
             return Endpoint("unix socket", fields[7])
     return None
 
 
-def _connection(pid: int, socket: tasks.Connection, sockets: list[tasks.Connection]) -> Endpoint:
+def _connection(pid: int, socket: proc_tasks.Connection, sockets: list[proc_tasks.Connection]) -> Endpoint:
     """The other end of a connection; it is the ranks' own store where torch elastic serves that, at MASTER_PORT."""
     address = _address(socket.remote)
     port = address.rpartition(":")[2]
@@ -110,14 +110,14 @@ def _connection(pid: int, socket: tasks.Connection, sockets: list[tasks.Connecti
 
 def _receives(pid: int, file: str) -> bool:
     """Whether a thread of a process waits for input from this."""
-    for tid in tasks.threads(pid):
-        seen = tasks.look(pid, tid, memory=False)
+    for tid in proc_tasks.threads(pid):
+        seen = proc_tasks.look(pid, tid, memory=False)
         if seen["file"] == file and seen["syscall"] in RECEIVES:
             return True
     return False
 
 
-def _port(socket: tasks.Connection) -> int:
+def _port(socket: proc_tasks.Connection) -> int:
     return int(socket.local.rpartition(":")[2], 16)
 
 
@@ -157,7 +157,7 @@ def _holders(file: str) -> tuple[list[tuple[int, int]], bool | None]:
         found, whole = _seen[1].get(file, []), _seen[2]
     modes = []
     for pid, descriptor in found:
-        flags = re.search(r"flags:\s*(\d+)", tasks.text(pid, f"fdinfo/{descriptor}"))
+        flags = re.search(r"flags:\s*(\d+)", proc_tasks.text(pid, f"fdinfo/{descriptor}"))
         if flags:
             modes.append((pid, int(flags[1], 8) & os.O_ACCMODE))
     return modes, whole
@@ -166,7 +166,7 @@ def _holders(file: str) -> tuple[list[tuple[int, int]], bool | None]:
 def _all_open() -> tuple[float, dict[str, list[tuple[int, int]]], bool | None]:
     """Pipes, sockets and files by the processes that have them open, with the descriptor."""
     found: dict[str, list[tuple[int, int]]] = {}
-    young = sorted(tasks.processes(), key=lambda each: -each.pid)  # what is young has to do with a run
+    young = sorted(proc_tasks.processes(), key=lambda each: -each.pid)  # what is young has to do with a run
     until, whole = time.monotonic() + LOOK_S, _sees_all()
     for process in young:
         if time.monotonic() > until:
@@ -202,7 +202,7 @@ def _links(pid: int) -> Iterator[tuple[int, str]]:
 def _lock(pid: int) -> Endpoint | None:
     """Who holds the file lock that the process waits for (/proc/locks: `->` marks who waits for the line above)."""
     holder = ""
-    for line in tasks.lines("/proc/locks"):
+    for line in proc_tasks.lines("/proc/locks"):
         fields = line.split()
         if len(fields) > 5 and fields[1] == "->" and fields[5] == str(pid):
             known = holder.isdecimal() and int(holder)  # 0 where it is out of sight

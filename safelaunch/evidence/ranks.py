@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from safelaunch import procfs
-from safelaunch.evidence import syscalls, tasks
+from safelaunch.evidence import proc_tasks, syscalls
 from safelaunch.model import WorkerProcess
 from safelaunch.model.ranks import MOST_RANKS
 
@@ -231,7 +231,7 @@ def _above(pid: int, processes: Iterable[procfs.Process]) -> list[int]:
 def see(process: procfs.Process) -> Seen:
     """What can be told of a process."""
     pid = process.pid
-    name = tasks.text(pid, "comm")
+    name = proc_tasks.text(pid, "comm")
     if process.state in "ZX":
         return Seen(process, name, unread="it has ended")
     if not _memory_is_free(pid):
@@ -248,7 +248,7 @@ def see(process: procfs.Process) -> Seen:
         return Seen(process, name, environ=environ)
     if owner != procfs.owner(pid):
         owner = -1  # it has become another program since, whose words the environment is not
-    command = tasks.text(pid, "cmdline")[:COMMAND].replace("\0", " ").strip()
+    command = proc_tasks.text(pid, "cmdline")[:COMMAND].replace("\0", " ").strip()
     python = bool(PYTHON.search(name) or PYTHON.search(os.path.basename(_link(pid, "exe"))))
     return Seen(process, command or name, python, environ, _link(pid, "ns/net"), owner=owner)
 
@@ -267,8 +267,8 @@ def _wanted(environ: bytes) -> dict[str, str]:
 
 def _memory_is_free(pid: int) -> bool:
     """Whether no thread can hold the lock of the address space while it sleeps in the kernel."""
-    held = [tid for tid in tasks.threads(pid) if tasks.state(pid, tid) == "D"]
-    calls = [tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in held]
+    held = [tid for tid in proc_tasks.threads(pid) if proc_tasks.state(pid, tid) == "D"]
+    calls = [proc_tasks.text(pid, f"task/{tid}/syscall").split(" ", 1)[0] for tid in held]
     return all(call.isdecimal() and syscalls.name(int(call)) in syscalls.LEAVE_MEMORY for call in calls)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from safelaunch import procfs
-from safelaunch.evidence import tasks
+from safelaunch.evidence import proc_tasks
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "sockets"
@@ -34,7 +34,7 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
     process = procfs.read(worker.pid)
     if process is None or process.start != worker.start or process.state in "ZX":
         return Evidence(SOURCE, worker.rank, unavailable="the process had ended")
-    own = {inode for pid in (worker.pid, *(one.pid for one in tasks.below(worker.pid))) for inode in _inodes(pid)}
+    own = {inode for pid in (worker.pid, *(one.pid for one in proc_tasks.below(worker.pid))) for inode in _inodes(pid)}
     carried = {inode: count for inode, count in (_connections() if own else ()) if inode in own}
     return Evidence(SOURCE, worker.rank, {"t": time.monotonic(), "bytes": carried})
 

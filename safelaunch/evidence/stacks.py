@@ -11,7 +11,7 @@ import os
 import time
 
 from safelaunch import black_box, black_box_reader, procfs, regular
-from safelaunch.evidence import spy, tasks
+from safelaunch.evidence import proc_tasks, spy
 from safelaunch.model import Evidence, Incident, WorkerProcess
 
 SOURCE = "stack"
@@ -61,9 +61,11 @@ def _waits(worker: WorkerProcess) -> bool:
 def _pythons(pid: int) -> list[procfs.Process]:
     """The Python processes below a rank, such as loader workers (torch names them pt_data_worker)."""
     found = []
-    for child in sorted(tasks.below(pid), key=lambda child: child.pid):
+    for child in sorted(proc_tasks.below(pid), key=lambda child: child.pid):
         # /proc/PID/cmdline is the process's own memory: a process that the kernel holds may make us wait for it.
-        words = tasks.text(child.pid, "comm") + ("" if child.state in "DZ" else tasks.text(child.pid, "cmdline"))
+        words = proc_tasks.text(child.pid, "comm") + (
+            "" if child.state in "DZ" else proc_tasks.text(child.pid, "cmdline")
+        )
         if child.state != "Z" and ("python" in words or "pt_data_worker" in words):
             found.append(child)
     return found[:CHILDREN]

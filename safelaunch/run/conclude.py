@@ -12,7 +12,7 @@ from safelaunch.diagnosis import untold
 from safelaunch.diagnosis.blame.rank_guard import told_frames
 from safelaunch.diagnosis.crash import aborted
 from safelaunch.diagnosis.notice import gave_up
-from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, word
+from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, self_report
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, with_raised_exits
 from safelaunch.model import Case, Evidence, Incident, LaunchPlan, Stack, Verdict, WorkerGroup
@@ -109,7 +109,7 @@ class Conclusions:
         if not found.verdict.culprit_ranks and group.alive:
             # Nobody can be named: the living may know more, such as an exception that a program has caught.
             asked = gather(incident, group.alive, ASKED, ASKED_S)
-            evidence = (*evidence, *(item for item in asked if item.source == word.SOURCE))
+            evidence = (*evidence, *(item for item in asked if item.source == self_report.SOURCE))
             found = self._found(incident, group, evidence, urgent.hardware)
         told = self._hangs.told
         if told is None and aborted.may_be(found.facts, found.verdict):

@@ -57,12 +57,14 @@ def _read(
     users = _users(workers)
     if not users:
         return ()
-    from safelaunch.preflight import moment
+    from safelaunch.preflight import gpu_state_now
 
     machine = _machine(host)
-    seats = [moment.Seat(w.rank, w.local_rank, w.pid, _environ(machine, w.pid), device) for w, device in users]
+    local_ranks = [
+        gpu_state_now.LocalRank(w.rank, w.local_rank, w.pid, _environ(machine, w.pid), device) for w, device in users
+    ]
     since = min(w.start / TICKS_PER_S for w in workers) if since_s is None else since_s
-    return moment.gpus(machine, seats, since, until)
+    return gpu_state_now.gpus(machine, local_ranks, since, until)
 
 
 def uses_gpus(workers: Sequence[WorkerProcess]) -> bool:
@@ -173,10 +175,10 @@ class Hardware:
         self._ras = nccl_ras.ask(self._workers, self._until - MARGIN_S)
 
     def _take_ports(self) -> None:
-        from safelaunch.preflight import moment
+        from safelaunch.preflight import gpu_state_now
 
         machine = _machine(self._host)
         try:
-            self._ports = moment.ports_down(machine, _environ(machine, self._workers[0].pid))
+            self._ports = gpu_state_now.ports_down(machine, _environ(machine, self._workers[0].pid))
         except OSError:
             return  # a folder of sysfs that went away while it was read

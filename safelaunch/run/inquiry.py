@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from safelaunch.evidence import SLOW, case, load, stacks, standing
+from safelaunch.evidence import SLOW, case, stack_samples, stacks, usage
 from safelaunch.evidence.gather import gather
 from safelaunch.model import Case, Evidence, Incident, WorkerGroup, WorkerProcess
 from safelaunch.model.slow import Slowness
@@ -40,7 +40,7 @@ class Inquiry:
         self,
         suspicion: Slowness,
         group: WorkerGroup,
-        loads: Sequence[load.Load],
+        loads: Sequence[usage.Load],
         this_node: ThisNode,
         tell: Callable[[str], None],
     ) -> None:
@@ -62,25 +62,25 @@ class Inquiry:
     def _take(self) -> Case:
         slow, group = self.suspicion, self._group
         incident = Incident("slow", group.attempt, slow.ranks, time.monotonic())
-        first, ticks = load.look(group.alive), load.ticks()
+        first, ticks = usage.look(group.alive), usage.ticks()
         time.sleep(QUIET_S)
-        last, ticks_now = load.look(group.alive), load.ticks()
-        others = load.others(ticks, ticks_now, last.t - first.t, os.getpid())
-        usage, node = load.used(self._since(first), last)
+        last, ticks_now = usage.look(group.alive), usage.ticks()
+        others = usage.others(ticks, ticks_now, last.t - first.t, os.getpid())
+        used, node = usage.used(self._since(first), last)
         before = self._before()
-        usage_before, node_before = load.used(*before) if before is not None else ((), None)
+        used_before, node_before = usage.used(*before) if before is not None else ((), None)
         gpus = self._this_node.gpus(group)
         some = self._some()
         self.evidence = gather(incident, group.alive, SLOW, GATHER_S) + gather(
             incident, some, (stacks.collect,), GATHER_S
         )
         shown = some[: max(2, len(slow.ranks[:2]) + 1)]
-        stands = standing.look(shown, slow.ranks, LOOKS, time.monotonic() + STANDING_S)
+        stands = stack_samples.look(shown, slow.ranks, LOOKS, time.monotonic() + STANDING_S)
         facts = case.build(incident, group, self.evidence, self._this_node.name, None, now=time.monotonic())
         slow = dataclasses.replace(
             slow,
-            usage=usage,
-            usage_before=usage_before,
+            usage=used,
+            usage_before=used_before,
             node=node,
             node_before=node_before,
             others=others,
@@ -92,13 +92,13 @@ class Inquiry:
         """The ranks that are slow first, then others."""
         return sorted(self._group.alive, key=lambda w: (w.rank not in self.suspicion.ranks, w.rank))[:SHOWN]
 
-    def _since(self, now: load.Load) -> load.Load:
+    def _since(self, now: usage.Load) -> usage.Load:
         """The look from which on what is used is counted: of the time since it began."""
         begun = self.suspicion.begun if self.suspicion.begun is not None else 0.0
         known = [one for one in self._loads if one.t >= begun and one.t >= now.t - RECENT_S]
         return known[0] if known else now
 
-    def _before(self) -> tuple[load.Load, load.Load] | None:
+    def _before(self) -> tuple[usage.Load, usage.Load] | None:
         """Two looks of the time before it began."""
         begun = self.suspicion.begun
         known = [one for one in self._loads if begun is not None and one.t <= begun]

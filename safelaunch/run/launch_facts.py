@@ -47,9 +47,9 @@ def _nodes(settings: Settings) -> str:
 
 
 def _ranks(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    from safelaunch.preflight.local_world_size import ranks_here
     from safelaunch.preflight.machine import cgroup
     from safelaunch.preflight.machine.host import Host
-    from safelaunch.preflight.shape import ranks_here
 
     host = Host(Job(nproc=1), environ=settings.environment(environ))
     asked = str(settings["nproc_per_node"])

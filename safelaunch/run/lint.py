@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from safelaunch.model import Finding, Origin, Settings, Value
 from safelaunch.settings import computed, severity
 from safelaunch.settings.lint import lint, nccl_conf
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.installed import ELSEWHERE, Installed
 from safelaunch.settings.lint.look import look
-from safelaunch.settings.lint.scene import Scene, Setting
 
 THE_SHELL = Origin("shell", "the environment")
 LAUNCH_SCAN_S = 10.0  # for reading the installed libraries at a launch, beside the agent's import of torch
@@ -28,14 +28,14 @@ def of_settings(settings: Settings, environ: Mapping[str, str]) -> tuple[Finding
     """
     installed = installed_of(settings.environment(environ), LAUNCH_SCAN_S, no_python=bool(settings["no_python"]))
     tables = {"env": settings.env, "lint": settings.lint, "timeouts": settings.timeouts, "hang": settings.hang}
-    scene = scene_of(tables, environ, settings.unset, installed)
-    scene = dataclasses.replace(scene, backend=_backend(scene), nodes=_nodes(str(settings["nnodes"])))
+    context = scene_of(tables, environ, settings.unset, installed)
+    context = dataclasses.replace(context, backend=_backend(context), nodes=_nodes(str(settings["nnodes"])))
     weights = severity.of_table(settings.lint)
     return tuple(
         dataclasses.replace(found, severity="warning")
         if found.severity == "error" and weights.get(found.code) != "error"
         else found
-        for found in lint(_with_script(scene, settings), weights)
+        for found in lint(_with_script(context, settings), weights)
     )
 
 
@@ -57,7 +57,7 @@ def scene_of(
     environ: Mapping[str, str] | None,
     unset: Iterable[str],
     installed: Installed,
-) -> Scene:
+) -> LintContext:
     """What the lint looks at.
 
     Args:
@@ -75,7 +75,7 @@ def scene_of(
         Setting(name, computed.value(str(value.value), {}), value.origin) for name, value in tables["env"].items()
     ]
     table = {name: value.value for name, value in tables["lint"].items()}
-    return Scene(
+    return LintContext(
         tuple(settings),
         installed,
         debugging=bool(table.get("debugging", False)),
@@ -94,9 +94,9 @@ def _interfaces() -> frozenset[str] | None:
         return None
 
 
-def _backend(scene: Scene) -> str:
+def _backend(context: LintContext) -> str:
     """`gloo` where the ranks have no GPU to use, else "": the script chooses."""
-    torch, visible = scene.installed.torch, scene.last().get("CUDA_VISIBLE_DEVICES")
+    torch, visible = context.installed.torch, context.last().get("CUDA_VISIBLE_DEVICES")
     if torch is not None and torch.cpu_only:
         return "gloo"
     # CUDA stops at the first entry that is no device; NoDevFiles is what Slurm sets for a job without GPUs.
@@ -109,14 +109,14 @@ def _nodes(nnodes: str) -> int | None:
     return int(most) if fewest in ("", most) else None
 
 
-def _with_script(scene: Scene, settings: Settings) -> Scene:
+def _with_script(context: LintContext, settings: Settings) -> LintContext:
     from safelaunch.settings.lint import script
 
     found = script.read(settings["training_script"], module=bool(settings["module"]))
     return dataclasses.replace(
-        scene,
-        settings=(*scene.settings, *found.assignments),
-        read_by_script=scene.read_by_script | found.names,
+        context,
+        settings=(*context.settings, *found.assignments),
+        read_by_script=context.read_by_script | found.names,
         dead_timeouts=found.dead_timeouts,
     )
 

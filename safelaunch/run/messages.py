@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 
 from safelaunch import user_files
+from safelaunch.deadline import within
 from safelaunch.evidence.logs import signatures
 from safelaunch.evidence.logs.signatures import Signature
 from safelaunch.model import Case, Finding, PyError, SafelaunchError, Value
 from safelaunch.model.logs import Known
-from safelaunch.within import within
 
 TELLING = ("cause", "outside")
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from safelaunch.model import Finding, Job, PreflightReport, SafelaunchError, Settings, Value
-from safelaunch.preflight import CHECKS, record, runner
+from safelaunch.preflight import CHECKS, node_history, runner
+from safelaunch.preflight.local_world_size import ranks_here, uses_gpu
 from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.processes import duration
-from safelaunch.preflight.record import Record
-from safelaunch.preflight.shape import ranks_here, uses_gpu
+from safelaunch.preflight.node_history import Record
 from safelaunch.run.console import Console
 from safelaunch.sizes import plural
 
@@ -99,11 +99,11 @@ class NodeCheck:
         try:
             host = self._host.for_job(job_of(self._settings, self._host, self._run_dir))
         except SafelaunchError as error:
-            self._record = record.read(self._host)
+            self._record = node_history.read(self._host)
             self._tell(error.diagnostic)
             return PreflightReport((error.diagnostic,), self._host.name(), self._host.monotonic() - begin, False)
         self._host = host
-        self._record = record.read(host)
+        self._record = node_history.read(host)
         full = mode == "full" or self._is_due(self._record)
         report = runner.run(
             host,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from safelaunch.evidence import cold_start, devices, remarks
+from safelaunch.evidence import announcements, cold_start, devices
 from safelaunch.model import Finding, Location, RankDevice, Settings, WorkerGroup, WorkerProcess
 from safelaunch.report.verdict import relative
 from safelaunch.run.console import Console
@@ -129,7 +129,7 @@ class Hearing:
 
 def remarks_of(path: str) -> Reader:
     """Reads the remarks beside the black box at `path`."""
-    return lambda worker, offset: remarks.read(path, worker.local_rank, worker.pid, offset)
+    return lambda worker, offset: announcements.read(path, worker.local_rank, worker.pid, offset)
 
 
 def timeouts_judge(settings: Settings) -> Judge:

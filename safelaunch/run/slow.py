@@ -8,7 +8,7 @@ from typing import Any
 
 from safelaunch import black_box, black_box_reader
 from safelaunch.diagnosis import diagnose
-from safelaunch.evidence import load
+from safelaunch.evidence import usage
 from safelaunch.model import Verdict, WorkerGroup, WorkerProcess
 from safelaunch.pulse import USES_GROUPS, Pulse
 from safelaunch.run.console import Console
@@ -61,7 +61,7 @@ class Slow:
     def _restart(self) -> None:
         """Of another attempt nothing counts."""
         self._watch.restart()
-        self._loads: list[load.Load] = []
+        self._loads: list[usage.Load] = []
         self._inquiry: Inquiry | None = None
         self._asked: Recorders | None = None
         self._following: DeviceLooks | None = None
@@ -149,7 +149,7 @@ class Slow:
     def _take_load(self, group: WorkerGroup, now: float) -> None:
         if now < self._next_load or not self._watch.pace.bins:
             return
-        self._loads.append(load.look(group.alive))
+        self._loads.append(usage.look(group.alive))
         early = len(self._loads) < EARLY_LOADS
         self._next_load = now + (LOAD_EARLY_S if early else LOAD_S)
         del self._loads[EARLY_LOADS:-LOADS]

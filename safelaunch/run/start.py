@@ -109,7 +109,7 @@ class Start:
 
     def _may_use_gpu(self, host: Host) -> bool:
         """Without a preflight nobody has counted GPUs."""
-        from safelaunch.preflight.shape import torch_build
+        from safelaunch.preflight.local_world_size import torch_build
 
         if self._settings["nproc_per_node"] == "cpu" or torch_build() not in ("cuda", "hip"):
             return False

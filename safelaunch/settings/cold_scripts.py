@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from safelaunch import user_files
-from safelaunch.within import within
+from safelaunch.deadline import within
 
 NAME = "cold_scripts.json"
 MOST = 500  # scripts; the latest ones are kept

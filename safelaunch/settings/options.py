@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from safelaunch.model import Origin, Value
-from safelaunch.settings import own, torchrun
+from safelaunch.settings import safelaunch_options, torchrun
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.option import Option, with_underscores
 from safelaunch.settings.spelling import did_you_mean
 
-OPTIONS: tuple[Option, ...] = torchrun.OPTIONS + own.OPTIONS
+OPTIONS: tuple[Option, ...] = torchrun.OPTIONS + safelaunch_options.OPTIONS
 
 Request = Literal["run", "help", "version", "completion"]
 _REQUESTS: dict[tuple[str, ...], Request] = {("-h", "--help"): "help", ("--version",): "version"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from safelaunch import codes
 from safelaunch.model import SafelaunchError, Value
-from safelaunch.settings import computed, kinds, own, torchrun
+from safelaunch.settings import computed, kinds, safelaunch_options, torchrun
 from safelaunch.settings.kinds import Kind
 from safelaunch.settings.spelling import did_you_mean
 from safelaunch.settings.toml_lines import KeyPath
@@ -48,13 +48,13 @@ PROFILE = Table(
         ),
         "hang": Table(
             {
-                "on_hang": own.ON_HANG,
+                "on_hang": safelaunch_options.ON_HANG,
                 "abort_after": kinds.LIMIT,
             }
         ),
         "preflight": Table(
             {
-                "mode": own.PREFLIGHT_MODE,
+                "mode": safelaunch_options.PREFLIGHT_MODE,
                 "deadline": kinds.DURATION,
                 "min_free_disk": kinds.SIZE,
                 "min_shm": kinds.SIZE,

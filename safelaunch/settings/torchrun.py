@@ -49,7 +49,12 @@ OPTIONS: tuple[Option, ...] = (
     _flag("--standalone", RENDEZVOUS, "one node, on a free port; the other rendezvous options are ignored"),
     _option("--master-addr", kinds.TEXT, "127.0.0.1", RENDEZVOUS, "HOST", "host of node 0 (static rendezvous only)"),
     _option(
-        "--master-port", kinds.PORT, None, RENDEZVOUS, "PORT", "port on node 0 (static only); 29500, free on one node"
+        "--master-port",
+        kinds.PORT,
+        None,
+        RENDEZVOUS,
+        "PORT",
+        "port on node 0 (static only); 29500, free on one node",
     ),
     _option("--local-addr", kinds.TEXT, None, RENDEZVOUS, "HOST", "address of this node; found out if not given"),
     _flag("-m --module", PROGRAM, "the script is a module, as in `python -m`"),
@@ -105,10 +110,20 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _option("--local-ranks-filter", kinds.RANKS, "", OUTPUT, "N,...", "show only these local ranks on the console"),
     _option(
-        "--duplicate-stdout-filters", kinds.FILTERS, [], OUTPUT, "TEXT,...", "copy stdout lines with one of the texts"
+        "--duplicate-stdout-filters",
+        kinds.FILTERS,
+        [],
+        OUTPUT,
+        "TEXT,...",
+        "copy stdout lines with one of the texts",
     ),
     _option(
-        "--duplicate-stderr-filters", kinds.FILTERS, [], OUTPUT, "TEXT,...", "copy stderr lines with one of the texts"
+        "--duplicate-stderr-filters",
+        kinds.FILTERS,
+        [],
+        OUTPUT,
+        "TEXT,...",
+        "copy stderr lines with one of the texts",
     ),
     _option("--role", kinds.TEXT, "default", PLUMBING, "NAME", "role of the ranks, shown in their log prefix"),
     _option("--event-log-handler", kinds.TEXT, "null", PLUMBING, "NAME", "a registered handler of elastic's events"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from safelaunch.settings import own, torchrun
+from safelaunch.settings import safelaunch_options, torchrun
 from safelaunch.settings.option import Option
 
 COMMANDS: tuple[tuple[str, str], ...] = (
@@ -47,7 +47,7 @@ def help_text() -> str:
     for group in dict.fromkeys(option.group for option in torchrun.OPTIONS):
         lines += ["", f" {group}:"]
         lines += _entries(option for option in torchrun.OPTIONS if option.group == group)
-    lines += ["", *_wrapped(_OWN), *_entries(own.OPTIONS)]
+    lines += ["", *_wrapped(_OWN), *_entries(safelaunch_options.OPTIONS)]
     lines += _entry("-h, --help", "show this text")
     lines += _entry("--version", "show the version")
     lines += _entry("--print-completion SHELL", "print what bash, zsh or tcsh completes by (needs shtab)")

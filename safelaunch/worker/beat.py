@@ -14,7 +14,7 @@ import threading
 from typing import Any, Dict, List
 
 from safelaunch import black_box
-from safelaunch.worker import device_times, progress, rank, recorders, word
+from safelaunch.worker import device_times, progress, rank, recorders, self_report
 from safelaunch.worker.batches import BATCHES
 
 EVERY_S = 0.2
@@ -64,7 +64,7 @@ def _run(stop: threading.Event, box: Any, dumps: Dict[str, recorders.Dump]) -> N
                 BATCHES.watch(stop)
                 pulse.on_device(under_way + BATCHES.under_way, completed + BATCHES.passed)
                 if pulse.asked():
-                    word.write(box)
+                    self_report.write(box)
                     _write(black_box.beside(box.path, box.index, "recorder"), recorders.everything(dumps))
                     pulse.answer()
             except Exception:

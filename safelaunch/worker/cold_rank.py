@@ -18,7 +18,7 @@ import stat
 import sys
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
-from safelaunch.worker.remarks import user_line
+from safelaunch.worker.announcements import user_line
 from safelaunch.worker.user_code import is_user_code
 
 FILE = "cold.json"  # in the folder of the rank

@@ -6,7 +6,7 @@ import functools
 from typing import Any, Optional
 
 from safelaunch.worker.after_import import attempt
-from safelaunch.worker.remarks import Remarks, user_line
+from safelaunch.worker.announcements import Remarks, user_line
 
 
 def set_group_default(module: Any, seconds: float) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Optional
 
 from safelaunch.worker import beat, progress, rank, reducers, stream_marks, timeouts, tracebacks
 from safelaunch.worker.after_import import attempt, call_after_import
+from safelaunch.worker.announcements import Remarks
 from safelaunch.worker.collectives import record_collectives
-from safelaunch.worker.remarks import Remarks
 
 TARGET = "torch.distributed.distributed_c10d"
 LOADERS = "torch.utils.data.dataloader"

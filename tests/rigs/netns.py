@@ -19,7 +19,7 @@ PASSED = """
 import time
 from safelaunch.model import Job
 from safelaunch.preflight.machine.host import Host
-from safelaunch.preflight.record import Known, read
+from safelaunch.preflight.node_history import Known, read
 record = read(Host(Job(1)))
 record._keep(Known(record.boot_id, record.driver, {"node": time.time()}))
 """

@@ -32,7 +32,7 @@ PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
-    "sizes", "within", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
+    "sizes", "deadline", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
     "user_code", "black_box_reader",
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
     "printable": set(),
     "sizes": set(),
     "streams": set(),
-    "within": set(),
+    "deadline": set(),
     "user_code": set(),
     "user_files": {"regular"},
     "import_variables": set(),
@@ -71,7 +71,7 @@ LAYERS: dict[str, set[str]] = {
         "thresholds",
         "files",
         "redaction",
-        "within",
+        "deadline",
         "user_files",
         "import_variables",
         "regular",
@@ -84,7 +84,7 @@ LAYERS: dict[str, set[str]] = {
         "thresholds",
         "redaction",
         "sizes",
-        "within",
+        "deadline",
         "user_files",
         "procfs",
         "regular",
@@ -429,7 +429,7 @@ def test_every_rule_of_the_lint_is_in_rules() -> None:
     found = {
         resolve(path, node)
         for path, node in public_functions("settings/lint")
-        if [argument.arg for argument in node.args.args] == ["scene"] and annotation(node) == "Iterator[Finding]"
+        if [argument.arg for argument in node.args.args] == ["context"] and annotation(node) == "Iterator[Finding]"
     }
     assert found == {rule.function for rule in lint.RULES}
     assert [rule.code for rule in lint.RULES] == sorted({rule.code for rule in lint.RULES})
@@ -495,10 +495,10 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.worker.devices", "safelaunch.worker.errors", "safelaunch.worker.exits",
         "safelaunch.worker.groups", "safelaunch.worker.import_hooks", "safelaunch.worker.progress",
         "safelaunch.worker.places", "safelaunch.worker.rank",
-        "safelaunch.worker.recorders", "safelaunch.worker.reducers", "safelaunch.worker.remarks",
+        "safelaunch.worker.recorders", "safelaunch.worker.reducers", "safelaunch.worker.announcements",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.tracebacks",
         "safelaunch.user_code",
         "safelaunch.worker.user_code",
-        "safelaunch.worker.word",
+        "safelaunch.worker.self_report",
         "safelaunch.black_box", "safelaunch.pulse",
     }  # fmt: skip

@@ -19,17 +19,17 @@ from typing import Any, NoReturn, TextIO
 
 from safelaunch.codec import from_json, to_json
 from safelaunch.preflight.active.forked import answer_stream
+from safelaunch.preflight.between.coordinator import Coordinator
 from safelaunch.preflight.between.dialing import dial
 from safelaunch.preflight.between.facts import Picture, Place, Request, Task
 from safelaunch.preflight.between.gathering import TURNS
-from safelaunch.preflight.between.holder import Holder
 from safelaunch.preflight.between.interfaces import interfaces, offered
 from safelaunch.preflight.between.parent import end_with
-from safelaunch.preflight.between.room import OPEN_S, LostError, Room, reach
-from safelaunch.preflight.between.seats import Arrival
+from safelaunch.preflight.between.progress_output import ProgressOutput
+from safelaunch.preflight.between.rank_assignment import Arrival
 from safelaunch.preflight.between.stage import REQUEST
+from safelaunch.preflight.between.store import OPEN_S, LostError, MeetingStore, reach
 from safelaunch.preflight.between.tasks import Tasks
-from safelaunch.preflight.between.telling import Telling
 
 
 class Node:
@@ -42,7 +42,7 @@ class Node:
         picture = Picture(
             request.nodes, ranked=request.rank is not None, waited_s=request.arrive_s, limits=request.limits
         )
-        self.telling = Telling(picture, answer)
+        self.output = ProgressOutput(picture, answer)
         self._answer = answer
         self._tasks: Tasks | None = None
 
@@ -56,28 +56,28 @@ class Node:
             versions = {**facts.versions, **_versions()}
             own = tuple(sorted({address for addresses in interfaces().values() for address in addresses}))
             self._tasks = tasks = Tasks(
-                self.telling,
+                self.output,
                 dataclasses.replace(facts, versions=versions, own=own),
                 ("localhost", self.request.port),
                 self.request.meeting,
             )
         except _NoTorchError as error:
-            self.telling.tell(unlooked=str(error))
+            self.output.tell(unlooked=str(error))
             return
         except (RuntimeError, OSError) as error:  # no thread or no port is left to this user
-            self.telling.tell(unlooked=f"the probe cannot work on this node: {error}")
+            self.output.tell(unlooked=f"the probe cannot work on this node: {error}")
             return
         holds = self.request.rank == 0 if self.request.rank is not None else self.request.owner
         try:
             if not (holds and self._hold(tasks)):
                 self._join(tasks)
         except LostError as error:
-            met = self.telling.picture.nodes or self.telling.begun
-            self.telling.cut_short(f"the meeting was lost while {self.telling.doing}: {error}" if met else str(error))
+            met = self.output.picture.nodes or self.output.begun
+            self.output.cut_short(f"the meeting was lost while {self.output.doing}: {error}" if met else str(error))
 
     def give_up(self) -> NoReturn:
         """The deadline of the whole stage."""
-        self.telling.cut_short(f"the time was up while {self.telling.doing}")
+        self.output.cut_short(f"the time was up while {self.output.doing}")
         self.close()
 
     def close(self) -> NoReturn:
@@ -90,57 +90,57 @@ class Node:
     def _hold(self, tasks: Tasks) -> bool:
         """Hold the meeting; False where another node on this machine does so already."""
         request = self.request
-        self.telling.doing = "opening the endpoint's port"
+        self.output.doing = "opening the endpoint's port"
         try:
-            room = Room("localhost", request.port, master=True, name=request.meeting)
+            store = MeetingStore("localhost", request.port, master=True, name=request.meeting)
         except LostError as error:
             if request.rank is None:
                 return False
-            self.telling.tell(unlooked=f"port {request.port} cannot be opened on this node: {error}")
+            self.output.tell(unlooked=f"port {request.port} cannot be opened on this node: {error}")
             return True
         tasks.facts = dataclasses.replace(tasks.facts, ip=self._offered(tasks.facts.endpoint))
-        Holder(request, self.telling, tasks, room, self.until).hold(self.begin + request.arrive_s)
+        Coordinator(request, self.output, tasks, store, self.until).hold(self.begin + request.arrive_s)
         return True
 
     def _join(self, tasks: Tasks) -> None:
         """Come to a meeting that another node holds, and do what it asks for until it ends."""
-        request, telling = self.request, self.telling
-        telling.doing = "connecting to the endpoint"
+        request, output = self.request, self.output
+        output.doing = "connecting to the endpoint"
         tasks.endpoint_ip, mine = reach(request.host, request.port, self.begin + request.arrive_s)
         tasks.store = (request.host, request.port)
-        room = Room(request.host, request.port, master=False, name=request.meeting)
-        if room.wait(bool, "open", time.monotonic() + OPEN_S) is None:
+        store = MeetingStore(request.host, request.port, master=False, name=request.meeting)
+        if store.wait(bool, "open", time.monotonic() + OPEN_S) is None:
             raise LostError(f"something listens at {request.host}:{request.port}, but holds no check between nodes")
-        room.add("joined")
-        telling.doing = "waiting for the others to come"
-        seat = room.add("seats")
+        store.add("joined")
+        output.doing = "waiting for the others to come"
+        seat = store.add("seats")
         tasks.take(seat, request.rank)
         place = Place(request.rank if request.rank is not None else -1, seat, mine, tasks.listener.port)
-        arrival = Arrival(tasks.facts.host, request.rank, _gone(room, tasks.facts.host, place))
-        room.post(f"came/{seat}", to_json(arrival))
+        arrival = Arrival(tasks.facts.host, request.rank, _gone(store, tasks.facts.host, place))
+        store.post(f"came/{seat}", to_json(arrival))
         tasks.mute("mute")
         ip = self._offered((mine,)) or mine
         facts = dataclasses.replace(tasks.facts, ip=ip, left_s=self.until - time.monotonic())
-        room.post(f"facts/{seat}", to_json(facts))
+        store.post(f"facts/{seat}", to_json(facts))
         for number in count():
-            task = room.wait(Task, f"task/{number}", self.until)
+            task = store.wait(Task, f"task/{number}", self.until)
             if task is None:
                 self.give_up()
             if task.task == "end":
                 if task.picture is not None and not task.picture.is_of(request.nodes):
                     raise LostError("the node that holds the check says what cannot be of this job")
-                telling.tell(**vars(task.picture or telling.picture))
-                room.add("left")
+                output.tell(**vars(task.picture or output.picture))
+                store.add("left")
                 return
             if task.task == "roll":
-                room.post(f"there/{number}/{seat}", True)
+                store.post(f"there/{number}/{seat}", True)
                 continue
             if task.task == "dial":
                 tasks.learn(task.roster)
-                telling.begun = True
+                output.begun = True
             if tasks.roster and tasks.rank >= 0:
-                room.post(f"done/{number}/{tasks.rank}", tasks.do(task) or {})
-            telling.doing = "waiting for the node that holds the meeting"
+                store.post(f"done/{number}/{tasks.rank}", tasks.do(task) or {})
+            output.doing = "waiting for the node that holds the meeting"
 
     def _offered(self, met_at: tuple[str, ...]) -> str:
         return offered(os.environ, self.request.facts.uses_gpu, met_at, interfaces(up=True))
@@ -170,12 +170,12 @@ def _versions() -> dict[str, str]:
     return known
 
 
-def _gone(room: Room, host: str, place: Place) -> tuple[int, ...]:
+def _gone(store: MeetingStore, host: str, place: Place) -> tuple[int, ...]:
     """The seats of those that came from this very host before, as the same node, and answer no more: it was started
     again. From this host no firewall is in the way, so that one that is there does answer."""
-    turn = room.add(f"from/{host}")
-    room.post(f"from/{host}/{turn}", to_json(place))
-    known = [room.peek(Place, f"from/{host}/{earlier}") for earlier in range(max(1, turn - TURNS), turn)]
+    turn = store.add(f"from/{host}")
+    store.post(f"from/{host}/{turn}", to_json(place))
+    known = [store.peek(Place, f"from/{host}/{earlier}") for earlier in range(max(1, turn - TURNS), turn)]
     return tuple(
         other.seat for other in known if other is not None and other.rank == place.rank and dial(-1, other).error
     )

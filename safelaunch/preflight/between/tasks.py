@@ -15,8 +15,8 @@ from safelaunch.preflight.active.forked import FAULT
 from safelaunch.preflight.between.dialing import Listener, dial_all
 from safelaunch.preflight.between.facts import Facts, PairReport, Place, Speed, Task
 from safelaunch.preflight.between.pair_child import PairChild
+from safelaunch.preflight.between.progress_output import ProgressOutput
 from safelaunch.preflight.between.reach import dial_plan
-from safelaunch.preflight.between.telling import Telling
 
 # Kinds of FAULT: `version` and `env` give that node another fact, `clock` shifts its clock, `mute` makes it silent
 # once it has come, `mute-later` when it is to dial the others, `hang-pair` stops it in its pairs.
@@ -33,7 +33,7 @@ class Tasks:
     node is, seen from here.
     """
 
-    def __init__(self, telling: Telling, facts: Facts, store: tuple[str, int], meeting: str) -> None:
+    def __init__(self, output: ProgressOutput, facts: Facts, store: tuple[str, int], meeting: str) -> None:
         """Raises RuntimeError where no thread can be started."""
         self.facts = facts
         self.rank = -1
@@ -42,7 +42,7 @@ class Tasks:
         self.endpoint_ip = ""
         self.listener = Listener()
         self._prefix = f"safelaunch/{meeting}/pair"
-        self._telling = telling
+        self._output = output
         self._fault = ""
         self._pair_child: PairChild | None = None
 
@@ -68,7 +68,7 @@ class Tasks:
 
     def do(self, task: Task) -> Any:
         """The answer is JSON; None where this node has nothing to do."""
-        self._telling.doing = DOING[task.task]
+        self._output.doing = DOING[task.task]
         if task.task == "dial":
             self.mute("mute-later")
             plan = dial_plan(self.roster, self.rank)

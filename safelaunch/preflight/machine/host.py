@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safelaunch import procfs
+from safelaunch.deadline import within
 from safelaunch.model import Job, Topology
 from safelaunch.preflight.machine import driver_files, kernel_log, nvml, processes, sockets, topology
 from safelaunch.preflight.machine.child import REAP_S, Children, Ended
@@ -29,7 +30,6 @@ from safelaunch.preflight.machine.processes import Process
 from safelaunch.preflight.machine.root import Root
 from safelaunch.preflight.machine.storage import Storage, Volume
 from safelaunch.thresholds import THRESHOLDS
-from safelaunch.within import within
 
 # How long the health check of NVIDIA/nvidia-resiliency-ext (shared_utils/health_check.py) waits for a directory.
 STORAGE_DEADLINE_S = 15.0

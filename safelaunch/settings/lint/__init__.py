@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint import cost, dangerous, late, names, pairs, timeouts, values
-from safelaunch.settings.lint.scene import Scene
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.severity import weighed
 
 MOST_SETTINGS = 2000  # a guess at what a wrong name was meant to be takes a millisecond
@@ -18,7 +18,7 @@ class Rule:
     """One rule: the code of its findings, and what finds them. Its docstring is what `safelaunch explain` prints."""
 
     code: str
-    function: Callable[[Scene], Iterator[Finding]]
+    function: Callable[[LintContext], Iterator[Finding]]
 
 
 RULES: tuple[Rule, ...] = (
@@ -37,11 +37,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def lint(scene: Scene, severity: Mapping[str, str], rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:
+def lint(context: LintContext, severity: Mapping[str, str], rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:
     """Everything that the rules find, in the order of the rules.
 
     Args:
-        scene: the settings, and what is known of the launch.
+        context: the settings, and what is known of the launch.
         severity: code -> off, note, warning or error, as a profile's `[lint.severity]` has it.
         rules: the rules to apply.
 
@@ -49,15 +49,15 @@ def lint(scene: Scene, severity: Mapping[str, str], rules: Sequence[Rule] = RULE
     """
     found: list[Finding] = []
     failed: dict[str, str] = {}
-    if len(scene.settings) > MOST_SETTINGS:
-        said = f"only the last {MOST_SETTINGS} of {len(scene.settings)} variables were looked at: no job sets so many"
+    if len(context.settings) > MOST_SETTINGS:
+        said = f"only the last {MOST_SETTINGS} of {len(context.settings)} variables were looked at: no job sets so many"
         found.append(Finding(code="SL210", severity="warning", summary=said, remedy="name the file that the job uses"))
-        scene = replace(scene, settings=scene.settings[-MOST_SETTINGS:])
+        context = replace(context, settings=context.settings[-MOST_SETTINGS:])
     for rule in rules:
         if severity.get(rule.code) == "off":
             continue
         try:
-            found += rule.function(scene)
+            found += rule.function(context)
         except Exception as error:
             failed[rule.code] = repr(error)
     if failed:

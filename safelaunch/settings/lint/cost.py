@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.catalogue import Variable
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.judge import contradictions, dangers, parsers
 from safelaunch.settings.lint.judge.flags import TORCH_ON
 from safelaunch.settings.lint.judge.in_force import InForce, in_force
@@ -15,7 +16,6 @@ from safelaunch.settings.lint.judge.integers import strtoll
 from safelaunch.settings.lint.judge.shipped import is_shipped
 from safelaunch.settings.lint.judge.subsystems import chosen, without_init
 from safelaunch.settings.lint.judge.wording import Fault, Severity, literal
-from safelaunch.settings.lint.scene import Scene, Setting
 
 # Choices of a transport. They cost where there was a faster one, and are the cure where it does not work.
 TRANSPORTS = frozenset(
@@ -25,7 +25,7 @@ NOT_MEASURED = "; not measured"
 BETWEEN_NODES = frozenset({"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_GDR_LEVEL"})
 
 
-def slow_variable(scene: Scene) -> Iterator[Finding]:
+def slow_variable(context: LintContext) -> Iterator[Finding]:
     """A variable costs speed in a run that is not for debugging.
 
     Switches of a search stay in shell profiles and job scripts long after it: CUDA_LAUNCH_BLOCKING=1 waits for each
@@ -38,11 +38,11 @@ def slow_variable(scene: Scene) -> Iterator[Finding]:
 
     What to do: unset it when the search is over.
     """
-    if scene.debugging:
+    if context.debugging:
         return
-    env = in_force(scene)
+    env = in_force(context)
     told = contradictions.involved(env)
-    for setting in scene:
+    for setting in context:
         fault = _cost(setting, env) if setting.name not in told else None
         if fault is not None:
             yield fault.finding("SL216", setting)
@@ -52,13 +52,13 @@ def _cost(setting: Setting, env: InForce) -> Fault | None:
     variable, text = catalogue.variable(setting.name), literal(setting)
     if variable is None or text is None or not _paid(variable, text) or not env.acts(setting) or is_shipped(setting):
         return None
-    if setting.name in BETWEEN_NODES and env.scene.nodes == 1:
+    if setting.name in BETWEEN_NODES and env.context.nodes == 1:
         return None
     if setting.name == "NCCL_DEBUG_SUBSYS" and env.debug_level not in ("INFO", "TRACE", "ABORT"):
         return None  # nothing is printed
     if (
         dangers.judge(setting, env)
-        or parsers.judge(variable, text, env.scene.installed)
+        or parsers.judge(variable, text, env.context.installed)
         or without_init(setting, text, env)
     ):
         return None  # said, and more

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.lint.judge import dangers
 from safelaunch.settings.lint.judge.in_force import in_force
-from safelaunch.settings.lint.scene import Scene
 
 
-def dangerous_variable(scene: Scene) -> Iterator[Finding]:
+def dangerous_variable(context: LintContext) -> Iterator[Finding]:
     """A variable has a value that can hang or crash the run, fill its memory, or keep it from ending.
 
     The value is accepted, and does what it says: TORCH_NCCL_TRACE_BUFFER_SIZE=67108864 is not 64 MiB but 67 million
@@ -22,8 +22,8 @@ def dangerous_variable(scene: Scene) -> Iterator[Finding]:
 
     What to do: write the value that the message names, or unset the variable.
     """
-    env = in_force(scene)
-    for setting in scene:
+    env = in_force(context)
+    for setting in context:
         fault = dangers.judge(setting, env) if env.acts(setting) else None
         if fault is not None:
             yield fault.finding("SL218", setting)

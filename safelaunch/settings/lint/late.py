@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.lint.judge.lateness import why_late
 from safelaunch.settings.lint.judge.reading import is_read
-from safelaunch.settings.lint.scene import Scene
 
 
-def late_variable(scene: Scene) -> Iterator[Finding]:
+def late_variable(context: LintContext) -> Iterator[Finding]:
     """A variable is set after it has been read, so that it does nothing.
 
     Libraries read some variables once: OpenMP when it is loaded, torch.distributed when it is imported, CUDA at its
@@ -26,10 +26,10 @@ def late_variable(scene: Scene) -> Iterator[Finding]:
     What to do: set it where the message says, most often in [env] of a profile.
     """
     before: dict[str, str | None] = {}
-    for setting in scene:
+    for setting in context:
         same = setting.value is not None and before.get(setting.name) == setting.value
         before[setting.name] = setting.value
         # What the program has read already is what the assignment says: nothing is lost.
-        fault = why_late(setting) if not same and is_read(setting.name, scene) else None
+        fault = why_late(setting) if not same and is_read(setting.name, context) else None
         if fault is not None:
             yield fault.finding("SL217", setting)

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from safelaunch import user_files
+from safelaunch.deadline import within
 from safelaunch.settings.lint import find
 from safelaunch.settings.lint.installed import NOTHING_INSTALLED, Installed, Library
-from safelaunch.within import within
 
 SCANNER = 1  # the version of what `scan` collects: a higher one makes every record void
 AGAIN_S = 86400.0  # after so long a scan that took too long is tried again in the same time

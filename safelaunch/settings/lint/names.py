@@ -9,15 +9,15 @@ from shlex import quote
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.catalogue import Variable
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.judge import contradictions, dangers, nccl_backends, parsers, versions
 from safelaunch.settings.lint.judge.in_force import InForce, in_force
 from safelaunch.settings.lint.judge.reading import meant, standing
 from safelaunch.settings.lint.judge.shipped import is_shipped
 from safelaunch.settings.lint.judge.wording import Fault, listed, literal, shown, source
-from safelaunch.settings.lint.scene import Scene, Setting
 
 
-def unknown_variable(scene: Scene) -> Iterator[Finding]:
+def unknown_variable(context: LintContext) -> Iterator[Finding]:
     """A variable is not known in its namespace: most often it is misspelt.
 
     Nothing complains about a variable that nobody reads, so a slip in its name goes unnoticed: NCCL_SOCKET_IFNAMES
@@ -31,15 +31,15 @@ def unknown_variable(scene: Scene) -> Iterator[Finding]:
     What to do: the message names the nearest known variable. If a program of yours reads it, say so under `known` in
     [lint].
     """
-    for setting in scene:
-        if standing(setting.name, scene) != "unknown":
+    for setting in context:
+        if standing(setting.name, context) != "unknown":
             continue
         near = meant(setting.name)
         yield Finding(
             code="SL210",
             severity="warning",
             summary=f"{shown(setting)} is a variable that neither torch nor NCCL knows",
-            because=(_looked_at(scene),),
+            because=(_looked_at(context),),
             remedy=f"did you mean {near}?"
             if near
             else f"unset {quote(setting.name)}, or name it under `known` in [lint]",
@@ -47,7 +47,7 @@ def unknown_variable(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def unread_variable(scene: Scene) -> Iterator[Finding]:
+def unread_variable(context: LintContext) -> Iterator[Finding]:
     """A variable is set that neither torch nor NCCL reads, in any version.
 
     It circulates in notes and scripts, and does nothing: NCCL_TIMEOUT sets no timeout, CUDA_MEMORY_FRACTION limits no
@@ -60,8 +60,8 @@ def unread_variable(scene: Scene) -> Iterator[Finding]:
     What to do: use what the message names in its place. If a program of yours reads the variable, say so under `known`
     in [lint].
     """
-    for setting in scene:
-        if standing(setting.name, scene) != "unread":
+    for setting in context:
+        if standing(setting.name, context) != "unread":
             continue
         entry = catalogue.unread(setting.name)
         instead = entry.instead if entry else ""
@@ -73,7 +73,7 @@ def unread_variable(scene: Scene) -> Iterator[Finding]:
             remedy=_in_its_place(setting, instead),
             where=setting.origin.where,
         )
-    for place in scene.dead_timeouts:
+    for place in context.dead_timeouts:
         yield Finding(
             code="SL211",
             severity="warning",
@@ -88,7 +88,7 @@ def unread_variable(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def unread_here(scene: Scene) -> Iterator[Finding]:
+def unread_here(context: LintContext) -> Iterator[Finding]:
     """A variable is set that the installed torch or NCCL does not read; other versions do.
 
     It was removed or renamed since, or it comes with a later version. Either way it does nothing here.
@@ -103,9 +103,9 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
     What to do: use the new name where there is one, update the library where it is too old for the variable, or unset
     the variable.
     """
-    for setting in scene:
+    for setting in context:
         variable = catalogue.variable(setting.name)
-        if variable is not None and versions.long_gone(variable, scene.installed) and _unclaimed(setting, scene):
+        if variable is not None and versions.long_gone(variable, context.installed) and _unclaimed(setting, context):
             yield Finding(
                 code="SL212",
                 severity="note",
@@ -114,9 +114,9 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
                 remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}",
                 where=setting.origin.where,
             )
-        if variable is None or standing(setting.name, scene) != "unread-here":
+        if variable is None or standing(setting.name, context) != "unread-here":
             continue
-        if nccl_backends.is_of_the_other(setting.name, scene) and not is_shipped(setting):  # those are for both
+        if nccl_backends.is_of_the_other(setting.name, context) and not is_shipped(setting):  # those are for both
             yield Finding(
                 code="SL212",
                 severity="warning",
@@ -125,7 +125,7 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
                 remedy=f"unset {quote(setting.name)}, or choose the other backend by {nccl_backends.CHOICE}=0",
                 where=setting.origin.where,
             )
-        why = versions.not_here(variable, scene.installed)
+        why = versions.not_here(variable, context.installed)
         if why is None or (why.since and is_shipped(setting)):
             continue
         name = versions.label(variable.owner)
@@ -145,7 +145,7 @@ def unread_here(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def deprecated_variable(scene: Scene) -> Iterator[Finding]:
+def deprecated_variable(context: LintContext) -> Iterator[Finding]:
     """A variable has an old spelling, or is on its way out. It still works, and warns in every rank.
 
     One of them no longer acts here: torchrun and safelaunch export TORCH_NCCL_ASYNC_ERROR_HANDLING=1 to every rank, and
@@ -156,9 +156,9 @@ def deprecated_variable(scene: Scene) -> Iterator[Finding]:
 
     What to do: use the new name. With a torch or NCCL from before the change, keep the old one.
     """
-    env = in_force(scene)
+    env = in_force(context)
     told = contradictions.involved(env)
-    for setting in scene:
+    for setting in context:
         variable = catalogue.variable(setting.name)
         if variable is None or setting.name in told or not env.acts(setting):
             continue
@@ -166,19 +166,19 @@ def deprecated_variable(scene: Scene) -> Iterator[Finding]:
         text = literal(setting)
         if fault is None or text == "" or dangers.judge(setting, env):
             continue
-        if text is not None and parsers.judge(variable, text, scene.installed) and setting.name != _USELESS:
+        if text is not None and parsers.judge(variable, text, context.installed) and setting.name != _USELESS:
             continue  # what is wrong with the value is said, with the new name
         yield fault.finding("SL214", setting)
 
 
-def _unclaimed(setting: Setting, scene: Scene) -> bool:
-    return setting.name not in scene.known | scene.read_by_script
+def _unclaimed(setting: Setting, context: LintContext) -> bool:
+    return setting.name not in context.known | context.read_by_script
 
 
-def _looked_at(scene: Scene) -> str:
-    if scene.installed.names is None:
+def _looked_at(context: LintContext) -> str:
+    if context.installed.names is None:
         return "the catalogue of variables does not have it"
-    libraries = (("torch", scene.installed.torch), ("NCCL", scene.installed.nccl))
+    libraries = (("torch", context.installed.torch), ("NCCL", context.installed.nccl))
     words = [f"{name} {found.version}".strip() for name, found in libraries if found]
     return f"neither the catalogue of variables nor the installed {listed(words)} have it"
 
@@ -204,7 +204,7 @@ _VERSION = re.compile(r"(?:CUDA |OpenMP )?\d+(?:\.\d+)*")
 
 
 def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | None:
-    installed = env.scene.installed
+    installed = env.context.installed
     if setting.name == _USELESS:
         return Fault(
             "warning",

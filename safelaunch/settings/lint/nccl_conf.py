@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from safelaunch import regular
 from safelaunch.model import Origin
-from safelaunch.settings.lint.scene import Setting
+from safelaunch.settings.lint.context import Setting
 
 SYSTEM_FILE = "/etc/nccl.conf"
 LARGEST = 1 << 20  # characters that are looked at

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safelaunch.model import Finding
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.judge import contradictions
 from safelaunch.settings.lint.judge.in_force import in_force
 from safelaunch.settings.lint.judge.wording import shown, source
-from safelaunch.settings.lint.scene import Scene, Setting
 
 
-def conflicting_variables(scene: Scene) -> Iterator[Finding]:
+def conflicting_variables(context: LintContext) -> Iterator[Finding]:
     """Variables that are set together contradict one another, or one of them makes the other useless.
 
     Each value is fine by itself, so that no program complains: NCCL_IB_DISABLE=1 silently makes every other NCCL_IB_
@@ -23,7 +23,7 @@ def conflicting_variables(scene: Scene) -> Iterator[Finding]:
 
     What to do: the message says which of them to change.
     """
-    env = in_force(scene)
+    env = in_force(context)
     for pair, names in contradictions.holding(env):
         *most, last = (env.settings[name] for name in names)
         others = tuple(
@@ -38,17 +38,17 @@ def conflicting_variables(scene: Scene) -> Iterator[Finding]:
             remedy=pair.remedy,
             where=last.origin.where,
         )
-    yield from _beside_nccl_conf(scene)
+    yield from _beside_nccl_conf(context)
 
 
 def _elsewhere(setting: Setting, last: Setting) -> bool:
     return bool(setting.origin.where) and setting.origin.where != last.origin.where
 
 
-def _beside_nccl_conf(scene: Scene) -> Iterator[Finding]:
+def _beside_nccl_conf(context: LintContext) -> Iterator[Finding]:
     """Variables of nccl.conf that the environment sets as well, to another value."""
-    strongest = scene.last()
-    for setting in scene:
+    strongest = context.last()
+    for setting in context:
         winner = strongest[setting.name]
         if not setting.of_nccl_conf or winner.of_nccl_conf or winner.value in (None, setting.value):
             continue

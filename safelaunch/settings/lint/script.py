@@ -11,7 +11,7 @@ from safelaunch import regular
 from safelaunch.model import Origin
 from safelaunch.settings import syntax
 from safelaunch.settings.lint import catalogue
-from safelaunch.settings.lint.scene import Setting
+from safelaunch.settings.lint.context import Setting
 
 NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+|RANK|LOGLEVEL")
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from safelaunch.durations import text
 from safelaunch.model import Finding
-from safelaunch.settings.lint.scene import Scene
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.timeouts import GROUP_S, SHUTDOWN_S, InForce, group_timeout, hang_limit
 
 
-def loader_timeout(scene: Scene) -> Iterator[Finding]:
+def loader_timeout(context: LintContext) -> Iterator[Finding]:
     """A DataLoader may wait for a batch for as long as a collective may take, or longer.
 
     When a loader worker is stuck, its rank waits for the batch, and the other ranks wait in the next collective. The
@@ -27,13 +27,13 @@ def loader_timeout(scene: Scene) -> Iterator[Finding]:
     What to do: give the loader less time than the process group, and more than the slowest batch takes; the first one
     of an epoch includes the start of the workers.
     """
-    own = scene.timeouts.get("loader")
+    own = context.timeouts.get("loader")
     if own is not None and own.value:
-        group = group_timeout(scene.timeouts, scene.backend)
+        group = group_timeout(context.timeouts, context.backend)
         yield from late_loader(float(own.value), own.origin.where, "`loader` in [timeouts]", group)
 
 
-def late_hang_limit(scene: Scene) -> Iterator[Finding]:
+def late_hang_limit(context: LintContext) -> Iterator[Finding]:
     """Ranks that hang would be ended by their process group before safelaunch's own limit.
 
     At the timeout of a collective NCCL's watchdog aborts the ranks, and gloo raises in all that wait. `abort_after`
@@ -49,19 +49,19 @@ def late_hang_limit(scene: Scene) -> Iterator[Finding]:
     What to do: a shorter `abort_after`, or a longer `process_group`. To leave the end of hangs to the process group,
     set no `abort_after`.
     """
-    limit = hang_limit(scene.hang)
-    group = group_timeout(scene.timeouts, scene.backend)
-    own = scene.timeouts.get("process_group")
-    is_open = not scene.backend and (own is None or own.value is None)
+    limit = hang_limit(context.hang)
+    group = group_timeout(context.timeouts, context.backend)
+    own = context.timeouts.get("process_group")
+    is_open = not context.backend and (own is None or own.value is None)
     if not is_open or limit.seconds is None or limit.seconds > GROUP_S:
         yield from late_limit(limit, group)
         return
-    torch = scene.installed.torch
-    for found in late_limit(limit, group_timeout(scene.timeouts, "nccl"), if_nccl=True):
+    torch = context.installed.torch
+    for found in late_limit(limit, group_timeout(context.timeouts, "nccl"), if_nccl=True):
         yield dataclasses.replace(found, severity="note") if torch is not None and torch.cpu_only else found
 
 
-def short_kill_wait(scene: Scene) -> Iterator[Finding]:
+def short_kill_wait(context: LintContext) -> Iterator[Finding]:
     """The scheduler kills the job before the ranks have had their time to shut down.
 
     On SIGTERM the ranks get the shutdown timeout to write a checkpoint and end. A scheduler sends SIGKILL after a wait
@@ -76,10 +76,10 @@ def short_kill_wait(scene: Scene) -> Iterator[Finding]:
     What to do: a shutdown timeout that is shorter than the wait, or a longer wait. `kill_wait` in [timeouts] says how
     long it really is.
     """
-    wait = scene.timeouts.get("kill_wait")
+    wait = context.timeouts.get("kill_wait")
     if wait is None:
         return
-    shutdown = scene.timeouts.get("shutdown")
+    shutdown = context.timeouts.get("shutdown")
     seconds = SHUTDOWN_S if shutdown is None else float(shutdown.value)
     if float(wait.value) >= seconds:
         return

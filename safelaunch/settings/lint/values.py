@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.lint.judge import dangers, interfaces, parsers
 from safelaunch.settings.lint.judge.in_force import in_force
 from safelaunch.settings.lint.judge.subsystems import without_init
 from safelaunch.settings.lint.judge.wording import literal
-from safelaunch.settings.lint.scene import Scene
 
 
-def variable_value(scene: Scene) -> Iterator[Finding]:
+def variable_value(context: LintContext) -> Iterator[Finding]:
     """A variable has a value of the wrong type or out of range, or one that its program reads as something else.
 
     Every program reads its variables in its own way, and most are silent about what they do not understand. NCCL reads
@@ -27,17 +27,17 @@ def variable_value(scene: Scene) -> Iterator[Finding]:
 
     What to do: write the value as the message says.
     """
-    env = in_force(scene)
-    for setting in scene:
+    env = in_force(context)
+    for setting in context:
         variable, text = catalogue.variable(setting.name), literal(setting)
         if variable is None or text is None or not env.acts(setting) or dangers.judge(setting, env):
             continue
         if setting.name == "NCCL_ASYNC_ERROR_HANDLING":
             continue  # whatever it says, it is not heeded: SL214
         fault = (
-            parsers.judge(variable, text, scene.installed)
+            parsers.judge(variable, text, context.installed)
             or without_init(setting, text, env)
-            or interfaces.absent(setting.name, text, scene.interfaces)
+            or interfaces.absent(setting.name, text, context.interfaces)
         )
         if fault is not None:
             yield fault.finding("SL213", setting)

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from safelaunch import black_box, procfs
-from safelaunch.evidence import COLLECTORS, cold_start, devices, errors, faults, frames, groups, kernel, memory, word
+from safelaunch.evidence import (
+    COLLECTORS,
+    cold_start,
+    devices,
+    errors,
+    faults,
+    frames,
+    groups,
+    kernel,
+    memory,
+    self_report,
+)
 from safelaunch.evidence import black_box as box_evidence
 from safelaunch.evidence import case as cases
 from safelaunch.evidence.gather import gather
@@ -148,12 +159,12 @@ def test_a_pipe_where_a_rank_leaves_its_word_is_not_waited_for(tmp_path: Path) -
     assert cold_start.read(worker(tmp_path)) is None
 
 
-@pytest.mark.parametrize("what", ["groups", "word", "device"])
+@pytest.mark.parametrize("what", ["groups", "self_report", "device"])
 def test_what_a_rank_leaves_beside_its_black_box_is_read_within_bounds(tmp_path: Path, what: str) -> None:
     box = tmp_path / "box"
     line = '{"name": "a", "ranks": [0]}\n' if what == "groups" else '{"pid": 1, "t": [' + "[0], " * 100 + "0]}"
     Path(black_box.beside(str(box), 0, what)).write_text(line * (16 << 20 >> 5))
-    collect = {"groups": groups.collect, "word": word.collect, "device": devices.collect}[what]
+    collect = {"groups": groups.collect, "self_report": self_report.collect, "device": devices.collect}[what]
     incident = Incident("exit", 0, (0,), 1.0)
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from safelaunch import black_box, black_box_reader, procfs
-from safelaunch.evidence import errors, flight_recorder, frames, ranks, source_lines, spy, tasks, word
+from safelaunch.evidence import errors, flight_recorder, frames, proc_tasks, ranks, self_report, source_lines, spy
 from safelaunch.model import Incident, Location, Stack, WorkerProcess
 
 INCIDENT = Incident("exit", 0, (0,), 100.0)
@@ -78,9 +78,9 @@ def test_a_traceback_is_kept_as_long_as_a_rank_keeps_its_own(tmp_path: Path) -> 
 )
 def test_what_a_rank_says_of_itself_has_its_shape_or_is_nothing(tmp_path: Path, said: Any) -> None:
     document = {"pid": os.getpid(), "t": 200.0, **said} if isinstance(said, dict) else said
-    Path(black_box.beside(str(tmp_path / "box"), 0, "word")).write_text(json.dumps(document))
+    Path(black_box.beside(str(tmp_path / "box"), 0, "self_report")).write_text(json.dumps(document))
 
-    found = word.collect(INCIDENT, worker(box=str(tmp_path / "box")), time.monotonic() + 1)
+    found = self_report.collect(INCIDENT, worker(box=str(tmp_path / "box")), time.monotonic() + 1)
 
     assert found.data is None
     assert found.unavailable
@@ -180,8 +180,8 @@ def test_memory_that_a_file_is_mapped_into_is_not_read(tmp_path: Path) -> None:
         mapped = mmap.mmap(file.fileno(), 4096)
     address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
 
-    assert tasks._memory(os.getpid(), ctypes.addressof(text), 8) == b"/a/path\0"
-    assert tasks._memory(os.getpid(), address, 8) == b""
+    assert proc_tasks._memory(os.getpid(), ctypes.addressof(text), 8) == b"/a/path\0"
+    assert proc_tasks._memory(os.getpid(), address, 8) == b""
 
 
 # ------------------------------------------------------------------------------------------------ the black box
@@ -206,10 +206,10 @@ def test_a_file_in_the_place_of_the_black_box_is_not_mapped(tmp_path: Path) -> N
 def test_of_keys_as_many_are_kept_as_a_rank_keeps(tmp_path: Path) -> None:
     many = [f"a/{number}/b" for number in range(5000)]
     document = {"pid": os.getpid(), "t": 200.0, "store_keys": many, "store_wants": many, "store_polls": ["1/" * 9000]}
-    Path(black_box.beside(str(tmp_path / "box"), 0, "word")).write_text(json.dumps(document))
+    Path(black_box.beside(str(tmp_path / "box"), 0, "self_report")).write_text(json.dumps(document))
 
-    found = word.collect(INCIDENT, worker(box=str(tmp_path / "box")), time.monotonic() + 1)
+    found = self_report.collect(INCIDENT, worker(box=str(tmp_path / "box")), time.monotonic() + 1)
 
     assert found.data is not None
-    assert [*found.data["store_keys"]] == many[-word.MOST_KEYS :]
-    assert max(map(len, found.data["store_polls"])) <= word.WIDTH
+    assert [*found.data["store_keys"]] == many[-self_report.MOST_KEYS :]
+    assert max(map(len, found.data["store_polls"])) <= self_report.WIDTH

@@ -13,14 +13,14 @@ import pytest
 from living import HANG, python, soon, until
 
 from safelaunch import procfs
-from safelaunch.evidence import kernel, syscalls, tasks
+from safelaunch.evidence import kernel, proc_tasks, syscalls
 
 READY = "import os, sys, time\nprint('ready', flush=True)\n"
 
 
 @pytest.fixture(autouse=True)
 def _fresh_scan() -> None:
-    tasks.forget()
+    proc_tasks.forget()
 
 
 def look(pid: int) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_a_child_that_reads_a_fifo(tmp_path: Path) -> None:
     with python(CHILD, str(tmp_path / "fifo")) as process:
 
         def reads() -> dict[str, Any] | None:
-            tasks.forget()
+            proc_tasks.forget()
             data = look(process.pid)
             return data if [child["syscall"] for child in data["children"]] == ["read"] else None
 
@@ -134,7 +134,7 @@ def test_what_a_child_used_is_the_ranks_own_once_it_has_ended() -> None:
 def test_one_scan_serves_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     scans = []
     monkeypatch.setattr(procfs, "scan", lambda: scans.append(1) or iter(()))
-    looks = [threading.Thread(target=tasks.below, args=(os.getpid(),)) for _ in range(8)]
+    looks = [threading.Thread(target=proc_tasks.below, args=(os.getpid(),)) for _ in range(8)]
     for thread in looks:
         thread.start()
     for thread in looks:
@@ -169,8 +169,8 @@ MOUNTS = r"""22 27 0:21 / /proc rw - proc proc rw
     ],
 )
 def test_the_file_system_of_a_file(file: str, kind: str) -> None:
-    assert tasks.filesystem(MOUNTS, file) == kind
+    assert proc_tasks.filesystem(MOUNTS, file) == kind
 
 
 def test_no_file_system_where_nothing_is_mounted() -> None:
-    assert tasks.filesystem("", "/x") == ""
+    assert proc_tasks.filesystem("", "/x") == ""

@@ -13,14 +13,14 @@ import pytest
 from living import HANG, python, soon, until
 
 from safelaunch.diagnosis.stall.endpoints import described
-from safelaunch.evidence import case, kernel, peer_endpoints, tasks
+from safelaunch.evidence import case, kernel, peer_endpoints, proc_tasks
 
 READY = "import os, socket, subprocess, sys, threading, time\nprint('ready', flush=True)\n"
 
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "FRESH_S", 0.0)
+    monkeypatch.setattr(proc_tasks, "FRESH_S", 0.0)
     monkeypatch.setattr(peer_endpoints, "FRESH_S", 0.0)
     monkeypatch.setattr(peer_endpoints, "LOOK_S", 10.0)
 
@@ -139,8 +139,8 @@ def test_a_thread_that_reads_while_the_main_thread_waits_for_it() -> None:
 
 def test_where_a_file_is_mounted() -> None:
     mounts = "22 1 0:1 / / rw - ext4 /dev/a rw\n23 22 0:2 / /data rw - nfs4 server:/data rw\n"
-    assert tasks.mount(mounts, "/data/shard-17") == ("/data", "nfs4")
-    assert tasks.mount(mounts, "/home/x") == ("/", "ext4")
+    assert proc_tasks.mount(mounts, "/data/shard-17") == ("/data", "nfs4")
+    assert proc_tasks.mount(mounts, "/home/x") == ("/", "ext4")
 
 
 def test_in_a_container_somebody_may_be_out_of_sight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from living import HANG, python, soon, until
 
 from safelaunch import black_box, procfs, pulse
-from safelaunch.evidence import case, frames, kernel, native, spy, stacks, tasks
+from safelaunch.evidence import case, frames, kernel, native, proc_tasks, spy, stacks
 from safelaunch.model import Incident, RankFacts, WorkerGroup
 
 WAITS = "import sys\ndef waits_here():\n    print('ready', flush=True)\n    sys.stdin.read()\n"
@@ -21,7 +21,7 @@ WAITS = "import sys\ndef waits_here():\n    print('ready', flush=True)\n    sys.
 
 @pytest.fixture(autouse=True)
 def _fresh_scan() -> None:
-    tasks.forget()
+    proc_tasks.forget()
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_the_stack_of_a_loader_worker(tmp_path: Path) -> None:
         worker = living.rank(process.pid)
 
         def both() -> RankFacts | None:
-            tasks.forget()
+            proc_tasks.forget()
             evidence = [collect(HANG, worker, soon()) for collect in (kernel.collect, stacks.collect)]
             facts = case.build(HANG, WorkerGroup(0, 1, 1, (worker,)), evidence, "h", None).ranks[0]
             return facts if facts.children and facts.children[0].kernel.syscall in ("openat", "open") else None

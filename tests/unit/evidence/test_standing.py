@@ -10,7 +10,7 @@ import living
 import pytest
 from living import python, until
 
-from safelaunch.evidence import spy, standing
+from safelaunch.evidence import spy, stack_samples
 
 PROGRAM = """
 import threading, time
@@ -35,9 +35,9 @@ def test_threads_that_run_are_seen_beside_the_main_one(tmp_path: Path) -> None:
     script.write_text(PROGRAM)
     with python("import runpy, sys; runpy.run_path(sys.argv[1])", str(script)) as process:
 
-        def look() -> standing.Standing | None:
+        def look() -> stack_samples.Standing | None:
             worker = living.rank(process.pid)
-            (found,) = standing.look([worker], {worker.rank}, 4, time.monotonic() + 20)
+            (found,) = stack_samples.look([worker], {worker.rank}, 4, time.monotonic() + 20)
             return found if found.others == 2 else None
 
         found = until(look)

@@ -7,9 +7,9 @@ import pytest
 from fake_host import NO_DRIVER, FakeHost, gpus
 
 from safelaunch.model import SafelaunchError
-from safelaunch.preflight import shape
+from safelaunch.preflight import local_world_size
+from safelaunch.preflight.local_world_size import ranks_here, torch_build, uses_gpu
 from safelaunch.preflight.machine.nvml import Failure, Gpu, Snapshot
-from safelaunch.preflight.shape import ranks_here, torch_build, uses_gpu
 
 CPUS = len(os.sched_getaffinity(0))
 SICK = Snapshot(failure=Failure("nvmlInit", 18, "Driver/library version mismatch"))
@@ -17,7 +17,7 @@ SICK = Snapshot(failure=Failure("nvmlInit", 18, "Driver/library version mismatch
 
 @pytest.fixture(autouse=True)
 def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shape, "torch_build", lambda: "cuda")
+    monkeypatch.setattr(local_world_size, "torch_build", lambda: "cuda")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_cannot_be_told(tmp_path: Path, asked: str, snapshot: Snapshot, cod
 
 
 def test_a_torch_for_cpu_alone_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shape, "torch_build", lambda: "cpu")
+    monkeypatch.setattr(local_world_size, "torch_build", lambda: "cpu")
     host = FakeHost(tmp_path, snapshot=gpus(8))
     assert ranks_here("auto", host) == CPUS
     assert not uses_gpu("4", host)

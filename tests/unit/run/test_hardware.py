@@ -15,7 +15,7 @@ import pytest
 
 from safelaunch import black_box, procfs
 from safelaunch.model import Case, Incident, Job, WorkerProcess
-from safelaunch.preflight import moment
+from safelaunch.preflight import gpu_state_now
 from safelaunch.preflight.machine.host import Host
 from safelaunch.run import hardware as gpus
 
@@ -109,7 +109,7 @@ def test_a_fault_of_ours_is_kept_as_a_gap(
     def fail(*_: object) -> None:
         raise RuntimeError("of ours")
 
-    monkeypatch.setattr(moment, "gpus", fail)
+    monkeypatch.setattr(gpu_state_now, "gpus", fail)
     assert gpus.read([rank(**NCCL)], host(library)) == ()
     hardware = gpus.Hardware([rank(**NCCL)], host(library), waits=False)
     assert hardware.add_to(CASE) == CASE

@@ -40,7 +40,7 @@ def ranks(*pids: int, attempt: int = 0) -> WorkerGroup:
 
 def say(box: str, index: int, pid: int, kind: str, seconds: float, explicit: bool = True, **facts: Any) -> None:
     facts = {"backend": "gloo", "file": "/there/train.py", "line": 31, **facts}
-    with open(black_box.beside(box, index, "remarks"), "a") as file:
+    with open(black_box.beside(box, index, "announcements"), "a") as file:
         file.write(json.dumps({"pid": pid, "kind": kind, "seconds": seconds, "explicit": explicit, **facts}) + "\n")
 
 

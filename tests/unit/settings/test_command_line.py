@@ -9,7 +9,7 @@ import pytest
 
 from safelaunch import codes
 from safelaunch.model import Origin, SafelaunchError
-from safelaunch.settings import own, torchrun
+from safelaunch.settings import safelaunch_options, torchrun
 from safelaunch.settings.options import parse
 from safelaunch.settings.usage import COMMANDS, help_text
 
@@ -199,7 +199,7 @@ def test_argparse_mistakes_do_not_exit(argv: list[str], part: str) -> None:
 
 def test_help_shows_every_option_and_command() -> None:
     text = help_text()
-    for option in torchrun.OPTIONS + own.OPTIONS:
+    for option in torchrun.OPTIONS + safelaunch_options.OPTIONS:
         assert all(name in text for name in option.names + option.off)
     assert all(command in text for command, _ in COMMANDS)
 

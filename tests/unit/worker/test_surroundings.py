@@ -25,7 +25,7 @@ def ask():
     asked = reader.pulse(PLACE[1], os.getpid()).asked
     until(lambda: reader.pulse(PLACE[1], os.getpid()).answered >= asked)
 def word():
-    return json.load(open(black_box.beside(*PLACE, "word")))
+    return json.load(open(black_box.beside(*PLACE, "self_report")))
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from torch_ranks import run
 
-from safelaunch.evidence.remarks import read
+from safelaunch.evidence.announcements import read
 from safelaunch.worker.timeouts import set_group_default
 
 GROUPS = """
@@ -151,7 +151,7 @@ class Newer:
         self.timeout = 1
 for name in ("set_timeout", "_set_pg_timeout"):
     vars(dist.distributed_c10d).pop(name, None)
-from safelaunch.worker.remarks import Remarks
+from safelaunch.worker.announcements import Remarks
 from safelaunch.worker import timeouts
 module._BaseDataLoaderIter = Newer
 timeouts.watch_loaders(module, 5.0, None)
@@ -169,16 +169,16 @@ def test_a_torch_that_has_it_otherwise_is_told_of_and_goes_on(tmp_path: Path) ->
 
     assert rank.code == 0, rank.err
     assert rank.out.startswith("1\ntorch's own words:")
-    assert "remarks" not in rank.out
+    assert "announcements" not in rank.out
     assert rank.err.count("warning[SL902]") == 2  # one for each part that is off
 
 
 @pytest.mark.parametrize("text", ["", "no json\n", '{"pid": 7, "kind": "gr', "[]\n", '{"pid": 8, "kind": "group"}\n'])
 def test_remarks_that_are_torn_or_of_another_process_are_none(text: str, tmp_path: Path) -> None:
-    (tmp_path / "box.0.remarks").write_text(text)
+    (tmp_path / "box.0.announcements").write_text(text)
     found, offset = read(str(tmp_path / "box"), 0, 7)
 
     assert found == []
     rest = json.dumps({"pid": 7, "kind": "group"})
-    (tmp_path / "box.0.remarks").write_text(text[:offset] + rest + "\n")
+    (tmp_path / "box.0.announcements").write_text(text[:offset] + rest + "\n")
     assert read(str(tmp_path / "box"), 0, 7, offset)[0] == [{"pid": 7, "kind": "group"}]

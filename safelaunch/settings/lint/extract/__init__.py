@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from safelaunch.model import Origin
+from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.lint.extract.kinds import kind_of
 from safelaunch.settings.lint.extract.readers import read_as
 from safelaunch.settings.lint.extract.scope import Found, Scope
-from safelaunch.settings.lint.scene import Setting
 
 
 def extract(path: str, text: str) -> tuple[Setting, ...]:

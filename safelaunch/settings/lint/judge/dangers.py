@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.lint.judge.flags import TORCH_ON
 from safelaunch.settings.lint.judge.in_force import InForce
 from safelaunch.settings.lint.judge.wording import Fault, Severity, literal, source
-from safelaunch.settings.lint.scene import Setting
 
 # One entry of the Flight Recorder. Measured with gloo on torch 2.13.0.
 ENTRY_BYTES = 992
@@ -71,8 +71,8 @@ def detail(setting: Setting, text: str, env: InForce) -> Fault | None:  # noqa: 
     """TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     if text.upper() != "DETAIL":
         return None
-    torch = env.scene.installed.torch
-    cpu = env.scene.backend == "gloo" or (torch is not None and torch.cpu_only)
+    torch = env.context.installed.torch
+    cpu = env.context.backend == "gloo" or (torch is not None and torch.cpu_only)
     crash = (
         "with gloo on torch 2.13.0 (CPU), every rank that uses DDP dies of a segmentation fault: 4 of 4 runs, measured"
     )
@@ -81,7 +81,7 @@ def detail(setting: Setting, text: str, env: InForce) -> Fault | None:  # noqa: 
     where = source("torch/distributed/distributed_c10d.py, _create_process_group_wrapper")
     if cpu:
         return Fault("error", "crashes ranks that use DDP with gloo", (crash, slow, where), remedy)
-    severity: Severity = "note" if env.scene.debugging else "warning"
+    severity: Severity = "note" if env.context.debugging else "warning"
     return Fault(severity, "slows down every collective, and can crash DDP", (slow, crash, where), remedy)
 
 
@@ -110,7 +110,7 @@ def waits_for_debugger(setting: Setting, text: str, env: InForce) -> Fault | Non
     if text in ("", "0"):
         return None
     return Fault(
-        "note" if env.scene.debugging else "warning",
+        "note" if env.context.debugging else "warning",
         "makes a rank that fails on its GPU wait for a debugger: the job hangs instead of ending",
         (source("NVIDIA/DCGM nvvs/src/Software.cpp; NVIDIA cuda-gdb manual"),),
         "unset it, unless cuda-gdb is going to be attached",

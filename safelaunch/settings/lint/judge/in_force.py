@@ -1,4 +1,4 @@
-"""The settings of a scene that are in force, as their programs read them."""
+"""The settings of a context that are in force, as their programs read them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 import re
 from functools import lru_cache
 
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.judge.flags import TORCH_ON
 from safelaunch.settings.lint.judge.integers import strtoll
 from safelaunch.settings.lint.judge.lateness import why_late
 from safelaunch.settings.lint.judge.reading import is_read
 from safelaunch.settings.lint.judge.wording import literal
-from safelaunch.settings.lint.scene import Scene, Setting
 
 
 class InForce:
@@ -21,11 +21,11 @@ class InForce:
     Every answer is cautious: a value that cannot be told is neither on nor off.
     """
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
-        timely = dataclasses.replace(scene, settings=tuple(s for s in scene if why_late(s) is None))
+    def __init__(self, context: LintContext) -> None:
+        self.context = context
+        timely = dataclasses.replace(context, settings=tuple(s for s in context if why_late(s) is None))
         self.settings: dict[str, Setting] = {
-            name: setting for name, setting in timely.last().items() if is_read(name, scene)
+            name: setting for name, setting in timely.last().items() if is_read(name, context)
         }
 
     def acts(self, setting: Setting) -> bool:
@@ -91,6 +91,6 @@ class InForce:
 
 
 @lru_cache(maxsize=1)
-def in_force(scene: Scene) -> InForce:
-    """What is in force in a scene: looked at once for all rules."""
-    return InForce(scene)
+def in_force(context: LintContext) -> InForce:
+    """What is in force in a context: looked at once for all rules."""
+    return InForce(context)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from safelaunch.settings.lint import catalogue
+from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.lint.judge.wording import Fault, source
-from safelaunch.settings.lint.scene import Setting
 
 BEFORE_TORCH = "set it before the first `import torch`, or in [env] of a profile"
 

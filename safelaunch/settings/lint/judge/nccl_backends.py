@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.lint.judge.wording import literal
-from safelaunch.settings.lint.scene import Scene
 
 CHOICE = "TORCH_DIST_USE_NCCL2"
 
@@ -17,11 +17,11 @@ OF_THE_OLD = frozenset({
 })  # fmt: skip
 
 
-def is_of_the_other(name: str, scene: Scene) -> bool:
+def is_of_the_other(name: str, context: LintContext) -> bool:
     """Whether only the NCCL backend reads a variable that is not in use: a torch that asks for `CHOICE` has both."""
     if name.removeprefix("TORCH_NCCL_") not in OF_THE_OLD:
         return False
-    torch, choice = scene.installed.torch, scene.last().get(CHOICE)
-    if torch is None or not torch.cuda or not scene.installed.holds(CHOICE):
+    torch, choice = context.installed.torch, context.last().get(CHOICE)
+    if torch is None or not torch.cuda or not context.installed.holds(CHOICE):
         return False
     return choice is None or literal(choice) not in ("0", None)

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Literal
 
 from safelaunch.settings.lint import catalogue
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.lint.judge import nccl_backends, versions
-from safelaunch.settings.lint.scene import Scene
 
 Standing = Literal["fine", "unknown", "unread", "unread-here"]
 
@@ -27,21 +27,21 @@ OF_SCRIPTS = (
 )
 
 
-def standing(name: str, scene: Scene) -> Standing:
+def standing(name: str, context: LintContext) -> Standing:
     """Whether somebody reads a variable, as far as that is known. A name that the script has in its text is fine."""
     kind = _kind(name)
-    if kind == "fine" or name in scene.known or name in scene.read_by_script:
+    if kind == "fine" or name in context.known or name in context.read_by_script:
         return "fine"
     if kind == "known":
         variable = catalogue.variable(name)
-        elsewhere = variable and versions.not_here(variable, scene.installed)
-        return "unread-here" if elsewhere or nccl_backends.is_of_the_other(name, scene) else "fine"
-    return "fine" if scene.installed.holds(name) else kind
+        elsewhere = variable and versions.not_here(variable, context.installed)
+        return "unread-here" if elsewhere or nccl_backends.is_of_the_other(name, context) else "fine"
+    return "fine" if context.installed.holds(name) else kind
 
 
-def is_read(name: str, scene: Scene) -> bool:
+def is_read(name: str, context: LintContext) -> bool:
     """Whether a rule may judge the value: nothing is wrong with the name."""
-    return standing(name, scene) == "fine"
+    return standing(name, context) == "fine"
 
 
 @cache

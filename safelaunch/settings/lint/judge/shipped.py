@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.settings.lint.scene import Setting
+from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.profile import shipped_folder
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.lint.judge.in_force import InForce
 from safelaunch.settings.lint.judge.nccl_pairs import LOUD
 from safelaunch.settings.lint.judge.wording import Fault, source
-from safelaunch.settings.lint.scene import Setting
 
 
 def chosen(text: str) -> frozenset[str]:

@@ -38,7 +38,7 @@ def recorders_differ(env: InForce) -> bool:
 
 def pipe_without_size(env: InForce) -> bool:
     """Before torch 2.11, the pipe wants its size said."""
-    old = versions.older("torch", env.scene.installed, "2.11")
+    old = versions.older("torch", env.context.installed, "2.11")
     return old and env.has(PIPE) and not env.has("TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
@@ -56,7 +56,7 @@ def async_allocator(env: InForce) -> bool:
 
 def register_hook(env: InForce) -> bool:
     """torch of the 2.2 era: the hook and expandable segments."""
-    old = versions.older("torch", env.scene.installed, "2.3")
+    old = versions.older("torch", env.context.installed, "2.3")
     hook = env.torch_on("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
     return old and hook and alloc_conf.option(env.text(*alloc_conf.NAMES) or "", "expandable_segments") == "True"
 

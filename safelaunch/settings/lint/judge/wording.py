@@ -8,7 +8,7 @@ from typing import Literal
 
 from safelaunch.model import Finding
 from safelaunch.redaction import redact
-from safelaunch.settings.lint.scene import Setting
+from safelaunch.settings.lint.context import Setting
 
 Severity = Literal["note", "warning", "error"]
 

@@ -23,8 +23,8 @@ from safelaunch.codec import to_json
 from safelaunch.model import Finding, Job
 from safelaunch.preflight.between.facts import Dial, Facts, Pair, Picture, Place, Silent, Task
 from safelaunch.preflight.between.judges import CODES
-from safelaunch.preflight.between.room import Room, reach
 from safelaunch.preflight.between.stage import Meeting, compare, conclude_probe, gather
+from safelaunch.preflight.between.store import MeetingStore, reach
 from safelaunch.preflight.between.tasks import Tasks
 from safelaunch.preflight.machine.child import Ended
 from safelaunch.preflight.machine.host import Host
@@ -79,9 +79,9 @@ def test_a_node_that_is_killed_and_started_again(free_port: int, ranks: tuple[in
     with ThreadPoolExecutor(1) as pool:
         holder = pool.submit(meet, free_port, ranks[0], nodes=3, arrive_s=60.0)
         reach("127.0.0.1", free_port, time.monotonic() + 30.0)
-        room = Room("127.0.0.1", free_port, master=False, name="")
+        store = MeetingStore("127.0.0.1", free_port, master=False, name="")
         killed = subprocess.Popen([sys.executable, "-c", COMES, str(free_port), str(ranks[1])], env=environment())
-        assert room.wait(Facts, "facts/1", time.monotonic() + 30.0)
+        assert store.wait(Facts, "facts/1", time.monotonic() + 30.0)
         probe, *_ = psutil.Process(killed.pid).children()
         killed.kill()
         killed.wait()
@@ -107,11 +107,11 @@ def test_a_node_that_says_what_nobody_understands_counts_as_silent(free_port: in
     with ThreadPoolExecutor(1) as pool:
         others = pool.submit(meet, free_port, 0, 2, nodes=3, arrive_s=10.0)
         reach("127.0.0.1", free_port, time.monotonic() + 30.0)
-        room = Room("127.0.0.1", free_port, master=False, name="")
-        room.add("joined")
-        seat = room.add("seats")
-        room.post(f"facts/{seat}", facts)
-        room.post(f"came/{seat}", {"host": "n1", "rank": 1})
+        store = MeetingStore("127.0.0.1", free_port, master=False, name="")
+        store.add("joined")
+        seat = store.add("seats")
+        store.post(f"facts/{seat}", facts)
+        store.post(f"came/{seat}", {"host": "n1", "rank": 1})
         (finding,), _ = others.result()
     assert finding.summary == "node n1 (rank 1) came and then did not answer"
 
@@ -224,8 +224,8 @@ def test_a_node_starts_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> N
     asked: list[dict[str, Any]] = []
     child = types.SimpleNamespace(ask=lambda what: asked.append(what) or (1.0, ""))
     monkeypatch.setattr("safelaunch.preflight.between.tasks.PairChild", lambda: child)
-    telling = types.SimpleNamespace(doing="")
-    tasks = Tasks(telling, Facts(1, gpus=("a", "b"), nproc=2), ("localhost", 1), "m")  # type: ignore[arg-type]
+    output = types.SimpleNamespace(doing="")
+    tasks = Tasks(output, Facts(1, gpus=("a", "b"), nproc=2), ("localhost", 1), "m")  # type: ignore[arg-type]
     tasks.rank, tasks.roster = 1, {0: Place(0, 0, "127.0.0.1", 1), 1: Place(1, 1, "127.0.0.1", 1)}
 
     tasks.do(Task("pairs", 1e9, backend="nccl", pairs=((0, 1, 3000),)))

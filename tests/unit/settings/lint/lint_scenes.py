@@ -6,8 +6,8 @@ from typing import Any
 
 from safelaunch.model import Finding, Origin
 from safelaunch.settings.lint import lint
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.installed import Installed, Library
-from safelaunch.settings.lint.scene import Scene, Setting
 
 TORCH_CPU = Installed(Library("2.13.0+cpu", "/site-packages/torch"))
 
@@ -24,13 +24,13 @@ def setting(text: str, where: str = "job.sh:1", source: Any = "file", **more: An
     return Setting(name, value if equals else None, Origin(source, where), **more)
 
 
-def scene(*texts: str | Setting, installed: Installed | None = None, **more: Any) -> Scene:
+def context(*texts: str | Setting, installed: Installed | None = None, **more: Any) -> LintContext:
     settings = tuple(text if isinstance(text, Setting) else setting(text) for text in texts)
-    return Scene(settings, installed or cuda(), **more)
+    return LintContext(settings, installed or cuda(), **more)
 
 
 def findings(*texts: str | Setting, **more: Any) -> tuple[Finding, ...]:
-    return lint(scene(*texts, **more), {})
+    return lint(context(*texts, **more), {})
 
 
 def told(*texts: str | Setting, **more: Any) -> list[tuple[str, str]]:

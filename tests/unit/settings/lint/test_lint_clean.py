@@ -9,8 +9,8 @@ from lint_scenes import TORCH_CPU, cuda, findings, setting, told
 
 from safelaunch.settings import profile
 from safelaunch.settings.lint import lint
+from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.installed import Installed
-from safelaunch.settings.lint.scene import Scene, Setting
 from safelaunch.settings.resolve import resolve_profiles
 
 NGC = """
@@ -76,13 +76,13 @@ def of_profile(name: str) -> tuple[Setting, ...]:
 @pytest.mark.parametrize("debugging", [False, True])
 @pytest.mark.parametrize("name", profiles())
 def test_the_shipped_profiles_are_clean(name: str, debugging: bool, installed: Installed) -> None:
-    found = lint(Scene(of_profile(name), installed, debugging=debugging), {})
+    found = lint(LintContext(of_profile(name), installed, debugging=debugging), {})
     assert [finding.summary for finding in found] == []
 
 
 @pytest.mark.parametrize("name", profiles())
 def test_a_shipped_profile_is_clean_where_torch_and_nccl_are_older(name: str) -> None:
-    found = lint(Scene(of_profile(name), cuda("2.6.0", "2.21.5")), {})
+    found = lint(LintContext(of_profile(name), cuda("2.6.0", "2.21.5")), {})
     assert [finding.summary for finding in found] == []
 
 

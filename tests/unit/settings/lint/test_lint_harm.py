@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from lint_scenes import cuda, findings, only, scene, setting, told
+from lint_scenes import context, cuda, findings, only, setting, told
 
 from safelaunch.model import Finding
 from safelaunch.settings.lint import RULES, Rule, catalogue, lint
+from safelaunch.settings.lint.context import LintContext
 from safelaunch.settings.lint.judge.dangers import DANGERS
-from safelaunch.settings.lint.scene import Scene
 from safelaunch.settings.profile import shipped_folder
 
 # ----------------------------------------------------------------------------------------------- speed
@@ -207,12 +207,12 @@ def test_an_endless_value_is_not_judged(name: str, text: str) -> None:
 
 
 def test_a_rule_that_fails_costs_the_others_nothing() -> None:
-    def broken(scene: Scene) -> Iterator[Finding]:
+    def broken(context: LintContext) -> Iterator[Finding]:
         yield from ()
-        raise RuntimeError(f"no idea what {len(scene.settings)} settings mean")
+        raise RuntimeError(f"no idea what {len(context.settings)} settings mean")
 
     rules = (Rule("SL210", broken), Rule("SL212", broken), *RULES)
-    found = lint(scene("NCCL_TIMEOUT=3600"), {}, rules)
+    found = lint(context("NCCL_TIMEOUT=3600"), {}, rules)
     assert [(each.code, each.severity) for each in found] == [("SL211", "warning"), ("SL902", "warning")]
     assert "SL210, SL212" in found[1].summary
     assert "no idea what 1 settings mean" in found[1].because[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lint_scenes import TORCH_CPU, cuda, findings, scene, setting
+from lint_scenes import TORCH_CPU, context, cuda, findings, setting
 
 from safelaunch.settings.lint import nccl_conf
 from safelaunch.settings.lint.installed import Installed
@@ -14,7 +14,7 @@ from safelaunch.settings.lint.pairs import conflicting_variables
 
 
 def pairs(*texts: str, installed: Installed | None = None) -> list[str]:
-    return [found.severity for found in conflicting_variables(scene(*texts, installed=installed))]
+    return [found.severity for found in conflicting_variables(context(*texts, installed=installed))]
 
 
 HOLDS = [
@@ -130,7 +130,7 @@ def test_what_depends_on_the_version(settings: str, installed: Installed, severi
 
 def test_every_pair_has_been_told_and_has_been_quiet() -> None:
     told = {
-        found.summary.partition(": ")[2] for text, _ in HOLDS for found in conflicting_variables(scene(*text.split()))
+        found.summary.partition(": ")[2] for text, _ in HOLDS for found in conflicting_variables(context(*text.split()))
     }
     by_version = {
         "there will be no pipe: before",
@@ -144,7 +144,7 @@ def test_every_pair_has_been_told_and_has_been_quiet() -> None:
 
 def test_the_message_names_all_that_is_involved_and_where_it_is() -> None:
     (found,) = conflicting_variables(
-        scene(
+        context(
             setting("NCCL_IB_DISABLE=1", "my.toml:3"),
             setting("NCCL_IB_HCA=mlx5_0", "job.sh:7"),
             setting("NCCL_IB_TC=106", "job.sh:8"),
@@ -166,15 +166,15 @@ def test_what_is_told_as_a_pair_is_not_told_again_as_old_or_slow() -> None:
 
 def test_the_file_of_nccl_loses_to_the_environment() -> None:
     file = setting("NCCL_DEBUG=INFO", "/shared/nc.cfg:1", of_nccl_conf=True)
-    (found,) = conflicting_variables(scene(file, setting("NCCL_DEBUG=WARN", "my.toml:2", "profile")))
+    (found,) = conflicting_variables(context(file, setting("NCCL_DEBUG=WARN", "my.toml:2", "profile")))
     assert (found.severity, found.where) == ("note", "my.toml:2")
     assert "NCCL_DEBUG=WARN wins over NCCL_DEBUG=INFO of /shared/nc.cfg:1" in found.summary
-    assert list(conflicting_variables(scene(file, setting("NCCL_DEBUG=INFO", "my.toml:2")))) == []
-    assert list(conflicting_variables(scene(file))) == []
+    assert list(conflicting_variables(context(file, setting("NCCL_DEBUG=INFO", "my.toml:2")))) == []
+    assert list(conflicting_variables(context(file))) == []
 
 
 def test_a_file_of_nccl_by_any_name(tmp_path: Path) -> None:
     (tmp_path / "nc.cfg").write_text("NCCL_DEBUG=INFO\n")
     settings = nccl_conf.settings({"NCCL_CONF_FILE": str(tmp_path / "nc.cfg")}, "/nonexistent")
-    (found,) = conflicting_variables(scene(*settings, setting("NCCL_DEBUG=WARN", "the environment", "shell")))
+    (found,) = conflicting_variables(context(*settings, setting("NCCL_DEBUG=WARN", "the environment", "shell")))
     assert f"of {tmp_path / 'nc.cfg'}:1" in found.summary

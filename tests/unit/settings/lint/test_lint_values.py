@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lint_scenes import TORCH_CPU, cuda, findings, only, scene, setting, told
+from lint_scenes import TORCH_CPU, context, cuda, findings, only, setting, told
 
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.judge import alloc_conf
@@ -18,7 +18,7 @@ from safelaunch.settings.lint.values import variable_value
 
 def verdict(text: str, **more: object) -> str:
     """`error`, `warning` or `note` of SL213, or nothing."""
-    return " ".join(found.severity for found in variable_value(scene(text, **more)))  # type: ignore[arg-type]
+    return " ".join(found.severity for found in variable_value(context(text, **more)))  # type: ignore[arg-type]
 
 
 FINE = [
@@ -172,7 +172,7 @@ def test_what_is_fine(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "severity", "words"), WRONG)
 def test_what_is_wrong(text: str, severity: str, words: str) -> None:
-    (found,) = variable_value(scene(text))
+    (found,) = variable_value(context(text))
     assert found.severity == severity
     assert words in "\n".join([found.summary, *found.because, found.remedy])
 
@@ -202,10 +202,10 @@ HERE = frozenset({"lo", "eth0", "ib0"})
     ],
 )
 def test_interfaces_that_this_machine_does_not_have(text: str, severity: str) -> None:
-    found = [each for each in variable_value(scene(text, interfaces=HERE)) if each.severity != "note"]
+    found = [each for each in variable_value(context(text, interfaces=HERE)) if each.severity != "note"]
     assert [each.severity for each in found] == [severity] * bool(severity)
     assert all("eth0, ib0, lo" in each.because[0] for each in found)
-    assert [each for each in variable_value(scene(text)) if each.severity != "note"] == []
+    assert [each for each in variable_value(context(text)) if each.severity != "note"] == []
 
 
 def test_a_log_file_that_all_ranks_share() -> None:
@@ -231,7 +231,7 @@ def test_words_that_came_later() -> None:
 
 
 def test_one_unknown_subsystem_voids_the_whole_value() -> None:
-    (found,) = variable_value(scene("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT, NET"))
+    (found,) = variable_value(context("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT, NET"))
     assert '" NET"' in found.summary
     assert "voids the whole value" in found.because[0]
 
@@ -244,7 +244,7 @@ def test_no_default_and_no_documented_value_is_wrong(variable: str) -> None:
     if known.parse not in ("presence", "truthy-string"):
         values += re.findall(r"^(?:-?\d+|true|false)(?!\S)", known.default)
     for value in values:
-        wrong = [found.summary for found in variable_value(scene(f"{variable}={value}")) if found.severity == "error"]
+        wrong = [found.summary for found in variable_value(context(f"{variable}={value}")) if found.severity == "error"]
         assert wrong == [], value
 
 

@@ -31,7 +31,7 @@ class LostError(Exception):
     """The store cannot be reached any more, or is none."""
 
 
-class Room:
+class MeetingStore:
     """Posts and reads JSON under names. Raises LostError when the store is gone.
 
     Whoever reaches the port may post: what is not of the `kind` that is asked for counts as not posted.

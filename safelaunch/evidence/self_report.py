@@ -11,7 +11,7 @@ from safelaunch.evidence import beside
 from safelaunch.evidence.errors import bare
 from safelaunch.model import Evidence, Incident, Location, PyError, Reducer, StreamProgress, WorkerProcess
 
-SOURCE = "word"
+SOURCE = "self_report"
 MOST_KEYS, WIDTH = 64, 512  # keys of the store, as many as a rank keeps; and characters of each
 FRESH_S = 3.0  # a look takes at most this long; what is older is of a look before, and the rank has not answered since
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from safelaunch import procfs
-from safelaunch.evidence import tasks
+from safelaunch.evidence import proc_tasks
 from safelaunch.model import WorkerProcess
 from safelaunch.model.slow import Busy, NodeUsage, Usage
 
@@ -76,18 +76,18 @@ def _usage(
 
 
 def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
-    stat = tasks.text(worker.pid, "stat")
+    stat = proc_tasks.text(worker.pid, "stat")
     fields = stat[stat.rfind(")") + 2 :].split()
     if len(fields) < 20 or int(fields[19]) != worker.start:
         return {}, ()
     found = {"faults": float(fields[9]), "cpu": (int(fields[11]) + int(fields[12])) / _TICK}
-    threads = {tid: _times(worker.pid, tid) for tid in tasks.threads(worker.pid)[:THREADS]}
+    threads = {tid: _times(worker.pid, tid) for tid in proc_tasks.threads(worker.pid)[:THREADS]}
     if threads.get(worker.pid):
         known = [times for times in threads.values() if times is not None]
         found["queued"] = sum(queued for _, queued in known)
         found["beside"] = sum(times[0] for tid, times in threads.items() if times is not None and tid != worker.pid)
     cpus: tuple[int, ...] = ()
-    for line in procfs.lines(tasks.text(worker.pid, "status")):
+    for line in procfs.lines(proc_tasks.text(worker.pid, "status")):
         name, _, value = line.partition(":")
         if name == "VmSwap":
             found["swapped"] = int(value.split()[0]) * 1024
@@ -95,7 +95,7 @@ def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
             found["preempted"] = float(value)
         elif name == "Cpus_allowed_list":
             cpus = cpu_list(value.strip())
-    for line in procfs.lines(tasks.text(worker.pid, "io")):
+    for line in procfs.lines(proc_tasks.text(worker.pid, "io")):
         if line.startswith("read_bytes:"):
             found["read"] = float(line.split()[1])
     return found, cpus
@@ -103,7 +103,7 @@ def _rank(worker: WorkerProcess) -> tuple[dict[str, float], tuple[int, ...]]:
 
 def _times(pid: int, tid: int) -> tuple[float, float] | None:
     """Seconds that a thread has run, and that it has waited for a CPU: the first numbers of its schedstat."""
-    words = tasks.text(pid, f"task/{tid}/schedstat").split()
+    words = proc_tasks.text(pid, f"task/{tid}/schedstat").split()
     return (int(words[0]) / _NS, int(words[1]) / _NS) if len(words) > 1 else None
 
 
@@ -184,7 +184,7 @@ def ticks() -> dict[tuple[int, int], float]:
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
-        stat = tasks.text(int(name), "stat")
+        stat = proc_tasks.text(int(name), "stat")
         fields = stat[stat.rfind(")") + 2 :].split()
         if len(fields) >= 20:
             found[int(name), int(fields[19])] = (int(fields[11]) + int(fields[12])) / _TICK
@@ -202,7 +202,7 @@ def others(
     for pid, start in busiest:
         if cores[pid, start] < NOTABLE:
             break
-        allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)$", tasks.text(pid, "status"), re.MULTILINE)
+        allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)$", proc_tasks.text(pid, "status"), re.MULTILINE)
         cpus = cpu_list(allowed[1]) if allowed else ()
-        found.append(Busy(pid, tasks.text(pid, "comm"), round(cores[pid, start], 2), cpus))
+        found.append(Busy(pid, proc_tasks.text(pid, "comm"), round(cores[pid, start], 2), cpus))
     return tuple(found)

@@ -21,7 +21,7 @@ from safelaunch.worker import coroutines, errors, progress, reducers, stream_mar
 
 def write(box: Any) -> None:
     """Leave it in a file, whole or not at all."""
-    path = black_box.beside(box.path, box.index, "word")
+    path = black_box.beside(box.path, box.index, "self_report")
     said = {"pid": os.getpid(), "t": time.monotonic()}  # type: Dict[str, Any]
     said["reducers"] = _or_nothing(reducers.look, [])
     said["handling"] = _or_nothing(handling, None)

@@ -30,7 +30,7 @@ class Remarks:
         line = json.dumps({"pid": os.getpid(), "kind": kind, **facts})
         if line not in self._said:
             self._said.add(line)
-            with open(black_box.beside(self._box.path, self._box.index, "remarks"), "a") as file:
+            with open(black_box.beside(self._box.path, self._box.index, "announcements"), "a") as file:
                 file.write(line + "\n")
 
 

@@ -28,7 +28,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)  # its own identity: what was concluded of one is kept for it
-class Scene:
+class LintContext:
     """The settings of a lint, in the order in which they were made, and what is known of the launch.
 
     A name may be set more than once; the last one counts where variables are put side by side. `read_by_script` are

@@ -14,9 +14,9 @@ from fake_host import FakeHost, gpus, write
 
 from safelaunch import user_files
 from safelaunch.model import Finding, Job, PreflightReport, Severity
-from safelaunch.preflight import CHECKS, record
+from safelaunch.preflight import CHECKS, node_history
 from safelaunch.preflight.machine.nvml import Snapshot
-from safelaunch.preflight.record import BOOT_ID, Record
+from safelaunch.preflight.node_history import BOOT_ID, Record
 
 DAY_S = 86400.0
 
@@ -27,7 +27,7 @@ GPU_JOB = Job(nproc=8, uses_gpu=True)
 def look(folder: Path, *, boot: str = "first", snapshot: Snapshot | None = None, job: Job = GPU_JOB) -> Record:
     write(folder, {BOOT_ID: f"{boot}\n"})
     environ = {"XDG_CACHE_HOME": str(folder / "cache")}
-    return record.read(FakeHost(folder, job, environ=environ, snapshot=snapshot or gpus(8)))
+    return node_history.read(FakeHost(folder, job, environ=environ, snapshot=snapshot or gpus(8)))
 
 
 def report(**severities: Severity) -> PreflightReport:
@@ -55,7 +55,9 @@ def test_what_failed_or_could_not_look_is_no_pass(tmp_path: Path, severity: Seve
 
 
 def test_a_report_of_quick_checks_alone_is_no_pass() -> None:
-    assert not record.is_full_pass(PreflightReport((Finding(code="SL105", severity="ok", summary=""),), "node-a", 0.1))
+    assert not node_history.is_full_pass(
+        PreflightReport((Finding(code="SL105", severity="ok", summary=""),), "node-a", 0.1)
+    )
 
 
 def test_a_pass_ages(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_what_somebody_else_wrote_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "ANSWER_S", 0.05)
+    monkeypatch.setattr(node_history, "ANSWER_S", 0.05)
     look(tmp_path).passed(report())
     answers = threading.Event()
     monkeypatch.setattr(user_files, "load", lambda path: answers.wait())  # noqa: ARG005
@@ -137,11 +139,11 @@ def test_a_folder_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeyp
 
 
 def test_without_a_place_for_it_every_run_is_the_first(tmp_path: Path) -> None:
-    homeless = record.read(FakeHost(tmp_path))
+    homeless = node_history.read(FakeHost(tmp_path))
     assert homeless.due(DAY_S) == homeless.passed(report()).due(DAY_S)
     assert "neither HOME nor XDG_CACHE_HOME" in homeless.due(DAY_S)
     (tmp_path / "file").touch()
-    blocked = record.read(FakeHost(tmp_path, environ={"XDG_CACHE_HOME": str(tmp_path / "file")}))
+    blocked = node_history.read(FakeHost(tmp_path, environ={"XDG_CACHE_HOME": str(tmp_path / "file")}))
     assert "no record can be kept: " in blocked.passed(report()).due(DAY_S)
 
 

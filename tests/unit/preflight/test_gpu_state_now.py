@@ -13,10 +13,10 @@ import pytest
 from fake_host import FakeHost, write
 
 from safelaunch.model import GpuState, Job, RankDevice
-from safelaunch.preflight import moment
+from safelaunch.preflight import gpu_state_now
+from safelaunch.preflight.gpu_state_now import LocalRank
 from safelaunch.preflight.machine.child import Ended
 from safelaunch.preflight.machine.host import FIRST_PID_NAMESPACE, Host
-from safelaunch.preflight.moment import Seat
 
 NOW_S = 5000.0
 # Pids of processes that are there, and are no ranks.
@@ -39,28 +39,30 @@ class Node(Host):
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel log is that of the node."""
 
-    def read(root: object, run: object) -> moment.kernel_log.Log:  # noqa: ARG001
+    def read(root: object, run: object) -> gpu_state_now.kernel_log.Log:  # noqa: ARG001
         log = CURRENT[-1]._log
         if log is None:
-            return moment.kernel_log.Log(unreadable="/dev/kmsg: Operation not permitted")
-        lines = [moment.kernel_log.Message(NOW_S + place, text) for place, text in enumerate(log)]
-        return moment.kernel_log.Log(tuple(lines))
+            return gpu_state_now.kernel_log.Log(unreadable="/dev/kmsg: Operation not permitted")
+        lines = [gpu_state_now.kernel_log.Message(NOW_S + place, text) for place, text in enumerate(log)]
+        return gpu_state_now.kernel_log.Log(tuple(lines))
 
-    monkeypatch.setattr(moment.kernel_log, "read", read)
+    monkeypatch.setattr(gpu_state_now.kernel_log, "read", read)
 
 
 CURRENT: list[Node] = []
 
 
 def look(
-    node: Node, seats: Sequence[Seat], *, since_s: float = NOW_S - 100, deadline_s: float = 30.0
+    node: Node, local_ranks: Sequence[LocalRank], *, since_s: float = NOW_S - 100, deadline_s: float = 30.0
 ) -> dict[int, GpuState]:
     CURRENT.append(node)
-    return {state.index: state for state in moment.gpus(node, seats, since_s, time.monotonic() + deadline_s)}
+    return {
+        state.index: state for state in gpu_state_now.gpus(node, local_ranks, since_s, time.monotonic() + deadline_s)
+    }
 
 
-def seat(rank: int, pid: int, device: RankDevice | None = None, **environ: str) -> Seat:
-    return Seat(rank, rank, pid, {"LOCAL_RANK": str(rank), **environ}, device)
+def seat(rank: int, pid: int, device: RankDevice | None = None, **environ: str) -> LocalRank:
+    return LocalRank(rank, rank, pid, {"LOCAL_RANK": str(rank), **environ}, device)
 
 
 def says(rank: int, chosen: int | None, visible: str | None = None) -> RankDevice:
@@ -110,9 +112,9 @@ def test_in_a_container_the_numbers_of_nvml_are_of_others(nvml_library: str) -> 
 def test_where_proc_is_that_of_the_host_it_tells_its_numbers(tmp_path: Path) -> None:
     write(tmp_path, {"/proc/12/status": "Name:\tpython\nNSpid:\t4711\t12\n"})
     host = FakeHost(tmp_path)
-    assert moment._number_on_host(host, 12, on_host=False) == 4711
+    assert gpu_state_now._number_on_host(host, 12, on_host=False) == 4711
     write(tmp_path, {"/proc/12/status": "Name:\tpython\nNSpid:\t12\n"})
-    assert moment._number_on_host(host, 12, on_host=False) is None
+    assert gpu_state_now._number_on_host(host, 12, on_host=False) is None
 
 
 def test_ranks_without_a_process_on_a_gpu_are_placed_by_what_they_were_started_with(nvml_library: str) -> None:
@@ -125,8 +127,8 @@ def test_ranks_without_a_process_on_a_gpu_are_placed_by_what_they_were_started_w
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetNvLinkState"])
 def test_a_gpu_that_does_not_answer_costs_the_deadline_and_no_other_gpu(nvml_library: str, call: str) -> None:
-    seats = [seat(n, 999_000 + n, says(n, n)) for n in range(8)]
-    found = look(Node(nvml_library, f"hang@3={call}"), seats, deadline_s=2.0)  # without it, this would not end
+    local_ranks = [seat(n, 999_000 + n, says(n, n)) for n in range(8)]
+    found = look(Node(nvml_library, f"hang@3={call}"), local_ranks, deadline_s=2.0)  # without it, this would not end
     assert [gpu.index for gpu in found.values() if gpu.missing] == [3]
     assert "NVML did not answer within" in found[3].missing
     assert found[3].missing.endswith(call)
@@ -134,8 +136,8 @@ def test_a_gpu_that_does_not_answer_costs_the_deadline_and_no_other_gpu(nvml_lib
 
 
 def test_a_driver_that_does_not_answer_at_all_is_said_of_each_gpu(nvml_library: str) -> None:
-    seats = [seat(n, 999_000 + n, says(n, n)) for n in range(2)]
-    found = look(Node(nvml_library, "hang=nvmlInitWithFlags"), seats, deadline_s=2.0)
+    local_ranks = [seat(n, 999_000 + n, says(n, n)) for n in range(2)]
+    found = look(Node(nvml_library, "hang=nvmlInitWithFlags"), local_ranks, deadline_s=2.0)
     assert {index: gpu.ranks for index, gpu in found.items()} == {0: (0,), 1: (1,)}
     assert all(gpu.missing.startswith("NVML did not answer within") for gpu in found.values())
     assert all(gpu.missing.endswith("nvmlInit") for gpu in found.values())
@@ -163,13 +165,13 @@ def test_a_machine_without_a_driver() -> None:
     if host.nvml().answers:
         pytest.skip("this machine has a driver")
     CURRENT.append(Node("/nowhere", ""))
-    assert moment.gpus(host, [seat(0, os.getpid(), says(0, 0))], 0.0, time.monotonic() + 30.0) == ()
+    assert gpu_state_now.gpus(host, [seat(0, os.getpid(), says(0, 0))], 0.0, time.monotonic() + 30.0) == ()
 
 
 def test_what_was_cut_in_the_middle_of_a_line_is_left_out() -> None:
     printed = '{"gpu": {"index": 0, "busy": 5}, "done": true}\n{"gpu": {"index": 1, "bu'
     ended = Ended(-9, printed, "nvmlDeviceGetUUID of GPU 0\nnvmlDeviceGetUUID of GPU 1\n", 1.0, timed_out=True)
-    found = dict(moment.reading(ended, 1.0).gpus)
+    found = dict(gpu_state_now.reading(ended, 1.0).gpus)
     assert {gpu.index: missing for gpu, missing in found.items()} == {
         0: "",
         1: "NVML did not answer within 1.0 s: nvmlDeviceGetUUID",
@@ -222,6 +224,6 @@ def test_a_port_that_is_down_while_its_like_are_up(tmp_path: Path) -> None:
     up, down = ("4: ACTIVE", "5: LinkUp"), ("1: DOWN", "2: Polling")
     write(tmp_path, {**port("mlx5_0", *up), **port("mlx5_1", *down), **port("mlx5_2", *up)})
     host = FakeHost(tmp_path)
-    assert [found.name for found in moment.ports_down(host, {})] == ["mlx5_1:1"]
-    assert moment.ports_down(host, {"NCCL_IB_HCA": "=mlx5_0,mlx5_2"}) == ()
-    assert moment.ports_down(host, {"NCCL_IB_DISABLE": "1"}) == ()
+    assert [found.name for found in gpu_state_now.ports_down(host, {})] == ["mlx5_1:1"]
+    assert gpu_state_now.ports_down(host, {"NCCL_IB_HCA": "=mlx5_0,mlx5_2"}) == ()
+    assert gpu_state_now.ports_down(host, {"NCCL_IB_DISABLE": "1"}) == ()

@@ -11,7 +11,7 @@ from safelaunch.codec import to_json
 from safelaunch.preflight.between.facts import Picture
 
 
-class Telling:
+class ProgressOutput:
     """The picture, and what this node is doing: said when it is cut short. May be used by several threads.
 
     `begun` tells that the others are known to this node, though not yet what they are.

@@ -33,7 +33,7 @@ MOST_DRIFT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Seat:
+class LocalRank:
     """A rank of the job, and what is known of its GPUs. `environ` is what its process was started with."""
 
     rank: int
@@ -52,12 +52,12 @@ class Reading:
     missing: str = ""
 
 
-def gpus(host: Host, seats: Sequence[Seat], since_s: float, until: float) -> tuple[GpuState, ...]:
+def gpus(host: Host, local_ranks: Sequence[LocalRank], since_s: float, until: float) -> tuple[GpuState, ...]:
     """The GPUs that these ranks use; none where they use none, or there is no driver.
 
     Args:
         host: this node.
-        seats: the ranks of this node.
+        local_ranks: the ranks of this node.
         since_s: seconds since boot: older lines of the kernel log are of others.
         until: CLOCK_MONOTONIC: later answers do not count.
     """
@@ -68,9 +68,9 @@ def gpus(host: Host, seats: Sequence[Seat], since_s: float, until: float) -> tup
     found = _ask(host, until)
     if found.failure is not None and found.failure.code == LIBRARY_NOT_FOUND:
         return ()
-    tenants = _Tenants(host, seats)
+    tenants = _Tenants(host, local_ranks)
     states = [_state(gpu, missing, tenants) for gpu, missing in found.gpus]
-    states = [*_placed(host, seats, states, found)]
+    states = [*_placed(host, local_ranks, states, found)]
     used = sorted((state for state in states if state.ranks), key=lambda state: state.index)
     log_reader.join(max(0.0, until - time.monotonic()))
     log = logs[0] if logs else kernel_log.Log(unreadable="it was not read in time")
@@ -148,10 +148,10 @@ def reading(ended: Ended, deadline_s: float) -> Reading:
 class _Tenants:
     """Which rank a process on a GPU belongs to. NVML numbers processes as the host does."""
 
-    def __init__(self, host: Host, seats: Sequence[Seat]) -> None:
+    def __init__(self, host: Host, local_ranks: Sequence[LocalRank]) -> None:
         self._host = host
         self._on_host = host.pid_namespace() == FIRST_PID_NAMESPACE
-        numbers = ((_number_on_host(host, seat.pid, self._on_host), seat.rank) for seat in seats)
+        numbers = ((_number_on_host(host, local.pid, self._on_host), local.rank) for local in local_ranks)
         self.ranks = {number: rank for number, rank in numbers if number is not None}
 
     def of(self, pid: int, memory: int | None) -> Tenant:
@@ -218,10 +218,12 @@ def _state(gpu: Gpu, missing: str, tenants: _Tenants) -> GpuState:
     )
 
 
-def _placed(host: Host, seats: Sequence[Seat], states: Sequence[GpuState], found: Reading) -> Iterable[GpuState]:
+def _placed(
+    host: Host, local_ranks: Sequence[LocalRank], states: Sequence[GpuState], found: Reading
+) -> Iterable[GpuState]:
     """The states with the ranks that NVML showed no process of, by what they say themselves, or were started with."""
     shown = {rank for state in states for rank in state.ranks}
-    started = [_started(seat) for seat in seats if seat.rank not in shown]
+    started = [_started(local) for local in local_ranks if local.rank not in shown]
     known = Snapshot(tuple(gpu for gpu, _ in found.gpus)) if found.gpus else None
     places = mapping.places(host.name(), started, known, {}, uses_gpu=True)
     by_index: dict[int, list[int]] = {}
@@ -234,9 +236,9 @@ def _placed(host: Host, seats: Sequence[Seat], states: Sequence[GpuState], found
         yield from (GpuState(index, ranks=tuple(ranks), missing=found.missing) for index, ranks in by_index.items())
 
 
-def _started(seat: Seat) -> mapping.Started:
+def _started(local: LocalRank) -> mapping.Started:
     """The rank with the GPU in LOCAL_RANK's place that it has taken, where it has said so."""
-    environ, device = dict(seat.environ), seat.device
+    environ, device = dict(local.environ), local.device
     if device is not None:
         late = device.changed is not None and device.changed.late
         visible = device.started_with if late else device.visible
@@ -246,7 +248,7 @@ def _started(seat: Seat) -> mapping.Started:
         environ.update({"LOCAL_RANK": str(chosen)} if chosen is not None else {})
     if not environ.get("LOCAL_RANK", "0").isdecimal():
         environ.pop("LOCAL_RANK")
-    return mapping.Started(seat.rank, max(0, seat.local_rank), seat.pid, environ)
+    return mapping.Started(local.rank, max(0, local.local_rank), local.pid, environ)
 
 
 def _with_xids(state: GpuState, log: kernel_log.Log, since_s: float, tenants: _Tenants) -> GpuState:

@@ -20,7 +20,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Seating:
+class RankAssignment:
     """The seat of each rank, who wanted a rank that another one has, and how many were replaced."""
 
     seats: Mapping[int, int]
@@ -28,7 +28,7 @@ class Seating:
     replaced: int = 0
 
 
-def seating(arrivals: Mapping[int, Arrival], nodes: int) -> Seating:
+def assign_ranks(arrivals: Mapping[int, Arrival], nodes: int) -> RankAssignment:
     """Give ranks to seats, in the order in which they came. Rank 0 and seat 0 are the one who holds the meeting."""
     gone = {seat for arrival in arrivals.values() for seat in arrival.replaces}
     seats: dict[int, int] = {}
@@ -40,4 +40,4 @@ def seating(arrivals: Mapping[int, Arrival], nodes: int) -> Seating:
             clashes.setdefault(rank, Clash(rank, (arrivals[seats[rank]].host, arrival.host)))
         elif rank < nodes:
             seats[rank] = seat
-    return Seating(seats, tuple(clashes.values()), len(gone & set(arrivals)))
+    return RankAssignment(seats, tuple(clashes.values()), len(gone & set(arrivals)))

@@ -19,7 +19,7 @@ def read(path: str, index: int, pid: int, offset: int = 0) -> tuple[list[dict[st
         offset: bytes that have been read already.
     """
     try:
-        text = regular.read(black_box.beside(path, index, "remarks"), MOST, offset=offset)
+        text = regular.read(black_box.beside(path, index, "announcements"), MOST, offset=offset)
     except OSError:
         return [], offset  # nobody has said anything
     whole = text[: text.rfind(b"\n") + 1]

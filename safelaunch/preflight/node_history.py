@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from safelaunch import user_files
 from safelaunch.codec import ShapeError, checked, to_json
+from safelaunch.deadline import within
 from safelaunch.model import SCHEMA_VERSION, PreflightReport
 from safelaunch.preflight import CHECKS
 from safelaunch.preflight.gpu.look import used_gpus
 from safelaunch.preflight.machine.host import Host
 from safelaunch.user_files import ANSWER_S
-from safelaunch.within import within
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SUSPECT = ("SL1", "SL6")  # a run that ended so says that the node may be bad

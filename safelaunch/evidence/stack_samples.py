@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from typing import Any
 
-from safelaunch.evidence import frames, spy, tasks
+from safelaunch.evidence import frames, proc_tasks, spy
 from safelaunch.model import Location, Stack, WorkerProcess
 from safelaunch.model.slow import Standing
 from safelaunch.user_code import is_user_code
@@ -29,7 +29,11 @@ def look(workers: Iterable[WorkerProcess], slow: Container[int], times: int, unt
     pids: dict[int, tuple[int, bool]] = {}
     for worker in workers:
         pids[worker.pid] = worker.rank, False
-        names = {child.pid: tasks.text(child.pid, "comm") for child in tasks.below(worker.pid) if child.state != "Z"}
+        names = {
+            child.pid: proc_tasks.text(child.pid, "comm")
+            for child in proc_tasks.below(worker.pid)
+            if child.state != "Z"
+        }
         for pid in sorted(pid for pid, name in names.items() if "pt_data_worker" in name or "python" in name)[:WORKERS]:
             pids[pid] = worker.rank, True
     seen: dict[int, list[Seen]] = {pid: [] for pid in pids}
@@ -84,7 +88,7 @@ def _user_line(stack: Stack) -> Location | None:
 
 def _kernel(pid: int) -> tuple[str, str, str]:
     """State, system call and file of the main thread; nothing of its memory is read."""
-    found = tasks.look(pid, memory=False)
+    found = proc_tasks.look(pid, memory=False)
     return found["state"], found["syscall"], found["file"]
 
 
