@@ -21,6 +21,7 @@ from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
+from safelaunch.shortened import shortened
 
 SAMPLE = 1 << 16
 WIDE = 256  # bytes: some lines of it
@@ -212,7 +213,7 @@ class _Pass:
         line = prefixes.strip(text, self._habits)
         text = line.text
         origin = self._origin(line)
-        at = LogLine(self._path, number, text.strip()[:WIDTH], line.t, line.clock)
+        at = LogLine(self._path, number, shortened(text.strip(), WIDTH), line.t, line.clock)
         if _ELASTIC.search(text):
             self._contents.elastic.add(line.task)
         source, origin = origin, self._redirected.get(origin, origin)
@@ -258,7 +259,7 @@ class _Pass:
                 continue
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
             if match.start() > FAR:
-                at = replace(at, text=text[match.start() :].strip()[:WIDTH])
+                at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
             place: Hashable = (signature.known.name, origin, fields, self._messages.attempt)
             same = (signature.known.name, origin)
             if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
@@ -375,14 +376,14 @@ class _Pass:
                     self._torn.add(number)
 
         for origin, (at, ordinary) in self._contents.tails.items():
-            text = redaction.lines(recent[origin])[-1].strip()[:WIDTH]
+            text = shortened(redaction.lines(recent[origin])[-1].strip(), WIDTH)
             if text != at.text:
                 self._contents.tails[origin] = (replace(at, text=text), ordinary)
 
     def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]]) -> None:
         if not line.text.strip():
             return
-        at = LogLine(self._path, number, line.text.strip()[:WIDTH], line.t, line.clock)
+        at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
         if _FINISHED.search(line.text):
             self._contents.finished = at
         origin = self._origin(line)

@@ -63,7 +63,10 @@ def test_chains_of_any_length_are_followed() -> None:
 def test_a_world_of_ranks_that_are_not_there_takes_no_time_for_each_call() -> None:
     size = 1 << 18
     calls = [call(seq=seq, size=size) for seq in range(300)]
-    ranks = [dataclasses.replace(waiting(number, *calls[-1:]), collectives=tuple(calls), recorded=None) for number in range(4)]
+    ranks = [
+        dataclasses.replace(waiting(number, *calls[-1:]), collectives=tuple(calls), recorded=None)
+        for number in range(4)
+    ]
     case = dataclasses.replace(hang(*ranks), world_size=size, groups=())
 
     began = time.process_time()
