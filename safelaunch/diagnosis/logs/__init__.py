@@ -134,6 +134,11 @@ def nothing_found(story: Story) -> Verdict:
     if 2 * torn >= lines or left_out:
         what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
         return _plain("SL499", f"the logs could not be read as a whole: {what}", tuple(because), "", "low", 1)
+    wrapped = [file.path for file in read if file.wrapped]
+    if wrapped and not facts.finished:
+        what = f"cannot tell: most lines of {wrapped[0]} stand in JSON that is not understood"
+        remedy = "give its lines as text, such as `journalctl -o cat` or `jq -r '.events[].message'` has them"
+        return _plain("SL499", what, tuple(because), remedy, "low", 1)
     if facts.passed_over:
         known = ", ".join(facts.passed_over[:3]) + (", ..." if facts.passed_over[3:] else "")
         because.append(f"not read, since their names are of no logs: {known}")

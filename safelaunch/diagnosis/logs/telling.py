@@ -44,6 +44,7 @@ def tell(facts: LogFacts) -> Story:
     survived = tuple(
         one
         for one in raised
+        if one.type  # a traceback without its end is not understood, such as one whose lines stand in another order
         if (one.survived and (not failed or one.rank not in ended_at))
         or (not failed and any(end.file == one.at.file and end.line > one.at.line for end in facts.finished))
         or id(one) in listed

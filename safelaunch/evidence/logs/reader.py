@@ -47,6 +47,12 @@ _FINISHED = re.compile(
     r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
     re.IGNORECASE,
 )
+# What services of logs export: documents with a line each, or fields of such below each other. Numbers of a training in
+# JSON have no field for a text.
+_RECORD = re.compile(
+    r"\s*\{.{0,400}?\"(?:message|msg|log|text|textPayload|line|body|event)\"\s*:|\s*\"[\w@.-]{1,60}\"\s*:\s|\s*[\[\]{}]{1,2},?\s*$",
+    re.IGNORECASE,
+)
 _FAULT_CODES = {
     "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Illegal instruction": -4, "Floating point": -8,
 }  # fmt: skip
@@ -151,6 +157,7 @@ class _Pass:
         self._attempts: dict[Origin, int] = {}
         self._torn: set[int] = set()
         self._left_out = 0
+        self._records = self._shown = 0  # of the lines at the end: those that are fields of JSON, and all
 
     def run(self, stream: Any) -> Contents:
         contents = self._contents
@@ -173,14 +180,14 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
-        begins_wide = not contents.events and sieve.sample[:2] in BYTE_ORDER
-        if sieve.wide > min(WIDE, sieve.size // 4) or begins_wide:
-            sieve.broken = sieve.broken or f"it is UTF-16, or parts of it are: {HOW_TO}"
+        if sieve.wide > min(WIDE, sieve.size // 4) or (not contents.events and sieve.sample[:2] in BYTE_ORDER):
+            sieve.broken = sieve.broken or f"it is UTF-16 or UTF-32, or parts of it are: {HOW_TO}"
         elif not contents.events and is_binary(sieve.sample + sieve.tail):
             sieve.broken = sieve.broken or "it is no text, and nothing in it is known"
         contents.file = LogFile(
-            self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out
-        )
+            self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out,
+            wrapped=2 * self._records > self._shown,
+        )  # fmt: skip
         return contents
 
     def _mark_cut(self, last: int) -> None:
@@ -383,6 +390,8 @@ class _Pass:
     def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]]) -> None:
         if not line.text.strip():
             return
+        self._shown += 1
+        self._records += _RECORD.match(line.text) is not None
         at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
         if _FINISHED.search(line.text):
             self._contents.finished = at
