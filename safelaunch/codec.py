@@ -19,6 +19,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from safelaunch.shortened import shortened
+
 T = TypeVar("T")
 Read = Callable[[Any], Any]
 
@@ -114,8 +116,7 @@ def _text(data: Any) -> str:
         raise _wrong("a text", data)
     if len(data) < 1000:
         return data
-    cut = data if len(data) <= LONGEST else data[:LONGEST] + "..."
-    return ENDLESS.sub(lambda found: found[0][:20] + "...", cut)
+    return ENDLESS.sub(lambda found: found[0][:20] + "...", shortened(data, LONGEST))
 
 
 def _whole(data: Any) -> int:

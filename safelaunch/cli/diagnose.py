@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from safelaunch import codes, limits
+from safelaunch import codes, limits, redaction
 from safelaunch.cli import output, share
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
@@ -384,5 +384,5 @@ def _document(one: Conclusion, *, why: bool) -> dict[str, Any]:
     told = {key: item for key, item in vars(one).items() if key not in ("case", "logs")}
     if why and one.case is not None:
         told["why"] = how.lines(one.case)
-    document: dict[str, Any] = to_json(told)
+    document: dict[str, Any] = redaction.document(to_json(told))
     return document

@@ -82,16 +82,16 @@ def _surroundings(found: Sequence[Conclusion]) -> Surroundings | None:
 
 def _unpack_run(path: str, folder: str) -> None:
     """Write the run's own documents below a folder, under names of ours."""
-    wanted = {"run.json", "env.txt", "result.json"}
+    wanted = {"run.json": "", "env.txt": "", "result.json": ""}  # with the places of those that were found
     try:
         # Forwards only, as when it was read within its bounds: a member of negative size has no end otherwise
         # (CVE-2025-8194).
         with tarfile.open(path, "r|*") as archive:
             for member in archive:
                 name = os.path.basename(member.name)
-                if name not in wanted or not member.isreg() or member.size > pages.MAX_BYTES:
+                if wanted.get(name) not in ("", member.name) or not member.isreg() or member.size > pages.MAX_BYTES:
                     continue
-                wanted.discard(name)
+                wanted[name] = member.name  # the first folder's; of two of one name the last one, as elsewhere
                 file = archive.extractfile(member)
                 if file is not None:
                     with open(os.path.join(folder, name), "wb") as copy:
@@ -257,7 +257,7 @@ def _page(root: str, folder: str, said: str) -> bytes | None:
             return redaction.document(json.loads(file.read(bundle.MAX_DOCUMENT)))
 
     try:
-        case, verdict = checked(Case, read(bundle.CASE)), checked(Verdict, read(said))
+        case, verdict = checked(Case, read(bundle.CASE)), bundle.without_advice(checked(Verdict, read(said)))
         shown = os.path.relpath(folder, root)
         return _encoded(html.build([pages.subject(case, verdict, shown)], pages.surroundings(folder)))
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):

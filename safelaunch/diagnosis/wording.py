@@ -9,6 +9,7 @@ from safelaunch.diagnosis.waitgraph.calls import MAKING
 from safelaunch.diagnosis.waitgraph.record import WORLD
 from safelaunch.model import Collective, Condition, Location, RankFacts
 from safelaunch.model.ranks import runs
+from safelaunch.shortened import shortened
 
 OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
@@ -73,7 +74,7 @@ def one_line(text: str, limit: int = 200) -> str:
     """The first line of a message, shortened."""
     lines = text.strip().splitlines()
     first = lines[0] if lines else ""
-    return first if len(first) <= limit else first[: limit - 3] + "..."
+    return shortened(first, limit)
 
 
 def last_collective(facts: RankFacts, *, alone: bool) -> str:

@@ -167,7 +167,7 @@ class Sighting(Event):
 class LogFile:
     """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
     counts its lines that could not be read, as when two processes wrote at once, and `left_out` what was read and was
-    too much to keep."""
+    too much to keep. `wrapped` says that most of its lines stand in JSON that is not understood."""
 
     path: str
     lines: int = 0
@@ -176,6 +176,7 @@ class LogFile:
     unreadable: str = ""
     torn: int = 0
     left_out: int = 0
+    wrapped: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ MARKS = re.compile(f"[{told.MARKS}]")
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
 BLOCK = 1 << 14  # characters
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# A text of several lines in a program, or in TOML: it ends where its quotes do.
+_QUOTES = re.compile(r"[=:]\s?\w{0,2}(\"{3}|'{3})[ \t\r]*\Z")
+QUOTED = 2048  # characters of one
 MORE = 3  # lines after one that ends where a value is to come
 COMMANDS = {"argv", "args", "arguments", "command", "cmd", "cmdline", "entrypoint", "script_args"}  # fields
 
@@ -140,6 +143,9 @@ def _begin(value: str, at: int, done: int) -> int:
 def _end(value: str, at: int) -> int:
     """Where the lines end that belong to the one at `at`: a value may stand on the next one, or after an empty one."""
     end = value.find("\n", at)
+    if quotes := _QUOTES.search(value, max(value.rfind("\n", 0, end) + 1, end - 200), end) if end > 0 else None:
+        closing = value.find(quotes[1], end, end + QUOTED)
+        end = value.find("\n", closing) if closing > 0 else end
     for _ in range(MORE):
         if end < 0 or not _goes_on(value, max(value.rfind("\n", 0, end) + 1, end - 200), end):
             break

@@ -7,7 +7,7 @@ import re
 from safelaunch.redaction import assigned, names, values
 from safelaunch.redaction.commands import REDACTED
 from safelaunch.redaction.shapes import by_first_letter
-from safelaunch.redaction.told import LONGEST_NAME, MARKS
+from safelaunch.redaction.told import COLON, LONGEST_NAME, MARKS
 
 # What services answer: `Incorrect API key provided: X`. In lower case; the value is looked at as it is.
 _ANSWER = re.compile(
@@ -41,7 +41,7 @@ _NEXT_LINE = rf"[ \t]{{0,16}}\r?\n[{MARKS}]?(?:[ \t]{{0,16}}\r?\n)?[{MARKS}]?(?:
 _ALONE = r"\\{0,8}[\"'`(]?([^\s\"'`()\\]{6,512})[\"'`)]?(?=[ \t.]{0,8}(?:\(|\r?\n|\Z|\\{0,8}[\"'`]))"
 # At the end of the line or as the next one.
 _AT_THE_END = re.compile(
-    rf"{_NOUN}([^\n:]{{0,120}})(?::|(?<=[.!])(?={_NEXT_LINE}))(?:[ \t]{{1,8}}|{_NEXT_LINE}){_ALONE}"
+    rf"{_NOUN}([^\n:\uff1a]{{0,120}})(?::|{COLON}|(?<=[.!])(?={_NEXT_LINE}))(?:[ \t]{{1,8}}|{_NEXT_LINE}){_ALONE}"
 )
 # Within the sentence.
 _WITHIN = re.compile(
@@ -77,7 +77,7 @@ ANNOUNCES = re.compile(
 
 # Each with words of which one must be there.
 _ANNOUNCED: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
-    ((":", ".", "!"), _AT_THE_END),
+    ((":", ".", "!", "\uff1a", "uff1a"), _AT_THE_END),
     ((" is ", " set to ", "ted -", " as ", "password"), _WITHIN),
     (("passw", "passp", "passc"), _USED),
 )

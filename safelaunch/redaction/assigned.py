@@ -6,7 +6,7 @@ import re
 
 from safelaunch.redaction import names, pairs, told, values
 from safelaunch.redaction.commands import REDACTED
-from safelaunch.redaction.told import LONGEST_NAME, MARKS, NEXT, QUOTED, VALUE, is_secret
+from safelaunch.redaction.told import ARROW, COLON, LONGEST_NAME, MARKS, NEXT, QUOTED, VALUE, is_secret
 
 # What a value is handed to, or is the other choice to: `str("X")`, `SecretStr("X")`, `os.getenv("N", "X")`, `x or "X"`.
 _WRAPPED = (
@@ -23,7 +23,7 @@ _TYPED = (
 _HEREDOC = (
     rf"[ \t]{{0,3}}=?[ \t]{{0,3}}(?:\$\(cat )?<<[-~]?\s?[\"']?\w{{1,20}}[\"']?[ \t]{{0,3}}\r?\n[{MARKS}]?[ \t]{{0,80}}"
 )
-_SIGNS = rf"(?::=|=>|->|===?(?=\s?{QUOTED})|\|\|=|::(?=\s)|=(?!=)|:|\?=|%3[Dd])"
+_SIGNS = rf"(?::=|=>|->|{ARROW}|===?(?=\s?{QUOTED})|\|\|=|::(?=\s)|=(?!=)|:|{COLON}|\?=|%3[Dd])"
 # Behind a name: what stands between it and its value, and that.
 _ASSIGNED = re.compile(
     rf"({_TYPED}|{_HEREDOC}|\\{{0,8}}[\"']?(?:[\])]|\[[0-9]{{0,5}}\]|[\"']?\}}(?=\s?=))?"
@@ -33,6 +33,7 @@ _ASSIGNED = re.compile(
 _DEFAULT = re.compile(r"\s?=\s?[A-Za-z_.]{1,40}(?:\(|\s|\Z)")
 _GIVEN = re.compile(r"(\s+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
 _BUILT = re.compile(r"([({]\s?)(?=\\{0,8}[\"'])" + VALUE)  # `.password("X")`
+_FOREIGN_COLON, _FOREIGN_ARROW = re.compile(COLON), re.compile(ARROW)
 # A part of each name that tells (`names.kind`), in lower case.
 _TELLS = re.compile(
     r"pass|pwd|pw|secret|token|key|cred|cookie|auth|jwt|bearer|otp|webhook|pat|sas|psk|sig|mnemonic|seedphrase|login|basic|_sk"
@@ -118,7 +119,8 @@ def _is_built(name: str, bare: str) -> bool:
 
 def _shown(name: str, match: re.Match[str], *, given: bool) -> str | None:
     """What to show behind a name instead; None where it is no secret."""
-    between, value = match.groups()
+    shown, value = match.groups()
+    between = _FOREIGN_COLON.sub(":", _FOREIGN_ARROW.sub("->", shown))
     opening, bare, _ = told.split(value)
     block = "|" in between or ">" in between or "<<" in between
     if "\n" in between and not (opening or block or "\\" in between):
@@ -135,7 +137,7 @@ def _shown(name: str, match: re.Match[str], *, given: bool) -> str | None:
     prose = (":" in between and not opening and not block) or "==" in between
     if not is_secret(name, bare, alone=alone, told=prose):
         return None
-    return between + told.redacted(value)
+    return shown + told.redacted(value)
 
 
 def without_long_numbers(value: str) -> str:

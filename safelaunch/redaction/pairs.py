@@ -92,6 +92,11 @@ _STATEMENT = re.compile(
 _ARGUMENT = re.compile(r"(\\{0,8}[\"'](?:\s?,\s{0,3}| )(?:\[\[)?(?=\[\[|\\{0,8}\w{0,2}[\"']|(?<=\[)))" + VALUE)
 _OPERAND = re.compile(r"([\"')]?[ \t]{1,8}(?:(?:--body|-b)[ =])?[{\[]{0,2}(?![-&|]))" + VALUE)
 _CELL = re.compile(r"([ \t]{0,60}(?:[|\u2502\u2503]|\\{1,8}u250[23])[ \t]{0,8}|\t[ \t]{0,40}| {2,60})" + VALUE)
+# The next cell of a row that is drawn, or marked up: its border says that no sentence goes on there.
+_FRAMED = re.compile(
+    r"([ \t]{0,60}(?:[|\u2502\u2503]|\\{1,8}u250[23])[ \t]{0,60}"
+    rf"|</t[dh]>[\s{MARKS}]{{0,80}}<t[dh][^<>\n]{{0,80}}>[\s{MARKS}]{{0,80}})" + VALUE
+)
 BEFORE = 64  # characters that are looked at in front of a name
 
 
@@ -106,6 +111,8 @@ def behind(value: str, begin: int, end: int, name: str) -> re.Match[str] | None:
     """
     variable = "_" in name or name.isupper()
     quoted = value[end : end + 1] in ("\\", '"', "'")
+    if (match := _FRAMED.match(value, end)) and _is_cell(name, match[2]):
+        return match
     if not (variable or quoted):
         return None  # `tokens seen`
     before = value[max(begin - BEFORE, 0) : begin]
@@ -122,6 +129,14 @@ def behind(value: str, begin: int, end: int, name: str) -> re.Match[str] | None:
         drawn = values.is_random(bare) or (values.is_chosen(bare) and not bare.isupper())
         return match if drawn and _is_argument(name, bare) else None
     return None
+
+
+def _is_cell(name: str, value: str) -> bool:
+    """Whether the next cell is the secret of a name, whatever the name's letters: only what is drawn, or chosen as a
+    password, is."""
+    bare = told.split(value)[1]
+    chosen = names.kind(name) == "password" and any(map(str.isdecimal, bare)) and values.is_chosen(bare)
+    return name.lower() != "key" and (values.is_random(bare) or chosen) and _is_argument(name, bare)
 
 
 def _is_argument(name: str, value: str) -> bool:

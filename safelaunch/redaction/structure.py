@@ -6,7 +6,7 @@ import re
 
 from safelaunch.redaction import announced, assigned, commands, introduced, names, pairs, values
 from safelaunch.redaction.commands import REDACTED
-from safelaunch.redaction.told import MARKS
+from safelaunch.redaction.told import COLON, MARKS
 
 # ------------------------------------------------------------------------------------------------- blocks of keys
 
@@ -98,8 +98,8 @@ def without_random(value: str) -> str:
 # Where a value is yet to come: on the next line, in brackets, in a block of YAML, behind the mark of a rank.
 OPEN = re.compile(
     r"(?:name[\"']?: ?[\"']?[\w-]{1,80}[\"']?,?|[=:(\[,|>\\]|[|>][+0-9-]{1,2}|[=:]\s?[\"']{1,3}[^\"'\n]*"
-    r"|</(?:name|key|value)>"
-    r"|<<[-~]?\s?[\"']?\w{1,20}[\"']?)[ \t\r]*\Z"
+    r"|</(?:name|key|value)>|</t[dh]>"
+    rf"|<<[-~]?\s?[\"']?\w{{1,20}}[\"']?|{COLON})[ \t\r]*\Z"
 )
 
 # In a line, in lower case: without one of these it holds none of what this file knows.

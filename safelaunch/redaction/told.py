@@ -10,6 +10,8 @@ from safelaunch.redaction.commands import REDACTED
 # Of private use in Unicode: behind an end of a line that was an escape, in a text within a text.
 MARKS = "".join(map(chr, range(0xE000, 0xE010)))
 LONGEST_NAME = 80  # characters
+# Signs of other alphabets, as they are and as JSON writes them.
+COLON, ARROW = r"\uff1a|\\{1,8}uff1a", r"\u2192|\\{1,8}u2192"
 
 # What may stand in front of a quote: `r"`, `b'`, `u8"`, `@"`, `$'`, `N'`, `r#"`.
 _PREFIX = r"(?:u8|[rbfuRBFULN@$]{0,2})\#{0,2}"

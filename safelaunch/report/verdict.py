@@ -44,8 +44,13 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
 
 def without_secrets(verdict: Verdict) -> Verdict:
     """A verdict that may be sent: what a program says when it fails may hold its keys."""
+    place = verdict.location
+    if place is not None:
+        place = dataclasses.replace(place, file=redaction.text(place.file), function=redaction.text(place.function))
     return dataclasses.replace(
         verdict,
+        host=redaction.text(verdict.host),
+        location=place,
         summary=redaction.text(verdict.summary),
         because=tuple(redaction.lines(verdict.because)),
         remedy=redaction.text(verdict.remedy),

@@ -10,6 +10,23 @@ PASSWORD = "Ob7,QwTD*MXFK"
 
 # (the text, the part that must not be seen)
 WRITTEN_SECRETS: list[tuple[str, str]] = [
+    # tables that are drawn or marked up, and signs of other alphabets
+    (f"| api_key | {BLOB} |", BLOB),
+    (f"| password | {BLOB} |", BLOB),
+    ("| db password | hunter2x |", "hunter2x"),
+    (f"\u2502 api_key \u2502 {BLOB} \u2502", BLOB),
+    (f"api_key   \u2502   {BLOB}", BLOB),
+    (f"<tr><td>API_KEY</td><td>{BLOB}</td></tr>", BLOB),
+    (f"<tr>\n<td>api_key</td>\n<td class='x'>{BLOB}</td>", BLOB),
+    (f"<th>password</th> <td>{BLOB}</td>", BLOB),
+    (f"WANDB_API_KEY\uff1a{BLOB}", BLOB),
+    ("password \uff1a hunter2x", "hunter2x"),
+    ("password\uff1a\nhunter2x", "hunter2x"),
+    (f"api_key \u2192 {BLOB}", BLOB),
+    # texts of several lines
+    (f'password: """\n{BLOB}\n"""', BLOB),
+    (f'token = """\n{BLOB}\n"""', BLOB),
+    (f"token = '''\n\n{BLOB}\n'''\n", BLOB),
     # manifests of a cluster
     (f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: x\ndata:\n  uri.txt: {BLOB}\n", BLOB),
     (f"apiVersion: v1\ndata:\n  site: {BLOB}\nkind: Secret\nmetadata:\n  name: x\n", BLOB),
@@ -155,4 +172,8 @@ WRITTEN_HARMLESS: list[str] = [
     'top-5 tokens: [" the": 0.312, " password": 0.021, "key": 0.003]', 'token: "##ing"',
     'export WANDB_API_KEY="${WANDB_API_KEY:?not set}"',
     'TCPStore get key "worker/rank_3", value "10.0.0.1:1234"',
+    "| key | value |", "| tokens | 12,345 |", "| token | embedding |", "\u2502 password \u2502 str \u2502",
+    "<td>password</td><td>required</td>", "<td>tokens/s</td><td>12345.6</td>",
+    "| key | d41d8cd98f00b204e9800998ecf8427e |",
+    "token \u2192 embedding", "num_tokens \u2192 512", "| pass | 12 | | fail | 0 |",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "deadline", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
-    "user_code", "black_box_reader",
+    "user_code", "black_box_reader", "shortened",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -49,6 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "redaction": set(),
     "printable": set(),
     "sizes": set(),
+    "shortened": set(),
     "streams": set(),
     "deadline": set(),
     "user_code": set(),
@@ -60,7 +61,7 @@ LAYERS: dict[str, set[str]] = {
     "limits": set(),
     "toml": set(),
     "pulse": set(),
-    "codec": set(),
+    "codec": {"shortened"},
     "files": {"codec", "printable"},
     "output": {"files"},
     "settings": {
@@ -116,8 +117,9 @@ LAYERS: dict[str, set[str]] = {
         "toml",
         "user_code",
         "redaction",
+        "shortened",
     },
-    "diagnosis": {"model", "codes", "sizes", "user_code"},
+    "diagnosis": {"model", "codes", "sizes", "user_code", "shortened"},
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},

@@ -133,6 +133,7 @@ UNITS = [
     "0" * 40 + "=", "kind: Secret\n", '"kind":"Secret",', '{"kind": "Secret", "data": {', '"value": "', "name: A_KEY, ",
     'setenv("A_KEY", ', "password [", "password is generated for ", "password:\n\n", "create user password ", "$6$",
     "password = <<", "password = str(", 'password = "a" -> ', '"password": {"old": "a", ', "A_TOKEN    ", "\u201c",
+    'token = """\n', "| api_key ", "<td>api_key</td>\n", "password\uff1a\n", "api_key \u2192 ",
 ]  # fmt: skip
 
 

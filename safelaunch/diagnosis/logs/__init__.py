@@ -149,6 +149,11 @@ def _inconclusive(timeline: Timeline, read: list[LogFile], because: tuple[str, .
     if 2 * torn >= sum(file.lines for file in facts.files) or left_out:
         what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
         return cannot_tell(f"the logs could not be read as a whole: {what}", *because)
+    wrapped = [file.path for file in read if file.wrapped]
+    if wrapped and not facts.finished:
+        what = f"cannot tell: most lines of {wrapped[0]} stand in JSON that is not understood"
+        remedy = "give its lines as text, such as `journalctl -o cat` or `jq -r '.events[].message'` has them"
+        return _plain("SL499", what, because, remedy, "low", 1)
     return None
 
 

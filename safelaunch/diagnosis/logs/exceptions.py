@@ -44,6 +44,8 @@ def sort_exceptions(facts: LogFacts) -> Exceptions:
     caught = {id(one) for one in _not_listed(facts, raised)}
 
     def survived(one: Raised) -> bool:
+        if not one.type:
+            return False  # a traceback without its end is not understood: its lines may stand in another order
         if id(one) in caught:
             return True
         if failed:

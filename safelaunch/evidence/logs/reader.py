@@ -21,6 +21,7 @@ from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
+from safelaunch.shortened import shortened
 
 SAMPLE = 1 << 16
 WIDE = 256  # bytes: some lines of it
@@ -44,6 +45,12 @@ _LAST_WORDS = re.compile(
 _FINISHED = re.compile(
     r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b[^:=]{0,30}?\b"
     r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
+    re.IGNORECASE,
+)
+# What services of logs export: documents with a line each, or fields of such below each other. Numbers of a training in
+# JSON have no field for a text.
+_RECORD = re.compile(
+    r"\s*\{.{0,400}?\"(?:message|msg|log|text|textPayload|line|body|event)\"\s*:|\s*\"[\w@.-]{1,60}\"\s*:\s|\s*[\[\]{}]{1,2},?\s*$",
     re.IGNORECASE,
 )
 _FAULT_CODES = {
@@ -150,6 +157,7 @@ class _Pass:
         self._attempts: dict[Origin, int] = {}
         self._torn: set[int] = set()
         self._left_out = 0
+        self._records = self._shown = 0  # of the lines at the end: those that are fields of JSON, and all
 
     def run(self, stream: Any) -> Contents:
         contents = self._contents
@@ -172,14 +180,14 @@ class _Pass:
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         sieve = self._sieve
-        begins_wide = not contents.events and sieve.sample[:2] in BYTE_ORDER
-        if sieve.wide > min(WIDE, sieve.size // 4) or begins_wide:
-            sieve.broken = sieve.broken or f"it is UTF-16, or parts of it are: {HOW_TO}"
+        if sieve.wide > min(WIDE, sieve.size // 4) or (not contents.events and sieve.sample[:2] in BYTE_ORDER):
+            sieve.broken = sieve.broken or f"it is UTF-16 or UTF-32, or parts of it are: {HOW_TO}"
         elif not contents.events and is_binary(sieve.sample + sieve.tail):
             sieve.broken = sieve.broken or "it is no text, and nothing in it is known"
         contents.file = LogFile(
-            self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out
-        )
+            self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out,
+            wrapped=2 * self._records > self._shown,
+        )  # fmt: skip
         return contents
 
     def _mark_cut(self, last: int) -> None:
@@ -212,7 +220,7 @@ class _Pass:
         line = prefixes.strip(text, self._habits)
         text = line.text
         origin = self._origin(line)
-        at = LogLine(self._path, number, text.strip()[:WIDTH], line.t, line.clock)
+        at = LogLine(self._path, number, shortened(text.strip(), WIDTH), line.t, line.clock)
         if _ELASTIC.search(text):
             self._contents.elastic.add(line.task)
         source, origin = origin, self._redirected.get(origin, origin)
@@ -258,7 +266,7 @@ class _Pass:
                 continue
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
             if match.start() > FAR:
-                at = replace(at, text=text[match.start() :].strip()[:WIDTH])
+                at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
             place: Hashable = (signature.known.name, origin, fields, self._messages.attempt)
             same = (signature.known.name, origin)
             if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
@@ -375,14 +383,16 @@ class _Pass:
                     self._torn.add(number)
 
         for origin, (at, ordinary) in self._contents.tails.items():
-            text = redaction.lines(recent[origin])[-1].strip()[:WIDTH]
+            text = shortened(redaction.lines(recent[origin])[-1].strip(), WIDTH)
             if text != at.text:
                 self._contents.tails[origin] = (replace(at, text=text), ordinary)
 
     def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]]) -> None:
         if not line.text.strip():
             return
-        at = LogLine(self._path, number, line.text.strip()[:WIDTH], line.t, line.clock)
+        self._shown += 1
+        self._records += _RECORD.match(line.text) is not None
+        at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
         if _FINISHED.search(line.text):
             self._contents.finished = at
         origin = self._origin(line)

@@ -44,7 +44,7 @@ _WORD = 64
 ENOUGH = 10_000
 END = 4 << 20
 
-_WIDE = re.compile(rb"[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
+_WIDE = re.compile(rb"[^\0](?:\0|\0{3})[^\0](?:\0|\0{3})|(?:\0|\0{3})[^\0](?:\0|\0{3})[^\0]")
 _DIGITS = b"0123456789"
 _BREAKS = bytes.maketrans(b"\r", b"\n")  # progress bars write over themselves
 
@@ -74,7 +74,7 @@ class Sieve:
         self.lines = 0
         self.size = 0
         self.sample = b""  # how the file begins
-        self.wide = 0  # bytes of characters that take two of them (UTF-16)
+        self.wide = 0  # bytes of characters that take two or four of them (UTF-16, UTF-32)
         self.tail = b""  # how it ends
         self.tail_line = 1  # the number of the tail's first line
         self.tail_cut = False  # whether the tail begins within a line

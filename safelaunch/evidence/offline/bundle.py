@@ -28,8 +28,10 @@ MAX_LINE = 1 << 20  # of agent.jsonl
 UNPACKED, UNPACKED_PER_BYTE, MAX_UNPACKED = 32 << 20, 64, 2 << 30
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 MAX_MEMBERS = 100_000
+TWICE = "{} is in it more than once, and the last one counts"
 WANTED = ("case.json", "verdict.json", "notice.json", "run.json", "result.json", "agent.jsonl")
 
+MOST_PIDS = 1 << 22  # PID_MAX_LIMIT of Linux
 ENDS = 8  # reads behind the end of a file: tarfile makes two
 
 # What comes of members that are damaged or encrypted, or packed in a way that is not known.
@@ -136,8 +138,9 @@ def _documents(path: str) -> Iterator[tuple[str, bytes | None]]:
 
 def _from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
     """The documents of a tar file by their names in it, and why there may be more. Nothing is unpacked to disk, and
-    links are not followed."""
+    links are not followed. Of two of one name the last one counts, as where it is unpacked."""
     found: dict[str, bytes | None] = {}
+    twice = ""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -149,16 +152,21 @@ def _from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
                     if count >= MAX_MEMBERS:
                         raise UnreadableError(f"it has more than {MAX_MEMBERS} members")
                     name = os.path.normpath(member.name)
-                    if not member.isreg() or os.path.basename(name) not in WANTED or name in found:
+                    if not member.isreg() or os.path.basename(name) not in WANTED:
                         continue
+                    twice = TWICE.format(name) if name in found else twice
                     file = archive.extractfile(member)
                     if file is not None and member.size <= MAX_DOCUMENT:
                         found[name] = file.read()
+    except UnreadableError as error:
+        if not found:
+            raise
+        return found, f"the rest of it: {error}"
     except (*DAMAGED, tarfile.TarError) as error:
         if not found:
             raise UnreadableError(f"it is no tar file, or damaged: {error}") from error
         return found, f"it is cut off or damaged ({error})"
-    return found, ""
+    return found, twice
 
 
 def _most(path: str) -> int:
@@ -197,6 +205,7 @@ def _from_zip(path: str) -> tuple[dict[str, bytes | None], str]:
     import zipfile
 
     found: dict[str, bytes | None] = {}
+    twice = ""
     left = most = _most(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -205,8 +214,9 @@ def _from_zip(path: str) -> tuple[dict[str, bytes | None], str]:
                 raise UnreadableError(f"it has more than {MAX_MEMBERS} members")
             for member in members:
                 name = os.path.normpath(member.filename)
-                if member.is_dir() or os.path.basename(name) not in WANTED or name in found:
+                if member.is_dir() or os.path.basename(name) not in WANTED:
                     continue
+                twice = TWICE.format(name) if name in found else twice
                 with archive.open(member) as file:
                     data = file.read(min(left, MAX_DOCUMENT) + 1)
                 left -= len(data)
@@ -214,11 +224,15 @@ def _from_zip(path: str) -> tuple[dict[str, bytes | None], str]:
                     raise UnreadableError(f"it unpacks to more than {most >> 20} MiB, the limit for its size")
                 if len(data) <= MAX_DOCUMENT:
                     found[name] = data
+    except UnreadableError as error:
+        if not found:
+            raise
+        return found, f"the rest of it: {error}"
     except (*DAMAGED, MemoryError, zipfile.BadZipFile) as error:  # MemoryError: LZMA with a dictionary of gigabytes
         if not found:
             raise UnreadableError(f"it is no zip file, damaged or encrypted: {error!r}") from error
         return found, f"it is cut off or damaged ({error})"
-    return found, ""
+    return found, twice
 
 
 def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> Run:
@@ -256,7 +270,7 @@ def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> R
     for end in ends:
         for item in end.verdicts if end is not None else ():
             try:
-                verdicts.append(_without_advice(checked(Verdict, item)))
+                verdicts.append(without_advice(checked(Verdict, item)))
             except ShapeError as error:
                 unreadable.append(f"a verdict of result.json: {error}")
     unreadable = list(dict.fromkeys(unreadable))
@@ -272,7 +286,7 @@ def _document(cls: type[T], name: str, documents: Mapping[str, bytes | None]) ->
     try:
         document = checked(cls, _json(name, documents.get(name)))
         if isinstance(document, Verdict):
-            document = cast(T, _without_advice(document))
+            document = cast(T, without_advice(document))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -291,7 +305,7 @@ def _document(cls: type[T], name: str, documents: Mapping[str, bytes | None]) ->
     return document
 
 
-def _without_advice(verdict: Verdict) -> Verdict:
+def without_advice(verdict: Verdict) -> Verdict:
     """A verdict as a file has it. Its advice goes: whoever wrote the file may have put any command there.
 
     Raises:
@@ -303,7 +317,11 @@ def _without_advice(verdict: Verdict) -> Verdict:
 
 
 def _told(facts: RankFacts) -> RankFacts:
-    """A rank whose last lines may be shown one by one: bundles of older versions have them as they were printed."""
+    """A rank without what is known of its exception under a code that we do not have, as a newer version may, and with
+    last lines that may be shown one by one: bundles of older versions have them as they were printed."""
+    error = facts.error
+    if error is not None and error.known is not None and error.known.code and error.known.code not in CATALOGUE:
+        facts = replace(facts, error=replace(error, known=None))
     if not facts.last_lines:
         return facts
     from safelaunch import redaction
@@ -322,6 +340,18 @@ def _check(case: Case) -> None:
         raise UnreadableError("it tells of one rank twice")
     if any(not -1 <= rank < MOST_RANKS for rank in ranks):
         raise UnreadableError("it tells of a rank that no job has")
+    if not all(map(_has_pid, case.ranks)):
+        raise UnreadableError("it tells of a process that no rank is")
+
+
+def _has_pid(facts: RankFacts) -> bool:
+    """Whether the pid of a rank is one, or 0 where none is known. It stands in commands: `kill -CONT -1` goes to all
+    processes, and 0 stands for one's own group."""
+    seen = facts.state not in ("", "X", "Z") or facts.kernel is not None  # proc(5): X and Z have ended
+    port = facts.error.around.port if facts.error is not None and facts.error.around is not None else None
+    holder = port.pid if port is not None else None
+    owns = 1 < facts.pid <= MOST_PIDS or (facts.pid == 0 and not seen)
+    return owns and (holder is None or 0 < holder <= MOST_PIDS)
 
 
 def _above(folder: str, name: str, documents: Mapping[str, bytes | None]) -> str:

@@ -49,7 +49,7 @@ def build(subjects: Sequence[Subject], known: Surroundings | None = None, writte
         tag("title", cell(title, 160)),
         style(SHEET),
     )
-    told = surroundings.section(known) if known is not None else []
+    told = [_safely(name, make) for name, make in surroundings.sections(known)] if known is not None else []
     foot = tag(
         "p", f"Written by safelaunch, {made}. Secrets are left out as far as they can be recognised.", class_="dim"
     )

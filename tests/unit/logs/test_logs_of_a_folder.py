@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -147,3 +148,52 @@ def test_a_name_that_says_nothing_is_named_where_nothing_was_found(tmp_path: Pat
 
     assert verdict.code == "SL498"
     assert any("not read" in line and "rank_1.ipynb" in line for line in verdict.because)
+
+
+# --------------------------------------------------------------------------------- what services of logs export
+
+LINES = [*(f"step {at} loss 0.{at}" for at in range(40)), *FAILED.splitlines()]
+EXPORTS = {
+    "newest line first": "\n".join(reversed(LINES)),
+    "fields below each other": json.dumps({"events": [{"timestamp": 1, "message": line} for line in LINES]}, indent=2),
+    "a document for each line": "\n".join(json.dumps({"MESSAGE": line}) for line in LINES),
+    "bytes as numbers": "\n".join(json.dumps({"MESSAGE": list(line.encode()), "PRIORITY": "6"}) for line in LINES),
+    "none that failed": "\n".join(json.dumps({"level": "info", "msg": line}) for line in LINES[:40]),
+}
+
+
+@pytest.mark.parametrize("text", EXPORTS.values(), ids=EXPORTS)
+def test_what_a_service_of_logs_exports_is_not_understood(text: str, tmp_path: Path) -> None:
+    (tmp_path / "rank_1.log").write_text(text + "\n")
+
+    assert diagnose(facts_of(tmp_path)).code == "SL499"
+
+
+def test_four_bytes_for_each_character_are_not_taken_as_read(tmp_path: Path) -> None:
+    (tmp_path / "rank_1.log").write_bytes("\n".join(LINES).encode("utf-32-le"))
+
+    assert diagnose(facts_of(tmp_path)).code == "SL499"
+
+
+def test_numbers_of_a_training_in_json_are_understood(tmp_path: Path) -> None:
+    numbers = (json.dumps({"step": at, "loss": 2.3, "text_tokens": 512}) for at in range(40))
+    (tmp_path / "rank_1.log").write_text("\n".join(numbers) + "\n")
+
+    assert diagnose(facts_of(tmp_path)).code == "SL498"
+
+
+def test_lines_of_docker_are_understood(tmp_path: Path) -> None:
+    records = (json.dumps({"log": f"{line}\n", "stream": "stderr", "time": "2026-11-25T10:00:00Z"}) for line in LINES)
+    (tmp_path / "rank_1.log").write_text("\n".join(records) + "\n")
+
+    assert diagnose(facts_of(tmp_path)).code == "SL401"
+
+
+def test_a_traceback_that_a_job_survived_is_one_that_has_its_end(tmp_path: Path) -> None:
+    steps = "".join(f"step {at}\n" for at in range(40))
+    (tmp_path / "rank_1.log").write_text(FAILED + steps)
+    whole = diagnose(facts_of(tmp_path))
+    (tmp_path / "rank_1.log").write_text(FAILED.splitlines()[0] + "\n" + steps)
+
+    assert whole.code == "SL498"
+    assert diagnose(facts_of(tmp_path)).code == "SL499"

@@ -353,3 +353,18 @@ def test_a_section_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch)
     content = made(case, diagnose(case))
     assert "The section on timeline could not be made" in content.text
     assert content.section("Stacks")
+
+
+@pytest.mark.parametrize("place", ["mapping", "settings", "cwd"])
+def test_a_run_that_is_nested_costs_its_own_section(place: str) -> None:
+    deep: object = 1
+    for _ in range(100_000):
+        deep = [deep]
+    run = {"run_id": "r", place: [{"ranks": [{"rank": deep}]}] if place == "mapping" else deep}
+    verdict = Verdict(code="SL401", slug="x", kind="crash", summary="it failed")
+
+    built = page.build([page.Subject(verdict)], Surroundings(run=run, environment="A=1  # x\n"), 0.0)
+
+    assert "it failed" in built
+    assert "The section on the run could not be made" in built
+    assert "A=1" in built
