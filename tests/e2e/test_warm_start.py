@@ -26,7 +26,7 @@ def seen(folder: Path, *arguments: object, ranks: int) -> list[dict[str, Any]]:
     folder.mkdir()
     ended = launch("--nproc-per-node", ranks, "--preflight", "off", *arguments, cwd=folder)
     assert ended.code == 0, ended.err
-    assert sorted(ended.out.splitlines()) == ["left in order"] * ranks
+    assert ended.out.replace("\n", "") == "left in order" * ranks  # two ranks may write between a line and its end
     return [json.loads((folder / f"seen-{rank}").read_text()) for rank in range(ranks)]
 
 
