@@ -95,12 +95,19 @@ def scheduler_ended() -> None:
 def nothing_found(timeline: Timeline) -> Verdict:
     """Nothing that failed was found in the logs.
 
-    How it was concluded: no traceback that ended a process, no known message, no record of a failed process, and each
-    log could be read (where one could not, SL499 names it). It says nothing of what the logs do not hold, such as the
-    output of other nodes.
+    Example:
+        note[SL498]: nothing wrong was found
+
+    How it was concluded: each log could be read, and none of these is in them:
+    - a traceback that ended a process;
+    - a known message of a failure, where a log ends soon after it;
+    - a record of a failed process.
 
     What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
+
+    What it is not: a proof that the job ended well. It says nothing of what the logs do not hold, such as the output of
+    other nodes. Where a log could not be read, or a traceback is cut off, it is SL499.
     """
     facts = timeline.facts
     read = [file for file in facts.files if not file.unreadable]
