@@ -83,12 +83,19 @@ def _failed_beside_a_hang(timeline: Timeline) -> Verdict | None:
 
 
 def scheduler_ended() -> None:
-    """The scheduler ended the job, or told torchrun to end: a time limit, preemption, a lost node, an eviction.
+    """The scheduler ended the job, or somebody told torchrun to end: a time limit, preemption, a lost node, an
+    eviction, Ctrl-C.
 
-    How it was concluded: from Slurm's or Kubernetes' own line, where it stands before any failure in the logs, or where
-    nothing else failed. A job that hung until its time limit shows the watchdog's lines before it, and these lead.
+    Example:
+        error[SL603]: Slurm ended the job (TIME LIMIT) on node1
 
-    What to do: the reason in the line decides: ask for more time, save checkpoints more often, start again elsewhere.
+    How it was concluded: from Slurm's or Kubernetes' own line, or from a word of torchrun or Python that a signal came.
+    The line stands before any failure in the logs, or nothing else failed. A job that hung until its time limit shows
+    the watchdog's lines before it, and these lead.
+
+    What to do: read the reason in the line. Ask for more time, save checkpoints more often, or start again elsewhere.
+
+    What it is not: a step that ran out of memory (SL404), or one rank that a signal ended (SL403).
     """
 
 
