@@ -282,6 +282,6 @@ CODES = (
     Code("SL603", "scheduler", "the scheduler ended the job", "diagnosis.logs:scheduler_ended", Trait.INFRASTRUCTURE),
     # SL9xx: our own
     Code("SL901", "internal", "safelaunch itself failed", "cli.main:internal_error"),
-    Code("SL902", "degraded", "a part of the watching is missing", "launch.supervisor:Supervisor.on_degraded"),
+    Code("SL902", "degraded", "a part of the watching is missing", "run.console:Console.degraded"),
     Code("SL903", "warm-start", "a change came too late for a warm start", "watch.cold_starts:too_late"),
 )

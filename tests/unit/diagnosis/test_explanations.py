@@ -105,10 +105,15 @@ def test_its_example_is_what_a_verdict_says(code: str, headlines: set[str]) -> N
     assert set(examples) <= headlines
 
 
-@pytest.mark.parametrize("code", OF_A_JOB)
+@pytest.mark.parametrize("code", CATALOGUE)
 def test_its_sentences_can_be_read(code: str) -> None:
     prose = EXAMPLE.sub("", text(CATALOGUE[code]))
     sentences = re.split(r"[.;:](?:\s|$)|\n\s*-\s|\n\n", prose)
     long = [" ".join(sentence.split()) for sentence in sentences if len(sentence.split()) > LONGEST]
 
     assert long == []
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_it_speaks_to_operators_and_not_of_arguments(code: str) -> None:
+    assert re.findall(r"^(?:Args|Returns|Raises):", text(CATALOGUE[code]), re.MULTILINE) == []
