@@ -87,9 +87,16 @@ def _print(finding: Finding) -> None:
 def internal_error(error: Exception) -> Finding:
     """safelaunch itself failed. That is our fault, never the job's.
 
-    Nothing of the run is lost: agent.jsonl and the incident folders are written as things happen. Please report
-    it with the traceback that SAFELAUNCH_DEBUG=1 prints. Meanwhile torchrun with the same arguments does what
-    safelaunch would have done.
+    Example:
+        error[SL901]: safelaunch failed: KeyError: 'rank'
+
+    How it was concluded: an exception came up to the top of safelaunch, and it is none of those with which safelaunch
+    refuses something. The line that raised it is named.
+
+    What to do: report it with the traceback that SAFELAUNCH_DEBUG=1 prints. Nothing of the run is lost: agent.jsonl and
+    the incident folders are written as things happen. Meanwhile torchrun takes the same arguments.
+
+    What it is not: a part of the watching that failed while the run went on (SL902).
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

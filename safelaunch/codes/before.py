@@ -8,7 +8,7 @@ CODES = (
     # SL0xx: usage
     Code("SL001", "usage", "the command line cannot be understood", "settings.options:parse"),
     Code("SL002", "script", "the training script cannot be run", "launch.plan:check_script"),
-    Code("SL003", "run-dir", "the run directory cannot be used", "launch.run_dir:create"),
+    Code("SL003", "run-dir", "the run directory cannot be used", "launch.run_dir:refusal"),
     Code("SL004", "run-id", "the run id cannot name a folder", "launch.run_dir:check_run_id"),
     Code("SL005", "nothing-to-diagnose", "nothing there can be diagnosed", "cli.diagnose:unreadable"),
     Code("SL006", "nothing-to-attach", "no ranks were found to attach to", "cli.attach:no_ranks"),

@@ -23,11 +23,23 @@ def judge(end: AgentEnd) -> Verdict:
 def agent_lost(end: AgentEnd) -> Verdict:
     """The agent, torch elastic's process on this node, ended although no rank of this node had failed.
 
-    With a signal: somebody has sent it to the agent, and not to safelaunch, which passes such a signal on to the ranks.
-    With a message: torch could not be imported; the agent could not start the ranks (a device, NUMA, a file that is
-    not there); or it failed while they ran (a node of the job was lost, the store's host went away). Without one:
-    something killed the process; its status names the signal. Workers never outlive their agent, nor, in a warm start,
-    the fork server that they come from. The full text is in `agent.log` of the run directory.
+    Example:
+        error[SL601]: the agent was killed by SIGKILL; its ranks ended with it
+
+    How it was concluded: from the end of the agent itself, by one of these:
+    - it got a signal: somebody has sent it to the agent, and not to safelaunch, which passes such a signal on to the
+      ranks;
+    - torch could not be imported;
+    - it could not start the ranks (a device, NUMA, a file that is not there);
+    - it failed while they ran (a node of the job was lost, the store's host went away);
+    - it said nothing: something killed the process, and its status names the signal.
+
+    Ranks never outlive their agent, nor, in a warm start, the fork server that they come from.
+
+    What to do: look for who sent the signal: the kernel log (memory), the scheduler, a person. Of an exception,
+    `agent.log` of the run directory has the whole text. Where torch cannot be imported, check its installation.
+
+    What it is not: nodes that did not come together before a rank was started (SL602), or a rank that failed (SL4xx).
     """
     if end.signal:
         remedy = "look for who sent it: the scheduler, a person; a job is ended by a signal to safelaunch itself"
@@ -54,8 +66,20 @@ def agent_lost(end: AgentEnd) -> Verdict:
 def rendezvous_failed(end: AgentEnd) -> Verdict:
     """The nodes did not come together, so no rank was started.
 
-    torch elastic's rendezvous raised the error that is quoted. Usual reasons: the endpoint's host cannot be
-    reached, another job uses the same endpoint and id, a node is missing, the port is taken.
+    Example:
+        error[SL602]: the rendezvous failed: RendezvousConnectionError: The connection to the C10d store has failed. See
+            inner exception for details.
+
+    How it was concluded: torch elastic's rendezvous raised the error that is quoted, and had started no rank. In logs,
+    the words of the rendezvous or of the store say so.
+
+    What to do: check the usual reasons:
+    - the endpoint's host cannot be reached;
+    - another job uses the same endpoint and id;
+    - a node is missing, or uses another `--rdzv-id`;
+    - the port is taken.
+
+    What it is not: a rendezvous that fails after ranks were started, as when a node is lost. That is SL601.
     """
     summary = f"the rendezvous failed: {end.type}: {one_line(end.message)}"
     remedy = "check that every node reaches the endpoint and uses the same --rdzv-id"

@@ -77,17 +77,7 @@ class _ForeignError(OSError):
 def create(
     base: str, run_id: str, host: str, *, several_nodes: bool, chosen: bool, environ: Mapping[str, str] = os.environ
 ) -> RunDir:
-    """The run directory holds everything that safelaunch writes.
-
-    It is `BASE/RUN_ID` (`BASE/RUN_ID/HOST` with several nodes), created exclusively with mode 0700, so that no run ever
-    writes into another's folder: where the name is taken, `.2`, `.3`, ... is appended. No link that another user has
-    made is followed.
-
-    Where the default base cannot be written, has no room for 1 MiB, or is another user's, the run goes on with a folder
-    in TMPDIR, in the user's state folder (XDG_STATE_HOME, ~/.local/state/safelaunch) or in memory (/dev/shm), and a
-    line says so. A base that was chosen (`--run-dir`, SAFELAUNCH_RUN_DIR) and is merely full is treated alike. One that
-    cannot be made or written is refused, as torchrun refuses such a --log-dir: something will look for the files there.
-    The launch is also refused where nothing at all can be written; torchrun needs a temporary folder as well.
+    """The folder of this run, made new; where the base cannot be used, somewhere else if that may be.
 
     Args:
         base: where run directories go.
@@ -104,7 +94,7 @@ def create(
         return _made(base, run_id, host, several_nodes, foreign_is_well=chosen)
     except OSError as error:
         if chosen and error.errno not in FULL:
-            raise _refusal(base, error) from error
+            raise refusal(base, error) from error
         first = error
     for room in (NEEDED_BYTES, 0):
         for place in _elsewhere(environ):
@@ -117,7 +107,7 @@ def create(
             short = "" if room else ", where hardly anything fits"
             words = f"{_reason(base, first)}: this run is kept in {path}{short} (--run-dir DIR chooses another place)"
             return RunDir(path, f"warning[SL003]: {words}")
-    raise _refusal(base, first)
+    raise refusal(base, first)
 
 
 def _elsewhere(environ: Mapping[str, str]) -> Iterator[str]:
@@ -232,7 +222,20 @@ def _reason(base: str, error: OSError) -> str:
     return f"{culprit}: {os.strerror(error.errno or 0)}"
 
 
-def _refusal(base: str, error: OSError) -> SafelaunchError:
+def refusal(base: str, error: OSError) -> SafelaunchError:
+    """The run directory holds everything that safelaunch writes.
+
+    It is `BASE/RUN_ID` (`BASE/RUN_ID/HOST` with several nodes), created exclusively with mode 0700, so that no run ever
+    writes into another's folder: where the name is taken, `.2`, `.3`, ... is appended. No link that another user has
+    made is followed.
+
+    The run goes on elsewhere where the default base cannot be written, has no room for 1 MiB, or is another user's.
+    That is a folder in TMPDIR, in the user's state folder (XDG_STATE_HOME, ~/.local/state/safelaunch) or in memory
+    (/dev/shm), and a line says so. A base that was chosen (`--run-dir`, SAFELAUNCH_RUN_DIR) and is merely full is
+    treated alike. One that cannot be made or written is refused, as torchrun refuses such a --log-dir: something will
+    look for the files there. The launch is also refused where nothing at all can be written; torchrun needs a temporary
+    folder as well.
+    """
     full = error.errno in FULL
     return SafelaunchError(
         "SL003",
@@ -273,7 +276,7 @@ def create_scratch(token: str, run_dir: str) -> str:
                     return path
             except OSError as error:
                 last = error
-    raise _refusal(run_dir, last)
+    raise refusal(run_dir, last)
 
 
 def _free(folder: str) -> float:

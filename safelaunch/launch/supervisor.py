@@ -225,9 +225,7 @@ class Supervisor:
             self._tree.start_agent()
 
     def on_degraded(self, missing: str) -> None:
-        """Part of the watching is not possible with this torch, this Python or this kernel; the run goes on as it
-        would under torchrun. The message names what is missing: verdicts may then lack a stack, a traceback or
-        the tensor sizes of the last collective."""
+        """A part of the watching is missing; the run goes on."""
         self._stages.say(f"warning[SL902]: {missing}")
 
     # ---------------------------------------------------------------------------------------- an incident

@@ -34,7 +34,20 @@ class Console:
             self.print([whole("safelaunch: ", line)])
 
     def degraded(self, what: str) -> None:
-        """A part of the watching, or of what a run writes, is missing; the run goes on."""
+        """A part of the watching or of the checks is missing, and the run goes on as it would under torchrun.
+
+        Example:
+            warning[SL902]: TORCH_FR_BUFFER_SIZE=0: a rank that hangs in a call of NCCL will not be noticed
+
+        How it was concluded: this torch, Python, kernel or setting does not allow it, a file could not be written, or
+        that part of safelaunch failed itself. The message names what is missing. Verdicts may then lack a stack, a
+        traceback or the tensor sizes of the last collective, or not be made.
+
+        What to do: mend what the message names, where it is a setting or a full disk. Report what it calls safelaunch's
+        own fault.
+
+        What it is not: a failure of the job, or of safelaunch as a whole (SL901).
+        """
         self.say(f"warning[SL902]: {what}")
 
     def finding(self, finding: Finding) -> None:

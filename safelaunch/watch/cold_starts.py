@@ -47,14 +47,26 @@ class ColdStarts:
 
 
 def too_late(what: str, why: str) -> Finding:
-    """What the script has changed before an import has no effect in this run: the start was warm, the module had been
-    imported before, and the rank could not start again.
+    """What the script has changed before an import has no effect in this run. The start was warm, and the module had
+    been imported before.
 
-    Ranks are forked from a process that has imported torch. At the first import of such a module by the script the rank
-    compares what an import looks at: variables that are read then, CPUs, finders, modules put in front. Where it
+    Example:
+        warning[SL903]: the script sets PYTORCH_JIT before train.py:4 imports torch, without effect in this run: it had
+            written something before
+
+    How it was concluded: ranks are forked from a process that has imported torch. At the first import of such a module
+    by the script, the rank compares what an import looks at: variables, CPUs, finders, modules put in front. Where it
     differs, the rank starts again by itself, from the first line of the script. It does not where the script has done
-    something by then that must not be done twice: it has printed or written, started a thread or a process, read its
-    input, or opened a connection. From now on this script starts cold; `--no-warm-start` always does.
+    by then what must not be done twice:
+    - it has printed or written;
+    - it has started a thread or a process, or is itself a process below the rank;
+    - it has read its input, or changed its streams or its priority;
+    - it has opened a connection, or may have used something else outside.
+
+    What to do: start it again. From now on this script starts cold; `--no-warm-start` always does.
+
+    What it is not: a change before which the rank could start again. Then a line says so, and the change has its
+    effect.
     """
     return Finding(
         code="SL903",

@@ -102,11 +102,14 @@ def visible_devices_changed(ranks: Sequence[RankDevice]) -> Iterator[Finding]:
     ordinal"); ranks that set the same list take each other's GPU. Once CUDA is initialised it changes nothing in the
     process, but all that it starts inherits it.
 
-    How it is concluded: the rank notices each assignment to `os.environ` and compares the value with that at its
-    start. It is told where ranks use GPUs (NCCL, or torch has counted them) and something follows: a rank whose
-    LOCAL_RANK points to no GPU, ranks that all see the same one, a GPU outside of the list that the job was given, a
-    change that came too late. It is a note where ranks only take other GPUs than before, and where each picks GPUs of
-    its own, which works with `cuda:0`. An empty list, which keeps a rank off the GPUs, is nothing.
+    How it is concluded: the rank notices each assignment to `os.environ` and compares the value with that at its start.
+    It is told where ranks use GPUs (NCCL, or torch has counted them) and something follows:
+    - a rank's LOCAL_RANK points to no GPU;
+    - ranks all see the same one;
+    - a GPU is outside of the list that the job was given;
+    - a change came too late.
+    It is a note where ranks only take other GPUs than before, and where each picks GPUs of its own, which works with
+    `cuda:0`. An empty list, which keeps a rank off the GPUs, is nothing.
 
     What to do: leave the variable alone and use `cuda:LOCAL_RANK`; choose the GPUs of the job before the launch, in the
     shell or with the scheduler.
@@ -211,10 +214,9 @@ def other_device(ranks: Sequence[RankDevice]) -> Iterator[Finding]:
     Libraries and torch itself go by LOCAL_RANK (DeviceMesh, Lightning, DeepSpeed): parts of one rank then work on
     different GPUs, and two ranks may meet on one. Binding to CPUs (--numa-binding) fits to LOCAL_RANK as well.
 
-    How it is concluded: the rank notices its calls of `torch.cuda.set_device` and
-    `torch.accelerator.set_device_index`; the last one counts. Nothing is said where one GPU is visible, nor where
-    ranks take several GPUs each, in order (`set_device(2 * LOCAL_RANK)` with 8 GPUs and 4 ranks), nor where the rank
-    shares its GPU, which SL230 tells.
+    How it is concluded: the rank notices its calls of `torch.cuda.set_device` and `torch.accelerator.set_device_index`;
+    the last one counts. Nothing is said where one GPU is visible. Nor is it where ranks take several GPUs each, in
+    order (`set_device(2 * LOCAL_RANK)` with 8 GPUs and 4 ranks), or where the rank shares its GPU, which SL230 tells.
 
     What to do: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`. For another order of GPUs, set
     CUDA_VISIBLE_DEVICES before the launch.

@@ -325,12 +325,19 @@ def _loads(facts: RankFacts) -> bool:
 def slow(notice: Notice, now: float) -> Verdict:
     """Ranks waited for one that was late, and then it came: progress returned before anything was ended.
 
-    How it was concluded: a notice had told of ranks that wait and of the rank they wait for; then that rank, or those
-    who waited, went on. The evidence is that of the notice. A long evaluation or checkpoint on one rank looks like
-    this, and so does a stopped process that was continued.
+    Example:
+        warning[SL501]: rank 0 is in a checkpoint save for 8 s, and 3 peers wait for it in all_reduce #12; progress
+            returned after 42 s
 
-    What to do: nothing, if the wait was meant. To have it told later, give the phase a name and a limit:
-    `with safelaunch.phase("evaluate", expect="10m")`.
+    How it was concluded: a notice had told of ranks that wait, and of the rank they wait for. Then that rank, or one of
+    those who waited, went on. The evidence is that of the notice. A long evaluation or checkpoint on one rank looks
+    like this. So does a stopped process that was continued.
+
+    What to do: nothing, if the wait was meant. To have it told later, give the phase a name and a limit: `with
+    safelaunch.phase("evaluate", expect="10m")`.
+
+    What it is not: a rank that is late in every step (SL503). A wait that did not end keeps the code of its hang
+    (SL3xx).
     """
     return dataclasses.replace(
         notice.verdict,

@@ -17,18 +17,26 @@ from safelaunch.model import Case, Location, RankFacts, Verdict
 def early_exit(view: View) -> Verdict | None:
     """A rank ended with exit code 0 while its peers still waited for it in a collective.
 
+    Example:
+        error[SL408]: rank 3 exited with 0 while peers still waited
+
     How it was concluded: the rank left without an error, and nothing else was wrong on any rank. Then its peers lost
     the connection to it, or stayed inside a collective of a group that it belongs to. Nothing can release them: a
-    process that has exited cannot enter a collective any more. torch elastic waits on, because an exit of 0 is a
-    success to it.
+    process that has exited enters no collective any more. torch elastic waits on, because an exit of 0 is a success to
+    it.
 
     - A rank that has destroyed its process group and still lives counts as well, with less confidence: it may be about
       to fail.
     - One rank alone may be left, in a collective below a condition for that rank (`if rank == 0`) that no other rank
-      has ever made. Then that rank is named, with low confidence: whether the others should have come is not known.
+      has ever made. Then that rank is named, with low confidence: the others may have been right to leave.
+    - `safelaunch attach` sees only that the process of a rank is gone. Its exit code is not known, and confidence is
+      low.
 
     What to do: make all ranks take the same number of steps (uneven data: `drop_last`, DistributedSampler, DDP's
-    `join()`), and look for an early `return` or `exit` under a condition that differs between ranks.
+    `join()`). Look for an early `return` or `exit` under a condition that differs between ranks.
+
+    What it is not: a rank that has left the loop and whose process lives in its group (SL303), or an exit with an error
+    code (SL407).
     """
     found = _who_left(view)
     if found is None:

@@ -34,33 +34,37 @@ IN_WORKER = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory
 def exception(view: View) -> Verdict | None:
     """A rank raised a Python exception that nothing caught, and the other failures follow from it.
 
-    How it was concluded: every worker records an uncaught exception, with its time, before its interpreter shuts
-    down and before its peers can notice.
+    Example:
+        error[SL401]: rank 2 raised ValueError: loss is nan
 
-    - Exceptions that tell of a lost peer (gloo's `Connection closed by peer`, NCCL's remote error, a store that hung
-      up) are consequences. So are those that repeat another rank's trouble, in its words or with its number.
-    - Of the rest, one that stands alone is the root, else the one that was raised first.
-    - Several ranks are named where they raised the same at the same line, or where each met a trouble of its own that
-      the signatures know.
+    How it was concluded: every rank records an uncaught exception, with its time, before its interpreter shuts down.
+    These are consequences, and are left out:
+    - an exception that tells of a lost peer (gloo's `Connection closed by peer`, NCCL's remote error, a store that hung
+      up);
+    - a failure after a collective that never returned, where another rank had failed for a reason of its own;
+    - what the program raised to pass on another rank's trouble.
 
-    Messages that the signatures know lead to a code of their own (SL404, SL420 to SL429), and come with what the rank
-    or the node recorded at that moment. Errors about GPUs ("invalid device ordinal", "Duplicate GPU detected") come
-    with the mapping of the ranks concerned: LOCAL_RANK, CUDA_VISIBLE_DEVICES, how many GPUs torch sees, and which one
-    the rank took; the bundle has all ranks'. DistributedDataParallel's error about unused parameters names them.
+    Of the rest, one that stands alone comes before several that are alike, if it came within 0.5 s of the first
+    failure. Of several that are alike, the only one with a cause beneath it is named. Otherwise the first one is.
+    Several ranks are named where they raised the same at the same line. Nobody is named where their words speak of
+    another rank, or a living rank has not spoken.
+
+    Where all ranks that failed have only lost their peers, one living rank may still be handling an exception. Then
+    that rank is named, with medium confidence.
 
     A rank whose exception nothing has caught has failed, whatever its process does. Threads that are no daemons, an
-    `atexit` handler, a destructor or NCCL may keep it for ever, and torchrun would wait as long. It is told of 5 s
-    after the exception, with what keeps it. Where it does no work, the run is ended 3 s later, as after any exception.
-
-    - Work is what an upload or a checkpoint does: to read and write more than 350 kB/s, or to send and receive more
-      than 32 kB/s. It is waited for, up to `--hang-abort-after` or 30 minutes. Pauses in it may be as long as it has
-      gone on, and a minute at most.
+    `atexit` handler, a destructor or NCCL may keep it for ever. It is told of 5 s after the exception, with what keeps
+    it. Where it does no work, the run is ended 3 s later.
+    - Work is to read and write more than 350 kB/s, or to send and receive more than 32 kB/s (an upload, a checkpoint).
+      It is waited for, up to `--hang-abort-after` or 30 minutes. Its pauses may be as long as it has gone on, and a
+      minute at most.
     - Computing alone is waited for until the shutdown timeout, but not in a wait for peers or a GPU, which may spin.
     - With `--on-hang report` nothing is ended, and while a debugger has the rank no time counts.
 
-    What to do: the traceback printed above the verdict is the root one; no `@record` is needed. For SL409 the
-    program could not be imported or parsed on that rank: compare its environment and its copy of the code with
-    the other ranks'.
+    What to do: read the traceback above the verdict. It is the root one; no `@record` is needed.
+
+    What it is not: an exception that every rank raised at one line (SL402), a failed import (SL409), or one whose words
+    say what was used up or broken (SL404, SL420 to SL429).
     """
     found = roots(view.case)
     culprits = [root for root in found if root.nature == "exception"]
@@ -69,7 +73,7 @@ def exception(view: View) -> Verdict | None:
     error = culprits[0].facts.error
     assert error is not None
     detail = _detail(view.case, culprits)
-    code = detail.code or ("SL409" if error.type in IMPORT_ERRORS else "SL401")
+    code = detail.code or ("SL409" if cannot_import(error) else "SL401")
     rivals = [failure for failure in primary(view.case) if failure not in culprits]
     because = tuple(f"rank {rival.rank} failed too: {shortly(rival)}" for rival in rivals[:2])
     certain = not rivals and (len(culprits) == 1 or _class_of_all(culprits))  # each of them says why it failed
@@ -86,14 +90,37 @@ def exception(view: View) -> Verdict | None:
     return _of_kind(verdict)
 
 
+def cannot_import(error: PyError) -> bool:
+    """A rank could not import a module, or could not parse the program.
+
+    Example:
+        error[SL409]: rank 0 raised ModuleNotFoundError: No module named 'apex'
+
+    How it was concluded: the first failure is an uncaught ImportError, ModuleNotFoundError, SyntaxError,
+    IndentationError or TabError. What only tells of a lost peer does not count. The import may stand anywhere, also in
+    a function that is called late.
+
+    What to do: compare the environment of this rank, and its copy of the code, with those of a rank that started.
+
+    What it is not: a module that every rank of the node lacks. Then no rank stands out, and a run says SL402.
+    """
+    return error.type in IMPORT_ERRORS
+
+
 def exception_everywhere(view: View) -> Verdict | None:
     """Every rank raised the same exception at the same line, so no single rank is to blame.
 
-    How it was concluded: type and line agree on all ranks of this node, or the signatures know what each of them met
-    by itself. No rank alone has a cause of its own beneath it, and none of them tells of a lost peer. Where the
-    messages or the lines differ, or a message speaks of a rank, confidence is lower: one rank may have spoilt what all
-    of them met. Typical are a wrong argument, a missing file, a bug that all ranks reach. One traceback is printed; the
-    others are like it. Messages that the signatures know keep their code (SL420: every rank ran out of GPU memory).
+    Example:
+        error[SL402]: every rank raised FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-17'
+
+    How it was concluded: there are two ranks or more on this node, type and line agree on all of them, and none tells
+    of a lost peer. Confidence is medium where the messages differ, or speak of a rank: one rank may have spoilt what
+    all of them met. Where the exception of one rank alone has a cause beneath it, that rank is named (SL401).
+
+    What to do: look at what all ranks share: arguments, files, code. One traceback is printed; the others are like it.
+
+    What it is not: an exception whose words say what was used up. That keeps its code: SL420 may say that every rank
+    ran out of GPU memory. Without an exception it is SL415.
     """
     found = roots(view.case)
     if len(found) < 2 or len(found) != len(view.case.ranks) or found[0].nature != "exception":

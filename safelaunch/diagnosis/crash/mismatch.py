@@ -39,9 +39,14 @@ Meeting = list[tuple[RankFacts, Collective]]
 def size_mismatch(view: View) -> Verdict | None:
     """Ranks brought tensors of different size or type to the same collective.
 
-    How it was concluded: the black boxes show one operation at one sequence number of one group, with different numbers
-    of elements or types. No rank failed for a reason of its own. An all_gather may be uneven. It counts where gloo
-    broke it, or where the Flight Recorders show that each rank wants from all others the size that it brings itself.
+    Example:
+        error[SL410]: rank 2 brought 10 x float32 to all_reduce #12, its peers 1000 x float32
+
+    How it was concluded: the ranks' records show one operation at one number of one group, with different numbers of
+    elements or types. No rank failed for a reason of its own. An all_gather may be uneven. It counts where gloo broke
+    it, or where the Flight Recorders show that each rank wants from all others the size that it brings. An all_to_all
+    counts where all ranks together send more or fewer elements than they expect; then nobody is named. In logs, DDP's
+    word for different models counts as well (`appears not to match sizes of the same param`).
 
     The rank at fault is
 
@@ -49,10 +54,12 @@ def size_mismatch(view: View) -> Verdict | None:
     - else the one that departs from the size that all had brought to this line before,
     - or the one that has come to its line with another group than ever, where all others come as always.
 
-    Otherwise both lines are shown. The rank that dies is not the rank at fault: gloo aborts whichever rank receives the
-    unexpected bytes (`Received data size doesn't match expected size`), and NCCL hangs or corrupts.
+    Otherwise both lines are shown. The rank that dies need not be the one at fault: gloo aborts whichever rank receives
+    the unexpected bytes (`Received data size doesn't match expected size`). NCCL hangs or corrupts.
 
     What to do: compare the shapes at the named line on all ranks (uneven last batch, data-dependent shapes).
+
+    What it is not: ranks in different operations. That is SL411 where they failed, and SL302 where they wait.
     """
     for meeting in _meetings(view.case):
         operations = {call.op for _, call in meeting}
@@ -65,14 +72,24 @@ def size_mismatch(view: View) -> Verdict | None:
 
 
 def operation_mismatch(view: View) -> Verdict | None:
-    """Ranks called different collectives at the same sequence number of the same group.
+    """Ranks called different collectives at the same number of the same group, and failed of it.
 
-    How it was concluded: the black boxes show different operations at the same number, and no rank failed for a
-    reason of its own. A collective that one rank skipped, or made once too often, shows in this way at the next
-    one. With three votes or more the rank that differs from all the others is named. Else it is the one that has come
-    to its line with another group than ever, where all others come as always. Otherwise both lines are shown.
+    Example:
+        error[SL411]: rank 2 brought barrier to collective #12, its peers all_reduce
+
+    How it was concluded: the ranks' records show different operations at the same number, and no rank failed for a
+    reason of its own. A collective that one rank skipped, or made once too often, shows in this way at the next one.
+    The rank at fault is
+
+    - with three votes or more, the one that differs from all the others,
+    - else the one that has come to its line with another group than ever, where all others come as always.
+
+    Otherwise both lines are shown.
 
     What to do: look for a collective under a condition that differs between ranks (`if rank == 0`).
+
+    What it is not: ranks that wait in different collectives and have not failed (SL302), or different sizes in one
+    operation (SL410).
     """
     for meeting in _meetings(view.case):
         brought = {facts.rank: call.op for facts, call in meeting}

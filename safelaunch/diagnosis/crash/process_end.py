@@ -31,15 +31,24 @@ LIMIT_SIGNALS = {24, 25}  # SIGXCPU, SIGXFSZ: sent by the kernel for RLIMIT_CPU 
 
 
 def out_of_memory(view: View) -> Verdict | None:
-    """The kernel's OOM killer ended a rank with SIGKILL, or a rank raised an exception since it got no memory.
+    """The kernel's OOM killer ended a rank with SIGKILL, or a rank raised an exception because it got no memory.
 
-    How it was concluded: the rank died of SIGKILL, which neither safelaunch nor torch had sent, and the `oom_kill`
-    counter of the memory cgroup grew during the run. The counter does not say which process was meant, so the
-    confidence is lower when several were killed. Of an exception (MemoryError, `DefaultCPUAllocator: can't allocate
-    memory`): by its words, with the rank's own limit (ulimit -v) and what it and the host had at that moment.
+    Example:
+        error[SL404]: rank 1 ran out of memory: the kernel's OOM killer ended it with SIGKILL
 
-    What to do: lower the batch size, the number or prefetch of DataLoader workers, or pinned memory; or ask the
+    How it was concluded: one of these holds, and no other failure explains it:
+    - the rank died of SIGKILL, and the `oom_kill` counter of the memory cgroup grew during the run;
+    - an exception says so (MemoryError, `DefaultCPUAllocator: can't allocate memory`, `Cannot allocate memory`);
+    - in logs, Slurm or Kubernetes says so.
+
+    The counter does not say whom the kernel killed. Confidence is medium where it counts fewer kills than ranks died.
+    An exception comes with the rank's own limit (ulimit -v), or with what it had used and what the host had left.
+
+    What to do: lower the batch size, the number or prefetch of DataLoader workers, or pinned memory. Or ask the
     scheduler for more memory.
+
+    What it is not: the memory of a GPU (SL420), /dev/shm (SL421), or a loader worker that was killed (SL429). A SIGKILL
+    without a count is SL403.
     """
     culprits = [root for root in roots(view.case) if _signal(root) == SIGKILL]
     if not culprits or not view.case.oom_kills:
@@ -62,12 +71,18 @@ def out_of_memory(view: View) -> Verdict | None:
 def killed(view: View) -> Verdict | None:
     """A rank was ended by a signal that a process sent: another one, or its own.
 
-    How it was concluded: the exit status names a signal that a program does not get from its own fault, such as SIGKILL
-    or SIGTERM. Neither safelaunch nor the agent had sent it. If it was the OOM killer, the memory cgroup's counter
-    would have grown (SL404); where that counter cannot be read, the verdict says so.
+    Example:
+        error[SL403]: rank 1 was killed by SIGKILL
 
-    What to do: look for `Out of memory` in the kernel log and for the scheduler's limits. Look also for a person or a
-    script with `kill`, or for such a call in the program itself.
+    How it was concluded: the exit status names a signal that a program does not get from its own fault, such as SIGKILL
+    or SIGTERM. No other failure explains it. Of SIGKILL it is said whether the memory cgroup counted an OOM kill. Where
+    that counter cannot be read, confidence is medium. SIGXCPU and SIGXFSZ come from the kernel, for a limit of the
+    process itself (ulimit -t, -f).
+
+    What to do: look for `Out of memory` in the kernel log, and for the scheduler's limits. Look also for a person or a
+    script with `kill`, or for such a call in the program.
+
+    What it is not: a SIGKILL while the OOM counter grew (SL404), or a crash in the rank's own code (SL405, SL406).
     """
     culprits = [root for root in roots(view.case) if _signal(root) and _signal(root) not in NATIVE_SIGNALS]
     if not culprits or (view.case.oom_kills and any(_signal(root) == SIGKILL for root in culprits)):
@@ -90,18 +105,7 @@ def killed(view: View) -> Verdict | None:
 
 
 def native_crash(view: View) -> Verdict | None:
-    """A rank crashed in native code: SIGSEGV, SIGBUS, SIGFPE, SIGILL (SL405) or SIGABRT (SL406).
-
-    How it was concluded: the exit status names the signal. The Python stack is the one that faulthandler wrote at that
-    moment, and the location is its innermost line of the user's program. An abort inside a collective after another
-    rank had already left is a consequence, not a cause.
-
-    gloo aborts whichever rank receives what it did not expect. So no rank is named for an abort inside a collective or
-    a backward pass while its peers lose their connections in gloo. The line of each rank is shown instead.
-
-    What to do: the stack is in the evidence folder. A SIGBUS in a DataLoader worker usually means that /dev/shm
-    is full; an abort often prints its reason to stderr just before.
-    """
+    """A rank ended by a signal of its own fault: it crashed (SL405) or aborted (SL406), unless it may be a victim."""
     culprits = [root for root in roots(view.case) if _signal(root) in NATIVE_SIGNALS]
     if not culprits or may_be_a_victim(view.case, culprits) or _may_have_lost_a_peer(view.case, culprits):
         return None
@@ -111,18 +115,61 @@ def native_crash(view: View) -> Verdict | None:
     number = _signal(first)
     if number == signal.SIGBUS and shm is not None and shm.full:
         return _shared_memory_full(view, culprits, shm)
-    who = names(failure.rank for failure in culprits)
-    verb = "aborted" if number == SIGABRT else "crashed in native code"
+    return aborted(view, culprits) if number == SIGABRT else segfault(view, culprits)
+
+
+def segfault(view: View, culprits: list[Failure]) -> Verdict:
+    """A rank crashed in native code: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP or SIGSYS.
+
+    Example:
+        error[SL405]: rank 1 crashed in native code (SIGSEGV)
+
+    How it was concluded: the exit status names the signal, and no other failure explains it. The Python stack is the
+    one that faulthandler wrote at that moment. The location is its innermost line of the user's program.
+
+    What to do: look at the native call at the top of the stack. The whole stack is in the evidence folder.
+
+    What it is not: an abort, with which a library ends the process itself (SL406). A SIGBUS while /dev/shm is full is
+    SL421.
+    """
     return crash_verdict(
         view,
-        "SL406" if number == SIGABRT else "SL405",
-        f"{who} {verb} ({signal_name(number)})",
+        "SL405",
+        f"{names(failure.rank for failure in culprits)} crashed in native code ({signal_name(_signal(culprits[0]))})",
         culprits,
-        location=user_frame(first.facts.fault),
-        because=(*_at_its_end(culprits), *last_words(first)),
-        remedy="its last words on stderr say why"
-        if number == SIGABRT
-        else "look at the native call at the top of the stack",
+        location=user_frame(culprits[0].facts.fault),
+        because=(*_at_its_end(culprits), *last_words(culprits[0])),
+        remedy="look at the native call at the top of the stack",
+    )
+
+
+def aborted(view: View, culprits: list[Failure]) -> Verdict:
+    """A rank aborted: a library, or the program, ended the process with SIGABRT.
+
+    Example:
+        error[SL406]: rank 1 aborted (SIGABRT)
+
+    How it was concluded: the exit status names the signal, and no other failure explains it. The Python stack is the
+    one that faulthandler wrote at that moment. Who aborts may be a victim, so that
+
+    - an abort inside a collective follows from a rank that had left or failed before it, or within 0.5 s;
+    - an abort without a stack, of several ranks or after a rank had left in good order, names nobody (SL499);
+    - gloo aborts whichever rank receives what it did not expect: where the others lose their connections in gloo, the
+      line of each rank is shown, and nobody is named.
+
+    What to do: read the last lines that the rank wrote to stderr. An abort often prints its reason just before.
+
+    What it is not: a memory fault (SL405), or an abort after the program had ended (SL413). Where torch's watchdog
+    aborted a rank after a timeout, the verdict is that of the hang, if it names a rank.
+    """
+    return crash_verdict(
+        view,
+        "SL406",
+        f"{names(failure.rank for failure in culprits)} aborted ({signal_name(SIGABRT)})",
+        culprits,
+        location=user_frame(culprits[0].facts.fault),
+        because=(*_at_its_end(culprits), *last_words(culprits[0])),
+        remedy="its last words on stderr say why",
     )
 
 
@@ -167,11 +214,17 @@ def _at_its_end(culprits: list[Failure]) -> tuple[str, ...]:
 def connection_lost(view: View) -> Verdict | None:
     """Ranks lost their connections, and no rank of this node had failed or left before: no rank to blame.
 
-    How it was concluded: every failure tells of a lost peer, and nobody on this node was lost. Either a rank of
-    another node was first (its own node's verdict names it), or the network between nodes broke. A wait that reached
-    its own timeout is SL414.
+    Example:
+        error[SL412]: rank 0 lost the connection to a peer, and no rank here failed first
 
-    What to do: read the verdicts of the other nodes; without one, check links, interfaces and firewalls.
+    How it was concluded: every failure on this node follows from a lost peer, and nobody here was lost. Either a rank
+    of another node was first, or the network between nodes broke.
+
+    What to do: read the verdicts of the other nodes: the one with the lost rank names it. Without one, check links,
+    interfaces and firewalls.
+
+    What it is not: a wait that reached its own timeout (SL414), or a failure of which it is not known whether a lost
+    peer explains it (SL499).
     """
     found = failures(view.case)
     if not found or any(not failure.consequence for failure in found):
@@ -193,11 +246,16 @@ def connection_lost(view: View) -> Verdict | None:
 def torn_down(view: View) -> Verdict | None:
     """A rank's program had ended in good order; the process then aborted while its libraries were torn down.
 
-    How it was concluded: the rank's interpreter had begun to shut down without an exception, and the exit status
-    is SIGABRT; no other rank failed. Known with gloo when ranks leave at slightly different moments (`terminate
-    called without an active exception`), with torchrun as well. The training had finished its own code.
+    Example:
+        error[SL413]: rank 3 aborted while shutting down, after the program had ended
+
+    How it was concluded: the rank's interpreter had begun to shut down without an exception, the exit status is
+    SIGABRT, and no rank has failed. It is known with gloo when ranks leave at slightly different moments (`terminate
+    called without an active exception`), with torchrun as well. The program had run to its end.
 
     What to do: end the script with a `dist.barrier()` before `dist.destroy_process_group()`.
+
+    What it is not: an abort in the middle of the program (SL406).
     """
     culprits = [
         Failure(facts, "abort", facts.exit.t, False)
@@ -220,8 +278,23 @@ def torn_down(view: View) -> Verdict | None:
 def cannot_tell(view: View) -> Verdict:
     """Ranks failed, and the evidence does not say who was first.
 
-    It is better to say so than to name a victim. The verdict lists who failed and how; stacks, exceptions and
-    exit codes of every rank are in the evidence folder.
+    Example:
+        error[SL499]: ranks failed and the evidence does not say who was first
+
+    How it was concluded: no other rule holds. It is better to say so than to name a victim. Typical are
+
+    - several ranks that fail alike, and another one that fails later, or says no reason;
+    - several ranks that abort, or leave with an error code, and say no reason;
+    - several exceptions that speak of another rank, or that a living rank may still follow;
+    - an abort inside a collective, while nothing is known of another rank.
+
+    Of logs it is said as well where one could not be read, where a traceback is cut off, or where no line says why a
+    process ended.
+
+    What to do: read the reasons: they say of the first two ranks how each failed. Stacks, exceptions and exit codes of
+    every rank are in the evidence folder.
+
+    What it is not: lost connections alone, which all follow from a peer (SL412).
     """
     found = failures(view.case)
     said = tuple(f"rank {failure.rank}: {shortly(failure)}" for failure in found[:2])
@@ -273,12 +346,12 @@ def _gloo_may_have_aborted(case: Case, culprits: list[Failure]) -> bool:
     """Whether several aborted, or one, where they wait for others, and all others that tell of an error lost their
     connections in gloo."""
     found = failures(case)
-    aborted = {
+    inside = {
         f.rank for f in found if _signal(f) == SIGABRT and (f.facts.fault is None or stands_inside(f.facts.fault))
     }
     lost = [f.facts.error for f in found if f.facts.error is not None]
     gloo = all("gloo" in error.message for error in lost) and broken_by_gloo(case)
-    return {f.rank for f in culprits} <= aborted and gloo and len(aborted) + len(lost) > 1
+    return {f.rank for f in culprits} <= inside and gloo and len(inside) + len(lost) > 1
 
 
 def _lines_of(case: Case) -> tuple[str, ...]:

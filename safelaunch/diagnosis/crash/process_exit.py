@@ -29,12 +29,17 @@ def exit_everywhere(view: View) -> Verdict | None:
     """Every rank ended with an error code and without an exception: a wrong argument, or whatever else all of them
     found. No rank is to blame.
 
-    How it was concluded: as SL407, of every rank of this node, and none of them had lost a peer. Where they left at
-    different lines, or with different codes, all of them did so at the same time: else the first one is named. While
-    nobody has made a collective yet, ranks that still start are counted out: they had not come so far.
+    Example:
+        error[SL415]: every rank left with exit code 2: train.py: error: the following arguments are required: --lr
+
+    How it was concluded: Python ended every rank of this node, two or more, with an exit status that is not 0. None of
+    them recorded an exception or had lost a peer. Where they left at different lines, or with different codes, the
+    first two left within 0.5 s. While nobody has made a collective yet, ranks that still start are counted out.
 
     What to do: look at the named line. Where argparse ended the program, its message says what is wrong with the
     command line.
+
+    What it is not: one rank that left alone or first (SL407), or one exception on all ranks (SL402).
     """
     found = primary(view.case)
     coming = _still_starting(view.case)
@@ -65,15 +70,20 @@ def exit_everywhere(view: View) -> Verdict | None:
 def silent_exit(view: View) -> Verdict | None:
     """A rank ended with an error code and without an exception: `sys.exit`, `os._exit`, or native code.
 
-    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception. A rank
-    whose last collective never returned to it left because a peer was lost, whatever its program made of that. Several
-    ranks are named where they left at the same line, with the same code, and all others waited.
+    Example:
+        error[SL407]: rank 1 left with exit code 3 and no exception
 
-    Where the program called `sys.exit`, `exit` or `os._exit` from Python, the verdict names that line. A program that
+    How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception. A rank
+    whose last collective never returned to it followed another one that had failed or left before. Several ranks are
+    named where they left at the same line, with the same code, and all others waited.
+
+    The verdict names the line where the program called `sys.exit`, `exit` or `os._exit` from Python. A program that
     raises SystemExit itself leaves no trace: a line is named where no other of the script does so with this code.
 
-    What to do: look at the named line; without one, at the rank's last output, and whether a library calls
+    What to do: look at the named line. Without one, look at the rank's last output, and see whether a library calls
     `exit` from native code.
+
+    What it is not: an exit with 0 while peers waited (SL408), or an exit of every rank (SL415).
     """
     found = roots(view.case)
     culprits = [root for root in found if root.nature == "exit_code"]

@@ -84,12 +84,15 @@ class _Blame:
 def collective_timeout(view: View) -> Verdict | None:
     """A collective (or a message, or a meeting at the store) reached its timeout, and the waiting rank gave up.
 
+    Example:
+        error[SL414]: rank 0's all_reduce #12 timed out after 5 s: rank 1 had not entered it
+
     The rank that times out is the victim: it was there, and somebody else was not. The number is the timeout of its
     process group: `process_group` in [timeouts], `timeout=` in the script, or torch's default.
 
     How it was concluded: the first failure says itself that a wait took too long (gloo: `Timed out waiting 5000ms for
-    recv operation`), and no rank of this node had failed or left for a reason of its own. The ranks' records of their
-    collectives, as they were when the wait began to be too long, show who had not entered that call.
+    recv operation`). No rank of this node had failed or left for a reason of its own. The ranks' records, as they were
+    when the wait began to be too long, show who had not entered that call.
 
     - Where that one waited for others too, the end of the chain is named, with the line at which it stands.
     - A rank that came after the timeout is named as too late.
@@ -99,6 +102,8 @@ def collective_timeout(view: View) -> Verdict | None:
     What to do: look at the named line. If it may take that long (a checkpoint, an evaluation on one rank), give the
     group more time. With a timeout above 10 s or so the hang is told of before it ends in this way, and that verdict
     stands.
+
+    What it is not: a connection that broke (SL412).
     """
     first = _first_timeout(view.case)
     if first is None:

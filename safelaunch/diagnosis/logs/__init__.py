@@ -83,24 +83,38 @@ def _failed_beside_a_hang(timeline: Timeline) -> Verdict | None:
 
 
 def scheduler_ended() -> None:
-    """The scheduler ended the job, or told torchrun to end: a time limit, preemption, a lost node, an eviction.
+    """The scheduler ended the job, or somebody told torchrun to end: a time limit, preemption, a lost node, an
+    eviction, Ctrl-C.
 
-    How it was concluded: from Slurm's or Kubernetes' own line, where it stands before any failure in the logs, or where
-    nothing else failed. A job that hung until its time limit shows the watchdog's lines before it, and these lead.
+    Example:
+        error[SL603]: Slurm ended the job (TIME LIMIT) on node1
 
-    What to do: the reason in the line decides: ask for more time, save checkpoints more often, start again elsewhere.
+    How it was concluded: from Slurm's or Kubernetes' own line, or from a word of torchrun or Python that a signal came.
+    The line stands before any failure in the logs, or nothing else failed. A job that hung until its time limit shows
+    the watchdog's lines before it, and these lead.
+
+    What to do: read the reason in the line. Ask for more time, save checkpoints more often, or start again elsewhere.
+
+    What it is not: a step that ran out of memory (SL404), or one rank that a signal ended (SL403).
     """
 
 
 def nothing_found(timeline: Timeline) -> Verdict:
     """Nothing that failed was found in the logs.
 
-    How it was concluded: no traceback that ended a process, no known message, no record of a failed process, and each
-    log could be read (where one could not, SL499 names it). It says nothing of what the logs do not hold, such as the
-    output of other nodes.
+    Example:
+        note[SL498]: nothing wrong was found
+
+    How it was concluded: each log could be read, and none of these is in them:
+    - a traceback that ended a process;
+    - a known message of a failure, where a log ends soon after it;
+    - a record of a failed process.
 
     What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
+
+    What it is not: a proof that the job ended well. It says nothing of what the logs do not hold, such as the output of
+    other nodes. Where a log could not be read, or a traceback is cut off, it is SL499.
     """
     facts = timeline.facts
     read = [file for file in facts.files if not file.unreadable]

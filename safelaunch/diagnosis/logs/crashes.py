@@ -17,49 +17,18 @@ from safelaunch.model.logs import Ended, Known, Sighting
 
 
 def resource_exhausted() -> None:
-    """A rank failed because something was used up, or was not there: its message says what.
+    """A message in the logs says what was used up, or was not there (SL420 to SL425, SL429).
 
-    SL420: the memory of a GPU. SL421: /dev/shm, in which loader workers hand over their batches. SL422: open files.
-    SL423: a disk. SL424: the port was taken. SL425: a GPU that the rank cannot see. SL429: a DataLoader worker died.
-
-    How it was concluded: from the exception that a rank recorded, or from the messages in the logs (the file of
-    signatures names their sources). At the exception a rank also looks at what the message speaks of: its descriptors,
-    the disk, /dev/shm, who holds the port; GPUs are read by the driver's word.
-
-    Failures that tell of a lost peer, or repeat another rank's, are left out. Of the rest
-
-    - all ranks are named that say the same, each of which met it by itself,
-    - of ranks that say different things, the one that stands alone or was first,
-    - none where all ranks say the same.
-
-    What to do: the remedy names the limit. `N other processes on this GPU` in the reasons of SL420 means that ranks do
-    not use a GPU each: call torch.cuda.set_device(LOCAL_RANK) before anything else.
+    The file of signatures holds the messages, with their sources. Failures that tell of a lost peer are left out; of
+    the rest, all ranks that say the same are named.
     """
 
 
 def device_failed() -> None:
-    """A GPU, a kernel on it, or NCCL failed, in the words of the library or the driver.
+    """A message in the logs says that a GPU, a kernel on it, or NCCL failed (SL426 to SL428).
 
-    SL426: a call of NCCL failed (system error, invalid usage, two ranks on one GPU, different versions); the NCCL WARN
-    line beneath it is quoted where it is there. SL427: a kernel failed (device-side assert, illegal address).
-    SL428: the driver logged a fault of a GPU (Xid).
-
-    How it was concluded: from the exception that a rank recorded, and what the driver logged of its GPU, or from the
-    messages in the logs. `remote error` and lost connections are consequences, and blame nobody. An Xid belongs to a
-    rank only where its line names a process that the launcher's record gives a rank.
-
-    Of a run that lives, or is attached to, NVML and the kernel log are read at the incident. A fault of the hardware is
-    one for which NVIDIA's Xid catalogue asks for a reset, a reboot or a look at the GPU, or NVML has lost the GPU. One
-    that was logged when the ranks stopped, or later, explains
-
-    - a crash in CUDA or NCCL,
-    - a hang, where it is on the GPU of the rank that is waited for, or of one inside a collective that does not end.
-
-    The exit code is 75 then: on another node the job would go on. An Xid of a program (13, 31, 43, 69) under ranks that
-    are all inside one collective is SL427: that rank's part of it will never run.
-
-    What to do: SL426: NCCL_DEBUG=WARN prints the reason on the rank that met it first. SL427: CUDA_LAUNCH_BLOCKING=1
-    shows the line. SL428: have an admin look at the GPU.
+    The file of signatures holds the messages, with their sources. An Xid belongs to a rank only where its line names a
+    process that the launcher's record gives a rank.
     """
 
 

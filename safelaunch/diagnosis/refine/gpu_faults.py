@@ -56,9 +56,9 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     broken = [fault for fault in fresh if _broke_work(fault, case, named)]
     failed = [fault for fault in fresh if fault.xid is not None and fault.xid.of_program]
     if has(verdict.code, Trait.MAYBE_GPU) and broken:
-        return _of_hardware(verdict, broken, case, _stopped(verdict, case))
+        return hardware_failed(verdict, broken, case, _stopped(verdict, case))
     if has(verdict.code, Trait.NOBODY) and (culprits := _whose(failed, case)):
-        return _of_kernel(verdict, failed, culprits)
+        return kernel_failed(verdict, failed, culprits)
     lines = [_said(fault) for fault in fresh[:1]]
     if named:
         others = [gpu for gpu in case.gpus if gpu not in concerned]
@@ -80,7 +80,7 @@ def _on_crash(verdict: Verdict, case: Case) -> Verdict:
     concerned = [gpu for gpu in case.gpus if not named or set(gpu.ranks) & named]
     since = case.incident.t - BEFORE_CRASH_S
     broken = [fault for fault in _faults(concerned) if _broke_work(fault, case, named) and _is_since(fault, since)]
-    return _of_hardware(verdict, broken, case, since) if broken else verdict
+    return hardware_failed(verdict, broken, case, since) if broken else verdict
 
 
 def _words(case: Case, ranks: Iterable[int]) -> str:
@@ -158,9 +158,32 @@ def _is_since(fault: Fault, t: float) -> bool:
     return fault.xid is None or not fault.xid.at_s or fault.xid.at_s >= t - min(MOST_DRIFT_S, DRIFT * t)
 
 
-def _of_hardware(verdict: Verdict, broken: Sequence[Fault], case: Case, since: float | None) -> Verdict:
-    """The verdict that hardware has failed. Where all GPUs of the node report it, no rank stands out. A fault that is
-    later than `since` only if the clocks disagree makes nothing surer."""
+def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since: float | None) -> Verdict:
+    """The driver logged a fault of a GPU, or has lost it, and that explains the crash or the hang.
+
+    Example:
+        error[SL428]: GPU 1 failed: Xid 94 (contained memory error); ranks failed and the evidence does not say who was
+            first
+
+    How it was concluded: NVML and the kernel log are read at the incident. A fault counts if NVIDIA's Xid catalogue
+    asks for a reset, a reboot or a look at the GPU, or if NVML has lost the GPU. Xid 94 ends one process, and counts if
+    the driver names a rank's. The fault is of this incident if it was logged
+
+    - of a hang: since the ranks stopped, or up to a minute before (the clock of the log may differ);
+    - of a crash: in the hour before it.
+
+    It explains
+
+    - a crash that a GPU may be behind, such as an error of CUDA or NCCL;
+    - a hang, on the GPU of the rank that is waited for, or of one inside a collective that does not end.
+
+    Of logs, the line itself leads: it belongs to a rank only where it names a process whose rank is known.
+
+    What to do: run on another node, and have an admin look at the GPU. The exit code is 75: elsewhere the job would go
+    on.
+
+    What it is not: an Xid of a program (13, 31, 43, 69), whose usual cause is the program's own kernel (SL427).
+    """
     ranks = tuple(sorted({rank for fault in broken for rank in fault.gpu.ranks}))
     everybody = len(ranks) > 1 and set(ranks) >= {facts.rank for facts in case.ranks}
     first = broken[0]
@@ -203,7 +226,15 @@ def _whose(failed: Sequence[Fault], case: Case) -> tuple[int, ...]:
     return tuple(sorted(ranks)) if len(ranks) < len(case.ranks) else ()
 
 
-def _of_kernel(verdict: Verdict, failed: Sequence[Fault], culprits: tuple[int, ...]) -> Verdict:
+def kernel_failed(verdict: Verdict, failed: Sequence[Fault], culprits: tuple[int, ...]) -> Verdict:
+    """A hang names no rank, and the driver has logged the error of a program on the GPU of one.
+
+    How it was concluded: the kernel log has an Xid of a program (13, 31, 43 or 69) since the ranks stopped. It belongs
+    to the rank that uses that GPU alone, or whose process the line names. That rank's part of the collective will never
+    run. Confidence is medium.
+
+    What to do: the kernel most often reads out of bounds: `CUDA_LAUNCH_BLOCKING=1`, or compute-sanitizer, shows it.
+    """
     gpus = _gpus([fault.gpu for fault in failed])
     return replace(
         verdict,

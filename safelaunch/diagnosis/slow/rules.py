@@ -21,55 +21,45 @@ WAITS, WAITS_MORE, KEEPS_GOING = 0.5, 0.3, 0.2
 def straggler(view: View) -> Verdict | None:
     """A rank is slower than the others, step after step, and they wait for it.
 
-    In synchronous training all ranks have the same step time. The slow rank is the one that comes last to the
-    collectives. Its own time runs from the moment when one meeting lets it go to the moment when it comes to the next.
-    That time is longer than its peers'.
+    Example:
+        warning[SL503]: rank 2 is slow since step 41: it needs 90.0 ms of its own for a step, its peers 30.0 ms (3.0
+            times)
 
     How it was concluded: from the times at which the ranks of this node came to the same collectives. They are in the
-    ranks' own record of the calls that Python makes, and in torch's Flight Recorder where C++ makes them (DDP, FSDP).
-    Where no collectives can be seen, it is a rank that waits for its DataLoader while its peers do not.
-
-    A rank counts as late where its own time
+    ranks' own records, and in torch's Flight Recorder where C++ makes the calls (DDP, FSDP). A rank's own time runs
+    from the moment when one meeting lets it go to its coming to the next. A rank is late where that time
 
     - is 1.4 times that of its peers (the median),
     - costs 15 % of all time or more,
     - and is so long in most of 20 steps, and over 5 seconds.
 
-    Who is late now and then does not count: who saves, logs or evaluates every so often. A root that loads or computes
-    while the others wait for its broadcast is late, also where that is meant so.
+    Where no collectives can be seen, it is a rank that waits for its DataLoader while its peers do not. Where all steps
+    have become longer, it is the one rank that does not wait (medium confidence): less than 20 % of a step is in
+    collectives there, and half or more on all others, 30 points more than before.
 
-    Nothing is concluded
+    Who is late now and then does not count: who saves, logs or evaluates every so often. A root that loads or computes
+    while the others wait for its broadcast is late, also where that is meant so. Nothing is concluded
 
     - of the first 10 steps,
     - where ranks send messages to one another (pipeline stages),
     - between two all-to-alls (experts),
     - where ranks come from different lines.
 
-    With NCCL a host is back from its call at once, and what it does next says little. So GPUs are compared. For some
-    seconds CUDA events stand around the calls of Python and the backward passes of DDP, and a thread asks how far each
-    GPU is. The measure is the same, but with DDP a third of the 15 %: the forward pass alone is seen there. Calls of
-    C++ or of a compiled program are not seen, but for DDP's.
+    With NCCL a host is back from its call at once, so GPUs are compared. CUDA events stand around the calls of Python
+    and the backward passes of DDP for some seconds. With DDP a third of the 15 % is enough: the forward pass alone is
+    seen there. Where a GPU needs longer than its peers:
 
-    Where a GPU needs longer than its peers from one call to the next:
-
-    - Its host had enqueued that work: the GPU is slow, or has more work. NVML says whether its clocks are held back, or
-      another process uses it.
+    - Its host had enqueued that work: the GPU is slow, or has more work (NVML: clocks, other processes).
     - Its host had not: the host is slow, where an idle GPU (NVML) or what the process does shows it.
     - Neither is known: both are named as possible. A host may wait for its own GPU, as in `item()`.
 
-    The reason is what accounts for the lost time:
-
-    - time in the loader,
-    - threads of the rank's own that run Python,
-    - time in which it could run and had no CPU,
-    - pages read back from disk, or a file system,
-    - clocks that are held back,
-    - CPU time of its own,
-    - or the line at which a few stacks find it.
-
-    High confidence needs the times and a reason that agree.
+    The reason is what accounts for the lost time: the loader, the CPU, pages from disk, a file system, clocks, other
+    threads, or the line at which a few stacks find the rank. High confidence needs the times and a reason that agree.
 
     What to do: look at the reason. The run goes on; a line tells when the rank keeps up again.
+
+    What it is not: a rank that does not come at all (SL301), or all ranks being slow (SL504, SL505). Where all loaders
+    have no time to spare, it is SL506.
     """
     slow = view.case.slow
     if slow is None or slow.kind != "straggler" or not slow.ranks:
@@ -91,11 +81,15 @@ def straggler(view: View) -> Verdict | None:
 def slower(view: View) -> Verdict | None:
     """All ranks are slower than they were: steps take more than twice as long as before.
 
-    How it was concluded: the median of the step times of at least 20 steps and 10 seconds was compared with the median
-    of all steps before. The first 10 are left out, and at least 30 others are needed. Most of the steps must be longer,
-    and longer than nearly all before, so that evaluations, checkpoints and steps of varying length do not count. Steps
-    are those of optimizers, or what the script says with `safelaunch.heartbeat()`; without either, collectives count.
-    No rank comes later than the others, or it is said that this cannot be seen.
+    Example:
+        warning[SL504]: all ranks are slower since step 60: a step takes 95.0 ms, 34.0 ms before; the ranks do not get
+            the CPU
+
+    How it was concluded: the median step time of at least 25 steps and 10 seconds is more than twice that of the steps
+    before. The first 10 steps are left out, and 20 others or more must have been seen before. Most of the steps must be
+    longer, and longer than nearly all before. So evaluations and checkpoints do not count. Steps are those of
+    optimizers, or of `safelaunch.heartbeat()`; else batches, else collectives. No rank comes later than the others, or
+    it is said that this cannot be seen.
 
     What has changed is measured over the same time:
 
@@ -103,17 +97,15 @@ def slower(view: View) -> Verdict | None:
     - time in loaders and in collectives,
     - pages read back from disk,
     - clocks of GPUs,
-    - where calls end on GPUs: whether these are longer in the calls though all come together (links, network), in their
-      own work, or waiting for their hosts.
+    - where calls end on GPUs: whether the calls, the GPUs' own work, or the waits for hosts are longer.
 
-    Where each rank simply computes more for each step than before, that is said, with low confidence. Inputs may have
-    grown, as with longer sequences from some step on, or a list, a cache or a graph that nothing clears. Steps may also
-    have grown bit by bit over the whole run: for half a minute at least, by a twentieth or more in nearly all eighths.
-
-    Where all ranks but one spend much more of each step in collectives than before, and that one does not, it is the
-    straggler (SL503, medium confidence).
+    Where each rank only computes more for each step, that is said, with low confidence: inputs may have grown. Steps
+    may also have grown bit by bit: for half a minute at least, by a twentieth or more in nearly all eighths of the run.
 
     What to do: look at what has changed. A GPU that is held back is named with its rank.
+
+    What it is not: one rank for which all others have come to wait (SL503), or a run that was slow from the start
+    (SL505).
     """
     slow = view.case.slow
     if slow is None or slow.kind != "slower":
@@ -204,8 +196,12 @@ def _one_does_not_wait(case: Case, slow: Slowness, pace: Pace) -> Verdict:
 def below_expectation(view: View) -> Verdict | None:
     """The run has been slow from its first steps: against the step time that the profile expects.
 
+    Example:
+        warning[SL505]: slow from the first steps: a step takes 95.0 ms, and the profile expects 30.0 ms (3.2 times)
+
     How it was concluded: the median of the step times is more than 1.5 times `expect_step` in [slow] of the profile,
-    over at least 20 steps and 10 seconds. The first 10 steps are left out. No rank is slower than the others.
+    over at least 25 steps and 10 seconds. Where it is not known who is late, it takes 40 seconds. The first 10 steps
+    are left out.
 
     What the ranks do meanwhile is said where it is known:
 
@@ -213,7 +209,10 @@ def below_expectation(view: View) -> Verdict | None:
     - how long ranks wait for data and for one another,
     - where a rank mostly stands.
 
-    What to do: look at what takes the time; correct `expect_step` if it is of other hardware or another model.
+    What to do: look at what takes the time. Correct `expect_step` if it is of other hardware or another model.
+
+    What it is not: a run that has become slower (SL504), or one slow rank (SL503). Without `expect_step` nothing is
+    concluded.
     """
     slow = view.case.slow
     if slow is None or slow.kind != "below" or not slow.expect_s or not slow.now_s:
@@ -249,13 +248,19 @@ def _waits(slow: Slowness, *, loaders: bool) -> Iterator[str]:
 def loader_bound(view: View) -> Verdict | None:
     """Ranks spend most of each step waiting for their DataLoader.
 
-    How it was concluded: the rank's main thread spends half of all time or more, and 10 ms of a step or more, in
-    `DataLoader.__next__`. That holds of most of at least 20 steps and 10 seconds, after the first 10. A few stacks and
-    the kernel's state of the loader's workers say what they do: compute, read, or wait. If it is only some of the
-    ranks while others wait for them, that is SL503, unless the workers of the others have no time to spare either.
+    Example:
+        warning[SL506]: all 4 ranks wait 80% of each step for the DataLoader from the first steps on (a step takes 95.0
+            ms)
 
-    What to do: more workers (`num_workers`) where they compute or wait for storage and CPUs are left, or any where
-    there are none; faster storage; cheaper preparation of the data.
+    How it was concluded: the rank's main thread spends half of all time or more, and 10 ms of a step or more, in
+    `DataLoader.__next__`. That holds of most of at least 20 steps and 10 seconds, after the first 10 steps. A few
+    stacks and the kernel's state of the loader's workers say what they do: compute, read, or wait.
+
+    What to do: use more workers (`num_workers`) where they compute or wait for storage and CPUs are left, or any where
+    there are none. Else use faster storage, or prepare the data more cheaply.
+
+    What it is not: some ranks that wait for data while the others wait for them. That is SL503, unless the workers of
+    the others have no time to spare either.
     """
     slow = view.case.slow
     if slow is None or slow.kind not in ("loader", "straggler"):
@@ -298,7 +303,20 @@ def _bound(slow: Slowness, share: float) -> str:
 
 
 def as_usual(view: View) -> Verdict:
-    """Nothing that would have to be told."""
+    """The ranks make progress, and there is nothing to tell.
+
+    Example:
+        note[SL502]: the job makes progress: ranks 0-2 moved within 12 s
+
+    How it was concluded: `safelaunch attach` looked at the ranks twice. Every rank came to another line, or at least
+    moved data and slept and woke. No rank stayed inside one call of torch.distributed. A run that safelaunch has
+    started comes to this code where a suspicion that it is slow does not hold. Nothing is told then.
+
+    What to do: nothing. If the job is believed to hang, look again with a longer `--wait`.
+
+    What it is not: a proof of speed. It is one moment of the job: whether it is slow, or hung before and went on, is
+    not known. A late rank that is at work while others wait for it is SL399.
+    """
     return Verdict(
         code="SL502",
         slug=CATALOGUE["SL502"].slug,

@@ -13,18 +13,18 @@ from safelaunch.preflight.machine.host import Host
 def gpu_context(host: Host) -> Iterator[Finding]:
     """A GPU does not come through a few seconds of work: it hangs, dies or returns an error.
 
-    A rank on it would do the same, and all others would wait for it. NVML may call such a GPU healthy: it only asks
-    the driver.
+    A rank on it would do the same, and all others would wait for it. NVML may call such a GPU healthy: it only asks the
+    driver.
 
     How it is concluded: one process for each GPU makes a CUDA context, allocates, runs a kernel and checks its result
-    (as NVIDIA/NVSentinel's cuda-validation does), then does the GEMM of SL151 and SL152 and the copies of SL153. All
-    GPUs work at the same time, for 30 s at most; what has not come to its end by then is killed and is the finding,
-    and so is a process that died or raised an error. Of a job on the CPU, each rank does the same with small numbers,
+    (as NVIDIA/NVSentinel's cuda-validation does). Then it does the GEMM of SL151 and SL152 and the copies of SL153. All
+    GPUs work at the same time, for 30 s at most; what has not come to its end by then is killed and is the finding, and
+    so is a process that died or raised an error. Of a job on the CPU, each rank does the same with small numbers,
     within 20 s. A GPU that has not the memory for it (about 2 GiB) is left unchecked.
 
-    What to do: for errors that are known the message says it, such as a torch that was not built for this GPU. One
-    GPU of several that hangs or fails wants a reset (`nvidia-smi --gpu-reset -i N`, by an admin) or a reboot, and
-    service if it comes back; leave it out with CUDA_VISIBLE_DEVICES until then. `dmesg | grep -i xid` may say more.
+    What to do: for errors that are known the message says it, such as a torch that was not built for this GPU. One GPU
+    of several that hangs or fails wants a reset (`nvidia-smi --gpu-reset -i N`, by an admin) or a reboot, and service
+    if it comes back; leave it out with CUDA_VISIBLE_DEVICES until then. `dmesg | grep -i xid` may say more.
     """
     yield from judge(host, "SL150", "the devices were not checked", lambda devices: broken(devices, deadline_s(host)))
 

@@ -78,12 +78,12 @@ def throttled_under_load(host: Host) -> Iterator[Finding]:
 def ecc_rate(host: Host) -> Iterator[Finding]:
     """The memory of a GPU has errors all the time, which ECC corrects.
 
-    Results are right, but the GPU stalls over it, and so does the driver when it is asked (NVIDIA/DCGM issue 313 saw
-    17,700 errors a second on a GPU that was called healthy). Often uncorrectable errors follow.
+    Results are right, but the GPU stalls over it, and so does the driver when it is asked. NVIDIA/DCGM issue 313 saw
+    17,700 errors a second on a GPU that was called healthy. Often uncorrectable errors follow.
 
-    How it is concluded: NVML's count of corrected errors before and after the GEMM of SL151; more than 100 a second
-    is a warning (threshold corrected_ecc_rate, an estimate of ours: healthy GPUs have some in a month). GPUs without
-    ECC are not judged.
+    How it is concluded: NVML's count of corrected errors before and after the GEMM of SL151; more than 100 a second is
+    a warning (threshold corrected_ecc_rate, an estimate of ours: healthy GPUs have some in a month). GPUs without ECC
+    are not judged.
 
     What to do: have the GPU reset by an admin (`nvidia-smi --gpu-reset -i N`), and serviced if the errors come back.
     """

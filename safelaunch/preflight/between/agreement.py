@@ -73,12 +73,12 @@ def environment(picture: Picture) -> Iterator[Finding]:
     differently do not find together, or wait for each other without end (NVIDIA/nccl issues 1328 and 2428).
 
     How it is concluded: every node tells the NCCL_, TORCH_, GLOO_, UCX_ and FI_ variables that its ranks would get, and
-    those that profiles set. A difference in one that decides the protocol, the algorithm or the transport (NCCL_PROTO,
-    NCCL_ALGO, NCCL_NET, NCCL_IB_DISABLE and their like, by NCCL's user guide) is an error in a job that uses GPUs, any
-    other a warning, and in the name of a network interface, which may well differ, a note. Of a switch that is off by
-    default 0 and no value are the same, and so are an empty value and none of a variable of NCCL. Paths of files and
-    folders are not compared. A value that may be a secret, and what a profile sets beyond these variables, is compared
-    by its hash and leaves the node as nothing else.
+    those that profiles set. A difference is an error, in a job that uses GPUs, where the variable decides the protocol,
+    the algorithm or the transport. Those are NCCL_PROTO, NCCL_ALGO, NCCL_NET, NCCL_IB_DISABLE and their like, by NCCL's
+    user guide. Any other is a warning. In the name of a network interface, which may well differ, it is a note. Of a
+    switch that is off by default 0 and no value are the same, and so are an empty value and none of a variable of NCCL.
+    Paths of files and folders are not compared. A value that may be a secret, and what a profile sets beyond these
+    variables, is compared by its hash and leaves the node as nothing else.
 
     What to do: set the variables in a profile that all nodes use, and not in the shell or the ~/.bashrc of one node.
     """
@@ -114,9 +114,9 @@ def master_address(picture: Picture) -> Iterator[Finding]:
 
     How it is concluded: every node looks the name up as its ranks would. One that shares no address with the others is
     named, unless what it found is an address of the node that listens there, which may have several. On that node
-    itself the name may mean the loopback address (as 127.0.1.1 in Debian's /etc/hosts). It is a warning: a node that
-    is compared has come by this very name, so that the address may be another way to the same machine (NAT, a DNS that
-    answers each network differently), or one of several that the name has.
+    itself the name may mean the loopback address (as 127.0.1.1 in Debian's /etc/hosts). It is a warning: a node that is
+    compared has come by this very name. So the address may be another way to the same machine (NAT, a DNS that answers
+    each network differently), or one of several that the name has.
 
     What to do: correct /etc/hosts or DNS on the node that is named, or give an address in place of the name.
     """

@@ -131,9 +131,9 @@ def bad_node(picture: Picture) -> Iterator[Finding]:
     partners and good with nobody means the node. A node's speed is the best of its pairs, against the median of all
     nodes: below 0.5 (`pair_slow_error`) is an error, below 0.8 (`pair_slow`) a warning (estimates: microsoft/superbench
     calls a node defective that is 5 % under its baseline; this leaves room for other jobs on the network). With gloo,
-    which shares its cores with all else, half of these shares hold. Computing is
-    measured apart from the network, each node by itself, and compared in the same way between nodes with the same GPUs
-    (on the CPU alone it is a warning at most). A probe that hangs is killed at its deadline and has failed.
+    which shares its cores with all else, half of these shares hold. Computing is measured apart from the network, each
+    node by itself. It is compared in the same way between nodes with the same GPUs (on the CPU alone it is a warning at
+    most). A probe that hangs is killed at its deadline and has failed.
 
     What to do: leave the node out of the job (`--exclude` of sbatch), and tell an administrator. `safelaunch check
     --full` on it may say what is broken.

@@ -23,12 +23,12 @@ def count(host: Host) -> Iterator[Finding]:
     fallen off the bus, the numbers of the others have moved, and the node wants a reboot.
 
     How it is concluded: NVML counts the GPUs of the driver, and CUDA_VISIBLE_DEVICES is applied to them by torch's
-    rules: the list ends at the first entry that names no GPU (`0,9,1` of 8 is one GPU), an entry twice empties it
-    (`2,5,2` is none), an empty text hides all, UUIDs may be shortened as long as they are unique. MIG instances
-    are left to SL114. It is a warning where the machine never had so many GPUs and the ranks are a whole multiple of
-    them: then they may be meant to share a GPU, or for the CPU. Outside containers, and where all GPUs may be used,
-    NVIDIA display controllers of sysfs that are bound to the kernel driver nvidia and that NVML does not count have
-    fallen off the bus: an error for jobs that use GPUs, a warning for others, of which nothing else is checked.
+    rules. The list ends at the first entry that names no GPU (`0,9,1` of 8 is one GPU). An entry twice empties it
+    (`2,5,2` is none), and an empty text hides all. UUIDs may be shortened as long as they are unique. MIG instances are
+    left to SL114. It is a warning where the machine never had so many GPUs and the ranks are a whole multiple of them:
+    then they may be meant to share a GPU, or for the CPU. Where NVML does not count an NVIDIA display controller that
+    sysfs shows bound to the kernel driver nvidia, it has fallen off the bus. That holds outside containers, and where
+    all GPUs may be used: an error for jobs that use GPUs, a warning for others, of which nothing else is checked.
 
     What to do: correct --nproc-per-node or CUDA_VISIBLE_DEVICES, or the number of GPUs that the job asks its scheduler
     for. Where the PCI bus has more GPUs than the driver, one fell off the bus: reboot the node.

@@ -36,12 +36,12 @@ def driver(host: Host) -> Iterator[Finding]:
     uninterruptible kernel call: not even SIGKILL ends it.
 
     How it is concluded: a child process asks NVML about each GPU and is given 10 s (`nvml_deadline` in
-    [preflight.thresholds]); healthy drivers take 0.1 s, some seconds with persistence mode off, and sick ones have been
+    [preflight.thresholds]); healthy drivers take 0.1 s, some seconds with persistence mode off. Sick ones have been
     seen to block for 45 s and for good (NVIDIA/DCGM issue 313, NVIDIA/NVSentinel issue 1576). The call that did not
     return is named, with its GPU. Errors of NVML are reported with its own words; "GPU is lost" and "reset required" to
-    any call about a GPU are its end. In a job that does not use GPUs all of this is a warning at most; a machine
-    without the driver is fine then, unless it is no container and its PCI bus has NVIDIA 3D controllers (class 0x0302,
-    GPUs of data centres) that no virtual machine has: that is a warning.
+    any call about a GPU are its end. In a job that does not use GPUs all of this is a warning at most. A machine
+    without the driver is fine then. It is a warning where it is no container, and its PCI bus has NVIDIA 3D controllers
+    (class 0x0302, GPUs of data centres) that no virtual machine has.
 
     What to do: the message says it for the known errors. "Driver/library version mismatch" wants the kernel module
     reloaded or a reboot, a lost GPU or a driver that hangs wants a reboot, "reset required" a reset of that GPU.

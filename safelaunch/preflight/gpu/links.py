@@ -210,10 +210,13 @@ def fabric(host: Host) -> Iterator[Finding]:
 
     On systems with NVSwitch, CUDA does not start on such a GPU ("system not yet initialized"), or NCCL fails later.
 
-    How it is concluded: nvmlDeviceGetGpuFabricInfoV: the state is not "completed", its status is not success
-    (Azure/azhpc-images issue 506 shows "completed" with "insufficient resources"), its summary is "unhealthy" or
-    "limited capacity", or a bit of its health mask says so; leptonai/gpud (fabric_state.go) judges in the same way.
-    "Not supported" is normal on systems without NVSwitch, as are a summary and mask that say so on HGX H100.
+    How it is concluded: nvmlDeviceGetGpuFabricInfoV says one of these:
+    - the state is not "completed";
+    - its status is not success (Azure/azhpc-images issue 506 shows "completed" with "insufficient resources");
+    - its summary is "unhealthy" or "limited capacity";
+    - a bit of its health mask says so.
+    leptonai/gpud (fabric_state.go) judges in the same way. "Not supported" is normal on systems without NVSwitch, as
+    are a summary and mask that say so on HGX H100.
 
     What to do: an admin looks at nvidia-fabricmanager (systemctl status nvidia-fabricmanager) and restarts it; it must
     be of the version of the driver. After a reboot it may take a minute.

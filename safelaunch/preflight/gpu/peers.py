@@ -21,11 +21,11 @@ def alike(host: Host) -> Iterator[Finding]:
     is a wrong or a broken part.
 
     How it is concluded: model, memory, the PCIe width a GPU is made for and its number of NVLinks are compared between
-    the GPUs of the job, and the ones that differ from most are named (a warning); all of them where there are not more
-    of one kind than of all others together, such as two that differ. Memory may differ by 2 %, for what
-    the driver keeps (an estimate; `gpu_memory_difference` in [preflight.thresholds]), and is compared between GPUs with
-    the same ECC mode only, which costs memory on some models. On systems with NVSwitch, where all GPUs are attached in
-    the same way, a different PCIe path or no NUMA node is a note. No absolute numbers are asked for.
+    the GPUs of the job. The ones that differ from most are named (a warning). All are named where there are not more of
+    one kind than of all others together, such as two that differ. Memory may differ by 2 %, for what the driver keeps
+    (an estimate; `gpu_memory_difference` in [preflight.thresholds]), and is compared between GPUs with the same ECC
+    mode only, which costs memory on some models. On systems with NVSwitch, where all GPUs are attached in the same way,
+    a different PCIe path or no NUMA node is a note. No absolute numbers are asked for.
 
     What to do: choose GPUs that are alike (CUDA_VISIBLE_DEVICES). In a server have an admin look at the odd one.
     """

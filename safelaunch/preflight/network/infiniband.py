@@ -26,19 +26,18 @@ SIGNS = {
 def ports(host: Host) -> Iterator[Finding]:
     """An InfiniBand or RoCE port is down while its peers are up, or slower than they are.
 
-    NCCL leaves a port that is down out, without a word. The ranks that would have used it share the ports of others,
-    or the nodes disagree on what there is, and the job is slow, or hangs at its first collective (NVIDIA/nccl issue
-    2428).
+    NCCL leaves a port that is down out, without a word. The ranks that would have used it share the ports of others, or
+    the nodes disagree on what there is. The job is slow, or hangs at its first collective (NVIDIA/nccl issue 2428).
 
     How it is concluded: state, phys_state and rate in /sys/class/infiniband, and comparison. Peers are the same port of
-    boards of the same kind: a second port that is unused on all of them is unused by design, and so are management
-    cards with another link layer, ports that are switched off, and functions of a hypervisor. A port that is not
-    ACTIVE while more of its peers are up than down is an error where the job uses GPUs on several nodes; otherwise,
-    and where the peers are divided, it is a warning. Of InfiniBand a rate below that of the peers is a warning; of
-    Ethernet, where ports of one kind may serve different networks, a rate below that of most. The numbers of ports
-    and rates that leptonai/gpud and Azure NHC fix for each machine type are not needed for that. Ports that
-    NCCL_IB_HCA or NCCL_IB_DISABLE take out are left out. Error counters are not read: on functions with restricted
-    rights each read floods the kernel's log (leptonai/gpud issue 1164).
+    boards of the same kind: a second port that is unused on all of them is unused by design. So are management cards
+    with another link layer, ports that are switched off, and functions of a hypervisor. A port that is not ACTIVE while
+    more of its peers are up than down is an error where the job uses GPUs on several nodes; otherwise, and where the
+    peers are divided, it is a warning. Of InfiniBand a rate below that of the peers is a warning; of Ethernet, where
+    ports of one kind may serve different networks, a rate below that of most. The numbers of ports and rates that
+    leptonai/gpud and Azure NHC fix for each machine type are not needed for that. Ports that NCCL_IB_HCA or
+    NCCL_IB_DISABLE take out are left out. Error counters are not read: on functions with restricted rights each read
+    floods the kernel's log (leptonai/gpud issue 1164).
 
     What to do: have an administrator look at cable, transceiver and switch port (`ibstat`, `mlxlink`); a port that
     stays in INIT or ARMED has no subnet manager. A port that is meant to be unused is left out by NCCL_IB_HCA, for

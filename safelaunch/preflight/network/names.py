@@ -18,16 +18,16 @@ MASTER_RETRY_S = 15.0  # an estimate
 def names(host: Host) -> Iterator[Finding]:
     """A host name does not resolve: this node's own, or the master address.
 
-    Ranks look up the master address to find each other, and torch looks up this node's own name to tell others where
-    it is (gloo, and the c10d rendezvous by `socket.getfqdn`). A name that does not resolve shows as a connection
-    that never comes about; one that the resolver is slow about blocks each rank at its start (pytorch issues 150532,
-    73656 and 73380).
+    Ranks look up the master address to find each other. torch looks up this node's own name to tell others where it is
+    (gloo, and the c10d rendezvous by `socket.getfqdn`). A name that does not resolve shows as a connection that never
+    comes about; one that the resolver is slow about blocks each rank at its start (pytorch issues 150532, 73656 and
+    73380).
 
-    How it is concluded: both names are looked up as a rank would do it, with a deadline of 12 s, past which the
-    usual resolver has given up too (resolv.conf(5): 5 s, two attempts). A master address that does not resolve is an
-    error, in a job of several nodes only after 15 s: the name of a pod or of a new machine may come a little later.
-    This node's own name is an error where there are several nodes, and a warning on one alone, where torch falls back
-    to the loopback address, and where --local-addr was given. A lookup of over 3 s is a warning, and so is a master
+    How it is concluded: both names are looked up as a rank would do it, with a deadline of 12 s, past which the usual
+    resolver has given up too (resolv.conf(5): 5 s, two attempts). A master address that does not resolve is an error,
+    in a job of several nodes only after 15 s: the name of a pod or of a new machine may come a little later. This
+    node's own name is an error where there are several nodes. It is a warning on one alone, where torch falls back to
+    the loopback address, and where --local-addr was given. A lookup of over 3 s is a warning, and so is a master
     address that means "this very machine" (127.x) in a job of several nodes: it means another machine on each; and so
     is one that is not this node's although it has rank 0, unless a service forwards it.
 

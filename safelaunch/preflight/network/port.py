@@ -17,14 +17,14 @@ WILDCARDS = (Address(socket.AF_INET, "0.0.0.0"), Address(socket.AF_INET6, "::"))
 def port(host: Host) -> Iterator[Finding]:
     """The rendezvous port (MASTER_PORT) on this node is held by another process.
 
-    The ranks' store, or the rendezvous, listens there. When the port is taken the launch fails with "Address already
-    in use", or worse, the ranks join the store of the other process and wait for each other without end.
+    The ranks' store, or the rendezvous, listens there. When the port is taken the launch fails with "Address already in
+    use". Or worse, the ranks join the store of the other process, and wait for each other without end.
 
-    How it is concluded: a socket is bound to the port as torch's store does it, with SO_REUSEADDR, on all addresses
-    and on the one that the master address names, IPv4 and IPv6. Connections in TIME_WAIT are no fault: such a bind
-    passes over them. The holder comes from /proc/net/tcp; of other users' processes only the user can be told. Only a
-    port that was asked for is checked, and only on the node that has to listen. It is a warning where an agent of
-    the same job may be the holder: c10d with several nodes, two of them on one machine.
+    How it is concluded: a socket is bound to the port as torch's store does it, with SO_REUSEADDR, on all addresses and
+    on the one that the master address names, IPv4 and IPv6. Connections in TIME_WAIT are no fault: such a bind passes
+    over them. The holder comes from /proc/net/tcp; of other users' processes only the user can be told. Only a port
+    that was asked for is checked, and only on the node that has to listen. It is a warning where an agent of the same
+    job may be the holder: c10d with several nodes, two of them on one machine.
 
     What to do: end the holder, if it is left over from an earlier run; else choose another port, or none with
     --standalone, so that a free one is taken.

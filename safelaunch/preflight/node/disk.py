@@ -39,10 +39,10 @@ def disk(host: Host) -> Iterator[Finding]:
     multiprocessing to TMPDIR. A full disk ends a run hours after its start, with a truncated checkpoint.
 
     How it is concluded: statvfs on both, or on the nearest directory above that exists, and an attempt to write into a
-    file without a name. For the run directory less than 1 GiB or 10000 inodes is a warning, for temporary files
-    (TMPDIR, TEMP or TMP, else /tmp, as Python looks for them) less than 100 MiB. How much the job writes is not known,
-    so it is an error only where a profile demands more: `min_free_disk` in [preflight]. One that cannot be written is
-    a warning as well: a launch keeps its evidence elsewhere, and says where. Leptonai/gpud calls a node degraded below
+    file without a name. For the run directory less than 1 GiB or 10000 inodes is a warning. So is less than 100 MiB for
+    temporary files (TMPDIR, TEMP or TMP, else /tmp, as Python looks for them). How much the job writes is not known, so
+    it is an error only where a profile demands more: `min_free_disk` in [preflight]. One that cannot be written is a
+    warning as well: a launch keeps its evidence elsewhere, and says where. Leptonai/gpud calls a node degraded below
     500 MB; a share of the size is not judged, since 5 % of a large disk is plenty. What does not answer a writer within
     15 s is an error; on file systems of a network SL139 tells it.
 

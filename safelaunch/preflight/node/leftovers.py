@@ -34,7 +34,7 @@ def earlier_runs(host: Host) -> Iterator[Finding]:
     have memory left for this job, and of a port that it asked for SL102 says whether it can be used.
 
     What to do: the message has a `kill` line to paste. Processes that ignore it and are in state D (`ps -o stat`) are
-    held by the kernel, usually by a driver or a network file system, and only a reboot ends them.
+    held by the kernel, usually by a driver or a network file system. Only a reboot ends them.
     """
     found = list(_orphans(host))
     if not found:

@@ -19,16 +19,16 @@ def memlock(host: Host) -> Iterator[Finding]:
     A network device reads and writes memory that is locked in place. Where no more may be locked NCCL fails at its
     first connection: "Call to ibv_create_cq failed", "ibv_reg_mr ... Cannot allocate memory".
 
-    How it is concluded: the soft limit of this process, which the ranks inherit, where the job uses GPUs on several
-    nodes, an InfiniBand or RoCE port is up that NCCL may use, and the process does not have CAP_IPC_LOCK, with which
-    there is no limit. Below 16 MiB is an error: the usual defaults are 64 KiB and 8 MiB, and the buffers of NCCL's
-    first connections do not fit. Below 1 GiB is a warning. NCCL's troubleshooting guide asks for no limit; sites that
-    set a finite limit in earnest set a share of the memory.
+    How it is concluded: the soft limit of this process, which the ranks inherit. It counts where the job uses GPUs on
+    several nodes, and an InfiniBand or RoCE port is up that NCCL may use. With CAP_IPC_LOCK there is no limit. Below 16
+    MiB is an error: the usual defaults are 64 KiB and 8 MiB, and the buffers of NCCL's first connections do not fit.
+    Below 1 GiB is a warning. NCCL's troubleshooting guide asks for no limit; sites that set a finite limit in earnest
+    set a share of the memory.
 
     What to do: `ulimit -l unlimited`, where the hard limit lets you; else an administrator raises it in
-    /etc/security/limits.conf, by LimitMEMLOCK=infinity for a systemd service (slurmd included), or by
-    `docker run --ulimit memlock=-1`. Slurm copies the limits of the shell that submits unless
-    PropagateResourceLimitsExcept=MEMLOCK is set.
+    /etc/security/limits.conf, by LimitMEMLOCK=infinity for a systemd service (slurmd included), or by `docker run
+    --ulimit memlock=-1`. Slurm copies the limits of the shell that submits unless PropagateResourceLimitsExcept=MEMLOCK
+    is set.
     """
     soft, hard = host.memlock_limit()
     least = host.threshold("memlock_wanted")

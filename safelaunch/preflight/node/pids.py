@@ -37,7 +37,7 @@ def pids(host: Host) -> Iterator[Finding]:
     is exempt), kernel.threads-max and kernel.pid_max, each with what is in use. Measured on torch 2.13 with gloo, a
     rank needs 4 threads to meet its peers, 10 with three process groups and a backward pass, and 4 for each DataLoader
     worker. What cannot hold one process a rank is an error. Less than 104 and OMP_NUM_THREADS a rank (40 for CUDA and
-    NCCL, an estimate, and two loaders of 8 workers) is a warning, and so are more than 80 % of any limit in use
+    NCCL, an estimate, and two loaders of 8 workers) is a warning. So are more than 80 % of any limit in use
     (leptonai/gpud).
 
     What to do: end what uses them (`ps -eLf | wc -l`); raise the limit: docker --pids-limit, podPidsLimit of the

@@ -24,13 +24,15 @@ def shared_fs(host: Host) -> Iterator[Finding]:
 
     Each rank would block in the first call that touches it, in a state that not even SIGKILL ends.
 
-    How it is concluded: of the run directory, the working directory, and those that HOME, TMPDIR and the variables of
-    caches (HF_HOME, TORCH_HOME and the like) name, the ones on a network file system (nfs, lustre, gpfs, beegfs, ceph,
-    cifs, fuse and others, by /proc/self/mountinfo) are looked at and listed in a child process. No answer within 15 s,
-    the limit of NVIDIA's resiliency extension for the same, is an error, and so is an error of the file system itself
-    ("Stale file handle") of the run or working directory. Of a cache, which the job may never touch, both are warnings,
-    and so are an answer after more than 3 s, and a Lustre whose own health check (/sys/fs/lustre) complains, where one
-    of them is Lustre. A child that the kernel holds is left behind. File systems of this machine are not looked at.
+    How it is concluded: directories on a network file system (nfs, lustre, gpfs, beegfs, ceph, cifs, fuse and others,
+    by /proc/self/mountinfo) are looked at and listed in a child process:
+    - the run directory and the working directory;
+    - those that HOME, TMPDIR and the variables of caches (HF_HOME, TORCH_HOME and the like) name.
+    No answer within 15 s is an error: that is the limit of NVIDIA's resiliency extension for the same. So is an error
+    of the file system itself ("Stale file handle") of the run or working directory. Of a cache, which the job may never
+    touch, both are warnings. So is an answer after more than 3 s. Where one of them is Lustre, so is a complaint of its
+    own health check (/sys/fs/lustre). A child that the kernel holds is left behind. File systems of this machine are
+    not looked at.
 
     What to do: see whether `ls DIRECTORY` hangs too; then the file server or the network to it is at fault, and an
     administrator has to look, or remount. Else work from another directory.

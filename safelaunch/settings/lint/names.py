@@ -23,10 +23,10 @@ def unknown_variable(context: LintContext) -> Iterator[Finding]:
     Nothing complains about a variable that nobody reads, so a slip in its name goes unnoticed: NCCL_SOCKET_IFNAMES
     chooses no interface, NCLL_DEBUG prints nothing.
 
-    How it is concluded: the name begins with NCCL_, TORCH_NCCL_ or another prefix that belongs to torch, NCCL or one
-    of their plugins, and neither the catalogue of variables nor the installed libraries have it. Prefixes that others
-    use as well, such as CUDA_ and TORCH_, count only where the name is a slip of a known one. Plugins of others, names
-    that stand in the training script, and places and versions (NCCL_TESTS_HOME) are left alone.
+    How it is concluded: the name begins with NCCL_, TORCH_NCCL_ or another prefix that belongs to torch, NCCL or one of
+    their plugins. Neither the catalogue of variables nor the installed libraries have it. Prefixes that others use as
+    well, such as CUDA_ and TORCH_, count only where the name is a slip of a known one. Plugins of others, names that
+    stand in the training script, and places and versions (NCCL_TESTS_HOME) are left alone.
 
     What to do: the message names the nearest known variable. If a program of yours reads it, say so under `known` in
     [lint].
@@ -53,8 +53,8 @@ def unread_variable(context: LintContext) -> Iterator[Finding]:
     It circulates in notes and scripts, and does nothing: NCCL_TIMEOUT sets no timeout, CUDA_MEMORY_FRACTION limits no
     memory. Some training scripts read such a name themselves.
 
-    How it is concluded: the name is on a list of such names, checked against torch 2.0 to 2.13 and NCCL 2.3 to 2.32,
-    and neither the installed libraries nor the training script have it. An assignment of the script to
+    How it is concluded: the name is on a list of such names, checked against torch 2.0 to 2.13 and NCCL 2.3 to 2.32.
+    Neither the installed libraries nor the training script have it. An assignment of the script to
     `distributed_c10d._DEFAULT_PG_TIMEOUT`, which circulates as well, is told in the same way.
 
     What to do: use what the message names in its place. If a program of yours reads the variable, say so under `known`

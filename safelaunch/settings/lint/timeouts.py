@@ -16,13 +16,14 @@ def loader_timeout(context: LintContext) -> Iterator[Finding]:
     """A DataLoader may wait for a batch for as long as a collective may take, or longer.
 
     When a loader worker is stuck, its rank waits for the batch, and the other ranks wait in the next collective. The
-    error that names the loader is worth having only if it comes first: otherwise the collective times out on ranks
-    that are well, and these look like the cause.
+    error that names the loader is worth having only if it comes first: otherwise the collective times out on ranks that
+    are well, and these look like the cause.
 
-    How it is concluded: `loader` in [timeouts], or the timeout that the script passes to its DataLoader (each rank
-    tells it when it begins to iterate), is not shorter than the timeout of the process group: the script's own,
-    `process_group` in [timeouts], or torch's default, which is 10 minutes for NCCL and 30 minutes otherwise
-    (torch/distributed/constants.py). Where the script names no backend, torch takes 30 minutes for NCCL too.
+    How it is concluded: the loader's timeout is not shorter than that of the process group. The loader's is `loader` in
+    [timeouts], or what the script passes to its DataLoader (each rank tells it when it begins to iterate). The process
+    group's is the script's own, `process_group` in [timeouts], or torch's default, which is 10 minutes for NCCL and 30
+    minutes otherwise (torch/distributed/constants.py). Where the script names no backend, torch takes 30 minutes for
+    NCCL too.
 
     What to do: give the loader less time than the process group, and more than the slowest batch takes; the first one
     of an epoch includes the start of the workers.

@@ -37,7 +37,23 @@ VERSIONS = re.compile(r"(?:Mismatched NCCL version|NCCL version mismatch)[^\n]*"
 
 
 def memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
-    """The memory of its GPU was full: how much was asked for, who else is on that GPU, and what all GPUs hold."""
+    """The memory of a GPU was full when a rank asked for more.
+
+    Example:
+        error[SL420]: rank 1 ran out of GPU memory: it asked for 2.00 GiB, and GPU 0 has 1.04 GiB of 79.15 GiB free
+
+    How it was concluded: the rank's exception says so (`CUDA out of memory`, `CUDA error: out of memory`, NCCL's
+    `Failed to CUDA malloc`). Every rank that met it is named; where all did, none is. Who holds the memory comes from
+    the driver (NVML), from the ranks' own mapping to GPUs, or from the message.
+
+    What to do: the reasons say which of these holds:
+    - processes that are not of this job hold more than 10 % of a GPU that is 90 % full: end them, or choose other GPUs;
+    - several ranks use one GPU: call `torch.cuda.set_device(LOCAL_RANK)` before anything uses a GPU;
+    - PyTorch has reserved as much as was asked for, in pieces: set `PYTORCH_ALLOC_CONF=expandable_segments:True`;
+    - nothing of this: use less memory per GPU (micro batch, sequence length, activation checkpointing).
+
+    What it is not: the memory of the host (SL404), or a kernel that failed (SL427).
+    """
     said = "\n".join((error.message, *error.chain))
     wanted = WANTED.search(said)
     what = f"ran out of GPU memory{_request(ranks, said)}"
@@ -161,7 +177,20 @@ def _bytes(text: str) -> float:
 
 
 def ordinal(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
-    """It asked for a GPU that it cannot see: which, and how many it sees."""
+    """A rank asked for a GPU that it cannot see.
+
+    Example:
+        error[SL425]: rank 1 asked for cuda:7, and sees 2 GPUs
+
+    How it was concluded: the rank's exception says `invalid device ordinal`. The reasons show the mapping of the ranks
+    concerned: LOCAL_RANK, CUDA_VISIBLE_DEVICES and who has set it, how many GPUs torch sees, and which one was chosen.
+    The bundle has that of all ranks.
+
+    What to do: start no more ranks than there are GPUs (`--nproc-per-node`), and use LOCAL_RANK, not RANK, for the
+    device. Do not set CUDA_VISIBLE_DEVICES in the script.
+
+    What it is not: two ranks on one GPU. That is SL426 where NCCL refuses it, and SL420 where the memory is full.
+    """
     because, remedy = rank_devices.trouble(case, ranks, error.message)
     device = ranks[0].device
     what = "asked for a GPU that it cannot see" if len(ranks) == 1 else "asked for GPUs that they cannot see"
@@ -174,7 +203,19 @@ def ordinal(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Exception
 
 
 def kernel(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
-    """A kernel failed on the GPU: how, and what the driver logged of it."""
+    """A kernel of a rank failed on its GPU, and CUDA gave the rank an error.
+
+    Example:
+        error[SL427]: rank 1 failed in a GPU kernel: an illegal memory access was encountered
+
+    How it was concluded: the rank's exception says so (`device-side assert triggered`, another `CUDA error: …`). What
+    the driver logged of that rank's GPU (Xid) is shown beside it. Kernels run behind the program: the line is where the
+    failure was noticed, not where it was made.
+
+    What to do: look at the indices, labels and token ids of this rank's batch. `CUDA_LAUNCH_BLOCKING=1` shows the line.
+
+    What it is not: a GPU that is broken. Where the driver has logged a fault of the hardware, it is SL428.
+    """
     said = "\n".join((error.message, *error.chain))
     fault = FAULT.search(said)
     how = one_line(next(filter(None, fault.groups())), 120) if fault else one_line(error.message, 120)
@@ -197,7 +238,21 @@ def _logged(case: Case, ranks: Sequence[RankFacts]) -> list[str]:
 
 
 def nccl(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
-    """A call of NCCL failed: in which way, and what NCCL itself says of it."""
+    """A call of NCCL failed on a rank, for a reason of its own.
+
+    Example:
+        error[SL426]: rank 1 got an error of NCCL: unhandled system error (NCCL 2.27.5)
+
+    How it was concluded: the rank's exception says so, with NCCL's own last error where that is in the message. A
+    remote error, or a lost connection, is a consequence and blames nobody. Where ranks share a GPU, these ranks are
+    named in the headline (`Duplicate GPU detected`, or the ranks' own mapping). Several ranks are not blamed while a
+    living one has not spoken.
+
+    What to do: set `NCCL_DEBUG=WARN`, and read the reason on the rank that met it first. Ranks on one GPU must call
+    `torch.cuda.set_device(LOCAL_RANK)` first. Different versions of NCCL need one image for all nodes.
+
+    What it is not: a lost peer (SL412), a timeout (SL414), or a fault of a GPU that the driver has logged (SL428).
+    """
     said = "\n".join((error.message, *error.chain))
     remedy = error.known.remedy if error.known is not None else ""
     return _of_mapping(case, ranks, said, remedy) or _of_words(case, ranks, said, remedy)

@@ -42,7 +42,21 @@ def no_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Excepti
 
 
 def open_files(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:  # noqa: ARG001
-    """The rank had as many files open as it may: how many those are, and what most of them were."""
+    """A rank has as many files open as it may.
+
+    Example:
+        error[SL422]: rank 1 had too many files open: 1024 of 1024
+
+    How it was concluded: the rank's exception says so (`Too many open files`, `received 0 items of ancdata`). At that
+    moment the rank counts its descriptors, and says what most of them are. Those of functions that had failed are
+    closed by then, so that fewer may be counted.
+
+    What to do: raise the limit (`ulimit -n`, or `nofile` in [limits] of a profile), or close what is not needed. Where
+    shared memory holds most of them, use `torch.multiprocessing.set_sharing_strategy('file_system')`. Where the whole
+    host has too many open, raise `fs.file-max`.
+
+    What it is not: a full disk (SL423).
+    """
     found = error.around.open_files if error.around is not None else None
     worker = IN_WORKER.search(error.message)
     remedy = "raise the limit (ulimit -n, or `nofile` in [limits] of a profile), or close what is not needed"
@@ -71,7 +85,22 @@ def open_files(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Except
 
 
 def disk(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail | None:
-    """A disk was full: which, how full, and what was to be written there."""
+    """A rank could not write a file: its disk, its quota, or a limit of the size of files was reached.
+
+    Example:
+        error[SL423]: rank 1 could not write /ckpt/step-10.pt: the disk is full
+
+    How it was concluded: the rank's exception says so (`No space left on device`, `Disk quota exceeded`, `File too
+    large`). At that moment the rank looks at the disk: how much of it is free, and whether it can hold more files
+    (inodes). torch.save fails for other reasons in the same words: there the disk must be full as well (1 % free at
+    most, or no inode left).
+
+    What to do: make room, or write checkpoints and caches somewhere else. A limit of `ulimit -f` is named where it was
+    that.
+
+    What it is not: /dev/shm, whose disk is memory (SL421). Where the disk has room, it may be a quota, or room was made
+    since; the reasons say so.
+    """
     said = "\n".join((error.message, *error.chain))
     space = error.around.disk if error.around is not None else None
     if space is not None and space.path.startswith(SHM):
@@ -110,7 +139,23 @@ def _disk_full(space: Space | None, said: str, remedy: str) -> ExceptionDetail |
 
 
 def shared_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:  # noqa: ARG001
-    """/dev/shm was full: how large it is, and what fills it."""
+    """/dev/shm was full. Loader workers hand over their batches in it.
+
+    Example:
+        error[SL421]: rank 1 lost a DataLoader worker (pid 5117) that found no room in /dev/shm
+
+    How it was concluded: one of these holds:
+    - an exception says so (`unable to allocate shared memory`, or `No space left on device` for a file there);
+    - a loader worker died of a Bus error, as its rank's exception says;
+    - a rank died of SIGBUS itself, and /dev/shm had 1 % free at most (medium confidence).
+
+    The reasons show how large it is and what fills it. What a process had there is gone when it ends. So confidence is
+    lower where the message is no proof and 10 % or more were free by then.
+
+    What to do: give the container more (`--shm-size`, an emptyDir of medium Memory), or use fewer loader workers.
+
+    What it is not: a worker that another signal ended (SL429), or the host's memory (SL404).
+    """
     around = error.around
     space = around.shm or around.disk if around is not None else None
     remedy = "give the container more (--shm-size, an emptyDir of medium Memory), or use fewer loader workers"
@@ -132,7 +177,20 @@ def shared_memory(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Exc
 
 
 def port(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
-    """A port was taken: which, and by whom."""
+    """A rank could not listen on a port, since it is taken. In logs it may also be the launcher.
+
+    Example:
+        error[SL424]: rank 2 could not listen on port 29500: rank 0 of this job holds it
+
+    How it was concluded: the exception says so (`Address already in use`, `EADDRINUSE`). At that moment the rank looks
+    up who listens there. Processes of other users or containers cannot be seen.
+
+    What to do: end the process that is named (`ss -ltnp` shows it), or choose another port (`--master-port`,
+    `--rdzv-endpoint=HOST:0`). Where a rank of this job holds it, give each rank a port of its own, or let one rank
+    alone listen.
+
+    What it is not: an endpoint that nobody answers at. That is SL602.
+    """
     found = error.around.port if error.around is not None else None
     if found is None:
         return ExceptionDetail("SL424", "could not listen on a port: it is taken", (_said(error),), _remedy(error))
@@ -157,7 +215,21 @@ def _holder(case: Case, ranks: Sequence[RankFacts], found: Port) -> tuple[str, s
 
 
 def loader_worker(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDetail:
-    """A DataLoader worker died: of which signal, and what is known of why."""
+    """A DataLoader worker of a rank died, and the rank raised an exception for it.
+
+    Example:
+        error[SL429]: rank 1 lost a DataLoader worker (pid 5117) to the kernel's OOM killer
+
+    How it was concluded: the rank's exception names the worker, and mostly the signal that ended it. Of SIGKILL, the
+    memory cgroup's counter tells whether it was the OOM killer. Of other signals, the worker's own stack by
+    faulthandler is shown, where there is one.
+
+    What to do: after an OOM kill use fewer workers, less prefetch (`prefetch_factor`) and smaller samples, or ask for
+    more memory. After a segmentation fault look at the libraries of the data pipeline.
+
+    What it is not: a worker that found no room in /dev/shm (Bus error, SL421), or an exception in the data set (SL401).
+    One that does not answer is SL307.
+    """
     pid, number = _dead_worker(error)
     lost = "lost a DataLoader worker" + (f" (pid {pid})" if pid else "")
     stack = ranks[0].fault
