@@ -107,7 +107,7 @@ CODES = (
         "SL399",
         "hang-untold",
         "the ranks make no progress and the evidence does not say why",
-        "diagnosis.hang.sink:hang_untold",
+        "diagnosis.hang.unknown:cannot_tell",
         Trait.UNKNOWN,
         Trait.NOBODY,
         Trait.MAYBE_GPU,

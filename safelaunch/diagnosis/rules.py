@@ -23,6 +23,7 @@ from safelaunch.diagnosis.hang import (
     store_keys,
     tags,
     undumped,
+    unknown,
 )
 from safelaunch.diagnosis.rule import (
     ALL_RANKS,
@@ -79,7 +80,7 @@ HANGS = (
     Rule(Stage.QUIET, all_in_file_system.all_held, ("SL316",), (NO_WAITS,)),
     Rule(Stage.QUIET, all_idle.all_idle, ("SL317",), (MORE_THAN_DUMPS, ALL_RANKS, NO_WAITS)),
     Rule(Stage.STACKS, attach.apart, ("SL309", "SL310", "SL399", "SL408", *STALLS), (ATTACHED,)),
-    Rule(Stage.UNKNOWN, sink.hang_untold, ("SL399",)),
+    Rule(Stage.UNKNOWN, unknown.cannot_tell, ("SL399",)),
 )
 
 CRASHES = (

@@ -208,7 +208,7 @@ def _bypassed_by_peers(cycle: Cycle) -> Blame | None:
     places: dict[object, Side] = {}
     for wait in cycle.waits:
         places.setdefault((wait.call.group, wait.call.location), []).append((cycle.view.by_rank[wait.rank], wait.call))
-    ranks = rank_guard.passed_by(cycle.view.case, places.values())
+    ranks = rank_guard.bypassed_by_peers(cycle.view.case, places.values())
     return Blame(ranks, bypassed=True) if ranks else None
 
 

@@ -122,7 +122,7 @@ def _bypassed_by_peers(desync: Desync) -> Blame | None:
     """One rank stands below a condition for it alone, which all others have passed by."""
     if desync.threaded is not None:
         return None
-    ranks = rank_guard.passed_by(desync.view.case, desync.sides)
+    ranks = rank_guard.bypassed_by_peers(desync.view.case, desync.sides)
     return Blame(ranks=ranks, sure=False) if ranks else None
 
 

@@ -9,7 +9,7 @@ from safelaunch.model import Verdict
 
 
 def may_be_running(view: View) -> Verdict | None:
-    """The answer of `hang_untold` to dumps that were taken so soon after the calls in them that nothing may hang."""
+    """The answer of `cannot_tell` to dumps that were taken so soon after the calls in them that nothing may hang."""
     found = view.graph
     age = young(view.case, found.waits)
     if age is None:
