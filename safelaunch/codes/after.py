@@ -60,8 +60,8 @@ CODES = (
         "deadlock",
         "ranks wait for one another in a circle",
         "diagnosis.hang.cycle:deadlock diagnosis.hang.hubs:nobody_sends diagnosis.hang.polling:polled_for"
-        " diagnosis.hang.store_keys:all_ask diagnosis.hang.store_keys:key_missing diagnosis.hang.other_end:held_by_peer"
-        " diagnosis.hang.queue_order:enqueued_in_another_order",
+        " diagnosis.hang.store_keys:all_ask diagnosis.hang.store_keys:key_missing"
+        " diagnosis.hang.other_end:peer_has_other_end diagnosis.hang.queue_order:enqueued_in_another_order",
         Trait.ELSEWHERE,
     ),
     Code(
@@ -87,7 +87,7 @@ CODES = (
         "SL316",
         "all-held",
         "every rank is held in a file system",
-        "diagnosis.hang.all_in_file_system:all_held",
+        "diagnosis.hang.all_in_file_system:all_in_file_system",
         Trait.QUIET,
     ),
     Code(
