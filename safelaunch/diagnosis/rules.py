@@ -79,7 +79,7 @@ HANGS = (
     Rule(Stage.QUIET, does_not_end.does_not_end, ("SL315",), (NO_WAITS,)),
     Rule(Stage.QUIET, all_in_file_system.all_in_file_system, ("SL316",), (NO_WAITS,)),
     Rule(Stage.QUIET, all_idle.all_idle, ("SL317",), (MORE_THAN_DUMPS, ALL_RANKS, NO_WAITS)),
-    Rule(Stage.STACKS, attach.apart, ("SL309", "SL310", "SL399", "SL408", *STALLS), (ATTACHED,)),
+    Rule(Stage.STACKS, attach.by_stacks, ("SL309", "SL310", "SL399", "SL408", *STALLS), (ATTACHED,)),
     Rule(Stage.UNKNOWN, unknown.cannot_tell, ("SL399",)),
 )
 

@@ -52,7 +52,7 @@ def refine(verdict: Verdict, view: View) -> Verdict:
 
 
 def _on_hang(verdict: Verdict, case: Case) -> Verdict:
-    """The verdict on a hang: a fault since the ranks stopped, under those that are named, or under any where none is."""
+    """The verdict on a hang: a fault since it began, under the ranks that are named, or under any where none is."""
     named = verdict.culprit_ranks
     concerned = [gpu for gpu in case.gpus if not named or set(gpu.ranks) & set(named)]
     fresh = [fault for fault in _faults(concerned) if _is_of_this_hang(fault, verdict, case)]

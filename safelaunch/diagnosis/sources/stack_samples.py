@@ -44,7 +44,7 @@ INIT = "init_process_group"
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class Waiter:
     """A rank inside a call of torch.distributed: which, and at which line of the program."""
 
     facts: RankFacts
@@ -80,7 +80,7 @@ def tries_to_connect(facts: RankFacts) -> bool:
     for an answer instead."""
     kernel = facts.kernel
     return (
-        kernel is not None and kernel.syscall in SLEEPS and held_in(facts) is not None and inside(facts.stack) == INIT
+        kernel is not None and kernel.syscall in SLEEPS and waiter_of(facts) is not None and inside(facts.stack) == INIT
     )
 
 
@@ -94,7 +94,7 @@ def is_busy(facts: RankFacts) -> bool:
     return kernel.cpu_s / kernel.since_s > IDLE_CPU or (kernel.io_bytes or 0) > IDLE_BYTES
 
 
-def held_in(facts: RankFacts) -> Held | None:
+def waiter_of(facts: RankFacts) -> Waiter | None:
     """Where a rank waits inside torch.distributed: in its main thread, or in the one that this one waits for."""
     stack = facts.stack
     if stack is None or not is_same(facts):
@@ -102,7 +102,7 @@ def held_in(facts: RankFacts) -> Held | None:
     if not inside(stack) and stack.frames and HANDED.search(stack.frames[0].file):
         stack = next((other for other in facts.stacks if not other.native and inside(other)), stack)
     op = inside(stack)
-    return Held(facts, op, user_frame(stack)) if op else None
+    return Waiter(facts, op, user_frame(stack)) if op else None
 
 
 def inside(stack: Stack | None) -> str:
@@ -191,10 +191,10 @@ def place(facts: RankFacts) -> str:
     return what + at(frame)
 
 
-def waiting_lines(held: Iterable[Held]) -> tuple[str, ...]:
+def waiting_lines(waiters: Iterable[Waiter]) -> tuple[str, ...]:
     sites: dict[tuple[str, Location | None], list[int]] = {}
-    for found in held:
-        sites.setdefault((found.op, found.place), []).append(found.facts.rank)
+    for waiter in waiters:
+        sites.setdefault((waiter.op, waiter.place), []).append(waiter.facts.rank)
     return tuple(
         f"{names(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {op}" + at(place)
         for (op, place), ranks in sorted(sites.items(), key=lambda item: -len(item[1]))
