@@ -22,7 +22,7 @@ from safelaunch.diagnosis.stall.syscalls import (
 )
 from safelaunch.diagnosis.waitgraph.calls import BACKWARD, IDLE_CPU, stopped
 from safelaunch.diagnosis.wording import at, names
-from safelaunch.model import Case, Location, Phase, RankFacts, Stack
+from safelaunch.model import Case, Kernel, Location, Phase, RankFacts, Stack
 
 IDLE_BYTES = 64 << 10  # that a rank moves while it waits
 
@@ -148,18 +148,21 @@ def is_explained(facts: RankFacts, case: Case) -> bool:
     if kernel.state == "D" or any(LOADER.search(frame.file) for frame in stack.frames):
         return True
     if kernel.syscall in SLEEPS | POLLS and is_user_code(inner):
-        texts = {(line.file, line.line): line.text for line in case.source}
-        if "sleep" in texts.get((inner.file, inner.line), ""):
-            return True
-        slow = (kernel.switches or 0) <= TORCH_POLLS * (kernel.since_s or 1.0)
-        return kernel.syscall in SLEEPS and slow
+        return _sleeps_itself(inner, kernel, case)
     if kernel.syscall in ON_FILES and kernel.file.startswith(("/", "pipe:")):
         return True
     if kernel.syscall in WAITS_FOR_CHILD | {"pause"}:
         return True
     if kernel.syscall in POLLS | RECEIVES | READS:
         return not is_user_code(inner) and "/torch/" not in inner.file
-    return bool(HANDED.search(inner.file)) and not any(inside(other) for other in facts.stacks)
+    return bool(HANDED.search(inner.file)) and not any(map(inside, facts.stacks))
+
+
+def _sleeps_itself(line: Location, kernel: Kernel, case: Case) -> bool:
+    """Whether it is the program that sleeps at a line of its own, and not torch that polls there."""
+    texts = {(own.file, own.line): own.text for own in case.source}
+    slow = (kernel.switches or 0) <= TORCH_POLLS * (kernel.since_s or 1.0)
+    return "sleep" in texts.get((line.file, line.line), "") or (kernel.syscall in SLEEPS and slow)
 
 
 def reason_of(facts: RankFacts) -> Stall:
