@@ -17,7 +17,7 @@ CODES = (
         "SL302",
         "different-collective",
         "ranks are inside different collectives, and wait for each other",
-        "diagnosis.hang.desync:different_operation diagnosis.hang.memberships:groups_differ"
+        "diagnosis.hang.desync:different_operation diagnosis.hang.group_members:groups_differ"
         " diagnosis.hang.tags:tags_differ",
         Trait.DIVERGED,
         Trait.ELSEWHERE,
@@ -59,7 +59,7 @@ CODES = (
         "SL311",
         "deadlock",
         "ranks wait for one another in a circle",
-        "diagnosis.hang.cycle:deadlock diagnosis.hang.hubs:nobody_sends diagnosis.hang.polling:polled_for"
+        "diagnosis.hang.cycle:deadlock diagnosis.hang.messages:nobody_sends diagnosis.hang.polling:polled_for"
         " diagnosis.hang.store_keys:all_ask diagnosis.hang.store_keys:key_missing"
         " diagnosis.hang.other_end:peer_has_other_end diagnosis.hang.queue_order:enqueued_in_another_order",
         Trait.ELSEWHERE,

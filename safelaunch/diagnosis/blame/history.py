@@ -16,7 +16,7 @@ OFTEN = 3  # times that something must have happened to be usual; an estimate
 
 
 @dataclass(frozen=True)
-class Departure:
+class Deviation:
     """The rank that departs, and from what; `too` are others that do as well."""
 
     rank: int
@@ -24,7 +24,7 @@ class Departure:
     too: tuple[int, ...] = ()
 
 
-def other_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | None:
+def other_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Deviation | None:
     """One rank brings another size or type to a line to which all have brought one and the same before."""
     before = {facts.rank: [(c.numel, c.dtype) for c in _before(facts, call)] for facts, call in meeting}
     usual = {size for sizes in before.values() for size in sizes}
@@ -34,10 +34,10 @@ def other_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
     if len(odd) != 1:
         return None
     numel, dtype = usual.pop()
-    return Departure(odd[0][0].rank, f"all ranks had brought {numel} x {dtype} to this line before")
+    return Deviation(odd[0][0].rank, f"all ranks had brought {numel} x {dtype} to this line before")
 
 
-def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | None:
+def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Deviation | None:
     """One rank comes to a number at another line than two others at least, where all of them have come to every number
     before at one line, to these two lines as well."""
     lines = {facts.rank: call.location for facts, call in meeting}
@@ -57,20 +57,20 @@ def other_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Departure | N
     usual = next(line for rank, line in lines.items() if rank not in odd and line is not None)
     mine = lines[odd[0]]
     assert mine is not None
-    return Departure(
+    return Deviation(
         odd[0],
         f"rank {odd[0]} came to #{seq} of group {group} at line {mine.line}, all others at line {usual.line}; they had "
         f"come to each of the {len(together)} before at one line",
     )
 
 
-def of_circle(case: Case, waits: Sequence[Wait]) -> Departure | None:
+def of_circle(case: Case, waits: Sequence[Wait]) -> Deviation | None:
     """Who departs, by its messages or the order of its calls, of ranks that wait for one another."""
     rules = (other_peer, other_count, other_order)
     return next((departure for rule in rules if (departure := rule(case, waits)) is not None), None)
 
 
-def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
+def other_peer(case: Case, waits: Iterable[Wait]) -> Deviation | None:
     """One rank waits for a message from, or to, another peer than at the same line before; all others that wait do what
     they have done before."""
     ranks = {facts.rank: facts for facts in case.ranks}
@@ -86,11 +86,11 @@ def other_peer(case: Case, waits: Iterable[Wait]) -> Departure | None:
             return None
         usual = label(replace(wait.call, peer=peers.pop()))
         text = f"rank {wait.rank} is in {call_at(wait.call)}, where it was in {usual} the last {len(before)} times"
-        found.append(Departure(wait.rank, text))
+        found.append(Deviation(wait.rank, text))
     return found[0] if len(found) == 1 else None
 
 
-def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
+def other_order(case: Case, waits: Iterable[Wait]) -> Deviation | None:
     """One rank has gone on to another call of its rounds than the one whose turn it was, now or earlier in this round;
     all others that wait have come to the call whose turn it is. Of two ranks whose calls are all made at one line
     nobody is named: their order is data, and may be new for both. So it may be where several depart: of four or more
@@ -114,7 +114,7 @@ def other_order(case: Case, waits: Iterable[Wait]) -> Departure | None:
         if len(blocked) == 2 and usual.location == own[place].location:
             return None
         turn = sites[place - length : place].index(sites[place])
-        found.append(Departure(wait.rank, _out_of_turn(wait.rank, usual, own[place], turn, length)))
+        found.append(Deviation(wait.rank, _out_of_turn(wait.rank, usual, own[place], turn, length)))
     if not found or (len(found) > 1 and len(found) > len(blocked) // 2):
         return None
     return replace(found[0], too=tuple(one.rank for one in found[1:]))
@@ -175,7 +175,7 @@ def _without_number(call: Collective) -> str:
     return f"{name} ({short(call.location)})" if call.location is not None else name
 
 
-def other_group(case: Case) -> Departure | None:
+def other_group(case: Case) -> Deviation | None:
     """One rank has come to a line with another group than all the times before, where two others at least have come to
     it once more with theirs: theirs has been one and the same all the time."""
     came: dict[Location, list[tuple[int, list[Collective]]]] = {}
@@ -204,11 +204,11 @@ def other_group(case: Case) -> Departure | None:
         if usual not in once_more or len(once_more) < 2:
             continue
         text = f"rank {rank} uses group {strange[0].group} at {short(line)}, where it had always used group {usual}"
-        found.append(Departure(rank, f"{text}; all others do as always"))
+        found.append(Deviation(rank, f"{text}; all others do as always"))
     return found[0] if len(found) == 1 else None
 
 
-def other_count(case: Case, waits: Iterable[Wait]) -> Departure | None:
+def other_count(case: Case, waits: Iterable[Wait]) -> Deviation | None:
     """One rank has come to a collective after more or fewer messages with a peer than all the times before, or has gone
     beyond that number before it; of the other one of that pair it is as always."""
     blocked = list(waits)
@@ -232,7 +232,7 @@ def other_count(case: Case, waits: Iterable[Wait]) -> Departure | None:
         return None
     way = "from" if "recv" in op else "to"
     text = f"rank {odd} made {made} x {op} {way} rank {peer} in this round, and {usual} in each before"
-    return Departure(odd, f"{text}; rank {peer} does as always")
+    return Deviation(odd, f"{text}; rank {peer} does as always")
 
 
 def _counts(facts: RankFacts, meeting: Collective, op: str, peer: int) -> tuple[int, int] | None:

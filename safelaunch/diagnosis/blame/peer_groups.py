@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from safelaunch.diagnosis.blame.history import OFTEN, Departure
+from safelaunch.diagnosis.blame.history import OFTEN, Deviation
 from safelaunch.diagnosis.blame.rank_guard import OF_SOME
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of
@@ -19,7 +19,7 @@ Side = Sequence[tuple[RankFacts, Collective]]
 Site = tuple[str, object]
 
 
-def other_than_its_like(case: Case, sides: Sequence[Side]) -> Departure | None:
+def other_than_its_like(case: Case, sides: Sequence[Side]) -> Deviation | None:
     """One rank has come to a number with another call than its peers, and groups of other ranks, as large, which had
     made the same calls at the same lines until then, at two lines or more, went on as those peers: groups of one
     dimension of a mesh run alike. A call below a condition on the rank may be meant for one of these groups alone."""
@@ -45,7 +45,7 @@ def other_than_its_like(case: Case, sides: Sequence[Side]) -> Departure | None:
             continue
         if not _is_for_some(case, facts, call):
             usual = f"other groups that had made the same calls until then went on to {call_at(rest[0][1])}"
-            return Departure(facts.rank, f"rank {facts.rank} makes {call_at(call)}, while {usual}")
+            return Deviation(facts.rank, f"rank {facts.rank} makes {call_at(call)}, while {usual}")
     return None
 
 
@@ -73,7 +73,7 @@ def _site(call: Collective) -> Site:
     return canonical(call.op), call.location
 
 
-def other_interval(sides: Sequence[Side]) -> Departure | None:
+def other_interval(sides: Sequence[Side]) -> Deviation | None:
     """One rank makes one more of a call where another one has come each time before, and its peers come to that one;
     or it comes to it after fewer or more of them than often before, and all others do as always: what is done every so
     many steps."""
@@ -83,7 +83,7 @@ def other_interval(sides: Sequence[Side]) -> Departure | None:
     for rare, often in itertools.permutations(sides):
         known = {pair[0].rank: _departure(pair, rare[0][1], often[0][1]) for pair in (*rare, *often)}
         usual = {usual for usual, _, _ in known.values()}
-        departed = [Departure(rank, f"rank {rank} {text}") for rank, (_, text, away) in known.items() if away]
+        departed = [Deviation(rank, f"rank {rank} {text}") for rank, (_, text, away) in known.items() if away]
         if len(usual) == 1 and None not in usual and len(departed) == 1:
             found += departed
     return found[0] if len(found) == 1 else None

@@ -184,10 +184,10 @@ class _Vote:
     brought: dict[int, str]
     usual: str
     culprits: tuple[int, ...] = ()
-    habit: history.Departure | None = None
+    habit: history.Deviation | None = None
 
 
-def _vote(case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None) -> _Vote:
+def _vote(case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Deviation | None) -> _Vote:
     """The vote of a meeting; a habit that is known already outweighs it."""
     votes = Counter(brought.values())
     usual, count = votes.most_common(1)[0]
@@ -205,7 +205,7 @@ def _vote(case: Case, code: str, meeting: Meeting, brought: dict[int, str], habi
 
 
 def _verdict(
-    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None = None
+    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Deviation | None = None
 ) -> Verdict:
     vote = _vote(case, code, meeting, brought, habit)
     named = vote.culprits
@@ -252,7 +252,7 @@ def _sides(vote: _Vote) -> Iterator[str]:
         yield f"{names(ranks)} brought {what}{at(call.location)}"
 
 
-def _habit(case: Case, meeting: Meeting, code: str) -> history.Departure | None:
+def _habit(case: Case, meeting: Meeting, code: str) -> history.Deviation | None:
     """Who departs from what ranks have done before, if that rank is one of these."""
     found = (history.other_size(meeting) if code == "SL410" else None) or history.other_group(case)
     return found if found is not None and found.rank in {facts.rank for facts, _ in meeting} else None

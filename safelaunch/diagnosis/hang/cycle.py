@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, rank_guard, uneven_data
-from safelaunch.diagnosis.blame.history import Departure
+from safelaunch.diagnosis.blame.history import Deviation
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN, Side, has_left, stays_alone
 from safelaunch.diagnosis.blame.rank_guard import Guard, Place
-from safelaunch.diagnosis.hang import hubs, memberships
+from safelaunch.diagnosis.hang import group_members, messages
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
@@ -82,7 +82,7 @@ class Blame:
     """Who deviates, perhaps from what it has always done, or by a condition that it alone stands below."""
 
     ranks: tuple[int, ...] = ()
-    departure: Departure | None = None
+    departure: Deviation | None = None
     bypassed: bool = False
 
 
@@ -190,15 +190,15 @@ def _by_history(cycle: Cycle) -> Blame | None:
     case = cycle.view.case
     departure = history.of_circle(case, cycle.waits)
     if departure is None:
-        other = history.other_group(case) or memberships.alone_in_its_group(cycle.view)
+        other = history.other_group(case) or group_members.only_member_at_line(cycle.view)
         departure = other if other is not None and other.rank in cycle.found.cycle else None
     return Blame((departure.rank, *departure.too), departure) if departure is not None else None
 
 
-def _hub(cycle: Cycle) -> Blame | None:
-    """One that is in a collective while all others wait for messages with it."""
-    ranks = hubs.alone_among(cycle.found)
-    return Blame(ranks) if ranks else None
+def _outlier_in_messages(cycle: Cycle) -> Blame | None:
+    """One that is not where those are that exchange messages with it, or like it."""
+    rank = messages.outlier(cycle.found)
+    return Blame((rank,)) if rank is not None else None
 
 
 def _bypassed_by_peers(cycle: Cycle) -> Blame | None:
@@ -212,7 +212,12 @@ def _bypassed_by_peers(cycle: Cycle) -> Blame | None:
     return Blame(ranks, bypassed=True) if ranks else None
 
 
-DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (_outlier, _by_history, _hub, _bypassed_by_peers)
+DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (
+    _outlier,
+    _by_history,
+    _outlier_in_messages,
+    _bypassed_by_peers,
+)
 
 
 def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:

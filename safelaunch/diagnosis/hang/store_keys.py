@@ -65,7 +65,7 @@ def _called(view: View, asking: list[int]) -> str:
     return keys.pop() if len(keys) == 1 else f"keys in {STORE}"
 
 
-def _headline(setter: history.Departure | None, key: str, asking: list[int], blocked: list[int]) -> str:
+def _headline(setter: history.Deviation | None, key: str, asking: list[int], blocked: list[int]) -> str:
     whom = "it" if len(asking) == 1 else "them"
     peers = f"and {is_waiting(blocked)} for {whom}"
     if setter is not None:
@@ -73,7 +73,7 @@ def _headline(setter: history.Departure | None, key: str, asking: list[int], blo
     return f"{is_waiting(asking)} for {key}, which nobody has set, {peers}"
 
 
-def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> history.Departure | None:
+def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> history.Deviation | None:
     """The rank that alone has set keys like the one that all of them lack, and not this one."""
     ranks = {facts.rank: facts for facts in case.ranks}
     known = {key for facts in case.ranks for key in facts.store_keys}
@@ -95,7 +95,7 @@ def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> history.Depa
     like = f"{len(setter.keys)} keys" if len(setter.keys) > 1 else "a key"
     which = f"the last one {setter.latest}" if len(setter.keys) > 1 else setter.latest
     text = f"rank {setter.rank} alone has set {like} like it ({which}), and not {key}"
-    return history.Departure(setter.rank, text)
+    return history.Deviation(setter.rank, text)
 
 
 def shape(key: str) -> str:
@@ -147,7 +147,7 @@ def all_ask(view: View) -> Verdict | None:
     )
 
 
-def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[history.Departure]:
+def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[history.Deviation]:
     """The rank that has not set its part, of keys that each rank sets with its own number: all others have."""
     keys = {key for own in lacks.values() for key in own}
     if len(keys) != 1 or len(ranks) < 3:
@@ -162,11 +162,11 @@ def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]
         )
         if len(without) == 1 and parts[without[0]] == key and not foreign:
             text = f"rank {without[0]} has not set {key}, its part of what each other rank has set with its own number"
-            found.append(history.Departure(without[0], text))
+            found.append(history.Deviation(without[0], text))
     return found
 
 
-def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts]) -> history.Departure | None:
+def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts]) -> history.Deviation | None:
     """That this rank has gone past the key for which all others wait: it alone has set those before, which differ from
     it in one number, and one behind it."""
     others = [keys for other, keys in lacks.items() if other != rank]
@@ -174,7 +174,7 @@ def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts
         found = _alone(key, rank, ranks) if all(key in keys for keys in others) else None
         if found is not None and max(found.keys) > found.number:
             text = f"rank {rank} has set {found.keys[max(found.keys)]}, and not {key}, which all others wait for"
-            return history.Departure(rank, text)
+            return history.Deviation(rank, text)
     return None
 
 
