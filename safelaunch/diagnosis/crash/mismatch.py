@@ -92,7 +92,7 @@ def line_mismatch(view: View) -> Verdict | None:
     """
     for meeting in _meetings(view.case):
         uneven = all(call.op.startswith(UNEVEN) for _, call in meeting)
-        found = history.other_line(meeting) if uneven and _is_broken(view.case, meeting) else None
+        found = history.changed_line(meeting) if uneven and _is_broken(view.case, meeting) else None
         if found is not None:
             brought = {f.rank: f"{c.op} of line {c.location.line if c.location else '?'}" for f, c in meeting}
             return _verdict(view.case, "SL411", meeting, brought, found)
@@ -254,5 +254,5 @@ def _sides(vote: _Vote) -> Iterator[str]:
 
 def _habit(case: Case, meeting: Meeting, code: str) -> history.Deviation | None:
     """Who departs from what ranks have done before, if that rank is one of these."""
-    found = (history.other_size(meeting) if code == "SL410" else None) or history.other_group(case)
+    found = (history.changed_size(meeting) if code == "SL410" else None) or history.changed_group(case)
     return found if found is not None and found.rank in {facts.rank for facts, _ in meeting} else None

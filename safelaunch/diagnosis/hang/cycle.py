@@ -136,7 +136,7 @@ def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], message
     senders = [wait for wait in messages if wait.call.peer == left[0] and "send" in wait.call.op]
     if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or own.call.is_message:
         return False
-    return history.other_count(case, [own, senders[0]]) is None
+    return history.changed_count(case, [own, senders[0]]) is None
 
 
 def deadlock(view: View) -> Verdict | None:
@@ -188,9 +188,9 @@ def _by_history(cycle: Cycle) -> Blame | None:
     if cycle.unseen:
         return None
     case = cycle.view.case
-    departure = history.of_circle(case, cycle.waits)
+    departure = history.of_cycle(case, cycle.waits)
     if departure is None:
-        other = history.other_group(case) or group_members.only_member_at_line(cycle.view)
+        other = history.changed_group(case) or group_members.only_member_at_line(cycle.view)
         departure = other if other is not None and other.rank in cycle.found.cycle else None
     return Blame((departure.rank, *departure.too), departure) if departure is not None else None
 

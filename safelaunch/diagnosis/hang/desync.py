@@ -144,8 +144,8 @@ def _by_history(desync: Desync) -> Blame | None:
         return None
     case, found = desync.view.case, desync.view.graph
     waits = [wait for wait in found.waits if wait.rank in desync.participants]
-    departure = history.other_order(case, waits) if len(waits) == len(desync.participants) else None
-    departure = departure or history.other_group(case)
+    departure = history.changed_order(case, waits) if len(waits) == len(desync.participants) else None
+    departure = departure or history.changed_group(case)
     departure = (
         departure or peer_groups.other_interval(desync.sides) or peer_groups.other_than_its_like(case, desync.sides)
     )

@@ -33,7 +33,7 @@ def nobody_sends(view: View) -> Verdict | None:
         return None
     receiver = receivers[0]
     blocked = [wait for wait in found.waits if wait is not receiver]
-    others = {wait.rank for wait in blocked}
+    others = {wait.rank for wait in blocked} - {receiver.rank}
     if not others or others | {receiver.rank} != {facts.rank for facts in view.living}:
         return None
     if not all(receiver.rank in wait.blockers for wait in blocked):
