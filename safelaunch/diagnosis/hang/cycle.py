@@ -104,7 +104,7 @@ def left_between_groups(view: View) -> Verdict | None:
     places: dict[object, Side] = {}
     for wait in found.waits:
         places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
-    left = loop_exit.left(view.case.source, [*places.values()]) if view.case.source else loop_exit.NOBODY
+    left = loop_exit.left_the_loop(view.case.source, [*places.values()]) if view.case.source else loop_exit.NOBODY
     named = left.ranks
     if not named or not {*named} <= {*found.cycle}:
         return None

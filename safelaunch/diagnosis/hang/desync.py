@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data, variants
-from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, Left, Side, has_left
+from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, Side, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard, Place
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.headlines import deviation
@@ -43,12 +43,14 @@ class Desync:
         return next((f for side in self.sides for f, _ in side if len(threads_inside(f)) > 1), None)
 
     @cached_property
-    def loop(self) -> Left:
+    def loop(self) -> LoopExit:
         """Who has left a loop in which others still are."""
         # Dumps hold neither lines of loops nor counts of batches: who left one, and who skipped a barrier, look alike.
         if self.view.from_dumps:
             return loop_exit.NOBODY
-        return loop_exit.left(self.view.case.source, self.sides) if self.threaded is None else loop_exit.UNTOLD
+        return (
+            loop_exit.left_the_loop(self.view.case.source, self.sides) if self.threaded is None else loop_exit.UNCLEAR
+        )
 
     @property
     def at_the_end(self) -> bool:
@@ -107,7 +109,7 @@ def _ran_out(desync: Desync) -> Blame | None:
 
 def _outlier(desync: Desync) -> Blame | None:
     """One rank against all others, where those that nobody has seen could not turn the vote."""
-    if desync.loop.untold:
+    if desync.loop.unclear:
         return None
     odd = [side for side in desync.sides if len(side) == 1]
     most = max(len(side) for side in desync.sides)
@@ -139,19 +141,21 @@ def _blame(desync: Desync) -> Blame:
 
 
 def _by_history(desync: Desync) -> Blame | None:
-    """Who of these departs from what it has always done, while all others do as always, or from what others do."""
+    """Who of these deviates from what it has always done, while all others do as always, or from what others do."""
     if desync.view.from_dumps:
         return None
     case, found = desync.view.case, desync.view.graph
     waits = [wait for wait in found.waits if wait.rank in desync.participants]
-    departure = history.changed_order(case, waits) if len(waits) == len(desync.participants) else None
-    departure = departure or history.changed_group(case)
-    departure = (
-        departure or peer_groups.other_interval(desync.sides) or peer_groups.other_than_its_like(case, desync.sides)
+    changed_order = history.changed_order(case, waits) if len(waits) == len(desync.participants) else None
+    deviation = (
+        changed_order
+        or history.changed_group(case)
+        or peer_groups.changed_interval(desync.sides)
+        or peer_groups.unlike_similar_groups(case, desync.sides)
     )
-    if departure is None or departure.rank not in desync.participants:
+    if deviation is None or deviation.rank not in desync.participants:
         return None
-    return Blame(ranks=(departure.rank,), sure=False, text=departure.text)
+    return Blame(ranks=(deviation.rank,), sure=False, text=deviation.text)
 
 
 def _stays_alone(desync: Desync, blame: Blame) -> tuple[str, ...]:
