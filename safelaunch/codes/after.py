@@ -26,7 +26,8 @@ CODES = (
         "SL303",
         "left-loop",
         "a rank left the loop before its peers",
-        "diagnosis.blame.loop_exit:left_the_loop diagnosis.hang.departed:departed diagnosis.hang.cycle:left_between_groups",
+        "diagnosis.blame.loop_exit:left_the_loop diagnosis.hang.departed:departed"
+        " diagnosis.hang.cycle:left_between_groups",
         Trait.DIVERGED,
     ),
     Code("SL304", "stopped", "a rank is stopped", "diagnosis.stall.reasons:is_stopped"),

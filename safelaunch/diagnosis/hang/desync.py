@@ -111,13 +111,13 @@ def _outlier(desync: Desync) -> Blame | None:
     """One rank against all others, where those that nobody has seen could not turn the vote."""
     if desync.loop.unclear:
         return None
-    odd = [side for side in desync.sides if len(side) == 1]
+    outliers = [side for side in desync.sides if len(side) == 1]
     most = max(len(side) for side in desync.sides)
     waits = desync.view.graph.waits
     unseen = away_of(other for other in waits if variants.same_place(other.call, desync.wait.call))
     others = len(unseen | desync.participants) - most
     enough = most >= (MAJORITY_OF_DUMPS if desync.view.from_dumps else 2)
-    return Blame(ranks=(odd[0][0][0].rank,)) if len(odd) == 1 and enough and most > others else None
+    return Blame(ranks=(outliers[0][0][0].rank,)) if len(outliers) == 1 and enough and most > others else None
 
 
 def _bypassed_by_peers(desync: Desync) -> Blame | None:
@@ -147,15 +147,15 @@ def _by_history(desync: Desync) -> Blame | None:
     case, found = desync.view.case, desync.view.graph
     waits = [wait for wait in found.waits if wait.rank in desync.participants]
     changed_order = history.changed_order(case, waits) if len(waits) == len(desync.participants) else None
-    deviation = (
+    outlier = (
         changed_order
         or history.changed_group(case)
         or peer_groups.changed_interval(desync.sides)
         or peer_groups.unlike_similar_groups(case, desync.sides)
     )
-    if deviation is None or deviation.rank not in desync.participants:
+    if outlier is None or outlier.rank not in desync.participants:
         return None
-    return Blame(ranks=(deviation.rank,), sure=False, text=deviation.text)
+    return Blame(ranks=(outlier.rank,), sure=False, text=outlier.text)
 
 
 def _stays_alone(desync: Desync, blame: Blame) -> tuple[str, ...]:
