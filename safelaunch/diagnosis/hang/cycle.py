@@ -8,7 +8,7 @@ from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, rank_guard, uneven_data
 from safelaunch.diagnosis.blame.history import Deviation
-from safelaunch.diagnosis.blame.loop_exit import UNEVEN, Side, has_left, stays_alone
+from safelaunch.diagnosis.blame.loop_exit import UNEVEN, LoopExit, Side, has_left, stays_alone
 from safelaunch.diagnosis.blame.rank_guard import Guard, Place
 from safelaunch.diagnosis.hang import group_members, messages
 from safelaunch.diagnosis.hang.headlines import deviation
@@ -25,7 +25,7 @@ SHOWN = 3  # calls that a headline has room for
 
 @dataclass(frozen=True)
 class Cycle:
-    """The ranks of a circle, and what each waits in."""
+    """The ranks of a cycle, and what each waits in."""
 
     view: View
 
@@ -54,14 +54,14 @@ class Cycle:
 
     @cached_property
     def groups(self) -> set[str]:
-        """Whose members are in the circle."""
+        """Whose members are in the cycle."""
         groups = {wait.call.group for wait in self.waits}
-        # All ranks make each group, whoever is to belong to it: one that does so alone is the odd one.
+        # All ranks make each group, whoever is to belong to it: one that does so alone is the outlier.
         return groups - ({self.making[0]} if len(self.making) == 1 else set())
 
     @cached_property
     def sites(self) -> dict[tuple[str, int, str], list[int]]:
-        """Who waits where. Those who wait for the circle from outside have a vote too, if all of it concerns them."""
+        """Who waits where. Those who wait for the cycle from outside have a vote too, if all of it concerns them."""
         members = [set(group.ranks) for group in self.view.case.groups if group.name in self.groups]
         sites: dict[tuple[str, int, str], list[int]] = {}
         for wait in self.found.heads:
@@ -82,7 +82,7 @@ class Blame:
     """Who deviates, perhaps from what it has always done, or by a condition that it alone stands below."""
 
     ranks: tuple[int, ...] = ()
-    departure: Deviation | None = None
+    deviation: Deviation | None = None
     bypassed: bool = False
 
 
@@ -97,36 +97,42 @@ def left_between_groups(view: View) -> Verdict | None:
     What to do: all ranks must make the same number of steps. Decide together when to stop (all_reduce the decision), or
     use `drop_last`, DistributedSampler or DDP's `join()`.
     """
-    found = view.graph
-    ranks = view.by_rank
-    if any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
+    loop_left = _exit_of_cycle(view)
+    if loop_left is None:
         return None
-    places: dict[object, Side] = {}
-    for wait in found.waits:
-        places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
-    left = loop_exit.left_the_loop(view.case.source, [*places.values()]) if view.case.source else loop_exit.NOBODY
-    named = left.ranks
-    if not named or not {*named} <= {*found.cycle}:
-        return None
-    messages = [wait for wait in found.waits if wait.call.is_message]
-    if messages and not _is_left_by_a_stage(view.case, found, named, messages):
-        return None
+    found, ranks, named = view.graph, view.by_rank, loop_left.ranks
     first = next(wait for wait in found.waits if wait.rank in named)
     peer = next(wait for wait in found.waits if wait.rank not in named)
     lonely = stays_alone({wait.rank for wait in found.waits}, named)
+    by_messages = any(wait.call.is_message for wait in found.waits)
     return hang_verdict(
         view,
         "SL303",
-        has_left(named, first.call, peer.call, again=left.again),
+        has_left(named, first.call, peer.call, again=loop_left.again),
         () if lonely and len(named) > 1 else named,
         location=place_of(view, first),
         call=first.call,
         because=(*uneven_data.compared(view.case, named), *lonely, *waiters(view)),
         remedy=UNEVEN,
-        confidence="medium" if lonely or messages else "high",
+        confidence="medium" if lonely or by_messages else "high",
         conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
         waiting=(wait.rank for wait in found.waits),
     )
+
+
+def _exit_of_cycle(view: View) -> LoopExit | None:
+    """Who of a cycle has left the loop in which the others are, where no thread may have made calls in another order."""
+    found, ranks = view.graph, view.by_rank
+    if not view.case.source or any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
+        return None
+    places: dict[object, Side] = {}
+    for wait in found.waits:
+        places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
+    loop_left = loop_exit.left_the_loop(view.case.source, [*places.values()])
+    if not loop_left.ranks or not {*loop_left.ranks} <= {*found.cycle}:
+        return None
+    messages = [wait for wait in found.waits if wait.call.is_message]
+    return loop_left if not messages or _is_left_by_a_stage(view.case, found, loop_left.ranks, messages) else None
 
 
 def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
@@ -171,14 +177,14 @@ def deadlock(view: View) -> Verdict | None:
 def _outlier(cycle: Cycle) -> Blame | None:
     """One rank waits somewhere else than all others, two at least."""
     sites = cycle.sites.values()
-    odd = [ranks for ranks in sites if len(ranks) == 1]
+    outliers = [ranks for ranks in sites if len(ranks) == 1]
     most = max(map(len, sites), default=0)
     others = len(cycle.unseen) + sum(map(len, sites)) - most
-    if len(sites) != 2 or len(odd) != 1 or most < 2 or most <= others:
+    if len(sites) != 2 or len(outliers) != 1 or most < 2 or most <= others:
         return None
-    rank = odd[0][0]
-    known = {group.name for group in cycle.view.case.groups}
-    if cycle.making and not cycle.groups <= known:
+    rank = outliers[0][0]
+    with_members = {group.name for group in cycle.view.case.groups}
+    if cycle.making and not cycle.groups <= with_members:
         return None  # a group whose members nobody knows may not be the one that its name says
     return Blame((rank,)) if rank in cycle.found.cycle and not _forgotten_by_its_peer(cycle, rank) else None
 
@@ -188,11 +194,12 @@ def _by_history(cycle: Cycle) -> Blame | None:
     if cycle.unseen:
         return None
     case = cycle.view.case
-    departure = history.of_cycle(case, cycle.waits)
-    if departure is None:
-        other = history.changed_group(case) or group_members.only_member_at_line(cycle.view)
-        departure = other if other is not None and other.rank in cycle.found.cycle else None
-    return Blame((departure.rank, *departure.too), departure) if departure is not None else None
+    outlier = history.of_cycle(case, cycle.waits)
+    if outlier is None:
+        outlier = history.changed_group(case) or group_members.only_member_at_line(cycle.view)
+        if outlier is None or outlier.rank not in cycle.found.cycle:
+            return None
+    return Blame((outlier.rank, *outlier.too), outlier)
 
 
 def _outlier_in_messages(cycle: Cycle) -> Blame | None:
@@ -252,7 +259,7 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
         named,
         location=place_of(view, first),
         call=first.call,
-        because=(*([guard.told] if guard is not None else ()), *_departure(blame), *waiters(view)),
+        because=(*([guard.told] if guard is not None else ()), *_text(blame), *waiters(view)),
         remedy=_remedy(cycle, blame),
         confidence=confidence,
         conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.found.waits),
@@ -261,12 +268,12 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
 
 
 def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait, guard: Guard | None) -> str:
-    if blame.departure is not None and blame.departure.too:
+    if blame.deviation is not None and blame.deviation.too:
         return f"{names(blame.ranks)} make their calls in another order than ever: now they wait for one another"
-    if blame.departure is not None:
-        return f"{blame.departure.text}: now they wait for one another"
+    if blame.deviation is not None:
+        return f"{blame.deviation.text}: now they wait for one another"
     if not blame.ranks:
-        return _circle(cycle.waits)
+        return _what_each_does(cycle.waits)
     others = len(cycle.waits) - 1
     if len(cycle.sites) == 2 and not cycle.in_messages:
         did = deviation(cycle.place(first), cycle.place(peer), others, guard, cycle.view.lines)
@@ -276,8 +283,8 @@ def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait, guard: Guard |
     return f"rank {first.rank} is in {own}, {peers} in {theirs}, and they wait for one another"
 
 
-def _circle(waits: Sequence[Wait]) -> str:
-    """The headline of a circle in which nobody is named: what all of them do, or what each does."""
+def _what_each_does(waits: Sequence[Wait]) -> str:
+    """The headline of a cycle in which nobody is named: what all of them do, or what each does."""
     who = names(wait.rank for wait in waits)
     other, none = ("each other", "neither") if len(waits) == 2 else ("one another", "none")
     if all(wait.call.is_message and "recv" in wait.call.op for wait in waits):
@@ -299,8 +306,8 @@ def _guard(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> Guard | None:
     return rank_guard.guard(mine, [theirs], lines) or rank_guard.guard(theirs, [mine], lines)
 
 
-def _departure(blame: Blame) -> Sequence[str]:
-    return (blame.departure.text,) if blame.departure is not None and blame.departure.too else ()
+def _text(blame: Blame) -> Sequence[str]:
+    return (blame.deviation.text,) if blame.deviation is not None and blame.deviation.too else ()
 
 
 def _remedy(cycle: Cycle, blame: Blame) -> str:

@@ -215,8 +215,12 @@ def _line(late: LateGpu) -> str:
 
 
 def _confidence(case: Case, late: list[LateGpu], idlers: set[int]) -> Confidence:
-    """Low in an exchange, where the operations are not known, where nothing is known of a rank that has a group with one of these, or
-    where somebody's host is late as well."""
+    """Low where
+
+    - it is an exchange, or the operations are not known,
+    - nothing is known of a rank that has a group with one of these,
+    - or somebody's host is late as well.
+    """
     culprits = {one.rank for one in late}
     members = {rank for group in case.groups if culprits & {*group.ranks} for rank in group.ranks}
     lost = any(facts.recorded is None for facts in case.ranks if facts.rank in members)
