@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame import history
@@ -20,7 +20,8 @@ CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 SEVERAL = 1.5  # calls of a group for each step; an estimate
 Frame = tuple[str, int, str]  # file, line and function
-Side = list[tuple[RankFacts, Collective]]  # the ranks that came to one number with the same operation
+Place = tuple[RankFacts, Collective]  # where a rank waits
+Side = list[Place]  # the ranks that came to one number with the same operation
 
 
 @dataclass(frozen=True)
@@ -111,24 +112,29 @@ def _look(lines: Lines, sides: list[Side]) -> _Looked | None:
     again = blind = False
     gone_on = _gone_on(sides)
     still = [[pair for pair in side if pair[0].rank not in gone_on] for side in sides]
-    for one, other in itertools.permutations(still, 2):
-        for (facts, call), (peer, theirs) in itertools.product(one, other):
-            fork = _fork(frames(facts, call), frames(peer, theirs), lines)
-            blind = blind or fork is None
-            loop = fork.loop_left(facts, call) if fork is not None else None
-            if fork is None or loop is None:
-                continue
-            was_inside = _was_inside(peer, loop, call, fork.conditions_of(loop))
-            if was_inside is None:
-                return None
-            if was_inside:
-                inside[facts.rank], behind[peer.rank] = facts, peer
-                again = again or fork.in_outer_loop
+    for (facts, call), (peer, theirs) in _pairs(still):
+        fork = _fork(frames(facts, call), frames(peer, theirs), lines)
+        blind = blind or fork is None
+        loop = fork.loop_left(facts, call) if fork is not None else None
+        if fork is None or loop is None:
+            continue
+        was_inside = _was_inside(peer, loop, call, fork.conditions_of(loop))
+        if was_inside is None:
+            return None
+        if was_inside:
+            inside[facts.rank], behind[peer.rank] = facts, peer
+            again = again or fork.in_outer_loop
     for facts, mate in gone_on.values():
         for places in (inside, behind):
             if mate in places:
                 places[facts.rank] = facts
     return _Looked(inside, behind, again, blind)
+
+
+def _pairs(sides: list[Side]) -> Iterator[tuple[Place, Place]]:
+    """Each rank with each of other sides, both ways round."""
+    for one, other in itertools.permutations(sides, 2):
+        yield from itertools.product(one, other)
 
 
 Loop = tuple[str, int, int]  # file, first and last line

@@ -90,11 +90,20 @@ def only_caller(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> On
         return OnlyCaller(wait) if _unread(frames, lines) else None
     frame, condition = guarded
     only = OnlyCaller(wait, condition, frame.file)
+    return _by_late_ranks(only, frame, late, lines, innermost=frame == frames[0])
+
+
+def _by_late_ranks(
+    only: OnlyCaller, frame: Location, late: Sequence[RankFacts], lines: Lines, *, innermost: bool
+) -> OnlyCaller | None:
+    """The same with what the late ranks do: whether they have bypassed the call; None where they may still make it."""
+    assert only.condition is not None
+    number = only.condition.line
     branches = [_line_at(_in_function(facts, frame), lines) for facts in late]
-    if any(line is not None and line.is_below(condition.line) for line in branches):
-        return _with_other_branch(only, condition.line, branches) if not wait.call.is_message else None
+    if any(line is not None and line.is_below(number) for line in branches):
+        return _with_other_branch(only, number, branches) if not only.wait.call.is_message else None
     past = all(_is_past(facts, frame, lines) for facts in late)
-    return dataclasses.replace(only, bypassed=past and frame == frames[0] and not wait.away)
+    return dataclasses.replace(only, bypassed=past and innermost and not only.wait.away)
 
 
 def _is_past(facts: RankFacts, frame: Location, lines: Lines) -> bool:

@@ -121,7 +121,7 @@ def left_between_groups(view: View) -> Verdict | None:
 
 
 def _exit_of_cycle(view: View) -> LoopExit | None:
-    """Who of a cycle has left the loop in which the others are, where no thread may have made calls in another order."""
+    """Who of a cycle has left the loop in which the others are; None where two threads of a rank make calls."""
     found, ranks = view.graph, view.by_rank
     if not view.case.source or any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
         return None

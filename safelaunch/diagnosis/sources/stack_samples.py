@@ -145,17 +145,19 @@ def is_explained(facts: RankFacts, case: Case) -> bool:
     if kernel is None or stack is None or not stack.frames or facts.earlier is None:
         return False
     inner = stack.frames[0]
-    if kernel.state == "D" or any(LOADER.search(frame.file) for frame in stack.frames):
+    if kernel.state == "D" or _is_in_own_call(kernel) or any(LOADER.search(frame.file) for frame in stack.frames):
         return True
     if kernel.syscall in SLEEPS | POLLS and is_user_code(inner):
         return _sleeps_itself(inner, kernel, case)
-    if kernel.syscall in ON_FILES and kernel.file.startswith(("/", "pipe:")):
-        return True
-    if kernel.syscall in WAITS_FOR_CHILD | {"pause"}:
-        return True
     if kernel.syscall in POLLS | RECEIVES | READS:
         return not is_user_code(inner) and "/torch/" not in inner.file
     return bool(HANDED.search(inner.file)) and not any(map(inside, facts.stacks))
+
+
+def _is_in_own_call(kernel: Kernel) -> bool:
+    """Whether a thread is in a call that no wait of torch makes: on a file or a pipe, for a process, for a signal."""
+    on_file = kernel.syscall in ON_FILES and kernel.file.startswith(("/", "pipe:"))
+    return on_file or kernel.syscall in WAITS_FOR_CHILD | {"pause"}
 
 
 def _sleeps_itself(line: Location, kernel: Kernel, case: Case) -> bool:
