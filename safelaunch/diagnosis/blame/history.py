@@ -81,7 +81,7 @@ def changed_peer(case: Case, waits: Iterable[Wait]) -> Deviation | None:
     """One rank waits for a message from, or to, another peer than at the same line before; all others that wait do what
     they have done before."""
     ranks = {facts.rank: facts for facts in case.ranks}
-    found = []
+    deviations = []
     for wait in waits:
         before = _before(ranks[wait.rank], wait.call)
         peers = {call.peer for call in before}
@@ -93,8 +93,8 @@ def changed_peer(case: Case, waits: Iterable[Wait]) -> Deviation | None:
             return None
         usual = label(replace(wait.call, peer=peers.pop()))
         text = f"rank {wait.rank} is in {call_at(wait.call)}, where it was in {usual} the last {len(before)} times"
-        found.append(Deviation(wait.rank, text))
-    return found[0] if len(found) == 1 else None
+        deviations.append(Deviation(wait.rank, text))
+    return deviations[0] if len(deviations) == 1 else None
 
 
 def changed_order(case: Case, waits: Iterable[Wait]) -> Deviation | None:
@@ -104,7 +104,7 @@ def changed_order(case: Case, waits: Iterable[Wait]) -> Deviation | None:
     that wait all of these are named, if no more than half do. The rounds must be whole steps: what is repeated within a
     step ends with it."""
     ranks = {facts.rank: facts for facts in case.ranks}
-    blocked, found = list(waits), []
+    blocked, deviations = list(waits), []
     for wait in blocked:
         rounds = _rounds_of(ranks[wait.rank], wait.call)
         if rounds is None:
@@ -114,10 +114,10 @@ def changed_order(case: Case, waits: Iterable[Wait]) -> Deviation | None:
         by_data = len(blocked) == 2 and rounds.due.location == rounds.made.location
         if by_data or not rounds.hold_all:
             return None
-        found.append(Deviation(wait.rank, f"rank {wait.rank} {rounds.out_of_turn}"))
-    if not found or (len(found) > 1 and len(found) > len(blocked) // 2):
+        deviations.append(Deviation(wait.rank, f"rank {wait.rank} {rounds.out_of_turn}"))
+    if not deviations or (len(deviations) > 1 and len(deviations) > len(blocked) // 2):
         return None
-    return replace(found[0], too=tuple(one.rank for one in found[1:]))
+    return replace(deviations[0], too=tuple(one.rank for one in deviations[1:]))
 
 
 @dataclass(frozen=True)
@@ -221,12 +221,12 @@ def _without_number(call: Collective) -> str:
 def changed_group(case: Case) -> Deviation | None:
     """One rank has come to a line with another group than all the times before, where two others at least have come to
     it once more with theirs: theirs has been one and the same all the time."""
-    found = [
+    deviations = [
         deviation
         for line, calls in _collectives_by_line(case).items()
         if (deviation := _changed_group_at(line, calls)) is not None
     ]
-    return found[0] if len(found) == 1 else None
+    return deviations[0] if len(deviations) == 1 else None
 
 
 def _collectives_by_line(case: Case) -> dict[Location, dict[int, list[Collective]]]:

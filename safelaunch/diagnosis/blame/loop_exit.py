@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, stack_of, whole
@@ -20,8 +21,6 @@ CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 SEVERAL = 1.5  # calls of a group for each step; an estimate
 Frame = tuple[str, int, str]  # file, line and function
-Place = tuple[RankFacts, Collective]  # where a rank waits
-Side = list[Place]  # the ranks that came to one number with the same operation
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class LoopExit:
 NOBODY, UNCLEAR = LoopExit(), LoopExit(unclear=True)
 
 
-def left_the_loop(source: Iterable[SourceLine], sides: list[Side]) -> LoopExit:
+def left_the_loop(source: Iterable[SourceLine], variants: list[Variant]) -> LoopExit:
     """A rank has left the loop in which its peers still are: they wait for it where it will not come again.
 
     Example:
@@ -63,14 +62,14 @@ def left_the_loop(source: Iterable[SourceLine], sides: list[Side]) -> LoopExit:
     """
     lines = by_place(source)
     if not lines:
-        return _by_history(sides)
-    looked = _look(lines, sides)
+        return _by_history(variants)
+    looked = _look(lines, variants)
     if looked is None:
         return UNCLEAR
     inside, behind = looked.inside, looked.behind
-    everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
+    everybody = len({*inside, *behind}) == sum(len(variant) for variant in variants)
     if not behind or inside.keys() & behind.keys() or not everybody:
-        return UNCLEAR if looked.blind and _is_left_behind(sides) else NOBODY
+        return UNCLEAR if looked.blind and _is_left_behind(variants) else NOBODY
     if looked.again and any(_ended_its_loader(facts) for facts in inside.values()):
         return NOBODY
     sure = not looked.again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
@@ -106,12 +105,12 @@ class _Looked:
     blind: bool
 
 
-def _look(lines: Lines, sides: list[Side]) -> _Looked | None:
+def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
     """Each rank compared with all of other sides; None where it cannot be told whether one has been in the loop."""
     inside, behind = {}, {}
     again = blind = False
-    gone_on = _gone_on(sides)
-    still = [[pair for pair in side if pair[0].rank not in gone_on] for side in sides]
+    gone_on = _gone_on(variants)
+    still = [[pair for pair in variant if pair[0].rank not in gone_on] for variant in variants]
     for (facts, call), (peer, theirs) in _pairs(still):
         fork = _fork(frames(facts, call), frames(peer, theirs), lines)
         blind = blind or fork is None
@@ -131,9 +130,9 @@ def _look(lines: Lines, sides: list[Side]) -> _Looked | None:
     return _Looked(inside, behind, again, blind)
 
 
-def _pairs(sides: list[Side]) -> Iterator[tuple[Place, Place]]:
+def _pairs(variants: list[Variant]) -> Iterator[tuple[Place, Place]]:
     """Each rank with each of other sides, both ways round."""
-    for one, other in itertools.permutations(sides, 2):
+    for one, other in itertools.permutations(variants, 2):
         yield from itertools.product(one, other)
 
 
@@ -225,13 +224,13 @@ def _is_first_in_round(calls: list[Collective]) -> bool:
     return (calls[-1].seq - 1) % length == 0
 
 
-def _gone_on(sides: list[Side]) -> dict[int, tuple[RankFacts, int]]:
+def _gone_on(variants: list[Variant]) -> dict[int, tuple[RankFacts, int]]:
     """The ranks whose stacks show something later than the call in question, each with one of its side that is still
     inside that call, at the same line: that one's stack speaks for both."""
     found = {}
-    for side in sides:
-        inside = {call.location: facts.rank for facts, call in side if not call.done and call.location is not None}
-        for facts, call in side:
+    for variant in variants:
+        inside = {call.location: facts.rank for facts, call in variant if not call.done and call.location is not None}
+        for facts, call in variant:
             if call.done and call.location in inside:
                 found[facts.rank] = facts, inside[call.location]
     return found
@@ -261,30 +260,30 @@ def _ended_its_loader(facts: RankFacts) -> bool:
     return facts.exhausted is not None and facts.exhausted > last
 
 
-def _by_history(sides: list[Side]) -> LoopExit:
+def _by_history(variants: list[Variant]) -> LoopExit:
     """Without source: a barrier that no rank had made before, against a call that all sides had made before."""
     behind: list[int] = []
-    for side in sides:
-        rest = [pair for other in sides if other is not side for pair in other]
-        if canonical(side[0][1].op) not in CLOSING:
+    for variant in variants:
+        rest = [pair for other in variants if other is not variant for pair in other]
+        if canonical(variant[0][1].op) not in CLOSING:
             continue
-        fresh = all(not _made_before(facts, side[0][1]) for facts, _ in (*side, *rest))
+        fresh = all(not _made_before(facts, variant[0][1]) for facts, _ in (*variant, *rest))
         alike = {(call.group, call.seq, call.op, call.location): call for _, call in rest}
-        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*side, *rest))
+        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*variant, *rest))
         if fresh and going_on:
-            behind += [facts.rank for facts, _ in side]
+            behind += [facts.rank for facts, _ in variant]
     if behind:
         return LoopExit(tuple(sorted(behind)))
-    return UNCLEAR if _is_left_behind(sides) else NOBODY
+    return UNCLEAR if _is_left_behind(variants) else NOBODY
 
 
-def _is_left_behind(sides: list[Side]) -> bool:
+def _is_left_behind(variants: list[Variant]) -> bool:
     """Whether the few go on with what ranks have done before, as far as is known, and the many have come to something
     new: that the few are wrong, and that the many have left a loop too early, then look alike."""
-    few = min(sides, key=len)
-    everybody = [facts for side in sides for facts, _ in side]
+    few = min(variants, key=len)
+    everybody = [facts for variant in variants for facts, _ in variant]
     old = all(call.location is None or any(_usual(facts, call) for facts in everybody) for _, call in few)
-    return old and not any(_usual(*pair) for side in sides if side is not few for pair in side)
+    return old and not any(_usual(*pair) for variant in variants if variant is not few for pair in variant)
 
 
 def _usual(facts: RankFacts, call: Collective) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame.history import OFTEN, Deviation
 from safelaunch.diagnosis.blame.rank_guard import OF_SOME
+from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.lines import by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of
 from safelaunch.diagnosis.wording import call_at, short
@@ -16,19 +17,18 @@ from safelaunch.model import Case, Collective, RankFacts
 
 LONG = 5  # calls in a row after which another one came as before are no chance; an estimate
 
-Side = Sequence[tuple[RankFacts, Collective]]
 Site = tuple[str, object]
 Calls = dict[int, Site | None]  # of a group, by number: None where ranks differ about it
 
 
-def unlike_similar_groups(case: Case, sides: Sequence[Side]) -> Deviation | None:
+def unlike_similar_groups(case: Case, variants: Sequence[Variant]) -> Deviation | None:
     """One rank has come to a number with another call than its peers, and groups of other ranks, as large, which had
     made the same calls at the same lines until then, at two lines or more, went on as those peers: groups of one
     dimension of a mesh run alike. A call below a condition on the rank may be meant for one of these groups alone."""
-    if len(sides) != 2:
+    if len(variants) != 2:
         return None
-    followers = _sites_of_similar_groups(case, sides)
-    for outlier, rest in itertools.permutations(sides):
+    followers = _sites_of_similar_groups(case, variants)
+    for outlier, rest in itertools.permutations(variants):
         facts, call = outlier[0]
         if len(outlier) > 1 or followers != {_site(rest[0][1])} or _site(call) in followers:
             continue
@@ -38,11 +38,11 @@ def unlike_similar_groups(case: Case, sides: Sequence[Side]) -> Deviation | None
     return None
 
 
-def _sites_of_similar_groups(case: Case, sides: Sequence[Side]) -> set[Site | None]:
+def _sites_of_similar_groups(case: Case, variants: Sequence[Variant]) -> set[Site | None]:
     """The calls with which groups of other ranks have come to this number, where they had come to those before it with
     the same calls as this group."""
-    met = sides[0][0][1]
-    here = {facts.rank: facts for side in sides for facts, _ in side}
+    met = variants[0][0][1]
+    here = {facts.rank: facts for variant in variants for facts, _ in variant}
     known = _history(here.values(), met.group_size)
     own = {number: site for number, site in known.get(met.group, {}).items() if number < met.seq}
     others = _history((facts for facts in case.ranks if facts.rank not in here), met.group_size)
@@ -60,43 +60,43 @@ def _are_alike(own: Calls, theirs: Calls, until: int) -> bool:
 def _is_for_some(case: Case, facts: RankFacts, call: Collective) -> bool:
     """Whether a call stands below a condition on the rank, or its place in a mesh."""
     lines = by_place(case.source)
-    found = [lines.get((frame.file, frame.line)) for frame in frames_of(facts, call.thread)]
-    texts = [condition.text for line in found if line is not None for condition in line.conditions]
+    where = [lines.get((frame.file, frame.line)) for frame in frames_of(facts, call.thread)]
+    texts = [condition.text for line in where if line is not None for condition in line.conditions]
     return any(OF_SOME.search(text) or "rank" in text.lower() for text in texts)
 
 
 def _history(ranks: Iterable[RankFacts], size: int) -> dict[str, Calls]:
     """The calls of each group of this size."""
-    found: dict[str, Calls] = {}
+    groups: dict[str, Calls] = {}
     for facts in ranks:
         for call in facts.calls:
             if call.is_message or call.location is None or call.group_size != size:
                 continue
-            calls, site = found.setdefault(call.group, {}), _site(call)
+            calls, site = groups.setdefault(call.group, {}), _site(call)
             calls[call.seq] = site if calls.get(call.seq, site) == site else None
-    return found
+    return groups
 
 
 def _site(call: Collective) -> Site:
     return canonical(call.op), call.location
 
 
-def changed_interval(sides: Sequence[Side]) -> Deviation | None:
+def changed_interval(variants: Sequence[Variant]) -> Deviation | None:
     """One rank makes one more of a call where another one has come each time before, and its peers come to that one;
     or it comes to it after fewer or more of them than often before, and all others do as always: what is done every so
     many steps."""
-    if len(sides) != 2:
+    if len(variants) != 2:
         return None
-    found = []
-    for rare, often in itertools.permutations(sides):
+    deviations = []
+    for rare, often in itertools.permutations(variants):
         intervals = {pair[0].rank: _interval(pair, rare[0][1], often[0][1]) for pair in (*rare, *often)}
         known = {rank: interval for rank, interval in intervals.items() if interval is not None}
         deviating = [rank for rank, interval in known.items() if interval.deviates]
         usual = {interval.usual for interval in known.values()}
         if len(known) == len(intervals) and len(usual) == 1 and len(deviating) == 1:
             rank = deviating[0]
-            found.append(Deviation(rank, f"rank {rank} {known[rank].text}"))
-    return found[0] if len(found) == 1 else None
+            deviations.append(Deviation(rank, f"rank {rank} {known[rank].text}"))
+    return deviations[0] if len(deviations) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Interval:
     deviates: bool
 
 
-def _interval(pair: tuple[RankFacts, Collective], rare: Collective, often: Collective) -> _Interval | None:
+def _interval(pair: Place, rare: Collective, often: Collective) -> _Interval | None:
     """None where it is not known, or was not always the same."""
     facts, now = pair
     calls = [call for call in facts.calls if call.group == rare.group and call.thread == now.thread and call.t <= now.t]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of, in_backward, unrecorded, whole
@@ -43,7 +44,6 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
-Place = tuple[RankFacts, Collective]  # where a rank waits
 
 
 @dataclass(frozen=True)
@@ -158,30 +158,30 @@ def only_caller_left_behind(case: Case, left: Iterable[int]) -> OnlyCaller | Non
     return OnlyCaller(wait, condition, frame.file)
 
 
-def bypassed_by_peers(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]]) -> tuple[int, ...]:
+def bypassed_by_peers(case: Case, variants: Iterable[Variant]) -> tuple[int, ...]:
     """The one rank whose call stands below a condition for it alone, where all others are in another call further down
     in the same function: they have passed it by. Of ranks that share a loop, their steps or their latest calls must say
     that they are in the same round of it, or those above the condition in the next."""
-    everybody = [list(side) for side in sides]
+    everybody = [list(variant) for variant in variants]
     lines = by_place(case.source)
-    found = []
-    for side in everybody:
-        if len(side) > 1:
+    bypassed = []
+    for variant in everybody:
+        if len(variant) > 1:
             continue
-        facts, call = side[0]
+        facts, call = variant[0]
         own = frames_at(facts, call, call.thread)
         below = _below(case, facts.rank, own, lines)
         if below is None:
             continue
         frame, condition = below
-        others = [pair for other in everybody if other is not side for pair in other]
+        others = [pair for other in everybody if other is not variant for pair in other]
         wait = Wait(facts.rank, call.thread, call)
         # A function that is called below the condition may be called elsewhere, too, and its lines say nothing then.
         if frame == own[0] and any(_made(each, wait) for each in (facts, *(each for each, _ in others))):
             continue
         if all(_stands_behind(pair, facts, frame, condition.line, lines) for pair in others):
-            found.append(facts.rank)
-    return tuple(found) if len(found) == 1 else ()
+            bypassed.append(facts.rank)
+    return tuple(bypassed) if len(bypassed) == 1 else ()
 
 
 def _stands_behind(pair: Place, facts: RankFacts, frame: Location, condition: int, lines: Lines) -> bool:
@@ -338,7 +338,7 @@ class Guard:
         return self.of[0].rank
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """`barrier #12 of rank 0 stands below `rank == 0` (train.py:61)`."""
         return f"{label(self.of[1])} of rank {self.of[0].rank} {below(self.condition, self.file)}"
 

@@ -8,8 +8,9 @@ from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, rank_guard, uneven_data
 from safelaunch.diagnosis.blame.history import Deviation
-from safelaunch.diagnosis.blame.loop_exit import UNEVEN, LoopExit, Side, has_left, stays_alone
-from safelaunch.diagnosis.blame.rank_guard import Guard, Place
+from safelaunch.diagnosis.blame.loop_exit import UNEVEN, LoopExit, has_left, stays_alone
+from safelaunch.diagnosis.blame.rank_guard import Guard
+from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.hang import group_members, messages
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
@@ -30,13 +31,13 @@ class Cycle:
     view: View
 
     @property
-    def found(self) -> Graph:
+    def graph(self) -> Graph:
         return self.view.graph
 
     @cached_property
     def waits(self) -> list[Wait]:
         """Those of its ranks, without what stands behind another call on the same device."""
-        return [wait for wait in self.found.heads if wait.rank in self.found.cycle]
+        return [wait for wait in self.graph.heads if wait.rank in self.graph.cycle]
 
     def place(self, wait: Wait) -> Place:
         """A rank of it, and the call that it waits in."""
@@ -45,12 +46,12 @@ class Cycle:
     @cached_property
     def unseen(self) -> set[int]:
         """Ranks that are waited for, and of which nothing is known: they must not be able to turn a vote."""
-        return away_of(self.found.waits)
+        return away_of(self.graph.waits)
 
     @cached_property
     def making(self) -> list[str]:
         """The groups that ranks are about to make."""
-        return [wait.call.group for wait in self.found.heads if wait.call.group.startswith(f"{MAKING} #")]
+        return [wait.call.group for wait in self.graph.heads if wait.call.group.startswith(f"{MAKING} #")]
 
     @cached_property
     def groups(self) -> set[str]:
@@ -64,7 +65,7 @@ class Cycle:
         """Who waits where. Those who wait for the cycle from outside have a vote too, if all of it concerns them."""
         members = [set(group.ranks) for group in self.view.case.groups if group.name in self.groups]
         sites: dict[tuple[str, int, str], list[int]] = {}
-        for wait in self.found.heads:
+        for wait in self.graph.heads:
             if all(wait.rank in those for those in members):
                 call = wait.call
                 what = f"rank {wait.rank}" if call.is_message else canonical(call.op)
@@ -100,11 +101,11 @@ def left_between_groups(view: View) -> Verdict | None:
     loop_left = _exit_of_cycle(view)
     if loop_left is None:
         return None
-    found, ranks, named = view.graph, view.by_rank, loop_left.ranks
-    first = next(wait for wait in found.waits if wait.rank in named)
-    peer = next(wait for wait in found.waits if wait.rank not in named)
-    lonely = stays_alone({wait.rank for wait in found.waits}, named)
-    by_messages = any(wait.call.is_message for wait in found.waits)
+    graph, ranks, named = view.graph, view.by_rank, loop_left.ranks
+    first = next(wait for wait in graph.waits if wait.rank in named)
+    peer = next(wait for wait in graph.waits if wait.rank not in named)
+    lonely = stays_alone({wait.rank for wait in graph.waits}, named)
+    by_messages = any(wait.call.is_message for wait in graph.waits)
     return hang_verdict(
         view,
         "SL303",
@@ -115,30 +116,30 @@ def left_between_groups(view: View) -> Verdict | None:
         because=(*uneven_data.compared(view.case, named), *lonely, *waiters(view)),
         remedy=UNEVEN,
         confidence="medium" if lonely or by_messages else "high",
-        conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
-        waiting=(wait.rank for wait in found.waits),
+        conclusive=final((ranks[wait.rank], wait.call) for wait in graph.waits),
+        waiting=(wait.rank for wait in graph.waits),
     )
 
 
 def _exit_of_cycle(view: View) -> LoopExit | None:
     """Who of a cycle has left the loop in which the others are; None where two threads of a rank make calls."""
-    found, ranks = view.graph, view.by_rank
-    if not view.case.source or any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
+    graph, ranks = view.graph, view.by_rank
+    if not view.case.source or any(len(threads_inside(ranks[wait.rank])) > 1 for wait in graph.waits):
         return None
-    places: dict[object, Side] = {}
-    for wait in found.waits:
+    places: dict[object, Variant] = {}
+    for wait in graph.waits:
         places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
     loop_left = loop_exit.left_the_loop(view.case.source, [*places.values()])
-    if not loop_left.ranks or not {*loop_left.ranks} <= {*found.cycle}:
+    if not loop_left.ranks or not {*loop_left.ranks} <= {*graph.cycle}:
         return None
-    messages = [wait for wait in found.waits if wait.call.is_message]
-    return loop_left if not messages or _is_left_by_a_stage(view.case, found, loop_left.ranks, messages) else None
+    messages = [wait for wait in graph.waits if wait.call.is_message]
+    return loop_left if not messages or _is_left_by_a_stage(view.case, graph, loop_left.ranks, messages) else None
 
 
-def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
+def _is_left_by_a_stage(case: Case, graph: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
     """Whether one stage has left its loop while another still sends to it, and two at least are inside theirs; and none
     of that pair has made more or fewer messages than ever."""
-    own = found.of(left[0])
+    own = graph.of(left[0])
     senders = [wait for wait in messages if wait.call.peer == left[0] and "send" in wait.call.op]
     if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or own.call.is_message:
         return False
@@ -186,7 +187,7 @@ def _outlier(cycle: Cycle) -> Blame | None:
     with_members = {group.name for group in cycle.view.case.groups}
     if cycle.making and not cycle.groups <= with_members:
         return None  # a group whose members nobody knows may not be the one that its name says
-    return Blame((rank,)) if rank in cycle.found.cycle and not _forgotten_by_its_peer(cycle, rank) else None
+    return Blame((rank,)) if rank in cycle.graph.cycle and not _forgotten_by_its_peer(cycle, rank) else None
 
 
 def _by_history(cycle: Cycle) -> Blame | None:
@@ -197,14 +198,14 @@ def _by_history(cycle: Cycle) -> Blame | None:
     outlier = history.of_cycle(case, cycle.waits)
     if outlier is None:
         outlier = history.changed_group(case) or group_members.only_member_at_line(cycle.view)
-        if outlier is None or outlier.rank not in cycle.found.cycle:
+        if outlier is None or outlier.rank not in cycle.graph.cycle:
             return None
     return Blame((outlier.rank, *outlier.too), outlier)
 
 
 def _outlier_in_messages(cycle: Cycle) -> Blame | None:
     """One that is not where those are that exchange messages with it, or like it."""
-    rank = messages.outlier(cycle.found)
+    rank = messages.outlier(cycle.graph)
     return Blame((rank,)) if rank is not None else None
 
 
@@ -212,7 +213,7 @@ def _bypassed_by_peers(cycle: Cycle) -> Blame | None:
     """One that stands below a condition for it alone, which all others have passed by."""
     if cycle.in_messages or cycle.unseen or not cycle.view.case.source:
         return None
-    places: dict[object, Side] = {}
+    places: dict[object, Variant] = {}
     for wait in cycle.waits:
         places.setdefault((wait.call.group, wait.call.location), []).append((cycle.view.by_rank[wait.rank], wait.call))
     ranks = rank_guard.bypassed_by_peers(cycle.view.case, places.values())
@@ -230,7 +231,7 @@ DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (
 def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:
     """Whether a rank waits in a message of which its peer may have forgotten its part: one that it has exchanged
     before; in dumps, which hold no source and few calls, any."""
-    view, wait = cycle.view, cycle.found.of(rank)
+    view, wait = cycle.view, cycle.graph.of(rank)
     facts = view.by_rank[rank]
     if wait is None or (view.from_dumps and wait.call.is_message):
         return wait is not None
@@ -246,10 +247,10 @@ def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:
 
 def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
     view, named = cycle.view, blame.ranks
-    first = next(wait for wait in cycle.found.heads if wait.rank in (named or cycle.found.cycle)[:1])
-    peer = next((wait for wait in cycle.found.heads if wait.rank not in named), first)
+    first = next(wait for wait in cycle.graph.heads if wait.rank in (named or cycle.graph.cycle)[:1])
+    peer = next((wait for wait in cycle.graph.heads if wait.rank not in named), first)
     # A program that uses several streams may yet come to what stands behind another call on its device.
-    in_order = len(cycle.waits) == sum(wait.rank in cycle.found.cycle for wait in cycle.found.waits)
+    in_order = len(cycle.waits) == sum(wait.rank in cycle.graph.cycle for wait in cycle.graph.waits)
     guard = _guard(cycle, blame, first, peer)
     confidence: Confidence = "low" if len(named) > 1 else "medium" if named else "high"
     return hang_verdict(
@@ -259,11 +260,11 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
         named,
         location=place_of(view, first),
         call=first.call,
-        because=(*([guard.told] if guard is not None else ()), *_text(blame), *waiters(view)),
+        because=(*([guard.in_words] if guard is not None else ()), *_text(blame), *waiters(view)),
         remedy=_remedy(cycle, blame),
         confidence=confidence,
-        conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.found.waits),
-        waiting=cycle.found.cycle,
+        conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.graph.waits),
+        waiting=cycle.graph.cycle,
     )
 
 

@@ -96,10 +96,10 @@ def device_late(view: View) -> Verdict | None:
 def _late_gpus(view: View) -> list[LateGpu]:
     """The GPUs that do not end what their peers have completed; where that may be for other reasons in an exchange,
     those that have not come to their first call."""
-    found = view.graph
-    table = comparable(view.case) if found.waits else {}
+    graph = view.graph
+    table = comparable(view.case) if graph.waits else {}
     ranks, members = view.by_rank, {group.name: group.ranks for group in view.case.groups}
-    late = [gpu for facts in view.case.ranks if (gpu := _late_gpu(facts, ranks, members, found, table)) is not None]
+    late = [gpu for facts in view.case.ranks if (gpu := _late_gpu(facts, ranks, members, graph, table)) is not None]
     if not all(is_exchange(gpu.call.op) for gpu in late):
         return late
     ahead = [(facts, call) for facts in view.case.ranks if (call := ahead_of(facts)) is not None]
@@ -121,7 +121,7 @@ def _same(one: Collective, other: Collective) -> bool:
 
 
 def _late_gpu(
-    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, found: Graph, table: Table
+    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, graph: Graph, table: Table
 ) -> LateGpu | None:
     """Which call the rank's GPU does not end, of the first one of each group: what proves it comes first."""
     late = [*_completed_by_peers(facts, ranks, members, table)] if of_nccl(facts) else []
@@ -130,13 +130,13 @@ def _late_gpu(
     first = min(late, key=lambda one: (not one.sure, one.call.t, one.call.group))
     if first.sure:
         return first
-    if any(wait.blockers for wait in found.waits if wait.rank == facts.rank):
+    if any(wait.blockers for wait in graph.waits if wait.rank == facts.rank):
         return None
     if first.call.op != UNTOLD:
         return first
     # By counters alone, a group of three or more may be one of messages, in which each rank is at another number.
     pair = len(members[first.call.group]) == 2
-    return first if not found.sinks and (len(late) > 1 or pair) else None
+    return first if not graph.sinks and (len(late) > 1 or pair) else None
 
 
 def _completed_by_peers(
@@ -146,11 +146,11 @@ def _completed_by_peers(
     for call in first_on_device(facts) or untold(facts, table):
         counted = table.get(call.group, {})
         others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
-        known = [rank for rank in others if rank in ranks]
-        peers = [rank for rank in known if has_completed(ranks[rank], call, counted.get(rank))]
+        there = [rank for rank in others if rank in ranks]
+        peers = [rank for rank in there if has_completed(ranks[rank], call, counted.get(rank))]
         sure = call.op != UNTOLD and not has_root(call.op)
         if is_exchange(call.op):  # who has completed it may have done so without those that have not come
-            sure = all(has_enqueued(ranks[rank], call, counted.get(rank)) for rank in known)
+            sure = all(has_enqueued(ranks[rank], call, counted.get(rank)) for rank in there)
         if peers and (sure or (_went_on_together(counted, others) if call.op == UNTOLD else peers == others)):
             yield LateGpu(facts.rank, call, tuple(peers), sure)
 

@@ -34,7 +34,7 @@ def groups_differ(view: View) -> Verdict | None:
     concerned = _concerned(view.graph, {name for name, sets in claims.items() if _differ(sets)}, outlier)
     if not concerned:
         return None
-    found, ranks, wait = view.graph, view.by_rank, concerned[0]
+    graph, ranks, wait = view.graph, view.by_rank, concerned[0]
     what = outlier.text if outlier is not None else _in_words(wait.call.group, claims[wait.call.group])
     return hang_verdict(
         view,
@@ -46,19 +46,19 @@ def groups_differ(view: View) -> Verdict | None:
         because=waiters(view),
         remedy="call new_group on all ranks of the job, in the same order, also for groups that a rank is not in",
         confidence="medium",
-        conclusive=bool(found.cycle) and not found.sinks and final((ranks[w.rank], w.call) for w in found.waits),
-        waiting={each.rank for each in found.waits},
+        conclusive=bool(graph.cycle) and not graph.sinks and final((ranks[w.rank], w.call) for w in graph.waits),
+        waiting={each.rank for each in graph.waits},
     )
 
 
-def _concerned(found: Graph, shifted: set[str], outlier: Deviation | None) -> list[Wait]:
+def _concerned(graph: Graph, shifted: set[str], outlier: Deviation | None) -> list[Wait]:
     """The waits that follow from it, the one to show first; none where ranks may wait for another reason."""
-    in_shifted = [wait for wait in found.waits if wait.call.group in shifted]
-    making = [wait for wait in found.waits if wait.call.group.startswith(MAKING)]
-    if not in_shifted and (outlier is None or not (found.cycle or making)):
+    in_shifted = [wait for wait in graph.waits if wait.call.group in shifted]
+    making = [wait for wait in graph.waits if wait.call.group.startswith(MAKING)]
+    if not in_shifted and (outlier is None or not (graph.cycle or making)):
         return []
-    own = [wait for wait in found.waits if outlier is not None and wait.rank == outlier.rank]
-    return own or in_shifted or making or [*found.waits]
+    own = [wait for wait in graph.waits if outlier is not None and wait.rank == outlier.rank]
+    return own or in_shifted or making or [*graph.waits]
 
 
 def _in_words(name: str, claims: list[frozenset[int]]) -> str:
@@ -74,11 +74,11 @@ def _in_words(name: str, claims: list[frozenset[int]]) -> str:
 def only_member_at_line(view: View) -> Deviation | None:
     """The rank that has come to a line with a group whose members have come there with other ones, where all other
     ranks, two of them at least with each other, have come with groups that all their members share, but for it."""
-    found = view.graph
+    graph = view.graph
     members = {group.name: frozenset(group.ranks) for group in view.case.groups}
     if len(members) < len(view.case.groups) or not view.sees_all_ranks or view.from_dumps:
         return None
-    in_cycle = [wait for wait in found.waits if wait.rank in found.cycle]
+    in_cycle = [wait for wait in graph.waits if wait.rank in graph.cycle]
     calls = _calls_at(view.case, {wait.call.location for wait in in_cycle if wait.call.location is not None})
     deviations = []
     for wait in in_cycle:
@@ -129,25 +129,25 @@ def _comes_alone(rank: int, groups: Mapping[int, frozenset[int]]) -> bool:
 # ------------------------------------------------------------------------------------ by the groups that ranks make
 
 
-def _asked_for_another(case: Case, found: Graph) -> Deviation | None:
+def _asked_for_another(case: Case, graph: Graph) -> Deviation | None:
     """The rank that has called `new_group` for other members than all others, or has not called it, the first time that
     they differ."""
     asked = {facts.rank: facts.new_groups for facts in case.ranks}
     for number, groups in enumerate(itertools.zip_longest(*asked.values()), start=1):
         by_rank = dict(zip(asked, groups, strict=True))
         if len({*groups}) > 1 and not _are_unrelated(by_rank):
-            return _outlier(number, by_rank, found) if len(case.ranks) == case.world_size else None
+            return _outlier(number, by_rank, graph) if len(case.ranks) == case.world_size else None
     return None
 
 
-def _outlier(number: int, asked: Mapping[int, tuple[int, ...] | None], found: Graph) -> Deviation | None:
+def _outlier(number: int, asked: Mapping[int, tuple[int, ...] | None], graph: Graph) -> Deviation | None:
     """The one rank that has asked for another group than all others, two at least."""
     (usual, most), *rest = collections.Counter(asked.values()).most_common()
     if usual is None or most < 2 or [count for _, count in rest] != [1]:
         return None
     rank = next(rank for rank, members in asked.items() if members != usual)
-    theirs, own = asked[rank], found.of(rank)
-    if theirs is None and (rank not in found.cycle or own is None or own.call.is_message):
+    theirs, own = asked[rank], graph.of(rank)
+    if theirs is None and (rank not in graph.cycle or own is None or own.call.is_message):
         return None  # one that has called it less often may be late, or wait for what another one has left out
     did = f"called new_group #{number} for {names(theirs)}, and" if theirs else f"has not called new_group #{number},"
     return Deviation(rank, f"rank {rank} {did} all others for {names(usual)}")

@@ -27,12 +27,12 @@ def nobody_sends(view: View) -> Verdict | None:
     What to do: see how many messages the receiver counts on, and which rank has left one out. It may have caught an
     exception, or returned early.
     """
-    found = view.graph
-    receivers = [wait for wait in found.waits if wait.call.is_message and wait.call.peer is None]
+    graph = view.graph
+    receivers = [wait for wait in graph.waits if wait.call.is_message and wait.call.peer is None]
     if len(receivers) != 1:
         return None
     receiver = receivers[0]
-    blocked = [wait for wait in found.waits if wait is not receiver]
+    blocked = [wait for wait in graph.waits if wait is not receiver]
     others = {wait.rank for wait in blocked} - {receiver.rank}
     if not others or others | {receiver.rank} != {facts.rank for facts in view.living}:
         return None
@@ -59,8 +59,8 @@ def nobody_sends(view: View) -> Verdict | None:
         because=(counts, *waiters(view)),
         remedy="see how many messages it counts on, and which rank has left one out",
         confidence="medium",
-        conclusive=final((view.by_rank[wait.rank], wait.call) for wait in found.waits),
-        waiting={wait.rank for wait in found.waits},
+        conclusive=final((view.by_rank[wait.rank], wait.call) for wait in graph.waits),
+        waiting={wait.rank for wait in graph.waits},
     )
 
 
@@ -79,7 +79,7 @@ def _sent(facts: RankFacts, receiver: Wait) -> int:
     return max(own, default=0)
 
 
-def outlier(found: Graph) -> int | None:
+def outlier(graph: Graph) -> int | None:
     """The rank that is not where those that exchange messages with it, or like it, are:
 
     - it is in a collective while all others, two at least, are in messages with it;
@@ -88,13 +88,13 @@ def outlier(found: Graph) -> int | None:
     - it alone exchanges messages with another rank than two others do at its line, and the one that these agree on
       waits for it.
     """
-    messages = [wait for wait in found.waits if wait.call.is_message]
-    collectives = [wait for wait in found.waits if not wait.call.is_message]
-    if found.sinks:
+    messages = [wait for wait in graph.waits if wait.call.is_message]
+    collectives = [wait for wait in graph.waits if not wait.call.is_message]
+    if graph.sinks:
         return None
     if len({(wait.call.group, wait.call.seq) for wait in collectives}) == 1 and len(messages) >= ENOUGH:
         return _in_collective(collectives, messages)
-    return _with_another_peer(messages, found) if not collectives else None
+    return _with_another_peer(messages, graph) if not collectives else None
 
 
 def _in_collective(collectives: list[Wait], messages: list[Wait]) -> int | None:
@@ -105,21 +105,21 @@ def _in_collective(collectives: list[Wait], messages: list[Wait]) -> int | None:
     return next((wait.rank for wait in collectives if {wait.rank} == peers), None)
 
 
-def _with_another_peer(messages: list[Wait], found: Graph) -> int | None:
+def _with_another_peer(messages: list[Wait], graph: Graph) -> int | None:
     lines: dict[object, list[Wait]] = collections.defaultdict(list)
     for wait in messages:
         lines[wait.call.location, canonical(wait.call.op)].append(wait)
-    outliers = {rank for waits in lines.values() if (rank := _outlier_at_line(waits, found)) is not None}
+    outliers = {rank for waits in lines.values() if (rank := _outlier_at_line(waits, graph)) is not None}
     return outliers.pop() if len(outliers) == 1 else None
 
 
-def _outlier_at_line(waits: list[Wait], found: Graph) -> int | None:
+def _outlier_at_line(waits: list[Wait], graph: Graph) -> int | None:
     """The one of these ranks, which are at one line, whose peer is not that of all others."""
     (usual, most), *rest = collections.Counter(wait.call.peer for wait in waits).most_common()
     if usual is None or most < ENOUGH or [count for _, count in rest] != [1] or waits[0].call.location is None:
         return None
     wait = next(wait for wait in waits if wait.call.peer != usual)
-    theirs = found.of(usual)
+    theirs = graph.of(usual)
     if theirs is None or not theirs.call.is_message or theirs.call.peer != wait.rank:
         return None
     return wait.rank if ("recv" in wait.call.op) != ("recv" in theirs.call.op) else None

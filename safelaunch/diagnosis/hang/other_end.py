@@ -29,14 +29,14 @@ def peer_has_other_end(view: View) -> Verdict | None:
     What to do: release locks before every collective, also on the way out of an early return or an exception. Let a
     rank fail whose server thread fails. Flush what is to be answered.
     """
-    found = view.graph
-    late = sorted({rank for rank, _ in found.sinks})
-    outside = {wait.rank: wait for wait in found.external if wait.resource.kind.has}
+    graph = view.graph
+    late = sorted({rank for rank, _ in graph.sinks})
+    outside = {wait.rank: wait for wait in graph.external if wait.resource.kind.has}
     at_ends = [outside[rank] for rank in late if rank in outside]
     peers = sorted({wait.on for wait in at_ends if wait.on is not None})
     if len(at_ends) < len(late) or any(wait.on is None for wait in at_ends):
         return None
-    if not {*peers} <= {wait.rank for wait in found.waits}:
+    if not {*peers} <= {wait.rank for wait in graph.waits}:
         return None
     ends = _Ends(view, at_ends, peers)
     # Another thread of that rank may be the one that is to answer, and be held up.

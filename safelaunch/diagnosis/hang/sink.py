@@ -99,14 +99,14 @@ def before_init(blocked: Sequence[Wait]) -> bool:
 
 def _late(view: View) -> _Late | None:
     """The ranks at the end of all chains of waits; None where one has ended, or has raised: other rules speak of it."""
-    found, ranks = view.graph, view.by_rank
-    sinks = found.sinks if view.from_dumps else found.ends
-    if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
+    graph, ranks = view.graph, view.by_rank
+    sinks = graph.sinks if view.from_dumps else graph.ends
+    if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in graph.sinks):
         return None
     reasons = {rank: stall_of(ranks[rank], thread, view.now, view.case.source) for rank, thread in sinks}
-    blocked = found.waiting_for(sorted(reasons))
+    blocked = graph.waiting_for(sorted(reasons))
     # Where all who wait are culprits themselves (all stopped inside one collective), their own waits tell which.
-    return _Late(view, reasons, blocked or tuple(wait for wait in found.waits if {*reasons} & {*wait.blockers}))
+    return _Late(view, reasons, blocked or tuple(wait for wait in graph.waits if {*reasons} & {*wait.blockers}))
 
 
 def _only_caller(late: _Late) -> OnlyCaller | None:
@@ -279,11 +279,11 @@ def _peers(blocked: Sequence[Wait], culprits: int) -> str:
     return f"rank {blocked[0].rank} waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
 
 
-def _confidence(case: Case, culprits: Iterable[int], found: Graph, sources: tuple[str, ...]) -> Confidence:
+def _confidence(case: Case, culprits: Iterable[int], graph: Graph, sources: tuple[str, ...]) -> Confidence:
     """From the number of independent sources that agree: high needs three, low is what one alone says."""
     named = [facts for facts in case.ranks if facts.rank in set(culprits)]
     agree = set(sources)
-    if any(wait.call.thread for wait in found.waits):
+    if any(wait.call.thread for wait in graph.waits):
         agree.add("collectives")
     if any(facts.recorded for facts in case.ranks):
         agree.add("Flight Recorder")

@@ -30,12 +30,12 @@ def key_missing(view: View) -> Verdict | None:
 
     What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
     """
-    found = view.graph
+    graph = view.graph
     ranks = view.by_rank
-    asking = sorted({rank for rank, _ in found.sinks})
-    if not found.wait_for(asking, KEY):
+    asking = sorted({rank for rank, _ in graph.sinks})
+    if not graph.wait_for(asking, KEY):
         return None
-    blocked = sorted({wait.rank for wait in found.waits})
+    blocked = sorted({wait.rank for wait in graph.waits})
     setter = _who_sets(view.case, asking, blocked)
     places: dict[tuple[str, Location | None], list[int]] = {}
     for rank in asking:
@@ -48,7 +48,7 @@ def key_missing(view: View) -> Verdict | None:
         (setter.rank,) if setter is not None else (),
         location=next(iter(places))[1]
         if setter is None
-        else place_of(view, next(wait for wait in found.waits if wait.rank == setter.rank)),
+        else place_of(view, next(wait for wait in graph.waits if wait.rank == setter.rank)),
         because=(
             *((setter.text,) if setter is not None else ()),
             *(f"{is_waiting(who)} in {call}" + at(place) for (call, place), who in places.items()),
@@ -161,7 +161,7 @@ def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]
     if len(keys) != 1 or len(ranks) < 3:
         return []
     key = keys.pop()
-    found = []
+    deviations = []
     for place in _NUMBER.finditer(key):
         parts = {facts.rank: f"{key[: place.start()]}{facts.rank}{key[place.end() :]}" for facts in ranks}
         owners = {part: rank for rank, part in parts.items()}
@@ -169,8 +169,8 @@ def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]
         foreign = any(owners.get(own, facts.rank) != facts.rank for facts in ranks for own in facts.store_keys)
         if len(without) == 1 and parts[without[0]] == key and not foreign:
             text = f"rank {without[0]} has not set {key}, its part of what each other rank has set with its own number"
-            found.append(Deviation(without[0], text))
-    return found
+            deviations.append(Deviation(without[0], text))
+    return deviations
 
 
 def _gone_past(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[Deviation]:
@@ -179,7 +179,7 @@ def _gone_past(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> li
     counts = collections.Counter(key for keys in lacks.values() for key in {*keys})
     others = len(lacks) - 1
     setters = {key: _setters(key, ranks) for key, count in counts.items() if count >= others}
-    found = []
+    deviations = []
     for rank, own in lacks.items():
         peers = next(keys for other, keys in lacks.items() if other != rank)
         wanted = (key for key in peers if counts[key] - (key in own) == others)
@@ -188,9 +188,9 @@ def _gone_past(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> li
             latest = max(setter.keys)
             if latest > setter.number:
                 text = f"rank {rank} has set {setter.keys[latest]}, and not {key}, which all others wait for"
-                found.append(Deviation(rank, text))
+                deviations.append(Deviation(rank, text))
                 break
-    return found
+    return deviations
 
 
 @dataclass(frozen=True)
@@ -209,23 +209,23 @@ class _Setter:
 
 def _setters(key: str, ranks: Sequence[RankFacts], often: int = OFTEN) -> dict[int, _Setter]:
     """The ranks each of which, and no other, has set so many keys that differ from this one in one number."""
-    found: dict[int, _Setter] = {}
+    setters: dict[int, _Setter] = {}
     for place, number in enumerate(map(int, _NUMBER.findall(key))):
         series = {facts.rank: own for facts in ranks if (own := _series(facts, key, place))}
         for rank, own in series.items() if len(series) == 1 else ():
             if len(own) >= often:
-                found.setdefault(rank, _Setter(rank, number, own))
-    return found
+                setters.setdefault(rank, _Setter(rank, number, own))
+    return setters
 
 
 def _series(facts: RankFacts, key: str, place: int) -> dict[int, str]:
     """The keys that a rank has set which differ from this one only in the number at a place, by that number."""
     wanted = _NUMBER.findall(key)
-    found = {}
+    keys = {}
     for own in facts.store_keys:
         numbers = _NUMBER.findall(own)
         if own != key and shape(own) == shape(key):
             others = [*numbers[:place], *numbers[place + 1 :]]
             if others == [*wanted[:place], *wanted[place + 1 :]]:
-                found[int(numbers[place])] = own
-    return found
+                keys[int(numbers[place])] = own
+    return keys

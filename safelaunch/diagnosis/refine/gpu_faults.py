@@ -105,11 +105,11 @@ def _broke_work(fault: Fault, case: Case, named: Iterable[int]) -> bool:
         return True
     if not xid.ends_work or xid.pid is None:
         return False
-    known = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == xid.pid and tenant.rank is not None}
+    owners = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == xid.pid and tenant.rank is not None}
     owner = case.of_pid(xid.pid, 0)  # the driver's log is of the node whose GPUs a case has
-    known = known or ({owner.rank} if owner is not None else set())
+    owners = owners or ({owner.rank} if owner is not None else set())
     wanted = set(named)
-    return bool(known & wanted) if wanted else bool(known)
+    return bool(owners & wanted) if wanted else bool(owners)
 
 
 def strangers(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
@@ -210,10 +210,10 @@ def _whose(failed: Sequence[Fault], case: Case) -> tuple[int, ...]:
     ranks: set[int] = set()
     for fault in failed:
         pid = fault.xid.pid if fault.xid is not None else None
-        known = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == pid and tenant.rank is not None}
-        if len(fault.gpu.ranks) != 1 and not known:
+        owners = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == pid and tenant.rank is not None}
+        if len(fault.gpu.ranks) != 1 and not owners:
             return ()
-        ranks |= known or set(fault.gpu.ranks)
+        ranks |= owners or set(fault.gpu.ranks)
     return tuple(sorted(ranks)) if len(ranks) < len(case.ranks) else ()
 
 
@@ -267,9 +267,9 @@ def _ports(case: Case) -> list[str]:
 
 def _idle(gpus: Sequence[GpuState]) -> list[str]:
     """GPUs that run nothing while others run the collective."""
-    known = [gpu for gpu in gpus if gpu.busy_percent is not None]
-    idle = [gpu for gpu in known if (gpu.busy_percent or 0) <= IDLE]
-    busy = [gpu for gpu in known if (gpu.busy_percent or 0) >= BUSY]
+    measured = [gpu for gpu in gpus if gpu.busy_percent is not None]
+    idle = [gpu for gpu in measured if (gpu.busy_percent or 0) <= IDLE]
+    busy = [gpu for gpu in measured if (gpu.busy_percent or 0) >= BUSY]
     if not idle or not busy or len(idle) + len(busy) < len(gpus):
         return []
     verb = ("runs", "does") if len(idle) == 1 else ("run", "do")

@@ -148,7 +148,7 @@ _LINES: tuple[tuple[re.Pattern[str], Callable[[_Reader, re.Match[str]], None]], 
 def _numbers(text: str, size: int) -> set[int]:
     """The ranks that a list names, such as `0-3,7`, of a job of this size. A report may hold anything: no more are
     looked at than the job has."""
-    found: set[int] = set()
+    ranks: set[int] = set()
     left = size
     for part in text.split(","):
         span = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
@@ -159,5 +159,5 @@ def _numbers(text: str, size: int) -> set[int]:
         left -= max(1, len(named))
         if left < 0:
             break
-        found.update(named)
-    return found
+        ranks.update(named)
+    return ranks

@@ -222,10 +222,10 @@ def _has_ended(seen: _Seen) -> Verdict | None:
 def _all_inside(seen: _Seen) -> Verdict | None:
     if seen.others:
         return None
-    held = seen.waiters
+    waiters = seen.waiters
     summary, note, remedy = _all_here(seen)
     because = (*seen.lines, note)
-    lost = [waiter.facts for waiter in held if tries_to_connect(waiter.facts)]
+    lost = [waiter.facts for waiter in waiters if tries_to_connect(waiter.facts)]
     if lost:
         who = f"{names(f.rank for f in lost)} {'tries' if len(lost) == 1 else 'try'}"
         line = f"{who} again and again to connect to the store, and nobody answers"
@@ -236,7 +236,7 @@ def _all_inside(seen: _Seen) -> Verdict | None:
         "SL310",
         summary,
         (),
-        location=held[0].place,
+        location=waiters[0].place,
         because=because,
         remedy=remedy,
         confidence="low",

@@ -160,10 +160,10 @@ def is_uninterruptible(look: Look) -> Stall | None:
     What it is not: a proof that the disk is dead. A slow one holds ranks there as well, and the run is not ended as
     long as data moves.
     """
-    found = _uninterruptible(look.facts)
-    if not found:
+    waits = _uninterruptible(look.facts)
+    if not waits:
         return None
-    process, kernel = found[0]
+    process, kernel = waits[0]
     because = (
         *((f"that is its child {process.name}, pid {process.pid}",) if process is not None else ()),
         *((f"{kernel.file} is on {kernel.mount} ({kernel.filesystem})",) if kernel.mount else ()),
@@ -176,13 +176,13 @@ def is_uninterruptible(look: Look) -> Stall | None:
 
 
 def _uninterruptible(facts: RankFacts) -> list[tuple[Child | None, Kernel]]:
-    found: list[tuple[Child | None, Kernel]] = []
+    waits: list[tuple[Child | None, Kernel]] = []
     if facts.kernel is not None and facts.kernel.state == "D":
-        found.append((None, facts.kernel))
+        waits.append((None, facts.kernel))
     # A child counts where the rank can be waiting for it; an uploader in the background explains nothing.
-    waits = facts.kernel is None or facts.kernel.syscall in WAITS_FOR_CHILD | POLLS | READS | LOCKS
-    found += [(child, child.kernel) for child in facts.children if waits and child.kernel.state == "D"]
-    return found
+    may_wait = facts.kernel is None or facts.kernel.syscall in WAITS_FOR_CHILD | POLLS | READS | LOCKS
+    waits += [(child, child.kernel) for child in facts.children if may_wait and child.kernel.state == "D"]
+    return waits
 
 
 def is_in_checkpoint(look: Look) -> Stall | None:
