@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.blame.rounds import round_of
 from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
@@ -218,7 +218,7 @@ def _begins_anew(facts: RankFacts, call: Collective) -> bool:
 
 def _is_first_in_round(calls: list[Collective]) -> bool:
     """Whether all of these are made at one line, their sizes come round again, and the last is the first of a round."""
-    length = history.round_of([call.numel for call in calls[:-1]])
+    length = round_of([call.numel for call in calls[:-1]])
     if length is None or length == 1 or any(call.location != calls[-1].location for call in calls):
         return False
     return (calls[-1].seq - 1) % length == 0

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.blame.history import OFTEN, Deviation
+from safelaunch.diagnosis.blame.deviation import OFTEN, Deviation
 from safelaunch.diagnosis.blame.rank_guard import OF_SOME
 from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.lines import by_place

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, rank_guard, uneven_data
-from safelaunch.diagnosis.blame.history import Deviation
+from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN, LoopExit, has_left, stays_alone
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.variants import Place, Variant

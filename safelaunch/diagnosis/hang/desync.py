@@ -22,7 +22,7 @@ from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, 
 
 SAME_OP = "pass the same `op` on all ranks"
 SAME_ORDER = "make the same collectives in the same order on all ranks"
-SHOWN = 3  # that a headline has room for
+SHOWN = 3  # variants that a headline has room for
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 

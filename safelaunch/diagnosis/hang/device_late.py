@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from safelaunch.diagnosis.blame import rank_guard
 from safelaunch.diagnosis.sources.dumps import gaps, ground, of_several_moments
@@ -22,18 +23,21 @@ from safelaunch.diagnosis.waitgraph.counters import (
     of_nccl,
     untold,
 )
-from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.wording import at, label, names, of_group
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
-
-Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
 
 
 @dataclass(frozen=True)
 class LateGpu:
-    """A rank whose GPU does not end `call`, which `peers` have completed. `sure` says that this proves something of the
-    rank alone: nobody completes such a call before all have started it. Where the GPU has not even come to `call`,
-    `ahead` is what is known of that."""
+    """A GPU that does not end a call.
+
+    Args:
+        rank: whose.
+        call: the call that it does not end.
+        peers: those that have completed it.
+        sure: this proves something of the rank alone: nobody completes such a call before all have started it.
+        ahead: where the GPU has not even come to the call: what is known of that.
+    """
 
     rank: int
     call: Collective
@@ -96,14 +100,38 @@ def device_late(view: View) -> Verdict | None:
 def _late_gpus(view: View) -> list[LateGpu]:
     """The GPUs that do not end what their peers have completed; where that may be for other reasons in an exchange,
     those that have not come to their first call."""
-    graph = view.graph
-    table = comparable(view.case) if graph.waits else {}
-    ranks, members = view.by_rank, {group.name: group.ranks for group in view.case.groups}
-    late = [gpu for facts in view.case.ranks if (gpu := _late_gpu(facts, ranks, members, graph, table)) is not None]
+    recorders = _Recorders(view)
+    late = [gpu for facts in view.case.ranks if (gpu := _late_gpu(facts, recorders)) is not None]
     if not all(is_exchange(gpu.call.op) for gpu in late):
         return late
     ahead = [(facts, call) for facts in view.case.ranks if (call := ahead_of(facts)) is not None]
-    return [_ahead(facts, call, members) for facts, call in ahead] or late
+    return [_ahead(facts, call, recorders) for facts, call in ahead] or late
+
+
+@dataclass(frozen=True)
+class _Recorders:
+    """What the recorders of all ranks are compared by."""
+
+    view: View
+
+    @cached_property
+    def members(self) -> Mapping[str, tuple[int, ...]]:
+        """Global ranks, by group."""
+        return {group.name: group.ranks for group in self.view.case.groups}
+
+    @cached_property
+    def table(self) -> Table:
+        """The counters of groups that can be compared."""
+        return comparable(self.view.case) if self.view.graph.waits else {}
+
+    @cached_property
+    def blocked(self) -> set[int]:
+        """The ranks that wait for others of this node."""
+        return {wait.rank for wait in self.view.graph.waits if wait.blockers}
+
+    def others(self, facts: RankFacts, call: Collective) -> list[int]:
+        """The other members of a call's group."""
+        return [rank for rank in self.members.get(call.group, ()) if rank != facts.rank]
 
 
 def _headline(late: list[LateGpu], call: Collective) -> str:
@@ -120,32 +148,29 @@ def _same(one: Collective, other: Collective) -> bool:
     return not one.is_message and (one.group, one.seq) == (other.group, other.seq)
 
 
-def _late_gpu(
-    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, graph: Graph, table: Table
-) -> LateGpu | None:
+def _late_gpu(facts: RankFacts, recorders: _Recorders) -> LateGpu | None:
     """Which call the rank's GPU does not end, of the first one of each group: what proves it comes first."""
-    late = [*_completed_by_peers(facts, ranks, members, table)] if of_nccl(facts) else []
+    late = [*_completed_by_peers(facts, recorders)] if of_nccl(facts) else []
     if not late:
         return None
     first = min(late, key=lambda one: (not one.sure, one.call.t, one.call.group))
     if first.sure:
         return first
-    if any(wait.blockers for wait in graph.waits if wait.rank == facts.rank):
+    if facts.rank in recorders.blocked:
         return None
     if first.call.op != UNTOLD:
         return first
     # By counters alone, a group of three or more may be one of messages, in which each rank is at another number.
-    pair = len(members[first.call.group]) == 2
-    return first if not graph.sinks and (len(late) > 1 or pair) else None
+    pair = len(recorders.members[first.call.group]) == 2
+    return first if not recorders.view.graph.sinks and (len(late) > 1 or pair) else None
 
 
-def _completed_by_peers(
-    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, table: Table
-) -> Iterator[LateGpu]:
+def _completed_by_peers(facts: RankFacts, recorders: _Recorders) -> Iterator[LateGpu]:
     """The rank's first uncompleted call of each group, where peers have completed it and this may tell something."""
-    for call in first_on_device(facts) or untold(facts, table):
-        counted = table.get(call.group, {})
-        others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
+    ranks = recorders.view.by_rank
+    for call in first_on_device(facts) or untold(facts, recorders.table):
+        counted = recorders.table.get(call.group, {})
+        others = recorders.others(facts, call)
         there = [rank for rank in others if rank in ranks]
         peers = [rank for rank in there if has_completed(ranks[rank], call, counted.get(rank))]
         sure = call.op != UNTOLD and not has_root(call.op)
@@ -168,9 +193,8 @@ def ahead_of(facts: RankFacts) -> Collective | None:
     return call if behind.t <= call.t else None
 
 
-def _ahead(facts: RankFacts, call: Collective, members: Members) -> LateGpu:
-    others = tuple(rank for rank in members.get(call.group, ()) if rank != facts.rank)
-    return LateGpu(facts.rank, call, others, True, facts.stream)
+def _ahead(facts: RankFacts, call: Collective, recorders: _Recorders) -> LateGpu:
+    return LateGpu(facts.rank, call, tuple(recorders.others(facts, call)), True, facts.stream)
 
 
 def _first(facts: RankFacts) -> Collective | None:

@@ -6,7 +6,7 @@ import collections
 import itertools
 from collections.abc import Iterable, Mapping
 
-from safelaunch.diagnosis.blame.history import Deviation
+from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import MAKING, final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Mapping
 
-from safelaunch.diagnosis.blame.history import OFTEN
+from safelaunch.diagnosis.blame.deviation import OFTEN
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, final

@@ -27,7 +27,7 @@ def enqueued_in_another_order(view: View) -> Verdict | None:
     What to do: use the groups in the same order on all ranks.
     """
     graph = view.graph
-    first = {rank: _in_order(graph, rank) for rank in sorted({wait.rank for wait in graph.waits})}
+    first = _in_order(graph)
     places = {rank: {_meeting(wait): at for at, wait in enumerate(waits)} for rank, waits in first.items()}
     if all(_agree(one, other) for one, other in itertools.combinations(_different(places.values()), 2)):
         return None
@@ -52,10 +52,13 @@ def _agree(one: Places, other: Places) -> bool:
     return all(before < after for before, after in itertools.pairwise(there))
 
 
-def _in_order(graph: Graph, rank: int) -> list[Wait]:
-    """The calls under way on the rank's GPU that come first in their groups, in the order of its host."""
-    waits = [w for w in graph.waits if w.rank == rank and is_under_way(w.call) and not w.call.is_message]
-    return sorted(waits, key=lambda wait: wait.call.t)
+def _in_order(graph: Graph) -> dict[int, list[Wait]]:
+    """The calls under way on each rank's GPU that come first in their groups, in the order of its host."""
+    first: dict[int, list[Wait]] = {rank: [] for rank in sorted({wait.rank for wait in graph.waits})}
+    for wait in sorted(graph.waits, key=lambda wait: wait.call.t):
+        if is_under_way(wait.call) and not wait.call.is_message:
+            first[wait.rank].append(wait)
+    return first
 
 
 def _meeting(wait: Wait) -> Meeting:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.blame.history import OFTEN, Deviation
+from safelaunch.diagnosis.blame.deviation import OFTEN, Deviation
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.stall.endpoints import STORE
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
