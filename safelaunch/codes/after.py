@@ -17,7 +17,7 @@ CODES = (
         "SL302",
         "different-collective",
         "ranks are inside different collectives, and wait for each other",
-        "diagnosis.hang.desync:different_operation diagnosis.hang.memberships:groups_differ"
+        "diagnosis.hang.desync:different_operation diagnosis.hang.group_members:groups_differ"
         " diagnosis.hang.tags:tags_differ",
         Trait.DIVERGED,
         Trait.ELSEWHERE,
@@ -26,7 +26,8 @@ CODES = (
         "SL303",
         "left-loop",
         "a rank left the loop before its peers",
-        "diagnosis.blame.loop_exit:left diagnosis.hang.departed:departed diagnosis.hang.cycle:left_between_groups",
+        "diagnosis.blame.loop_exit:left_the_loop diagnosis.hang.departed:departed"
+        " diagnosis.hang.cycle:left_between_groups",
         Trait.DIVERGED,
     ),
     Code("SL304", "stopped", "a rank is stopped", "diagnosis.stall.reasons:is_stopped"),
@@ -59,9 +60,9 @@ CODES = (
         "SL311",
         "deadlock",
         "ranks wait for one another in a circle",
-        "diagnosis.hang.cycle:deadlock diagnosis.hang.hubs:nobody_sends diagnosis.hang.polling:polled_for"
-        " diagnosis.hang.store_keys:all_ask diagnosis.hang.store_keys:key_missing diagnosis.hang.other_end:held_by_peer"
-        " diagnosis.hang.queue_order:enqueued_in_another_order",
+        "diagnosis.hang.cycle:deadlock diagnosis.hang.messages:nobody_sends diagnosis.hang.polling:polled_for"
+        " diagnosis.hang.store_keys:all_ask diagnosis.hang.store_keys:key_missing"
+        " diagnosis.hang.other_end:peer_has_other_end diagnosis.hang.queue_order:enqueued_in_another_order",
         Trait.ELSEWHERE,
     ),
     Code(
@@ -87,7 +88,7 @@ CODES = (
         "SL316",
         "all-held",
         "every rank is held in a file system",
-        "diagnosis.hang.all_in_file_system:all_held",
+        "diagnosis.hang.all_in_file_system:all_in_file_system",
         Trait.QUIET,
     ),
     Code(
@@ -107,7 +108,7 @@ CODES = (
         "SL399",
         "hang-untold",
         "the ranks make no progress and the evidence does not say why",
-        "diagnosis.hang.sink:hang_untold",
+        "diagnosis.hang.unknown:cannot_tell",
         Trait.UNKNOWN,
         Trait.NOBODY,
         Trait.MAYBE_GPU,

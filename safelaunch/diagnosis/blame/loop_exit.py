@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.blame.rounds import round_of
+from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, stack_of, whole
@@ -19,25 +20,30 @@ ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNOREC
 CLOSING = {canonical(name) for name in ("barrier", LEAVING)}  # what programs do after their loop
 UNEVEN = "all ranks must make the same number of steps: look for uneven data, or use `drop_last` or DDP's `join()`"
 SEVERAL = 1.5  # calls of a group for each step; an estimate
-Side = list[tuple[RankFacts, Collective]]  # the ranks that came to one number with the same operation
+Frame = tuple[str, int, str]  # file, line and function
 
 
 @dataclass(frozen=True)
-class Left:
-    """The ranks that stand behind a loop in which all others still are. Where there are none, `untold` says that one
-    may have left it all the same: it cannot be told from a rank that skipped what its peers do behind the loop, and is
-    in the loop again. `again` says that all are inside another loop, which leads there once more: then they may have
-    never been in the inner one this time."""
+class LoopExit:
+    """The ranks that stand behind a loop in which all others still are.
+
+    Args:
+        ranks: which.
+        unclear: there are none, and one may have left it all the same: it cannot be told from a rank that skipped what
+            its peers do behind the loop, and is in the loop again.
+        again: all are inside another loop, which leads there once more: then they may have never been in the inner one
+            this time.
+    """
 
     ranks: tuple[int, ...] = ()
-    untold: bool = False
+    unclear: bool = False
     again: bool = False
 
 
-NOBODY, UNTOLD = Left(), Left(untold=True)
+NOBODY, UNCLEAR = LoopExit(), LoopExit(unclear=True)
 
 
-def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
+def left_the_loop(source: Iterable[SourceLine], variants: list[Variant]) -> LoopExit:
     """A rank has left the loop in which its peers still are: they wait for it where it will not come again.
 
     Example:
@@ -56,18 +62,18 @@ def left(source: Iterable[SourceLine], sides: list[Side]) -> Left:
     """
     lines = by_place(source)
     if not lines:
-        return _by_history(sides)
-    looked = _look(lines, sides)
+        return _by_history(variants)
+    looked = _look(lines, variants)
     if looked is None:
-        return UNTOLD
+        return UNCLEAR
     inside, behind = looked.inside, looked.behind
-    everybody = len({*inside, *behind}) == sum(len(side) for side in sides)
+    everybody = len({*inside, *behind}) == sum(len(variant) for variant in variants)
     if not behind or inside.keys() & behind.keys() or not everybody:
-        return UNTOLD if looked.blind and _is_left_behind(sides) else NOBODY
+        return UNCLEAR if looked.blind and _is_left_behind(variants) else NOBODY
     if looked.again and any(_ended_its_loader(facts) for facts in inside.values()):
         return NOBODY
     sure = not looked.again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
-    return Left(tuple(sorted(behind)), again=looked.again) if sure else UNTOLD
+    return LoopExit(tuple(sorted(behind)), again=looked.again) if sure else UNCLEAR
 
 
 def has_left(ranks: tuple[int, ...], call: Collective, peers: Collective, *, again: bool) -> str:
@@ -99,31 +105,24 @@ class _Looked:
     blind: bool
 
 
-def _look(lines: Lines, sides: list[Side]) -> _Looked | None:
+def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
     """Each rank compared with all of other sides; None where it cannot be told whether one has been in the loop."""
     inside, behind = {}, {}
     again = blind = False
-    gone_on = _gone_on(sides)
-    still = [[pair for pair in side if pair[0].rank not in gone_on] for side in sides]
-    for one, other in itertools.permutations(still, 2):
-        for (facts, call), (peer, theirs) in itertools.product(one, other):
-            mine, others = frames(facts, call), frames(peer, theirs)
-            depth = _apart(mine, others)
-            here, there = (None if depth is None else lines.get(each[depth][:2]) for each in (mine, others))
-            if depth is None or here is None or there is None:
-                blind = True
-                continue
-            deeper = [line for frame in mine[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
-            loop = _loop_between(here, deeper, there)
-            around = [*(set(here.loops) - set(there.loops)), *(each for line in deeper for each in line.loops)]
-            if loop is None or (len(around) == 1 and _begins_anew(facts, call)):
-                continue  # behind a loop within the step it may be in every step
-            was_inside = _was_inside(peer, loop, call, _conditions_of(loop, (here, *deeper), there))
-            if was_inside is None:
-                return None
-            if was_inside:
-                inside[facts.rank], behind[peer.rank] = facts, peer
-                again = again or bool(set(here.loops) & set(there.loops))
+    gone_on = _gone_on(variants)
+    still = [[pair for pair in variant if pair[0].rank not in gone_on] for variant in variants]
+    for (facts, call), (peer, theirs) in _pairs(still):
+        fork = _fork(frames(facts, call), frames(peer, theirs), lines)
+        blind = blind or fork is None
+        loop = fork.loop_left(facts, call) if fork is not None else None
+        if fork is None or loop is None:
+            continue
+        was_inside = _was_inside(peer, loop, call, fork.conditions_of(loop))
+        if was_inside is None:
+            return None
+        if was_inside:
+            inside[facts.rank], behind[peer.rank] = facts, peer
+            again = again or fork.in_outer_loop
     for facts, mate in gone_on.values():
         for places in (inside, behind):
             if mate in places:
@@ -131,61 +130,109 @@ def _look(lines: Lines, sides: list[Side]) -> _Looked | None:
     return _Looked(inside, behind, again, blind)
 
 
-def _begins_anew(facts: RankFacts, call: Collective) -> bool:
-    """Whether a call is the first one of a pass through a loop that stands within each step, over parameters for one:
-    whoever has made the one before has been through the whole loop. It is where an optimizer's step lies between the
-    two, of which steps have several, at that line; or where the group was only ever used there, with sizes that come
-    round again, and they are at their beginning."""
-    own = [one for one in facts.calls if one.group == call.group and (one.done or one == call)]
-    if len(own) < 2 or own[-1] != call or own[-2].location != call.location or call.location is None:
-        return False
-    if facts.stepped is not None and facts.step:
-        return facts.stepped > own[-2].t and call.seq > SEVERAL * facts.step
-    length = history.round_of([one.numel for one in own[:-1]])
-    only = all(one.location == call.location for one in own)
-    return only and length is not None and length > 1 and (call.seq - 1) % length == 0
-
-
-def _gone_on(sides: list[Side]) -> dict[int, tuple[RankFacts, int]]:
-    """The ranks whose stacks show something later than the call in question, each with one of its side that is still
-    inside that call, at the same line: that one's stack speaks for both."""
-    found = {}
-    for side in sides:
-        inside = {call.location: facts.rank for facts, call in side if not call.done and call.location is not None}
-        for facts, call in side:
-            if call.done and call.location in inside:
-                found[facts.rank] = facts, inside[call.location]
-    return found
+def _pairs(variants: list[Variant]) -> Iterator[tuple[Place, Place]]:
+    """Each rank with each of other sides, both ways round."""
+    for one, other in itertools.permutations(variants, 2):
+        yield from itertools.product(one, other)
 
 
 Loop = tuple[str, int, int]  # file, first and last line
 
 
-def _loop_between(one: SourceLine, deeper: list[SourceLine], other: SourceLine) -> Loop | None:
-    """The outermost loop that `one`, or what it calls, is inside of, and that `other`, a line of the same function,
-    stands behind."""
-    own = {condition.line: condition for condition in one.conditions}
-    if any(own.get(condition.line, condition) != condition for condition in other.conditions):
-        return None  # the two branches of one `if`: neither stands behind the other
-    left = [loop for loop in one.loops if loop not in other.loops]
-    if left:
-        return (one.file, *left[0]) if all(other.line > last for _, last in left) else None
-    called = next((line for line in deeper if line.loops), None)
-    return (called.file, *called.loops[0]) if called is not None and other.line > one.line else None
+@dataclass(frozen=True)
+class _Fork:
+    """The function in which two stacks come apart: the line `here` of the one, those that it calls from there, and the
+    line `there` of the other."""
+
+    here: SourceLine
+    deeper: list[SourceLine]
+    there: SourceLine
+
+    @property
+    def in_outer_loop(self) -> bool:
+        """Whether a loop is around both."""
+        return bool(set(self.here.loops) & set(self.there.loops))
+
+    def loop_left(self, facts: RankFacts, call: Collective) -> Loop | None:
+        """The loop that the one is in, and the other behind. Not one within the step: behind it one may be in every
+        step."""
+        loop = self._loop
+        own = set(self.here.loops) - set(self.there.loops)
+        around = [*own, *(each for line in self.deeper for each in line.loops)]
+        return None if loop is not None and len(around) == 1 and _begins_anew(facts, call) else loop
+
+    @property
+    def _loop(self) -> Loop | None:
+        """The outermost loop that `here`, or what it calls, is inside of, and that `there` stands behind."""
+        here, there = self.here, self.there
+        own = {condition.line: condition for condition in here.conditions}
+        if any(own.get(condition.line, condition) != condition for condition in there.conditions):
+            return None  # the two branches of one `if`: neither stands behind the other
+        left = [loop for loop in here.loops if loop not in there.loops]
+        if left:
+            return (here.file, *left[0]) if all(there.line > last for _, last in left) else None
+        called = next((line for line in self.deeper if line.loops), None)
+        return (called.file, *called.loops[0]) if called is not None and there.line > here.line else None
+
+    def conditions_of(self, loop: Loop) -> list[str]:
+        """The conditions under which a loop is entered at all, and which `there` does not share."""
+        file, first, last = loop
+        found = []
+        for line in (self.here, *self.deeper):
+            found += [
+                each.text
+                for each in line.conditions
+                if each not in self.there.conditions and not (line.file == file and first <= each.line <= last)
+            ]
+            if line.file == file and (first, last) in line.loops:
+                break  # what is called from inside the loop does not decide about it
+        return found
 
 
-def _conditions_of(loop: Loop, inside: Iterable[SourceLine], behind: SourceLine) -> list[str]:
-    """The conditions under which a loop is entered at all, and which a line behind it does not share."""
-    file, first, last = loop
-    found = []
-    for line in inside:
-        found += [
-            each.text
-            for each in line.conditions
-            if each not in behind.conditions and not (line.file == file and first <= each.line <= last)
-        ]
-        if line.file == file and (first, last) in line.loops:
-            break  # what is called from inside the loop does not decide about it
+def _fork(one: list[Frame], other: list[Frame], lines: Lines) -> _Fork | None:
+    """Where two stacks come apart, both in one function; None where they do not, or its source is not known."""
+    for depth, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if (mine[0], mine[2]) != (theirs[0], theirs[2]):
+            return None
+        if mine[1] != theirs[1]:
+            here, there = lines.get(mine[:2]), lines.get(theirs[:2])
+            deeper = [line for frame in one[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
+            return _Fork(here, deeper, there) if here is not None and there is not None else None
+    return None
+
+
+def _begins_anew(facts: RankFacts, call: Collective) -> bool:
+    """Whether a call is the first one of a pass through a loop that stands within each step, over parameters for one:
+    whoever has made the one before has been through the whole loop.
+
+    It is where an optimizer's step lies between the two, of which steps have several, at that line; or where the group
+    was only ever used there, with sizes that come round again, and they are at their beginning.
+    """
+    own = [one for one in facts.calls if one.group == call.group and (one.done or one == call)]
+    if len(own) < 2 or own[-1] != call or own[-2].location != call.location or call.location is None:
+        return False
+    if facts.stepped is not None and facts.step:
+        return facts.stepped > own[-2].t and call.seq > SEVERAL * facts.step
+    return _is_first_in_round(own)
+
+
+def _is_first_in_round(calls: list[Collective]) -> bool:
+    """Whether all of these are made at one line, their sizes come round again, and the last is the first of a round."""
+    length = round_of([call.numel for call in calls[:-1]])
+    if length is None or length == 1 or any(call.location != calls[-1].location for call in calls):
+        return False
+    return (calls[-1].seq - 1) % length == 0
+
+
+def _gone_on(variants: list[Variant]) -> dict[int, tuple[RankFacts, int]]:
+    """The ranks whose stacks show something later than the call in question, each with one of its side that is still
+    inside that call, at the same line: that one's stack speaks for both."""
+    found = {}
+    for variant in variants:
+        inside = {call.location: facts.rank for facts, call in variant if not call.done and call.location is not None}
+        for facts, call in variant:
+            if call.done and call.location in inside:
+                found[facts.rank] = facts, inside[call.location]
     return found
 
 
@@ -213,30 +260,30 @@ def _ended_its_loader(facts: RankFacts) -> bool:
     return facts.exhausted is not None and facts.exhausted > last
 
 
-def _by_history(sides: list[Side]) -> Left:
+def _by_history(variants: list[Variant]) -> LoopExit:
     """Without source: a barrier that no rank had made before, against a call that all sides had made before."""
     behind: list[int] = []
-    for side in sides:
-        rest = [pair for other in sides if other is not side for pair in other]
-        if canonical(side[0][1].op) not in CLOSING:
+    for variant in variants:
+        rest = [pair for other in variants if other is not variant for pair in other]
+        if canonical(variant[0][1].op) not in CLOSING:
             continue
-        fresh = all(not _made_before(facts, side[0][1]) for facts, _ in (*side, *rest))
+        fresh = all(not _made_before(facts, variant[0][1]) for facts, _ in (*variant, *rest))
         alike = {(call.group, call.seq, call.op, call.location): call for _, call in rest}
-        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*side, *rest))
+        going_on = all(_made_before(facts, call) for call in alike.values() for facts, _ in (*variant, *rest))
         if fresh and going_on:
-            behind += [facts.rank for facts, _ in side]
+            behind += [facts.rank for facts, _ in variant]
     if behind:
-        return Left(tuple(sorted(behind)))
-    return UNTOLD if _is_left_behind(sides) else NOBODY
+        return LoopExit(tuple(sorted(behind)))
+    return UNCLEAR if _is_left_behind(variants) else NOBODY
 
 
-def _is_left_behind(sides: list[Side]) -> bool:
+def _is_left_behind(variants: list[Variant]) -> bool:
     """Whether the few go on with what ranks have done before, as far as is known, and the many have come to something
     new: that the few are wrong, and that the many have left a loop too early, then look alike."""
-    few = min(sides, key=len)
-    everybody = [facts for side in sides for facts, _ in side]
+    few = min(variants, key=len)
+    everybody = [facts for variant in variants for facts, _ in variant]
     old = all(call.location is None or any(_usual(facts, call) for facts in everybody) for _, call in few)
-    return old and not any(_usual(*pair) for side in sides if side is not few for pair in side)
+    return old and not any(_usual(*pair) for variant in variants if variant is not few for pair in variant)
 
 
 def _usual(facts: RankFacts, call: Collective) -> bool:
@@ -259,20 +306,10 @@ def _made_before(facts: RankFacts, call: Collective) -> bool:
     )
 
 
-def frames(facts: RankFacts, call: Collective) -> list[tuple[str, int, str]]:
+def frames(facts: RankFacts, call: Collective) -> list[Frame]:
     """The user's frames of a rank that is inside a call, outermost first."""
     stack = stack_of(facts, call.thread)
     found = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if is_user_code(f)]
     if not found and call.location is not None:
         found = [(call.location.file, call.location.line, call.location.function)]
     return found
-
-
-def _apart(one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]) -> int | None:
-    """How deep the function lies in which two stacks come apart."""
-    for depth, (mine, theirs) in enumerate(zip(one, other, strict=False)):
-        if (mine[0], mine[2]) != (theirs[0], theirs[2]):
-            return None
-        if mine[1] != theirs[1]:
-            return depth
-    return None

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of, in_backward, unrecorded, whole
@@ -43,25 +44,33 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
-Place = tuple[RankFacts, Collective]  # where a rank waits
 
 
 @dataclass(frozen=True)
-class Alone:
-    """A rank that waits in a call below a condition, in `file` (neither where its source is not known).
-    `passed` says that all who are missing stand behind it, in the same function, and so have passed it by: a rank that
-    is in another function below it (`if rank == 0: serve()`) may be right, and they late for what they do instead."""
+class OnlyCaller:
+    """A rank that waits in a call which no other rank may ever make.
+
+    Args:
+        wait: of that rank.
+        condition: what the call stands below; None where its source is not known.
+        file: of the condition.
+        bypassed: all who are missing stand behind the condition, in the same function, and so have passed it by. A rank
+            that is in another function below it (`if rank == 0: serve()`) may be right, and they late for what they do
+            instead.
+    """
 
     wait: Wait
     condition: Condition | None = None
     file: str = ""
-    passed: bool = False
+    bypassed: bool = False
 
 
-def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | None:
-    """Whether one rank waits in a collective that may be its own alone: none of those that are missing has ever made
-    it, and it stands below a condition for one rank, with none of them in the other branch. Without its source and its
-    stack nobody knows what it stands below."""
+def only_caller(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> OnlyCaller | None:
+    """Whether one rank waits in a collective that may be its own alone.
+
+    None of those that are missing has ever made it, and it stands below a condition for one rank, with none of them in
+    the other branch. Without its source and its stack nobody knows what it stands below.
+    """
     blocked = tuple(waits)
     wait = blocked[0]
     if len({each.rank for each in blocked}) != 1 or unrecorded(wait.call):
@@ -72,117 +81,134 @@ def alone(case: Case, waits: Iterable[Wait], missing: Iterable[int]) -> Alone | 
     frames = frames_at(ranks[wait.rank], wait.call, wait.thread)
     if wait.call.state and wait.call.location is None and not frames:
         return None  # nobody knows where it was made: in a backward pass, mostly
-    found = _below(case, wait.rank, frames, lines)
-    if wait.call.location is None and found is not None:  # of what C++ calls the stack alone has the line
+    guarded = _below(case, wait.rank, frames, lines)
+    if wait.call.location is None and guarded is not None:  # of what C++ calls the stack alone has the line
         wait = dataclasses.replace(wait, call=dataclasses.replace(wait.call, location=frames[0]))
     if any(_made(facts, wait) for facts in (*late, ranks[wait.rank])):
         return None
-    if found is None:
-        return Alone(wait) if _unread(frames, lines) else None
-    frame, condition = found
-    theirs = [_in_function(facts, frame) for facts in late]
-    others = [lines.get((each.file, each.line)) if each is not None else None for each in theirs]
-    if any(line is not None and line.is_below(condition.line) for line in others):
-        own_branch = Alone(wait, condition, frame.file)
-        return _apart(own_branch, condition.line, others) if not wait.call.is_message else None
-    own = lines[frame.file, frame.line]
-    passed = all(
-        each is not None
-        and line is not None
-        and whole(facts)
-        and each.line > frame.line
-        and not set(line.loops) & set(own.loops)
-        for facts, each, line in zip(late, theirs, others, strict=True)
-    )
-    return Alone(wait, condition, frame.file, passed and frame == frames[0] and not wait.away)
+    if guarded is None:
+        return OnlyCaller(wait) if _unread(frames, lines) else None
+    frame, condition = guarded
+    only = OnlyCaller(wait, condition, frame.file)
+    return _by_late_ranks(only, frame, late, lines, innermost=frame == frames[0])
 
 
-def _apart(only: Alone, number: int, others: Sequence[SourceLine | None]) -> Alone | None:
-    """The same where the others are below the same `if`, in its other branch: what that still calls decides whether
-    they can come. They have passed the collective by where it calls nothing but what waits and looks (`while not
-    os.path.exists(...)`); where it calls the same operation they are late; else nobody knows."""
+def _by_late_ranks(
+    only: OnlyCaller, frame: Location, late: Sequence[RankFacts], lines: Lines, *, innermost: bool
+) -> OnlyCaller | None:
+    """The same with what the late ranks do: whether they have bypassed the call; None where they may still make it."""
+    assert only.condition is not None
+    number = only.condition.line
+    branches = [_line_at(_in_function(facts, frame), lines) for facts in late]
+    if any(line is not None and line.is_below(number) for line in branches):
+        return _with_other_branch(only, number, branches) if not only.wait.call.is_message else None
+    past = all(_is_past(facts, frame, lines) for facts in late)
+    return dataclasses.replace(only, bypassed=past and innermost and not only.wait.away)
+
+
+def _is_past(facts: RankFacts, frame: Location, lines: Lines) -> bool:
+    """Whether a rank stands behind a line in its function, with no loop around both, and its record is whole."""
+    place = _in_function(facts, frame)
+    line = _line_at(place, lines)
+    if place is None or line is None or not whole(facts):
+        return False
+    return place.line > frame.line and not set(line.loops) & set(lines[frame.file, frame.line].loops)
+
+
+def _with_other_branch(only: OnlyCaller, number: int, others: Sequence[SourceLine | None]) -> OnlyCaller | None:
+    """The same where the others are below the same `if`, in its other branch. What that branch still calls decides:
+
+    - nothing but what waits and looks (`while not os.path.exists(...)`): they have passed the collective by;
+    - the same operation: they are late;
+    - anything else: nobody knows whether they can come.
+    """
     seen = [line for line in others if line is not None]
     ahead = [{name for place, name in line.ahead if place == number} for line in seen]
     calls = set().union(*ahead)
     own = canonical(only.wait.call.op)
     if not all(ahead) or any(canonical(name.rpartition(".")[2]) == own for name in calls):
         return None
-    passed = len(seen) == len(others) and all(map(IDLE.match, calls)) and not only.wait.away
-    return dataclasses.replace(only, passed=passed)
+    bypassed = len(seen) == len(others) and all(map(IDLE.match, calls)) and not only.wait.away
+    return dataclasses.replace(only, bypassed=bypassed)
 
 
-def left_alone(case: Case, left: Iterable[int]) -> Alone | None:
+def only_caller_left_behind(case: Case, left: Iterable[int]) -> OnlyCaller | None:
     """The same of a job whose other ranks have left in good order: one rank was still inside a collective that its
     source may keep from all others. Whether they have passed it by nobody sees any more."""
     gone = set(left)
-    held = [facts for facts in case.ranks if facts.rank not in gone]
-    last = held[0].last_collective if len(held) == 1 else None
+    remaining = [facts for facts in case.ranks if facts.rank not in gone]
+    last = remaining[0].last_collective if len(remaining) == 1 else None
     if last is None or last.done or unrecorded(last):
         return None
-    facts = held[0]
+    facts = remaining[0]
     wait = Wait(facts.rank, last.thread, last)
     if any(_made(each, wait) for each in case.ranks):
         return None
     lines = by_place(case.source)
     own = frames_of(facts, last.thread)
     frames = [*own, *told_frames(facts)]
-    found = _below(case, facts.rank, frames, lines)
-    if found is None:
+    guarded = _below(case, facts.rank, frames, lines)
+    if guarded is None:
         called = own or facts.error is not None  # the line of a call alone does not say from where it was called
-        return None if called and not _unread(frames, lines) else Alone(wait)
-    frame, condition = found
+        return None if called and not _unread(frames, lines) else OnlyCaller(wait)
+    frame, condition = guarded
     if frame != frames[0] or len(case.ranks) != case.world_size:
-        return Alone(wait)  # the others may have had a part of their own in it; who is not seen here may have made it
-    return Alone(wait, condition, frame.file)
+        # The others may have had a part of their own in it; who is not seen here may have made it.
+        return OnlyCaller(wait)
+    return OnlyCaller(wait, condition, frame.file)
 
 
-def passed_by(case: Case, sides: Iterable[Sequence[tuple[RankFacts, Collective]]]) -> tuple[int, ...]:
+def bypassed_by_peers(case: Case, variants: Iterable[Variant]) -> tuple[int, ...]:
     """The one rank whose call stands below a condition for it alone, where all others are in another call further down
     in the same function: they have passed it by. Of ranks that share a loop, their steps or their latest calls must say
     that they are in the same round of it, or those above the condition in the next."""
-    everybody = [list(side) for side in sides]
+    everybody = [list(variant) for variant in variants]
     lines = by_place(case.source)
-    found = []
-    for side in everybody:
-        if len(side) > 1:
+    bypassed = []
+    for variant in everybody:
+        if len(variant) > 1:
             continue
-        facts, call = side[0]
+        facts, call = variant[0]
         own = frames_at(facts, call, call.thread)
         below = _below(case, facts.rank, own, lines)
         if below is None:
             continue
         frame, condition = below
-        others = [pair for other in everybody if other is not side for pair in other]
+        others = [pair for other in everybody if other is not variant for pair in other]
         wait = Wait(facts.rank, call.thread, call)
         # A function that is called below the condition may be called elsewhere, too, and its lines say nothing then.
         if frame == own[0] and any(_made(each, wait) for each in (facts, *(each for each, _ in others))):
             continue
         if all(_stands_behind(pair, facts, frame, condition.line, lines) for pair in others):
-            found.append(facts.rank)
-    return tuple(found) if len(found) == 1 else ()
+            bypassed.append(facts.rank)
+    return tuple(bypassed) if len(bypassed) == 1 else ()
 
 
-def _stands_behind(
-    pair: tuple[RankFacts, Collective], facts: RankFacts, frame: Location, condition: int, lines: Lines
-) -> bool:
+def _stands_behind(pair: Place, facts: RankFacts, frame: Location, condition: int, lines: Lines) -> bool:
     """Whether a rank has passed the condition by, or, where it is in none of the functions in between, the call that
     leads there."""
     other, call = pair
-    at, place = frame, _in_function(other, frame)
-    if place is None:
-        own = frames_of(facts, facts.pid)
-        outer = own[own.index(frame) + 1 :] if frame in own else []
-        at, place = next(((each, seen) for each in outer if (seen := _in_function(other, each))), (frame, None))
-        condition = at.line
-    there = lines.get((place.file, place.line)) if place is not None else None
-    mine = lines.get((at.file, at.line))
-    if place is None or there is None or mine is None or not whole(other) or there.is_below(condition):
+    in_common = _in_common_function(facts, other, frame)
+    if in_common is None:
+        return False
+    at, place = in_common
+    limit = condition if at == frame else at.line
+    mine, there = _line_at(at, lines), _line_at(place, lines)
+    if mine is None or there is None or not whole(other) or there.is_below(limit):
         return False
     shared = set(there.loops) & set(mine.loops)
-    if shared and place.line < condition:
+    if shared and place.line < limit:
         return _has_gone_round(facts, other, call)
-    same = not shared or 0 < facts.step == other.step or _came_from_above(facts, other, at, condition)
-    return place.line > at.line and same
+    same_round = not shared or 0 < facts.step == other.step or _came_from_above(facts, other, at, limit)
+    return place.line > at.line and same_round
+
+
+def _in_common_function(facts: RankFacts, other: RankFacts, frame: Location) -> tuple[Location, Location] | None:
+    """Where two ranks are in the function of a frame of the first one, else in the innermost around it that both are
+    in."""
+    own = frames_of(facts, facts.pid)
+    outer = own[own.index(frame) + 1 :] if frame in own else []
+    return next(((each, place) for each in (frame, *outer) if (place := _in_function(other, each)) is not None), None)
 
 
 def _has_gone_round(facts: RankFacts, other: RankFacts, call: Collective) -> bool:
@@ -273,6 +299,11 @@ def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]
     return [place] if is_user_code(place) else []
 
 
+def _line_at(place: Location | None, lines: Lines) -> SourceLine | None:
+    """What is known of the source at a place."""
+    return lines.get((place.file, place.line)) if place is not None else None
+
+
 def _in_function(facts: RankFacts, frame: Location) -> Location | None:
     """Where the rank is in the function of this frame."""
     own = frames_of(facts, facts.pid)
@@ -307,7 +338,7 @@ class Guard:
         return self.of[0].rank
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """`barrier #12 of rank 0 stands below `rank == 0` (train.py:61)`."""
         return f"{label(self.of[1])} of rank {self.of[0].rank} {below(self.condition, self.file)}"
 

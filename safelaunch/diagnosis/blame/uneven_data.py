@@ -47,10 +47,10 @@ def has_run_out(case: Case, left: Iterable[int]) -> tuple[str, ...]:
     return had_fewer(case, left) if lately else ()
 
 
-def ran_out(sides: Iterable[list[RankFacts]]) -> tuple[int, ...]:
+def ran_out(variants: Iterable[list[RankFacts]]) -> tuple[int, ...]:
     """The ranks that have come to the end of a loader since their last collective, where all others are in the middle
     of the same pass and have had more of it; nothing where that is not so."""
-    everybody = [facts for side in sides for facts in side]
+    everybody = [facts for variant in variants for facts in variant]
     out = [facts for facts in everybody if any(_ended_since(facts, one) for one in facts.loaders)]
     others = [facts for facts in everybody if facts not in out]
     ended = [_shorter(facts, others) for facts in out]
@@ -61,13 +61,13 @@ def ran_out(sides: Iterable[list[RankFacts]]) -> tuple[int, ...]:
 
 def _shorter(facts: RankFacts, others: list[RankFacts]) -> LoaderPass | None:
     """The pass that a rank came to the end of last, of those that have given more to all others, and still do."""
-    found = [
+    passes = [
         one
         for one in facts.loaders
         if one.ended is not None
         and all((own := _same(other, one)) and own.ended is None and own.given > one.given for other in others)
     ]
-    return max(found, key=lambda one: one.ended or 0.0, default=None)
+    return max(passes, key=lambda one: one.ended or 0.0, default=None)
 
 
 def _same(facts: RankFacts, one: LoaderPass | None) -> LoaderPass | None:
@@ -86,8 +86,8 @@ def _ended_since(facts: RankFacts, one: LoaderPass | None) -> bool:
 
 
 def _numbers(counts: Iterable[int]) -> str:
-    found = sorted(set(counts))
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    numbers = sorted(set(counts))
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _of(passes: Iterable[LoaderPass | None]) -> str:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.blame.loop_exit import Side
 from safelaunch.diagnosis.waitgraph.calls import arrival, blocked_in, differs
-from safelaunch.model import Case, Collective
+from safelaunch.model import Case, Collective, RankFacts
+
+Place = tuple[RankFacts, Collective]  # a rank, and the call that it waits in
+Variant = list[Place]  # the ranks that came to one number with the same operation
 
 
-def at(case: Case, met: Collective) -> list[Side]:
+def variants_at(case: Case, met: Collective) -> list[Variant]:
     """The ranks that came to the number of a call, by what they came with."""
-    sides: list[Side] = []
+    variants: list[Variant] = []
     for facts in case.ranks:
         own = next((call for call in blocked_in(facts) if same_place(call, met)), None)
         call = own or (arrival(facts, met) if facts.exit is None else None)
         if call is None or call.seq != met.seq:
             continue
-        for side in sides:
-            if not differs(side[0][0], facts, met):
-                side.append((facts, call))
+        for variant in variants:
+            if not differs(variant[0][0], facts, met):
+                variant.append((facts, call))
                 break
         else:
-            sides.append([(facts, call)])
-    return sides
+            variants.append([(facts, call)])
+    return variants
 
 
 def same_place(one: Collective, other: Collective) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.blame import uneven_data
-from safelaunch.diagnosis.blame.rank_guard import Alone, left_alone
+from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller_left_behind
 from safelaunch.diagnosis.crash.first_failure import SIMULTANEOUS_S, departure, failures, left_group, primary, secondary
 from safelaunch.diagnosis.verdicts import after_effects, waiting
 from safelaunch.diagnosis.view import View
@@ -46,7 +46,7 @@ def early_exit(view: View) -> Verdict | None:
     rest = [facts for facts in view.case.ranks if facts not in left]
     if len(rest) == 1 and not whole(rest[0]):
         return None  # what it was in may be a call that only that rank makes
-    only = left_alone(view.case, list(ranks))
+    only = only_caller_left_behind(view.case, list(ranks))
     if only is not None:
         return _only_one(view.case, only, list(ranks))
     first = left[0]
@@ -118,7 +118,7 @@ def _gave_up(facts: RankFacts) -> bool:
     return bool(calls) and calls[-1].raised
 
 
-def _only_one(case: Case, only: Alone, left: list[int]) -> Verdict:
+def _only_one(case: Case, only: OnlyCaller, left: list[int]) -> Verdict:
     """The verdict of `early_exit` where those who left may be right: what held the last one may be its own alone."""
     rank, call = only.wait.rank, only.wait.call
     culprits = (rank,) if only.condition is not None else ()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.blame.uneven_data import had_fewer
 from safelaunch.diagnosis.crash.first_failure import broken_by_gloo, primary, secondary, unexplained
 from safelaunch.diagnosis.view import View
@@ -109,7 +110,7 @@ def line_mismatch(view: View) -> Verdict | None:
     """
     for meeting in _meetings(view.case):
         uneven = all(call.op.startswith(UNEVEN) for _, call in meeting)
-        found = history.other_line(meeting) if uneven and _is_broken(view.case, meeting) else None
+        found = history.changed_line(meeting) if uneven and _is_broken(view.case, meeting) else None
         if found is not None:
             brought = {f.rank: f"{c.op} of line {c.location.line if c.location else '?'}" for f, c in meeting}
             return _verdict(view.case, "SL411", meeting, brought, found)
@@ -201,10 +202,10 @@ class _Vote:
     brought: dict[int, str]
     usual: str
     culprits: tuple[int, ...] = ()
-    habit: history.Departure | None = None
+    habit: Deviation | None = None
 
 
-def _vote(case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None) -> _Vote:
+def _vote(case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: Deviation | None) -> _Vote:
     """The vote of a meeting; a habit that is known already outweighs it."""
     votes = Counter(brought.values())
     usual, count = votes.most_common(1)[0]
@@ -222,7 +223,7 @@ def _vote(case: Case, code: str, meeting: Meeting, brought: dict[int, str], habi
 
 
 def _verdict(
-    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: history.Departure | None = None
+    case: Case, code: str, meeting: Meeting, brought: dict[int, str], habit: Deviation | None = None
 ) -> Verdict:
     vote = _vote(case, code, meeting, brought, habit)
     named = vote.culprits
@@ -269,7 +270,7 @@ def _sides(vote: _Vote) -> Iterator[str]:
         yield f"{names(ranks)} brought {what}{at(call.location)}"
 
 
-def _habit(case: Case, meeting: Meeting, code: str) -> history.Departure | None:
+def _habit(case: Case, meeting: Meeting, code: str) -> Deviation | None:
     """Who departs from what ranks have done before, if that rank is one of these."""
-    found = (history.other_size(meeting) if code == "SL410" else None) or history.other_group(case)
+    found = (history.changed_size(meeting) if code == "SL410" else None) or history.changed_group(case)
     return found if found is not None and found.rank in {facts.rank for facts, _ in meeting} else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.store_keys import shape
@@ -19,7 +21,6 @@ from safelaunch.diagnosis.wording import at, is_waiting, names
 from safelaunch.model import Location, RankFacts, Verdict
 
 LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py:(?:\w+\.)?acquire$")
-Polls = Mapping[int, tuple[str, ...]]
 
 
 def all_idle(view: View) -> Verdict | None:
@@ -42,32 +43,66 @@ def all_idle(view: View) -> Verdict | None:
     What it is not: a wait in a collective. Where one rank is in a collective, other codes say for whom it waits.
     """
     ranks = view.living
-    if len(ranks) < 2 or len(ranks) < view.case.world_size or any(map(is_busy, ranks)):
+    if len(ranks) < max(2, view.case.world_size) or not all(_is_idle(facts, view.now) for facts in ranks):
         return None
-    if any(
-        facts.stack is None or facts.kernel is None or facts.missing or facts.store_polls is None for facts in ranks
-    ):
-        return None  # one of which less is known may be in a collective, or at work
-    now = view.now
-    if any(phase.since + phase.expect_s > now for facts in ranks for phase in facts.phases if phase.expect_s):
+    external = view.graph.external
+    waits = _Waits(
+        ranks,
+        ends={wait.rank: wait.on for wait in external if wait.on is not None and wait.resource.kind.has},
+        polls={facts.rank: facts.store_polls for facts in ranks if facts.store_polls},
+        broken=[facts for facts in ranks if _is_broken(facts)],
+    )
+    if not waits.are_of_all or waits.look_for_foreign_keys or any(wait.asked for wait in external):
         return None
-    outside = view.graph.external
-    ends = {wait.rank: wait.on for wait in outside if wait.on is not None and wait.resource.kind.has}
-    polls = {facts.rank: facts.store_polls for facts in ranks if facts.store_polls}
-    broken = [facts for facts in ranks if _is_broken(facts)]
-    held = {*ends, *polls, *(facts.rank for facts in (*broken, *filter(_waits_for_itself, ranks)))}
-    if held != {facts.rank for facts in ranks} or any(wait.asked for wait in outside):
-        return None
-    known = {shape(key) for facts in ranks for key in facts.store_keys}
-    if any(shape(key) not in known for keys in polls.values() for key in keys):
-        return None  # somebody outside of the job may be meant to set it
-    named, why = _server(ranks, ends, broken) or _at_another_key(ranks, polls) or (None, "")
+    return _verdict(view, waits)
+
+
+def _is_idle(facts: RankFacts, now: float) -> bool:
+    """Whether a rank is seen to get on with nothing: one of which less is known may be in a collective, or at work."""
+    if facts.stack is None or facts.kernel is None or facts.missing or facts.store_polls is None:
+        return False
+    in_time = any(phase.expect_s and phase.since + phase.expect_s > now for phase in facts.phases)
+    return not in_time and not is_busy(facts)
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """What idle ranks wait for outside of torch.distributed.
+
+    Args:
+        ranks: all that live.
+        ends: by rank: the one that has the other end of what it waits at.
+        polls: by rank: the keys of the store that it looks at again and again.
+        broken: the ranks that show why they may not answer.
+    """
+
+    ranks: Sequence[RankFacts]
+    ends: Mapping[int, int]
+    polls: Mapping[int, tuple[str, ...]]
+    broken: Sequence[RankFacts]
+
+    @property
+    def are_of_all(self) -> bool:
+        """Whether it is known of each rank what it waits for."""
+        explained = {facts.rank for facts in (*self.broken, *filter(_waits_for_itself, self.ranks))}
+        return {*self.ends, *self.polls, *explained} == {facts.rank for facts in self.ranks}
+
+    @property
+    def look_for_foreign_keys(self) -> bool:
+        """Whether no rank has set a key like one of these: somebody outside of the job may be meant to set it."""
+        shapes = {shape(key) for facts in self.ranks for key in facts.store_keys}
+        return any(shape(key) not in shapes for keys in self.polls.values() for key in keys)
+
+
+def _verdict(view: View, waits: _Waits) -> Verdict:
+    ranks, now = waits.ranks, view.now
+    named, why = _server(waits) or _at_another_key(waits) or (None, "")
     first = next((facts for facts in ranks if facts.rank == named), ranks[0])
     reason = stall_of(first, first.pid, now, view.case.source)
     waiting = [facts.rank for facts in ranks if facts.rank != named]
     lines: dict[str, list[int]] = {}
     for facts in ranks:
-        lines.setdefault(_does(facts, polls, now), []).append(facts.rank)
+        lines.setdefault(_does(facts, now), []).append(facts.rank)
     return hang_verdict(
         view,
         "SL317",
@@ -101,32 +136,37 @@ def _waits_for_itself(facts: RankFacts) -> bool:
     return peer is not None and facts.pid in peer.pids
 
 
-def _server(ranks: Sequence[RankFacts], ends: Mapping[int, int], broken: list[RankFacts]) -> tuple[int, str] | None:
+def _server(waits: _Waits) -> tuple[int, str] | None:
     """The one rank that shows why it does not answer, where all others wait at its end."""
-    others = {facts.rank for facts in ranks} - {facts.rank for facts in broken}
-    if len(broken) != 1 or {*ends} != others or {*ends.values()} != {broken[0].rank}:
+    if len(waits.broken) != 1:
         return None
-    return broken[0].rank, "it has the other end of what they wait at"
+    rank = waits.broken[0].rank
+    others = {facts.rank for facts in waits.ranks} - {rank}
+    if {*waits.ends} != others or {*waits.ends.values()} != {rank}:
+        return None
+    return rank, "it has the other end of what they wait at"
 
 
-def _at_another_key(ranks: Sequence[RankFacts], polls: Polls) -> tuple[int, str] | None:
+def _at_another_key(waits: _Waits) -> tuple[int, str] | None:
     """The rank that looks at another key than all others, where those are two at least and look at one, all at the same
     lines of the program, and the keys are alike but for numbers. Elsewhere it may have another part to play."""
+    polls = waits.polls
     if len(polls) < 3 or len({shape(key) for keys in polls.values() for key in keys}) > 1:
         return None
-    if len({tuple(frames_of(facts, facts.pid)) for facts in ranks if facts.rank in polls}) > 1:
+    if len({tuple(frames_of(facts, facts.pid)) for facts in waits.ranks if facts.rank in polls}) > 1:
         return None
-    for rank, own in polls.items():
-        others = {theirs for other, theirs in polls.items() if other != rank}
-        if len(others) == 1 and own not in others:
-            return rank, f"it looks for {', '.join(own)} in the store, all others for {', '.join(*others)}"
-    return None
+    usual, _ = collections.Counter(polls.values()).most_common(1)[0]
+    outliers = [rank for rank, keys in polls.items() if keys != usual]
+    if len(outliers) != 1:
+        return None
+    rank = outliers[0]
+    return rank, f"it looks for {', '.join(polls[rank])} in the store, all others for {', '.join(usual)}"
 
 
-def _does(facts: RankFacts, polls: Polls, now: float) -> str:
+def _does(facts: RankFacts, now: float) -> str:
     place = user_frame(facts.stack)
-    if facts.rank in polls:
-        return f"looks again and again for {', '.join(polls[facts.rank])} in {STORE}{at(place)}"
+    if facts.store_polls:
+        return f"looks again and again for {', '.join(facts.store_polls)} in {STORE}{at(place)}"
     where = f" ({place.file}:{place.line})" if place is not None else ""
     return stall_of(facts, facts.pid, now).what + where
 

@@ -13,7 +13,7 @@ from safelaunch.diagnosis.wording import names
 from safelaunch.model import Kernel, RankFacts, Verdict
 
 
-def all_held(view: View) -> Verdict | None:
+def all_in_file_system(view: View) -> Verdict | None:
     """Every rank that runs is inside a call on a file, and stays there. None waits for another, and none is to blame.
 
     Example:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
 from safelaunch.diagnosis.sources import dumps
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.wait import away_of
+from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import label, names, of_group
 from safelaunch.model import Verdict
 
@@ -26,51 +30,97 @@ def all_inside(view: View) -> Verdict | None:
 
     What it is not: a fault of a GPU that the driver has logged. That is SL428, or SL427 for a kernel.
     """
-    found = view.graph
-    if any(not wait.partners for wait in found.waits):
+    waits = view.graph.waits
+    if any(not wait.partners for wait in waits):
         return None
-    away = sorted(away_of(found.waits))
     # The others wait for these ranks, behind what these are in.
-    wait = next((wait for wait in found.heads if not wait.blockers), found.waits[0])
-    who = names({w.rank for w in found.waits})
-    inside = "is inside" if len(found.waits) == 1 else "are inside the same"
-    summary = f"{who} {inside} {label(wait.call)}, and it does not end: no rank is late"
-    if away:
-        summary = f"{who} wait in {label(wait.call)}, and no rank of this node is late"
-    here = {facts.rank for facts in view.case.ranks}
-    unknown = [rank for rank in away if rank in here]
-    because: tuple[str, ...] = (f"nothing is known of {names(unknown)}",) if unknown else ()
-    if view.from_dumps:
-        because = dumps.gaps(view.case, away)
-        meetings = {(other.call.group, other.call.seq) for other in found.waits}
-        if away:
-            verb = "waits" if len(found.waits) == 1 else "wait"
-            call = f"{label(wait.call)}{of_group(wait.call)}"
-            summary = f"{who} {verb} in {call}, and nothing is known of {names(away)}"
-        elif any(group not in {known.name for known in view.case.groups} for group, _ in meetings):
-            return None  # there may be ranks that left no dump, and of which nobody speaks
-        elif len(meetings) > 1:
-            summary = f"{who} wait in {len(meetings)} collectives or messages, and no rank is missing in any"
-    unstarted = () if away else dumps.unstarted(view.case, wait)
-    if unstarted:
-        because += unstarted
-        if len({(other.call.group, other.call.seq) for other in found.heads}) == 1:
-            summary = f"{who} have enqueued {label(wait.call)}, and no GPU completes it"
-    if len(away) > len(unknown):
-        because += (f"{names(set(away) - set(unknown))} are on other nodes: read their verdicts",)
+    wait = next((wait for wait in view.graph.heads if not wait.blockers), waits[0])
+    inside = _Inside(view, wait, sorted(away_of(waits)))
+    if view.from_dumps and not inside.away and not inside.knows_members:
+        return None  # there may be ranks that left no dump, and of which nobody speaks
+    unknown = inside.unknown
     return hang_verdict(
         view,
         "SL310" if not unknown else "SL399",
-        summary,
+        _headline(inside),
         (),
         location=wait.call.location,
         call=wait.call,
-        because=(*because, *waiters(view), *(dumps.ground(view.case, found.waits) if view.from_dumps else ())),
-        remedy=f"look at {names(unknown)} first: the log, the stack, a dump; of all others, none is late"
-        if unknown
-        else "no rank's host is late: look at the GPUs (Xid messages, a kernel without an end), then at the network"
-        if unstarted
-        else "no rank is late: look at the network, the links and the GPUs",
-        confidence="low" if unknown or unstarted else "medium",
-        waiting={wait.rank for wait in found.waits},
+        because=(
+            *_not_known(inside),
+            *inside.unstarted,
+            *waiters(view),
+            *(dumps.ground(view.case, waits) if view.from_dumps else ()),
+        ),
+        remedy=_remedy(inside),
+        confidence="low" if unknown or inside.unstarted else "medium",
+        waiting={wait.rank for wait in waits},
     )
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """Ranks that are all inside: the wait that is shown, and the members of which nothing is known (`away`)."""
+
+    view: View
+    wait: Wait
+    away: list[int]
+
+    @cached_property
+    def unknown(self) -> list[int]:
+        """Those of them that belong to this case: no other node has a verdict on them."""
+        return [rank for rank in self.away if rank in self.view.by_rank]
+
+    @cached_property
+    def meetings(self) -> set[tuple[str, int]]:
+        return _meetings(self.view.graph.waits)
+
+    @property
+    def knows_members(self) -> bool:
+        """Whether the members of each group are told."""
+        groups = {group.name for group in self.view.case.groups}
+        return all(name in groups for name, _ in self.meetings)
+
+    @cached_property
+    def unstarted(self) -> tuple[str, ...]:
+        """Said where all have enqueued the call, and not all GPUs are known to have begun it."""
+        return () if self.away else dumps.unstarted(self.view.case, self.wait)
+
+
+def _meetings(waits: Iterable[Wait]) -> set[tuple[str, int]]:
+    return {(wait.call.group, wait.call.seq) for wait in waits}
+
+
+def _headline(inside: _Inside) -> str:
+    view, call = inside.view, inside.wait.call
+    waits = view.graph.waits
+    who = names({wait.rank for wait in waits})
+    if view.from_dumps and inside.away:
+        verb = "waits" if len(waits) == 1 else "wait"
+        return f"{who} {verb} in {label(call)}{of_group(call)}, and nothing is known of {names(inside.away)}"
+    if inside.away:
+        return f"{who} wait in {label(call)}, and no rank of this node is late"
+    if inside.unstarted and len(_meetings(view.graph.heads)) == 1:
+        return f"{who} have enqueued {label(call)}, and no GPU completes it"
+    if view.from_dumps and len(inside.meetings) > 1:
+        return f"{who} wait in {len(inside.meetings)} collectives or messages, and no rank is missing in any"
+    verb = "is inside" if len(waits) == 1 else "are inside the same"
+    return f"{who} {verb} {label(call)}, and it does not end: no rank is late"
+
+
+def _not_known(inside: _Inside) -> tuple[str, ...]:
+    """Of which ranks nothing is known, and why."""
+    if inside.view.from_dumps:
+        lines = dumps.gaps(inside.view.case, inside.away)
+    else:
+        lines = (f"nothing is known of {names(inside.unknown)}",) if inside.unknown else ()
+    elsewhere = {*inside.away} - {*inside.unknown}
+    return (*lines, f"{names(elsewhere)} are on other nodes: read their verdicts") if elsewhere else lines
+
+
+def _remedy(inside: _Inside) -> str:
+    if inside.unknown:
+        return f"look at {names(inside.unknown)} first: the log, the stack, a dump; of all others, none is late"
+    if inside.unstarted:
+        return "no rank's host is late: look at the GPUs (Xid messages, a kernel without an end), then at the network"
+    return "no rank is late: look at the network, the links and the GPUs"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, rank_guard, uneven_data
-from safelaunch.diagnosis.blame.history import Departure
-from safelaunch.diagnosis.blame.loop_exit import UNEVEN, Side, has_left, stays_alone
-from safelaunch.diagnosis.blame.rank_guard import Guard, Place
-from safelaunch.diagnosis.hang import hubs, memberships
+from safelaunch.diagnosis.blame.deviation import Deviation
+from safelaunch.diagnosis.blame.loop_exit import UNEVEN, LoopExit, has_left, stays_alone
+from safelaunch.diagnosis.blame.rank_guard import Guard
+from safelaunch.diagnosis.blame.variants import Place, Variant
+from safelaunch.diagnosis.hang import group_members, messages
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
@@ -25,18 +26,18 @@ SHOWN = 3  # calls that a headline has room for
 
 @dataclass(frozen=True)
 class Cycle:
-    """The ranks of a circle, and what each waits in."""
+    """The ranks of a cycle, and what each waits in."""
 
     view: View
 
     @property
-    def found(self) -> Graph:
+    def graph(self) -> Graph:
         return self.view.graph
 
     @cached_property
     def waits(self) -> list[Wait]:
         """Those of its ranks, without what stands behind another call on the same device."""
-        return [wait for wait in self.found.heads if wait.rank in self.found.cycle]
+        return [wait for wait in self.graph.heads if wait.rank in self.graph.cycle]
 
     def place(self, wait: Wait) -> Place:
         """A rank of it, and the call that it waits in."""
@@ -45,26 +46,26 @@ class Cycle:
     @cached_property
     def unseen(self) -> set[int]:
         """Ranks that are waited for, and of which nothing is known: they must not be able to turn a vote."""
-        return away_of(self.found.waits)
+        return away_of(self.graph.waits)
 
     @cached_property
     def making(self) -> list[str]:
         """The groups that ranks are about to make."""
-        return [wait.call.group for wait in self.found.heads if wait.call.group.startswith(f"{MAKING} #")]
+        return [wait.call.group for wait in self.graph.heads if wait.call.group.startswith(f"{MAKING} #")]
 
     @cached_property
     def groups(self) -> set[str]:
-        """Whose members are in the circle."""
+        """Whose members are in the cycle."""
         groups = {wait.call.group for wait in self.waits}
-        # All ranks make each group, whoever is to belong to it: one that does so alone is the odd one.
+        # All ranks make each group, whoever is to belong to it: one that does so alone is the outlier.
         return groups - ({self.making[0]} if len(self.making) == 1 else set())
 
     @cached_property
     def sites(self) -> dict[tuple[str, int, str], list[int]]:
-        """Who waits where. Those who wait for the circle from outside have a vote too, if all of it concerns them."""
+        """Who waits where. Those who wait for the cycle from outside have a vote too, if all of it concerns them."""
         members = [set(group.ranks) for group in self.view.case.groups if group.name in self.groups]
         sites: dict[tuple[str, int, str], list[int]] = {}
-        for wait in self.found.heads:
+        for wait in self.graph.heads:
             if all(wait.rank in those for those in members):
                 call = wait.call
                 what = f"rank {wait.rank}" if call.is_message else canonical(call.op)
@@ -82,7 +83,7 @@ class Blame:
     """Who deviates, perhaps from what it has always done, or by a condition that it alone stands below."""
 
     ranks: tuple[int, ...] = ()
-    departure: Departure | None = None
+    deviation: Deviation | None = None
     bypassed: bool = False
 
 
@@ -97,46 +98,52 @@ def left_between_groups(view: View) -> Verdict | None:
     What to do: all ranks must make the same number of steps. Decide together when to stop (all_reduce the decision), or
     use `drop_last`, DistributedSampler or DDP's `join()`.
     """
-    found = view.graph
-    ranks = view.by_rank
-    if any(len(threads_inside(ranks[wait.rank])) > 1 for wait in found.waits):
+    loop_left = _exit_of_cycle(view)
+    if loop_left is None:
         return None
-    places: dict[object, Side] = {}
-    for wait in found.waits:
-        places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
-    left = loop_exit.left(view.case.source, [*places.values()]) if view.case.source else loop_exit.NOBODY
-    named = left.ranks
-    if not named or not {*named} <= {*found.cycle}:
-        return None
-    messages = [wait for wait in found.waits if wait.call.is_message]
-    if messages and not _is_left_by_a_stage(view.case, found, named, messages):
-        return None
-    first = next(wait for wait in found.waits if wait.rank in named)
-    peer = next(wait for wait in found.waits if wait.rank not in named)
-    lonely = stays_alone({wait.rank for wait in found.waits}, named)
+    graph, ranks, named = view.graph, view.by_rank, loop_left.ranks
+    first = next(wait for wait in graph.waits if wait.rank in named)
+    peer = next(wait for wait in graph.waits if wait.rank not in named)
+    lonely = stays_alone({wait.rank for wait in graph.waits}, named)
+    by_messages = any(wait.call.is_message for wait in graph.waits)
     return hang_verdict(
         view,
         "SL303",
-        has_left(named, first.call, peer.call, again=left.again),
+        has_left(named, first.call, peer.call, again=loop_left.again),
         () if lonely and len(named) > 1 else named,
         location=place_of(view, first),
         call=first.call,
         because=(*uneven_data.compared(view.case, named), *lonely, *waiters(view)),
         remedy=UNEVEN,
-        confidence="medium" if lonely or messages else "high",
-        conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
-        waiting=(wait.rank for wait in found.waits),
+        confidence="medium" if lonely or by_messages else "high",
+        conclusive=final((ranks[wait.rank], wait.call) for wait in graph.waits),
+        waiting=(wait.rank for wait in graph.waits),
     )
 
 
-def _is_left_by_a_stage(case: Case, found: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
+def _exit_of_cycle(view: View) -> LoopExit | None:
+    """Who of a cycle has left the loop in which the others are; None where two threads of a rank make calls."""
+    graph, ranks = view.graph, view.by_rank
+    if not view.case.source or any(len(threads_inside(ranks[wait.rank])) > 1 for wait in graph.waits):
+        return None
+    places: dict[object, Variant] = {}
+    for wait in graph.waits:
+        places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
+    loop_left = loop_exit.left_the_loop(view.case.source, [*places.values()])
+    if not loop_left.ranks or not {*loop_left.ranks} <= {*graph.cycle}:
+        return None
+    messages = [wait for wait in graph.waits if wait.call.is_message]
+    return loop_left if not messages or _is_left_by_a_stage(view.case, graph, loop_left.ranks, messages) else None
+
+
+def _is_left_by_a_stage(case: Case, graph: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
     """Whether one stage has left its loop while another still sends to it, and two at least are inside theirs; and none
     of that pair has made more or fewer messages than ever."""
-    own = found.of(left[0])
+    own = graph.of(left[0])
     senders = [wait for wait in messages if wait.call.peer == left[0] and "send" in wait.call.op]
     if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or own.call.is_message:
         return False
-    return history.other_count(case, [own, senders[0]]) is None
+    return history.changed_count(case, [own, senders[0]]) is None
 
 
 def deadlock(view: View) -> Verdict | None:
@@ -171,16 +178,16 @@ def deadlock(view: View) -> Verdict | None:
 def _outlier(cycle: Cycle) -> Blame | None:
     """One rank waits somewhere else than all others, two at least."""
     sites = cycle.sites.values()
-    odd = [ranks for ranks in sites if len(ranks) == 1]
+    outliers = [ranks for ranks in sites if len(ranks) == 1]
     most = max(map(len, sites), default=0)
     others = len(cycle.unseen) + sum(map(len, sites)) - most
-    if len(sites) != 2 or len(odd) != 1 or most < 2 or most <= others:
+    if len(sites) != 2 or len(outliers) != 1 or most < 2 or most <= others:
         return None
-    rank = odd[0][0]
-    known = {group.name for group in cycle.view.case.groups}
-    if cycle.making and not cycle.groups <= known:
+    rank = outliers[0][0]
+    with_members = {group.name for group in cycle.view.case.groups}
+    if cycle.making and not cycle.groups <= with_members:
         return None  # a group whose members nobody knows may not be the one that its name says
-    return Blame((rank,)) if rank in cycle.found.cycle and not _forgotten_by_its_peer(cycle, rank) else None
+    return Blame((rank,)) if rank in cycle.graph.cycle and not _forgotten_by_its_peer(cycle, rank) else None
 
 
 def _by_history(cycle: Cycle) -> Blame | None:
@@ -188,37 +195,43 @@ def _by_history(cycle: Cycle) -> Blame | None:
     if cycle.unseen:
         return None
     case = cycle.view.case
-    departure = history.of_circle(case, cycle.waits)
-    if departure is None:
-        other = history.other_group(case) or memberships.alone_in_its_group(cycle.view)
-        departure = other if other is not None and other.rank in cycle.found.cycle else None
-    return Blame((departure.rank, *departure.too), departure) if departure is not None else None
+    outlier = history.of_cycle(case, cycle.waits)
+    if outlier is None:
+        outlier = history.changed_group(case) or group_members.only_member_at_line(cycle.view)
+        if outlier is None or outlier.rank not in cycle.graph.cycle:
+            return None
+    return Blame((outlier.rank, *outlier.too), outlier)
 
 
-def _hub(cycle: Cycle) -> Blame | None:
-    """One that is in a collective while all others wait for messages with it."""
-    ranks = hubs.alone_among(cycle.found)
-    return Blame(ranks) if ranks else None
+def _outlier_in_messages(cycle: Cycle) -> Blame | None:
+    """One that is not where those are that exchange messages with it, or like it."""
+    rank = messages.outlier(cycle.graph)
+    return Blame((rank,)) if rank is not None else None
 
 
 def _bypassed_by_peers(cycle: Cycle) -> Blame | None:
     """One that stands below a condition for it alone, which all others have passed by."""
     if cycle.in_messages or cycle.unseen or not cycle.view.case.source:
         return None
-    places: dict[object, Side] = {}
+    places: dict[object, Variant] = {}
     for wait in cycle.waits:
         places.setdefault((wait.call.group, wait.call.location), []).append((cycle.view.by_rank[wait.rank], wait.call))
-    ranks = rank_guard.passed_by(cycle.view.case, places.values())
+    ranks = rank_guard.bypassed_by_peers(cycle.view.case, places.values())
     return Blame(ranks, bypassed=True) if ranks else None
 
 
-DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (_outlier, _by_history, _hub, _bypassed_by_peers)
+DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (
+    _outlier,
+    _by_history,
+    _outlier_in_messages,
+    _bypassed_by_peers,
+)
 
 
 def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:
     """Whether a rank waits in a message of which its peer may have forgotten its part: one that it has exchanged
     before; in dumps, which hold no source and few calls, any."""
-    view, wait = cycle.view, cycle.found.of(rank)
+    view, wait = cycle.view, cycle.graph.of(rank)
     facts = view.by_rank[rank]
     if wait is None or (view.from_dumps and wait.call.is_message):
         return wait is not None
@@ -234,10 +247,10 @@ def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:
 
 def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
     view, named = cycle.view, blame.ranks
-    first = next(wait for wait in cycle.found.heads if wait.rank in (named or cycle.found.cycle)[:1])
-    peer = next((wait for wait in cycle.found.heads if wait.rank not in named), first)
+    first = next(wait for wait in cycle.graph.heads if wait.rank in (named or cycle.graph.cycle)[:1])
+    peer = next((wait for wait in cycle.graph.heads if wait.rank not in named), first)
     # A program that uses several streams may yet come to what stands behind another call on its device.
-    in_order = len(cycle.waits) == sum(wait.rank in cycle.found.cycle for wait in cycle.found.waits)
+    in_order = len(cycle.waits) == sum(wait.rank in cycle.graph.cycle for wait in cycle.graph.waits)
     guard = _guard(cycle, blame, first, peer)
     confidence: Confidence = "low" if len(named) > 1 else "medium" if named else "high"
     return hang_verdict(
@@ -247,21 +260,21 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
         named,
         location=place_of(view, first),
         call=first.call,
-        because=(*([guard.told] if guard is not None else ()), *_departure(blame), *waiters(view)),
+        because=(*([guard.in_words] if guard is not None else ()), *_text(blame), *waiters(view)),
         remedy=_remedy(cycle, blame),
         confidence=confidence,
-        conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.found.waits),
-        waiting=cycle.found.cycle,
+        conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.graph.waits),
+        waiting=cycle.graph.cycle,
     )
 
 
 def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait, guard: Guard | None) -> str:
-    if blame.departure is not None and blame.departure.too:
+    if blame.deviation is not None and blame.deviation.too:
         return f"{names(blame.ranks)} make their calls in another order than ever: now they wait for one another"
-    if blame.departure is not None:
-        return f"{blame.departure.text}: now they wait for one another"
+    if blame.deviation is not None:
+        return f"{blame.deviation.text}: now they wait for one another"
     if not blame.ranks:
-        return _circle(cycle.waits)
+        return _what_each_does(cycle.waits)
     others = len(cycle.waits) - 1
     if len(cycle.sites) == 2 and not cycle.in_messages:
         did = deviation(cycle.place(first), cycle.place(peer), others, guard, cycle.view.lines)
@@ -271,8 +284,8 @@ def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait, guard: Guard |
     return f"rank {first.rank} is in {own}, {peers} in {theirs}, and they wait for one another"
 
 
-def _circle(waits: Sequence[Wait]) -> str:
-    """The headline of a circle in which nobody is named: what all of them do, or what each does."""
+def _what_each_does(waits: Sequence[Wait]) -> str:
+    """The headline of a cycle in which nobody is named: what all of them do, or what each does."""
     who = names(wait.rank for wait in waits)
     other, none = ("each other", "neither") if len(waits) == 2 else ("one another", "none")
     if all(wait.call.is_message and "recv" in wait.call.op for wait in waits):
@@ -294,8 +307,8 @@ def _guard(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> Guard | None:
     return rank_guard.guard(mine, [theirs], lines) or rank_guard.guard(theirs, [mine], lines)
 
 
-def _departure(blame: Blame) -> Sequence[str]:
-    return (blame.departure.text,) if blame.departure is not None and blame.departure.too else ()
+def _text(blame: Blame) -> Sequence[str]:
+    return (blame.deviation.text,) if blame.deviation is not None and blame.deviation.too else ()
 
 
 def _remedy(cycle: Cycle, blame: Blame) -> str:

@@ -21,13 +21,13 @@ def departed(view: View) -> Verdict | None:
     What to do: all ranks must make the same number of steps: `drop_last`, DistributedSampler, or DDP's `join()`. Look
     for an early return or break.
     """
-    found = view.graph
-    gone = sorted({rank for wait in found.waits for rank in wait.gone})
+    graph = view.graph
+    gone = sorted({rank for wait in graph.waits for rank in wait.gone})
     ranks = view.by_rank
     left = [rank for rank in gone if ranks[rank].exit is None and ranks[rank].error is None]
     if not left or any(ranks[rank].exit is not None for rank in gone):
         return None
-    blocked = found.waiting_for(left)
+    blocked = graph.waiting_for(left)
     if not blocked:
         return None
     wait = blocked[0]
@@ -36,7 +36,7 @@ def departed(view: View) -> Verdict | None:
     return hang_verdict(
         view,
         "SL303",
-        f"{names(left)} left its process group while {'a peer' if len(found.waits) == 1 else 'peers'} still waited",
+        f"{names(left)} left its process group while {'a peer' if len(graph.waits) == 1 else 'peers'} still waited",
         tuple(left),
         location=place,
         call=wait.call,

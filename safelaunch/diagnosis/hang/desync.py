@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data, variants
-from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, Left, Side, has_left
-from safelaunch.diagnosis.blame.rank_guard import Guard, Place
+from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data
+from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
+from safelaunch.diagnosis.blame.rank_guard import Guard
+from safelaunch.diagnosis.blame.variants import Place, Variant, same_place, variants_at
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
@@ -21,7 +22,7 @@ from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, 
 
 SAME_OP = "pass the same `op` on all ranks"
 SAME_ORDER = "make the same collectives in the same order on all ranks"
-SIDES = 3  # that a headline has room for
+SHOWN = 3  # variants that a headline has room for
 MAJORITY_OF_DUMPS = 3  # ranks that have to agree against one, where nothing but dumps is left
 
 
@@ -31,29 +32,33 @@ class Desync:
 
     view: View
     wait: Wait
-    sides: list[Side]
+    variants: list[Variant]
 
     @cached_property
     def participants(self) -> set[int]:
-        return {facts.rank for side in self.sides for facts, _ in side}
+        return {facts.rank for variant in self.variants for facts, _ in variant}
 
     @cached_property
     def threaded(self) -> RankFacts | None:
         """A rank that uses process groups in two threads at once: their order differs from rank to rank."""
-        return next((f for side in self.sides for f, _ in side if len(threads_inside(f)) > 1), None)
+        return next((f for variant in self.variants for f, _ in variant if len(threads_inside(f)) > 1), None)
 
     @cached_property
-    def loop(self) -> Left:
+    def loop(self) -> LoopExit:
         """Who has left a loop in which others still are."""
         # Dumps hold neither lines of loops nor counts of batches: who left one, and who skipped a barrier, look alike.
         if self.view.from_dumps:
             return loop_exit.NOBODY
-        return loop_exit.left(self.view.case.source, self.sides) if self.threaded is None else loop_exit.UNTOLD
+        return (
+            loop_exit.left_the_loop(self.view.case.source, self.variants)
+            if self.threaded is None
+            else loop_exit.UNCLEAR
+        )
 
     @property
     def at_the_end(self) -> bool:
         """Whether nothing but dumps is left, and a side has come to what programs end their loops with."""
-        return self.view.from_dumps and any(canonical(side[0][1].op) in CLOSING for side in self.sides)
+        return self.view.from_dumps and any(canonical(variant[0][1].op) in CLOSING for variant in self.variants)
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,8 @@ def different_operation(view: View) -> Verdict | None:
     What it is not: a late rank. Nobody will come, however long one waits, so the run is ended after seconds.
     """
     wait = next(wait for wait in view.graph.waits if wait.differing)
-    desync = Desync(view, wait, variants.at(view.case, wait.call))
-    return _verdict(desync, _blame(desync)) if len(desync.sides) > 1 else None
+    desync = Desync(view, wait, variants_at(view.case, wait.call))
+    return _verdict(desync, _blame(desync)) if len(desync.variants) > 1 else None
 
 
 # ------------------------------------------------------------------------------------------------ who deviates
@@ -101,28 +106,28 @@ def _left_the_loop(desync: Desync) -> Blame | None:
 def _ran_out(desync: Desync) -> Blame | None:
     if desync.threaded is not None:
         return None
-    ranks = uneven_data.ran_out([[facts for facts, _ in side] for side in desync.sides])
+    ranks = uneven_data.ran_out([[facts for facts, _ in variant] for variant in desync.variants])
     return Blame("SL303", ranks) if ranks else None
 
 
 def _outlier(desync: Desync) -> Blame | None:
     """One rank against all others, where those that nobody has seen could not turn the vote."""
-    if desync.loop.untold:
+    if desync.loop.unclear:
         return None
-    odd = [side for side in desync.sides if len(side) == 1]
-    most = max(len(side) for side in desync.sides)
+    outliers = [variant for variant in desync.variants if len(variant) == 1]
+    most = max(len(variant) for variant in desync.variants)
     waits = desync.view.graph.waits
-    unseen = away_of(other for other in waits if variants.same_place(other.call, desync.wait.call))
+    unseen = away_of(other for other in waits if same_place(other.call, desync.wait.call))
     others = len(unseen | desync.participants) - most
     enough = most >= (MAJORITY_OF_DUMPS if desync.view.from_dumps else 2)
-    return Blame(ranks=(odd[0][0][0].rank,)) if len(odd) == 1 and enough and most > others else None
+    return Blame(ranks=(outliers[0][0][0].rank,)) if len(outliers) == 1 and enough and most > others else None
 
 
 def _bypassed_by_peers(desync: Desync) -> Blame | None:
     """One rank stands below a condition for it alone, which all others have passed by."""
     if desync.threaded is not None:
         return None
-    ranks = rank_guard.passed_by(desync.view.case, desync.sides)
+    ranks = rank_guard.bypassed_by_peers(desync.view.case, desync.variants)
     return Blame(ranks=ranks, sure=False) if ranks else None
 
 
@@ -132,26 +137,28 @@ DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (_left_the_loop, _ran_
 def _blame(desync: Desync) -> Blame:
     """By the first detector that names somebody. What ranks have always done counts where nobody is named, or where all
     but one have left a loop: then that one may be right."""
-    found = next((blame for detect in DETECTORS if (blame := detect(desync)) is not None), Blame())
-    if desync.threaded is None and (not found.ranks or _stays_alone(desync, found)):
-        return _by_history(desync) or found
-    return found
+    blame = next((blame for detect in DETECTORS if (blame := detect(desync)) is not None), Blame())
+    if desync.threaded is None and (not blame.ranks or _stays_alone(desync, blame)):
+        return _by_history(desync) or blame
+    return blame
 
 
 def _by_history(desync: Desync) -> Blame | None:
-    """Who of these departs from what it has always done, while all others do as always, or from what others do."""
+    """Who of these deviates from what it has always done, while all others do as always, or from what others do."""
     if desync.view.from_dumps:
         return None
-    case, found = desync.view.case, desync.view.graph
-    waits = [wait for wait in found.waits if wait.rank in desync.participants]
-    departure = history.other_order(case, waits) if len(waits) == len(desync.participants) else None
-    departure = departure or history.other_group(case)
-    departure = (
-        departure or peer_groups.other_interval(desync.sides) or peer_groups.other_than_its_like(case, desync.sides)
+    case, graph = desync.view.case, desync.view.graph
+    waits = [wait for wait in graph.waits if wait.rank in desync.participants]
+    changed_order = history.changed_order(case, waits) if len(waits) == len(desync.participants) else None
+    outlier = (
+        changed_order
+        or history.changed_group(case)
+        or peer_groups.changed_interval(desync.variants)
+        or peer_groups.unlike_similar_groups(case, desync.variants)
     )
-    if departure is None or departure.rank not in desync.participants:
+    if outlier is None or outlier.rank not in desync.participants:
         return None
-    return Blame(ranks=(departure.rank,), sure=False, text=departure.text)
+    return Blame(ranks=(outlier.rank,), sure=False, text=outlier.text)
 
 
 def _stays_alone(desync: Desync, blame: Blame) -> tuple[str, ...]:
@@ -191,11 +198,11 @@ class _Shown:
 
 
 def _shown(desync: Desync, named: tuple[int, ...]) -> _Shown:
-    sides = desync.sides
-    side = next((side for side in sides if any(facts.rank in named for facts, _ in side)), sides[0])
-    facts, call = next((pair for pair in side if pair[0].rank in named), side[0])
-    peer, peers = next(other[0] for other in sides if other is not side)
-    return _Shown(facts, call, peer, peers, [pair for other in sides if other is not side for pair in other])
+    variants = desync.variants
+    variant = next((variant for variant in variants if any(facts.rank in named for facts, _ in variant)), variants[0])
+    facts, call = next((pair for pair in variant if pair[0].rank in named), variant[0])
+    peer, peers = next(other[0] for other in variants if other is not variant)
+    return _Shown(facts, call, peer, peers, [pair for other in variants if other is not variant for pair in other])
 
 
 def _verdict(desync: Desync, blame: Blame) -> Verdict:
@@ -213,14 +220,14 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
         call=shown.call,
         because=(
             *_caveat(desync),
-            *([guard.told] if guard is not None else ()),
+            *([guard.in_words] if guard is not None else ()),
             *uneven_data.compared(view.case, named),
             *lonely,
             *waiters(view),
         ),
         remedy=UNEVEN if blame.code == "SL303" else SAME_OP if shown.by_reduction else SAME_ORDER,
         confidence="medium" if unsure else _confidence(desync, blame),
-        conclusive=final(pair for pair in itertools.chain(*desync.sides) if not pair[1].done),
+        conclusive=final(pair for pair in itertools.chain(*desync.variants) if not pair[1].done),
         waiting=desync.participants,
     )
 
@@ -241,11 +248,12 @@ def _summary(desync: Desync, blame: Blame, shown: _Shown, guard: Guard | None) -
     if blame.ranks:
         others = len(desync.participants) - 1
         return deviation(shown.mine, shown.theirs, others, guard, desync.view.lines, how=how)
-    sides = (
-        f"{names(f.rank for f, _ in side)} in {call_at(side[0][1], reduction=how)}" for side in desync.sides[:SIDES]
+    variants = (
+        f"{names(f.rank for f, _ in variant)} in {call_at(variant[0][1], reduction=how)}"
+        for variant in desync.variants[:SHOWN]
     )
-    more = ", ..." if len(desync.sides) > SIDES else ""
-    return f"ranks came apart: {', '.join(sides)}{more}; which of them is wrong is not known"
+    more = ", ..." if len(desync.variants) > SHOWN else ""
+    return f"ranks came apart: {', '.join(variants)}{more}; which of them is wrong is not known"
 
 
 def _caveat(desync: Desync) -> tuple[str, ...]:
@@ -260,6 +268,6 @@ def _caveat(desync: Desync) -> tuple[str, ...]:
 def _confidence(desync: Desync, blame: Blame) -> Confidence:
     case: Case = desync.view.case
     if desync.view.from_dumps:
-        told = any(group.name == desync.wait.call.group for group in case.groups)
-        return "low" if desync.at_the_end or (blame.ranks and not told) else "medium"
+        has_members = any(group.name == desync.wait.call.group for group in case.groups)
+        return "low" if desync.at_the_end or (blame.ranks and not has_members) else "medium"
     return "high" if blame.ranks and (blame.code == "SL302" or case.source) else "medium"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from safelaunch.diagnosis.blame import rank_guard
 from safelaunch.diagnosis.sources.dumps import gaps, ground, of_several_moments
@@ -22,18 +23,21 @@ from safelaunch.diagnosis.waitgraph.counters import (
     of_nccl,
     untold,
 )
-from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.wording import at, label, names, of_group
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
 
-Members = Mapping[str, tuple[int, ...]]  # global ranks, by group
-
 
 @dataclass(frozen=True)
-class Held:
-    """A rank whose GPU does not end `call`, which `peers` have completed. `sure` says that this proves something of the
-    rank alone: nobody completes such a call before all have started it. Where the GPU has not even come to `call`,
-    `ahead` is what is known of that."""
+class LateGpu:
+    """A GPU that does not end a call.
+
+    Args:
+        rank: whose.
+        call: the call that it does not end.
+        peers: those that have completed it.
+        sure: this proves something of the rank alone: nobody completes such a call before all have started it.
+        ahead: where the GPU has not even come to the call: what is known of that.
+    """
 
     rank: int
     call: Collective
@@ -64,85 +68,116 @@ def device_late(view: View) -> Verdict | None:
     What it is not: a late host. A rank whose host has not enqueued the call is SL301, or a code for what it does
     instead.
     """
-    found = view.graph
-    table = comparable(view.case) if found.waits else {}
-    ranks = view.by_rank
-    members = {group.name: group.ranks for group in view.case.groups}
-    held = [one for facts in view.case.ranks if (one := _held(facts, ranks, members, found, table)) is not None]
-    if all(is_exchange(one.call.op) for one in held):
-        late = [(facts, call) for facts in view.case.ranks if (call := ahead_of(facts)) is not None]
-        held = [_ahead(facts, call, members) for facts, call in late] or held
-    if not held or of_several_moments(view.case):
+    late = _late_gpus(view)
+    if not late or of_several_moments(view.case):
         return None
-    culprits = tuple(one.rank for one in held)
-    first = min(held, key=lambda one: (one.call.t, one.rank))
-    own = next((c for c in ranks[first.rank].collectives if _same(c, first.call)), first.call)
-    which = f"{label(first.call)}{of_group(first.call)}"
-    idlers = {rank for rank, _ in found.sinks} - {*culprits}
-    summary = f"the GPU of {names(culprits)} has not completed {which}, and its peers have; its host had enqueued it"
-    if len(held) > 1:
-        summary = f"the GPUs of {names(culprits)} have not completed what their hosts had enqueued, and peers have"
-    if held[0].ahead is not None:
-        whose = f"the GPU{'s' * (len(held) > 1)} of {names(culprits)}"
-        summary = f"a kernel on {whose} does not end: it was enqueued before {which}{at(first.call.location)}"
+    culprits = {gpu.rank for gpu in late}
+    idlers = {rank for rank, _ in view.graph.sinks} - culprits
+    first = min(late, key=lambda gpu: (gpu.call.t, gpu.rank))
+    facts = view.by_rank[first.rank]
+    own = next((call for call in facts.collectives if _same(call, first.call)), first.call)
     return hang_verdict(
         view,
         "SL318",
-        summary,
-        culprits,
+        _headline(late, first.call),
+        tuple(gpu.rank for gpu in late),
         call=first.call,
-        location=own.location or next(iter(rank_guard.frames_at(ranks[first.rank], own, own.thread)), None),
+        location=own.location or next(iter(rank_guard.frames_at(facts, own, own.thread)), None),
         because=(
-            *(_line(one) for one in held),
+            *map(_line, late),
             *((f"{names(idlers)} wait for nobody, and have enqueued less than their peers",) if idlers else ()),
             *gaps(view.case),
             *waiters(view),
-            *(ground(view.case, found.waits) if view.from_dumps else ()),
+            *(ground(view.case, view.graph.waits) if view.from_dumps else ()),
         ),
-        remedy=f"look at {'that GPU' if len(held) == 1 else 'those GPUs'}: Xid messages in the kernel log, "
+        remedy=f"look at {'that GPU' if len(late) == 1 else 'those GPUs'}: Xid messages in the kernel log, "
         "`nvidia-smi -q`, a kernel that does not end",
-        confidence="low" if any(is_exchange(one.call.op) for one in held) else _confidence(view.case, held, idlers),
-        waiting={wait.rank for wait in found.waits} - {*culprits},
+        confidence=_confidence(view.case, late, idlers),
+        waiting={wait.rank for wait in view.graph.waits} - culprits,
     )
+
+
+def _late_gpus(view: View) -> list[LateGpu]:
+    """The GPUs that do not end what their peers have completed; where that may be for other reasons in an exchange,
+    those that have not come to their first call."""
+    recorders = _Recorders(view)
+    late = [gpu for facts in view.case.ranks if (gpu := _late_gpu(facts, recorders)) is not None]
+    if not all(is_exchange(gpu.call.op) for gpu in late):
+        return late
+    ahead = [(facts, call) for facts in view.case.ranks if (call := ahead_of(facts)) is not None]
+    return [_ahead(facts, call, recorders) for facts, call in ahead] or late
+
+
+@dataclass(frozen=True)
+class _Recorders:
+    """What the recorders of all ranks are compared by."""
+
+    view: View
+
+    @cached_property
+    def members(self) -> Mapping[str, tuple[int, ...]]:
+        """Global ranks, by group."""
+        return {group.name: group.ranks for group in self.view.case.groups}
+
+    @cached_property
+    def table(self) -> Table:
+        """The counters of groups that can be compared."""
+        return comparable(self.view.case) if self.view.graph.waits else {}
+
+    @cached_property
+    def blocked(self) -> set[int]:
+        """The ranks that wait for others of this node."""
+        return {wait.rank for wait in self.view.graph.waits if wait.blockers}
+
+    def others(self, facts: RankFacts, call: Collective) -> list[int]:
+        """The other members of a call's group."""
+        return [rank for rank in self.members.get(call.group, ()) if rank != facts.rank]
+
+
+def _headline(late: list[LateGpu], call: Collective) -> str:
+    who, which = names(gpu.rank for gpu in late), f"{label(call)}{of_group(call)}"
+    if late[0].ahead is not None:
+        whose = f"the GPU{'s' * (len(late) > 1)} of {who}"
+        return f"a kernel on {whose} does not end: it was enqueued before {which}{at(call.location)}"
+    if len(late) > 1:
+        return f"the GPUs of {who} have not completed what their hosts had enqueued, and peers have"
+    return f"the GPU of {who} has not completed {which}, and its peers have; its host had enqueued it"
 
 
 def _same(one: Collective, other: Collective) -> bool:
     return not one.is_message and (one.group, one.seq) == (other.group, other.seq)
 
 
-def _held(
-    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, found: Graph, table: Table
-) -> Held | None:
+def _late_gpu(facts: RankFacts, recorders: _Recorders) -> LateGpu | None:
     """Which call the rank's GPU does not end, of the first one of each group: what proves it comes first."""
-    held = [*_completed_by_peers(facts, ranks, members, table)] if of_nccl(facts) else []
-    if not held:
+    late = [*_completed_by_peers(facts, recorders)] if of_nccl(facts) else []
+    if not late:
         return None
-    first = min(held, key=lambda one: (not one.sure, one.call.t, one.call.group))
+    first = min(late, key=lambda one: (not one.sure, one.call.t, one.call.group))
     if first.sure:
         return first
-    if any(wait.blockers for wait in found.waits if wait.rank == facts.rank):
+    if facts.rank in recorders.blocked:
         return None
     if first.call.op != UNTOLD:
         return first
     # By counters alone, a group of three or more may be one of messages, in which each rank is at another number.
-    pair = len(members[first.call.group]) == 2
-    return first if not found.sinks and (len(held) > 1 or pair) else None
+    pair = len(recorders.members[first.call.group]) == 2
+    return first if not recorders.view.graph.sinks and (len(late) > 1 or pair) else None
 
 
-def _completed_by_peers(
-    facts: RankFacts, ranks: Mapping[int, RankFacts], members: Members, table: Table
-) -> Iterator[Held]:
+def _completed_by_peers(facts: RankFacts, recorders: _Recorders) -> Iterator[LateGpu]:
     """The rank's first uncompleted call of each group, where peers have completed it and this may tell something."""
-    for call in first_on_device(facts) or untold(facts, table):
-        counted = table.get(call.group, {})
-        others = [rank for rank in members.get(call.group, ()) if rank != facts.rank]
-        known = [rank for rank in others if rank in ranks]
-        peers = [rank for rank in known if has_completed(ranks[rank], call, counted.get(rank))]
+    ranks = recorders.view.by_rank
+    for call in first_on_device(facts) or untold(facts, recorders.table):
+        counted = recorders.table.get(call.group, {})
+        others = recorders.others(facts, call)
+        there = [rank for rank in others if rank in ranks]
+        peers = [rank for rank in there if has_completed(ranks[rank], call, counted.get(rank))]
         sure = call.op != UNTOLD and not has_root(call.op)
         if is_exchange(call.op):  # who has completed it may have done so without those that have not come
-            sure = all(has_enqueued(ranks[rank], call, counted.get(rank)) for rank in known)
+            sure = all(has_enqueued(ranks[rank], call, counted.get(rank)) for rank in there)
         if peers and (sure or (_went_on_together(counted, others) if call.op == UNTOLD else peers == others)):
-            yield Held(facts.rank, call, tuple(peers), sure)
+            yield LateGpu(facts.rank, call, tuple(peers), sure)
 
 
 def ahead_of(facts: RankFacts) -> Collective | None:
@@ -158,9 +193,8 @@ def ahead_of(facts: RankFacts) -> Collective | None:
     return call if behind.t <= call.t else None
 
 
-def _ahead(facts: RankFacts, call: Collective, members: Members) -> Held:
-    others = tuple(rank for rank in members.get(call.group, ()) if rank != facts.rank)
-    return Held(facts.rank, call, others, True, facts.stream)
+def _ahead(facts: RankFacts, call: Collective, recorders: _Recorders) -> LateGpu:
+    return LateGpu(facts.rank, call, tuple(recorders.others(facts, call)), True, facts.stream)
 
 
 def _first(facts: RankFacts) -> Collective | None:
@@ -194,20 +228,25 @@ def _went_on_together(counted: Mapping[int, GroupProgress], others: list[int]) -
     return len(completed) == len(others) and completed.count(max(completed)) >= min(2, len(others))
 
 
-def _line(held: Held) -> str:
+def _line(late: LateGpu) -> str:
     """What the rank's GPU does not end, and who has; or between which lines it stands."""
-    if held.ahead is not None:
-        reached = held.ahead.reached
-        text = f"the GPU of rank {held.rank} has not come to {label(held.call)}{at(held.call.location)}"
+    if late.ahead is not None:
+        reached = late.ahead.reached
+        text = f"the GPU of rank {late.rank} has not come to {label(late.call)}{at(late.call.location)}"
         return text + (f", and has passed {reached.call}{at(reached.location)}" if reached is not None else "")
-    whose = f"{names(held.peers)} {'has' if len(held.peers) == 1 else 'have'}"
-    return f"rank {held.rank} has not completed {label(held.call)} of group {held.call.group}, and {whose}"
+    whose = f"{names(late.peers)} {'has' if len(late.peers) == 1 else 'have'}"
+    return f"rank {late.rank} has not completed {label(late.call)} of group {late.call.group}, and {whose}"
 
 
-def _confidence(case: Case, held: list[Held], idlers: set[int]) -> Confidence:
-    """Low where the operations are not known, where nothing is known of a rank that has a group with one of these, or
-    where somebody's host is late as well."""
-    culprits = {one.rank for one in held}
+def _confidence(case: Case, late: list[LateGpu], idlers: set[int]) -> Confidence:
+    """Low where
+
+    - it is an exchange, or the operations are not known,
+    - nothing is known of a rank that has a group with one of these,
+    - or somebody's host is late as well.
+    """
+    culprits = {one.rank for one in late}
     members = {rank for group in case.groups if culprits & {*group.ranks} for rank in group.ranks}
     lost = any(facts.recorded is None for facts in case.ranks if facts.rank in members)
-    return "low" if lost or idlers or not all(one.sure for one in held) else "medium"
+    doubtful = any(is_exchange(one.call.op) or not one.sure for one in late)
+    return "low" if lost or idlers or doubtful else "medium"

@@ -37,16 +37,11 @@ def does_not_end(view: View) -> Verdict | None:
     ranks = view.living
     if not ranks or not all(facts.ended for facts in ranks):
         return None
-    first = ranks[0]
-    threads = left_running(first)
-    alone = threads[0] if len(threads) == 1 else None
-    what = f"its {thread_name(alone)} still runs" if alone is not None else _held_by(first)
-    many = len(ranks) > 1
+    first, threads = ranks[0], left_running(ranks[0])
     return hang_verdict(
         view,
         "SL315",
-        f"{names(f.rank for f in ranks)} {'have' if many else 'has'} come to the end of the program and "
-        f"{'do' if many else 'does'} not end" + (f": {what}" if what and not many else ""),
+        _headline(ranks, threads),
         # Ranks that nobody has looked at may still be at work, and this one right to wait.
         tuple(facts.rank for facts in ranks) if view.sees_all_ranks else (),
         location=_place(first, threads),
@@ -54,6 +49,15 @@ def does_not_end(view: View) -> Verdict | None:
         remedy=_remedy(first, threads),
         confidence="medium" if view.sees_all_ranks and (threads or first.children or first.lost_thread) else "low",
     )
+
+
+def _headline(ranks: list[RankFacts], threads: list[Stack]) -> str:
+    """That ranks do not end, and of a single one what keeps it."""
+    who = names(facts.rank for facts in ranks)
+    if len(ranks) > 1:
+        return f"{who} have come to the end of the program and do not end"
+    keeper = f"its {thread_name(threads[0])} still runs" if len(threads) == 1 else _keeper_in_words(ranks[0])
+    return f"{who} has come to the end of the program and does not end" + (f": {keeper}" if keeper else "")
 
 
 def _remedy(facts: RankFacts, threads: list[Stack]) -> str:
@@ -68,7 +72,7 @@ def _main(facts: RankFacts) -> Stack | None:
     return next((stack for stack in facts.stacks if stack.thread == facts.pid), None)
 
 
-def _held_by(facts: RankFacts) -> str:
+def _keeper_in_words(facts: RankFacts) -> str:
     main = _main(facts)
     return f"it {doing(facts, main)}" if user_frame(main) is not None or not left_running(facts) else ""
 

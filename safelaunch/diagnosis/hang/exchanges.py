@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from safelaunch.diagnosis.hang.device_late import ahead_of
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import is_under_way
+from safelaunch.diagnosis.waitgraph.calls import first_on_device, is_under_way
 from safelaunch.diagnosis.waitgraph.counters import is_exchange
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
@@ -29,13 +29,13 @@ def cannot_exchange(view: View) -> Verdict | None:
     """
     ranks = view.by_rank
     for meeting in _exchanges(view.case):
-        held = [rank for rank, call in meeting.items() if is_under_way(call)]
+        incomplete = [rank for rank, call in meeting.items() if is_under_way(call)]
         balance = _balance(meeting)
-        if not any(balance) and (len(held) < 2 or len(held) == len(meeting)):
+        if not any(balance) and (len(incomplete) < 2 or len(incomplete) == len(meeting)):
             continue
-        if any(ahead_of(ranks[rank]) is not None for rank in held):
+        if any(ahead_of(ranks[rank]) is not None for rank in incomplete):
             return None
-        return _verdict(view, ranks, meeting, held, balance)
+        return _verdict(view, ranks, meeting, incomplete, balance)
     return None
 
 
@@ -46,16 +46,18 @@ def _exchanges(case: Case) -> Iterator[Meeting]:
         facts.rank: {(call.group, call.seq): call for call in facts.recorded or () if not call.is_message}
         for facts in case.ranks
     }
-    first: dict[tuple[int, str], Collective] = {}
-    for facts in case.ranks:
-        for call in facts.recorded or ():
-            if is_under_way(call) and not call.is_message:
-                first.setdefault((facts.rank, call.group), call)
-    for key in sorted({(call.group, call.seq) for call in first.values() if is_exchange(call.op)}):
-        meeting = {rank: recorded[rank][key] for rank in members.get(key[0], ()) if key in recorded.get(rank, {})}
+    for group, seq in sorted(_first_exchanges(case)):
+        ranks = members.get(group, ())
+        meeting = {rank: recorded[rank][group, seq] for rank in ranks if (group, seq) in recorded.get(rank, {})}
         alike = all(is_exchange(call.op) and call.state for call in meeting.values())
-        if alike and len(meeting) == len(members.get(key[0], ())):
+        if alike and len(meeting) == len(ranks):
             yield meeting
+
+
+def _first_exchanges(case: Case) -> set[tuple[str, int]]:
+    """Group and number of each exchange that is under way on a rank before all else of that group."""
+    first = (call for facts in case.ranks for call in first_on_device(facts))
+    return {(call.group, call.seq) for call in first if is_exchange(call.op)}
 
 
 def _balance(meeting: Meeting) -> tuple[int, ...]:
@@ -66,14 +68,14 @@ def _balance(meeting: Meeting) -> tuple[int, ...]:
 
 
 def _verdict(
-    view: View, ranks: Mapping[int, RankFacts], meeting: Meeting, held: list[int], balance: tuple[int, ...]
+    view: View, ranks: Mapping[int, RankFacts], meeting: Meeting, incomplete: list[int], balance: tuple[int, ...]
 ) -> Verdict:
-    call = meeting[held[0]]
-    own = next((c for c in ranks[held[0]].collectives if (c.group, c.seq) == (call.group, call.seq)), call)
-    others = meeting.keys() - {*held}
+    call = meeting[incomplete[0]]
+    own = next((c for c in ranks[incomplete[0]].collectives if (c.group, c.seq) == (call.group, call.seq)), call)
+    others = meeting.keys() - {*incomplete}
     done = f", and {names(others)} {'has' if len(others) == 1 else 'have'} completed it" if others else ""
-    whom = " with each other" if len(held) > 1 else ""
-    verb = "does" if len(held) == 1 else "do"
+    whom = " with each other" if len(incomplete) > 1 else ""
+    verb = "does" if len(incomplete) == 1 else "do"
     sent, wanted = sum(c.numel for c in meeting.values()), sum(sum(c.outputs) for c in meeting.values())
     why = f"all ranks together send {sent} elements, and expect {wanted}: split sizes do not agree"
     if not any(balance):
@@ -81,12 +83,12 @@ def _verdict(
     return hang_verdict(
         view,
         "SL410" if any(balance) else "SL399",
-        f"{names(held)} {verb} not complete {label(own)}{whom}{done}",
+        f"{names(incomplete)} {verb} not complete {label(own)}{whom}{done}",
         (),
         location=own.location,
         call=own,
         because=(why, *waiters(view)),
-        remedy=f"compare the input and output split sizes that {names(held)} pass",
+        remedy=f"compare the input and output split sizes that {names(incomplete)} pass",
         confidence="medium" if any(balance) else "low",
         waiting=meeting,
     )

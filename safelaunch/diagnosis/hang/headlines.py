@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.blame.rank_guard import Guard, Place
+from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.skipped import has_skipped
+from safelaunch.diagnosis.blame.variants import Place
 from safelaunch.diagnosis.lines import Lines
 from safelaunch.diagnosis.wording import call_at, under
 

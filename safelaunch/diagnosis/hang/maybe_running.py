@@ -9,12 +9,12 @@ from safelaunch.model import Verdict
 
 
 def may_be_running(view: View) -> Verdict | None:
-    """The answer of `hang_untold` to dumps that were taken so soon after the calls in them that nothing may hang."""
-    found = view.graph
-    age = young(view.case, found.waits)
+    """The answer of `cannot_tell` to dumps that were taken so soon after the calls in them that nothing may hang."""
+    graph = view.graph
+    age = young(view.case, graph.waits)
     if age is None:
         return None
-    wait = min(found.waits, key=lambda one: one.call.t)
+    wait = min(graph.waits, key=lambda one: one.call.t)
     return hang_verdict(
         view,
         "SL399",
@@ -25,5 +25,5 @@ def may_be_running(view: View) -> Verdict | None:
         because=("ranks of a job that runs pause as long between two calls", *waiters(view), *gaps(view.case)),
         remedy="if it does hang, take dumps again a minute later",
         confidence="low",
-        waiting={other.rank for other in found.waits},
+        waiting={other.rank for other in graph.waits},
     )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.stall.reasons import stall_of
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.threads import follow, left_running
+from safelaunch.diagnosis.waitgraph.wait import ExternalWait
 from safelaunch.diagnosis.wording import call_at, is_waiting, names
-from safelaunch.model import RankFacts, SourceLine, Verdict
+from safelaunch.model import PyError, RankFacts, SourceLine, Verdict
 
 
-def held_by_peer(view: View) -> Verdict | None:
+def peer_has_other_end(view: View) -> Verdict | None:
     """Ranks wait for a file lock, at a pipe or on a connection whose other end another rank has, and that one waits for
     them.
 
@@ -25,56 +29,109 @@ def held_by_peer(view: View) -> Verdict | None:
     What to do: release locks before every collective, also on the way out of an early return or an exception. Let a
     rank fail whose server thread fails. Flush what is to be answered.
     """
-    found = view.graph
-    ranks = view.by_rank
-    ends = sorted({rank for rank, _ in found.sinks})
-    outside = {wait.rank: wait for wait in found.external if wait.resource.kind.has}
-    holders = {rank: outside[rank].on if rank in outside else None for rank in ends}
-    waits = {wait.rank: wait for wait in found.waits}
-    if not all(holder in waits for holder in holders.values()):
+    graph = view.graph
+    late = sorted({rank for rank, _ in graph.sinks})
+    outside = {wait.rank: wait for wait in graph.external if wait.resource.kind.has}
+    at_ends = [outside[rank] for rank in late if rank in outside]
+    peers = sorted({wait.on for wait in at_ends if wait.on is not None})
+    if len(at_ends) < len(late) or any(wait.on is None for wait in at_ends):
         return None
-    held = sorted({holder for holder in holders.values() if holder is not None})
-    first = waits[held[0]]
-    kinds = {outside[rank].resource.kind for rank in ends}
-    locks = all(kind.exclusive for kind in kinds)
-    lost = None if locks else ranks[held[0]].lost_thread
-    called = {outside[rank].resource.called for rank in ends}
-    what = called.pop() if len(called) == 1 else " and ".join(sorted({kind.has for kind in kinds}))
-    now = view.now
-    asker = ranks[ends[0]]
-    too = len(ends) == 1 and outside[asker.rank].asked
-    shut_out = _shut_out(ranks[held[0]], view.case.source) if not locks and not too else ()
+    if not {*peers} <= {wait.rank for wait in graph.waits}:
+        return None
+    ends = _Ends(view, at_ends, peers)
     # Another thread of that rank may be the one that is to answer, and be held up.
-    if too and lost is None and len(left_running(ranks[held[0]])) < 2:
-        return hang_verdict(
-            view,
-            "SL311",
-            f"rank {asker.rank} and a thread of {names(held)} wait for each other's word on one connection",
-            (),
-            location=user_frame(asker.stack),
-            because=(f"rank {asker.rank} {stall_of(asker, asker.pid, now).what}", *waiters(view)),
-            remedy="see whether what was sent is whole and flushed, and whether the other end has an answer to it",
-            confidence="medium",
-            waiting=(*ends, *waits),
-        )
+    if ends.one_is_asked and ends.lost_thread is None and len(left_running(ends.peer)) < 2:
+        return _ask_each_other(ends)
+    return _verdict(ends)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The waits outside of collectives for which all chains of waits end, and the peers that have the other ends."""
+
+    view: View
+    waits: list[ExternalWait]
+    peers: list[int]
+
+    @property
+    def late(self) -> list[int]:
+        """The ranks that wait so."""
+        return [wait.rank for wait in self.waits]
+
+    @property
+    def peer(self) -> RankFacts:
+        """The first of the peers."""
+        return self.view.by_rank[self.peers[0]]
+
+    @cached_property
+    def are_locks(self) -> bool:
+        return all(wait.resource.kind.exclusive for wait in self.waits)
+
+    @property
+    def lost_thread(self) -> PyError | None:
+        """The exception that has ended a thread of that peer, which may have been the one to answer."""
+        return None if self.are_locks else self.peer.lost_thread
+
+    @property
+    def one_is_asked(self) -> bool:
+        """Whether a single rank is late, and its peer waits for a word from it on the same connection."""
+        return len(self.waits) == 1 and self.waits[0].asked
+
+    @cached_property
+    def shut_out(self) -> tuple[str, ...]:
+        """Said where a thread of that peer cannot answer, since its main thread has taken a lock along."""
+        return () if self.are_locks or self.one_is_asked else _shut_out(self.peer, self.view.case.source)
+
+    @property
+    def what(self) -> str:
+        """What the ranks wait for."""
+        called = {wait.resource.called for wait in self.waits}
+        return called.pop() if len(called) == 1 else " and ".join(sorted({w.resource.kind.has for w in self.waits}))
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        return (*self.late, *{wait.rank for wait in self.view.graph.waits})
+
+    def does(self, rank: int) -> str:
+        """What a late rank does, in a line."""
+        facts = self.view.by_rank[rank]
+        return f"rank {rank} {stall_of(facts, facts.pid, self.view.now).what}"
+
+
+def _ask_each_other(ends: _Ends) -> Verdict:
+    """The verdict where both sides wait for input from one connection."""
+    asker = ends.view.by_rank[ends.late[0]]
+    return hang_verdict(
+        ends.view,
+        "SL311",
+        f"rank {asker.rank} and a thread of {names(ends.peers)} wait for each other's word on one connection",
+        (),
+        location=user_frame(asker.stack),
+        because=(ends.does(asker.rank), *waiters(ends.view)),
+        remedy="see whether what was sent is whole and flushed, and whether the other end has an answer to it",
+        confidence="medium",
+        waiting=ends.waiting,
+    )
+
+
+def _verdict(ends: _Ends) -> Verdict:
+    view, late, peers, lost = ends.view, ends.late, ends.peers, ends.lost_thread
+    wait = next(wait for wait in reversed(view.graph.waits) if wait.rank == peers[0])
+    proven = ends.are_locks or lost is not None or bool(ends.shut_out)
     return hang_verdict(
         view,
         "SL311",
-        f"{is_waiting(ends)} for {what}, which {names(held)} {'has' if len(held) == 1 else 'have'}; {is_waiting(held)} "
-        f"for {'it' if len(ends) == 1 else 'them'} in {call_at(first.call)}",
-        tuple(held) if len(held) == 1 and (locks or lost is not None or shut_out) else (),
-        location=lost.location if lost is not None and lost.location is not None else place_of(view, first),
-        call=first.call,
-        because=(
-            *shut_out,
-            *(f"rank {rank} {stall_of(ranks[rank], ranks[rank].pid, now).what}" for rank in ends),
-            *waiters(view),
-        ),
+        f"{is_waiting(late)} for {ends.what}, which {names(peers)} {'has' if len(peers) == 1 else 'have'}; "
+        f"{is_waiting(peers)} for {'it' if len(late) == 1 else 'them'} in {call_at(wait.call)}",
+        tuple(peers) if len(peers) == 1 and proven else (),
+        location=lost.location if lost is not None and lost.location is not None else place_of(view, wait),
+        call=wait.call,
+        because=(*ends.shut_out, *map(ends.does, late), *waiters(view)),
         remedy="release locks before every collective, also where a function returns early"
-        if locks
+        if ends.are_locks
         else "see who is to answer at the other end, and what has become of it",
         confidence="medium",
-        waiting=(*ends, *waits),
+        waiting=ends.waiting,
     )
 
 

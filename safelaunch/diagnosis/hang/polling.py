@@ -28,13 +28,13 @@ def polled_for(view: View) -> Verdict | None:
 
     What to do: see what the named rank did in its branch: an exception that it caught, an early return, another path.
     """
-    found = view.graph
+    graph = view.graph
     ranks = view.by_rank
-    if any(thread != ranks[rank].pid for rank, thread in found.sinks):
+    if any(thread != ranks[rank].pid for rank, thread in graph.sinks):
         return None
     lines = view.lines
-    waits = {wait.rank: wait for wait in found.waits}
-    looks = {rank: looks_for(ranks[rank], lines) for rank, _ in found.sinks}
+    waits = {wait.rank: wait for wait in graph.waits}
+    looks = {rank: looks_for(ranks[rank], lines) for rank, _ in graph.sinks}
     makers = {_left_out(ranks[rank], lines, [ranks[other] for other in waits]) for rank in looks}
     maker = makers.pop() if len(makers) == 1 else None
     who = sorted(looks)

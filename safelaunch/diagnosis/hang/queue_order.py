@@ -26,18 +26,18 @@ def enqueued_in_another_order(view: View) -> Verdict | None:
 
     What to do: use the groups in the same order on all ranks.
     """
-    found = view.graph
-    first = {rank: _in_order(found, rank) for rank in sorted({wait.rank for wait in found.waits})}
+    graph = view.graph
+    first = _in_order(graph)
     places = {rank: {_meeting(wait): at for at, wait in enumerate(waits)} for rank, waits in first.items()}
     if all(_agree(one, other) for one, other in itertools.combinations(_different(places.values()), 2)):
         return None
     for one, other in itertools.combinations(sorted({meeting for own in places.values() for meeting in own}), 2):
-        sides: dict[Meeting, list[int]] = {}
+        orders: dict[Meeting, list[int]] = {}
         for rank, own in places.items():
             if one in own and other in own:
-                sides.setdefault(min(one, other, key=own.__getitem__), []).append(rank)
-        if len(sides) == 2:
-            return _verdict(view, first, sides)
+                orders.setdefault(min(one, other, key=own.__getitem__), []).append(rank)
+        if len(orders) == 2:
+            return _verdict(view, first, orders)
     return None
 
 
@@ -52,21 +52,24 @@ def _agree(one: Places, other: Places) -> bool:
     return all(before < after for before, after in itertools.pairwise(there))
 
 
-def _in_order(found: Graph, rank: int) -> list[Wait]:
-    """The calls under way on the rank's GPU that come first in their groups, in the order of its host."""
-    waits = [w for w in found.waits if w.rank == rank and is_under_way(w.call) and not w.call.is_message]
-    return sorted(waits, key=lambda wait: wait.call.t)
+def _in_order(graph: Graph) -> dict[int, list[Wait]]:
+    """The calls under way on each rank's GPU that come first in their groups, in the order of its host."""
+    first: dict[int, list[Wait]] = {rank: [] for rank in sorted({wait.rank for wait in graph.waits})}
+    for wait in sorted(graph.waits, key=lambda wait: wait.call.t):
+        if is_under_way(wait.call) and not wait.call.is_message:
+            first[wait.rank].append(wait)
+    return first
 
 
 def _meeting(wait: Wait) -> Meeting:
     return wait.call.group, wait.call.seq
 
 
-def _verdict(view: View, first: dict[int, list[Wait]], sides: dict[Meeting, list[int]]) -> Verdict:
-    (_, few), (_, many) = sorted(sides.items(), key=lambda side: len(side[1]))
+def _verdict(view: View, first: dict[int, list[Wait]], orders: dict[Meeting, list[int]]) -> Verdict:
+    (_, few), (_, many) = sorted(orders.items(), key=lambda order: len(order[1]))
     named = tuple(few) if len(few) == 1 and len(many) >= 2 else ()
-    mine = next(wait for wait in first[few[0]] if _meeting(wait) in sides)
-    theirs = next(wait for wait in first[many[0]] if _meeting(wait) in sides)
+    mine = next(wait for wait in first[few[0]] if _meeting(wait) in orders)
+    theirs = next(wait for wait in first[many[0]] if _meeting(wait) in orders)
     calls = f"{label(mine.call)} of group {mine.call.group} before {label(theirs.call)} of group {theirs.call.group}"
     return hang_verdict(
         view,

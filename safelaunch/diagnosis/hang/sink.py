@@ -1,12 +1,14 @@
-"""Hangs: ranks wait, and the graph of waits says for whom."""
+"""Ranks that do not come: the sinks of the wait-for graph, for which all others wait."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from safelaunch.diagnosis.blame import uneven_data
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN
-from safelaunch.diagnosis.blame.rank_guard import Alone, alone
+from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller
 from safelaunch.diagnosis.sources import dumps
 from safelaunch.diagnosis.stall.activity import UNSEEN
 from safelaunch.diagnosis.stall.reasons import stall_of
@@ -17,8 +19,31 @@ from safelaunch.diagnosis.waitgraph.calls import alive
 from safelaunch.diagnosis.waitgraph.counters import idle
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
-from safelaunch.diagnosis.wording import at, below, call_at, is_waiting, label, names, of_group, under
+from safelaunch.diagnosis.wording import at, below, call_at, label, names, of_group, under
 from safelaunch.model import Case, Confidence, Verdict
+
+
+@dataclass(frozen=True)
+class _Late:
+    """The ranks that do not come, each with the reason for it, and the waits that they keep from ending."""
+
+    view: View
+    reasons: Mapping[int, Stall]
+    blocked: tuple[Wait, ...]
+
+    @cached_property
+    def culprits(self) -> tuple[int, ...]:
+        return tuple(sorted(self.reasons))
+
+    @property
+    def reason(self) -> Stall:
+        """That of the first of them."""
+        return self.reasons[self.culprits[0]]
+
+    @cached_property
+    def code(self) -> str:
+        code = self.reason.code
+        return "SL309" if code == "SL301" and before_init(self.blocked) else code
 
 
 def never_entered(view: View) -> Verdict | None:
@@ -39,56 +64,19 @@ def never_entered(view: View) -> Verdict | None:
     does not answer. Where the reason has a code of its own, that one is given: a stopped process, a held GIL, the
     kernel, a DataLoader, a checkpoint, locks.
     """
-    found = view.graph
-    ranks = view.by_rank
-    sinks = found.sinks if view.from_dumps else found.ends
-    if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in found.sinks):
-        return None  # a rank that has ended, or has raised, is a matter of other rules
-    now = view.now
-    reasons = {rank: stall_of(ranks[rank], thread, now, view.case.source) for rank, thread in sinks}
-    culprits = tuple(sorted(reasons))
-    first = culprits[0]
-    reason = reasons[first]
-    code, blocked = reason.code, found.waiting_for(culprits)
-    # Where all who wait are culprits themselves (all stopped inside one collective), their own waits tell which.
-    blocked = blocked or tuple(wait for wait in found.waits if set(culprits) & set(wait.blockers))
-    wait = blocked[0]
-    if view.from_dumps:
-        return _absent(view, culprits, found, blocked)
-    if view.from_outside and dumps.doubt(view.case, culprits, blocked):
+    late = _late(view)
+    if late is None:
         return None
-    if code == "SL301" and before_init(blocked):
-        code = "SL309"
-    only = alone(view.case, blocked, culprits) if code == "SL301" and len(culprits) >= len(blocked) else None
+    if view.from_dumps:
+        return _verdict_of_dumps(late)
+    if view.from_outside and dumps.doubt(view.case, late.culprits, late.blocked):
+        return None
+    only = _only_caller(late)
     # Of two ranks, one that does not come is late more often than its peer waits where nobody has to come.
-    doubt = only is not None and only.condition is None and len(culprits) == 1 and not only.wait.away
-    if only is not None and not doubt:
-        return _only_one(view, only, reasons)
-    left = uneven_data.has_run_out(view.case, culprits) if code == "SL301" else ()
-    unread = (f"what rank {wait.rank} stands below cannot be read: it may wait in what it calls alone",)
-    code = "SL303" if left else code
-    others = tuple(f"rank {rank} {reasons[rank].what}{at(reasons[rank].location)}" for rank in culprits[1:])
-    between = {rank: thread for rank, thread in found.sinks if rank not in culprits}
-    others += tuple(f"rank {rank} {stall_of(ranks[rank], between[rank], now).what}" for rank in sorted(between))
-    return hang_verdict(
-        view,
-        code,
-        _headline(culprits, reason, blocked, ran_out=bool(left)),
-        culprits,
-        location=reason.location,
-        call=wait.call,
-        because=(
-            *left,
-            *((f"rank {first} {reason.what}",) if left else ()),
-            *(unread if doubt and not left else ()),
-            *reason.because,
-            *others,
-            *waiters(view),
-        ),
-        remedy=UNEVEN if left else reason.remedy,
-        confidence="low" if doubt and not left else _confidence(view.case, culprits, found, reason.sources),
-        waiting={wait.rank for wait in blocked},
-    )
+    unread = only is not None and only.condition is None and len(late.culprits) == 1 and not only.wait.away
+    if only is not None and not unread:
+        return _verdict_on_only_caller(view, only, late.reasons)
+    return _verdict(late, unread=unread)
 
 
 def before_init(blocked: Sequence[Wait]) -> bool:
@@ -109,141 +97,154 @@ def before_init(blocked: Sequence[Wait]) -> bool:
     return all(wait.call.group == "init" for wait in blocked)
 
 
-def _only_one(view: View, only: Alone, reasons: Mapping[int, Stall]) -> Verdict:
-    """The verdict of `never_entered` on a rank that waits in what the source keeps from all others."""
-    rank, call = only.wait.rank, only.wait.call
-    others = names(reasons)
-    if only.condition is None:
-        why = (
-            f"no other rank has ever made this call, and what it stands below cannot be read: {others} may not be late"
-        )
-    else:
-        passed = f"{others} {'has' if len(reasons) == 1 else 'have'} passed it by"
-        come = passed if only.passed else f"it may not hold on {others}"
-        why = f"it {below(only.condition, only.file)}: {come}"
+def _late(view: View) -> _Late | None:
+    """The ranks at the end of all chains of waits; None where one has ended, or has raised: other rules speak of it."""
+    graph, ranks = view.graph, view.by_rank
+    sinks = graph.sinks if view.from_dumps else graph.ends
+    if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in graph.sinks):
+        return None
+    reasons = {rank: stall_of(ranks[rank], thread, view.now, view.case.source) for rank, thread in sinks}
+    blocked = graph.waiting_for(sorted(reasons))
+    # Where all who wait are culprits themselves (all stopped inside one collective), their own waits tell which.
+    return _Late(view, reasons, blocked or tuple(wait for wait in graph.waits if {*reasons} & {*wait.blockers}))
+
+
+def _only_caller(late: _Late) -> OnlyCaller | None:
+    """The rank that may wait in a call which is its own alone."""
+    if late.code != "SL301" or len(late.culprits) < len(late.blocked):
+        return None
+    return only_caller(late.view.case, late.blocked, late.culprits)
+
+
+def _verdict(late: _Late, *, unread: bool) -> Verdict:
+    """That ranks are late; `unread`: unless their peer waits in what it calls alone, which cannot be read."""
+    view, culprits, reason, wait = late.view, late.culprits, late.reason, late.blocked[0]
+    ran_out = uneven_data.has_run_out(view.case, culprits) if late.code == "SL301" else ()
+    because = reason.because
+    confidence = _confidence(view.case, culprits, view.graph, reason.sources)
+    if ran_out:
+        because = (*ran_out, f"rank {culprits[0]} {reason.what}", *because)
+    elif unread:
+        because = (f"what rank {wait.rank} stands below cannot be read: it may wait in what it calls alone", *because)
+        confidence = "low"
     return hang_verdict(
         view,
-        "SL302" if only.passed else "SL399",
-        _headline_of_one(only, others),
-        (rank,) if only.passed else (),
+        "SL303" if ran_out else late.code,
+        _headline(culprits, reason, late.blocked, ran_out=bool(ran_out)),
+        culprits,
+        location=reason.location,
+        call=wait.call,
+        because=(*because, *_other_reasons(late), *waiters(view)),
+        remedy=UNEVEN if ran_out else reason.remedy,
+        confidence=confidence,
+        waiting={wait.rank for wait in late.blocked},
+    )
+
+
+def _other_reasons(late: _Late) -> Iterator[str]:
+    """What all culprits but the first do, and then what the ranks do that stand between them and those who wait."""
+    for rank in late.culprits[1:]:
+        yield _does(rank, late.reasons[rank])
+    view = late.view
+    between = {rank: thread for rank, thread in view.graph.sinks if rank not in late.reasons}
+    for rank, thread in sorted(between.items()):
+        yield f"rank {rank} {stall_of(view.by_rank[rank], thread, view.now).what}"
+
+
+def _does(rank: int, reason: Stall) -> str:
+    return f"rank {rank} {reason.what}{at(reason.location)}"
+
+
+# --------------------------------------------------------------------------------- a call that one rank makes alone
+
+
+def _verdict_on_only_caller(view: View, only: OnlyCaller, reasons: Mapping[int, Stall]) -> Verdict:
+    """The verdict on a rank that waits in what the source keeps from all others."""
+    rank, call = only.wait.rank, only.wait.call
+    others = names(reasons)
+    return hang_verdict(
+        view,
+        "SL302" if only.bypassed else "SL399",
+        _headline_of_only_caller(only, others),
+        (rank,) if only.bypassed else (),
         location=call.location,
         call=call,
         because=(
-            why,
-            *(f"rank {number} {reason.what}{at(reason.location)}" for number, reason in sorted(reasons.items())),
+            _why_alone(only, others, several=len(reasons) > 1),
+            *(_does(number, reason) for number, reason in sorted(reasons.items())),
             *waiters(view),
         ),
         remedy="take the collective out of the condition, or let all ranks of the group call it",
-        confidence="medium" if only.passed else "low",
+        confidence="medium" if only.bypassed else "low",
         waiting={rank},
     )
 
 
-def _headline_of_one(only: Alone, others: str) -> str:
+def _headline_of_only_caller(only: OnlyCaller, others: str) -> str:
     rank, call = only.wait.rank, call_at(only.wait.call)
     where = under(only.condition) if only.condition is not None else ""
-    if only.passed:
+    if only.bypassed:
         return f"rank {rank} alone makes {call}{where}; {others} went on without it"
     return f"rank {rank} waits in {call}{where}, and {others} did not come: who is wrong is not known"
 
 
-def _absent(view: View, culprits: tuple[int, ...], found: Graph, blocked: tuple[Wait, ...]) -> Verdict | None:
-    """The verdict of `never_entered` on a job of which dumps are left."""
+def _why_alone(only: OnlyCaller, others: str, *, several: bool) -> str:
+    if only.condition is None:
+        return (
+            f"no other rank has ever made this call, and what it stands below cannot be read: {others} may not be late"
+        )
+    stands = f"it {below(only.condition, only.file)}"
+    if only.bypassed:
+        return f"{stands}: {others} {'have' if several else 'has'} passed it by"
+    return f"{stands}: it may not hold on {others}"
+
+
+# ------------------------------------------------------------------------------------------- where dumps are left
+
+
+def _verdict_of_dumps(late: _Late) -> Verdict | None:
+    """The verdict on a job of which dumps are left: they do not say why ranks are late."""
+    view, culprits, blocked = late.view, late.culprits, late.blocked
     if dumps.doubt(view.case, culprits, blocked):
         return None
     # Those who wait for fewest wait for the culprit itself; others may wait for them as well.
     wait = min(blocked, key=lambda one: (len(one.blockers), one.call.t))
-    apart = dumps.missed(blocked, culprits)
-    late = [facts for facts in view.case.ranks if facts.rank in culprits]
-    what = "did not come to what peers wait in" if apart else _what(culprits, wait) + of_group(wait.call)
-    if all(dumps.unbegun(facts, wait) for facts in late):
-        what = f"enqueued {label(wait.call)}{of_group(wait.call)}, and the GPU has not begun it"
-    who = names(culprits)
-    if all(idle(facts) for facts in late) and (apart or not wait.call.is_message):
-        who = f"the host{'s' * (len(late) > 1)} of {who}"
-    away = away_of(found.waits)
+    missed = dumps.missed(blocked, culprits)
+    what = _missed_in_dumps(late, wait, at_several=bool(missed))
     return hang_verdict(
         view,
         "SL301",
-        f"{who} {what}; {_peers(blocked, len(culprits))}; why, the dumps do not say",
+        f"{what}; {_peers(blocked, len(culprits))}; why, the dumps do not say",
         culprits,
         call=wait.call,
         because=(
             *dumps.last_seen(view.case, culprits),
-            *dumps.gaps(view.case, away | set(culprits)),
-            *apart,
+            *dumps.gaps(view.case, away_of(view.graph.waits) | set(culprits)),
+            *missed,
             *waiters(view),
             *dumps.ground(view.case, blocked),
         ),
         remedy="look at what that rank did after its last call: its log, its loader, its GPU"
         if len(culprits) == 1
         else "look at what those ranks did after their last calls: their logs, their loaders, their GPUs",
-        confidence=dumps.confidence(view.case, culprits, found, blocked),
+        confidence=dumps.confidence(view.case, culprits, view.graph, blocked),
         waiting={other.rank for other in blocked},
     )
 
 
-def hang_untold(view: View) -> Verdict | None:
-    """Ranks make no progress, and the evidence does not say why. It is better to say so than to name a victim.
-
-    Example:
-        error[SL399]: the ranks make no progress, and the evidence does not say for whom they wait
-
-    How it was concluded: no rule had what it needs. `safelaunch diagnose --why` says what each of them lacked.
-
-    What to do: compare the stacks of all ranks in the evidence folder. Where evidence is missing, the lines say why.
-
-    What it is not: an all-clear. Somebody waits, or nothing moves.
-    """
-    if view.from_dumps:
-        return _untold(view)
-    gaps = tuple(f"rank {facts.rank}: {gap}" for facts in view.case.ranks for gap in facts.missing[:1])
-    return hang_verdict(
-        view,
-        "SL399",
-        "the ranks make no progress, and the evidence does not say for whom they wait",
-        (),
-        because=gaps or waiters(view) or ("no rank was found inside a collective",),
-        remedy="compare the ranks' stacks in the evidence folder",
-        confidence="low",
-        waiting={wait.rank for wait in view.graph.waits},
-    )
+def _missed_in_dumps(late: _Late, wait: Wait, *, at_several: bool) -> str:
+    """`the host of rank 2 never entered all_reduce #12`; `at_several`: not all of them have missed the same call."""
+    facts = [late.view.by_rank[rank] for rank in late.culprits]
+    what = "did not come to what peers wait in" if at_several else _missed(late.culprits, wait) + of_group(wait.call)
+    if all(dumps.unbegun(each, wait) for each in facts):
+        what = f"enqueued {label(wait.call)}{of_group(wait.call)}, and the GPU has not begun it"
+    who = names(late.culprits)
+    if all(map(idle, facts)) and (at_several or not wait.call.is_message):
+        who = f"the host{'s' * (len(facts) > 1)} of {who}"
+    return f"{who} {what}"
 
 
-def _untold(view: View) -> Verdict:
-    """The verdict of `hang_untold` on a job of which dumps are left."""
-    found = view.graph
-    missing = {rank for rank, _ in found.sinks}
-    alone: tuple[str, ...] = ()
-    if missing:
-        blocked = found.waiting_for(missing) or found.waits
-        wait = blocked[0]
-        who = names({other.rank for other in blocked})
-        what = f"{label(wait.call)}{of_group(wait.call)}"
-        summary = f"{who} came to {what}, and {names(missing)} did not: the dumps do not say who is wrong"
-        alone = tuple(filter(None, [dumps.doubt(view.case, missing, blocked)]))
-    elif found.waits:
-        wait = found.waits[0]
-        there = {w.rank for w in found.waits if (w.call.group, w.call.seq) == (wait.call.group, wait.call.seq)}
-        what = f"{label(wait.call)}{of_group(wait.call)}"
-        told = any(group.name == wait.call.group for group in view.case.groups)
-        whom = "for whom" if told else "who else belongs to that group"
-        summary = f"{is_waiting(there)} in {what}, and the dumps do not tell {whom}"
-    else:
-        alone = dumps.behind(view.case)
-        summary = alone[0] if alone else "no rank was inside a collective, as far as the dumps show"
-        alone = alone[1:]
-    return hang_verdict(
-        view,
-        "SL399",
-        summary,
-        (),
-        location=next((wait.call.location for wait in found.waits), None),
-        because=(*alone, *waiters(view), *dumps.gaps(view.case)),
-        remedy="the ranks' logs and stacks tell more" if found.waits else "take the dumps while the job hangs",
-        confidence="low",
-        waiting={wait.rank for wait in found.waits},
-    )
+# ------------------------------------------------------------------------------------------------ pieces of both
 
 
 def _headline(culprits: tuple[int, ...], reason: Stall, blocked: Sequence[Wait], *, ran_out: bool) -> str:
@@ -254,13 +255,13 @@ def _headline(culprits: tuple[int, ...], reason: Stall, blocked: Sequence[Wait],
     if ran_out:
         return f"{who} ran out of batches, and {peers} in {call}"
     if len(culprits) > 1:
-        return f"{who} {_what(culprits, wait)}; {peers}: rank {culprits[0]} {reason.what}"
+        return f"{who} {_missed(culprits, wait)}; {peers}: rank {culprits[0]} {reason.what}"
     if reason.what == UNSEEN:
-        return f"{who} {_what(culprits, wait)}, and what it does could not be looked at; {peers}"
+        return f"{who} {_missed(culprits, wait)}, and what it does could not be looked at; {peers}"
     return f"{who} {reason.what}, and {peers} in {call}"
 
 
-def _what(culprits: tuple[int, ...], wait: Wait) -> str:
+def _missed(culprits: tuple[int, ...], wait: Wait) -> str:
     one = len(culprits) == 1
     if wait.call.is_message:
         done = "not sent" if "recv" in wait.call.op else "not received"
@@ -278,11 +279,11 @@ def _peers(blocked: Sequence[Wait], culprits: int) -> str:
     return f"rank {blocked[0].rank} waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
 
 
-def _confidence(case: Case, culprits: Iterable[int], found: Graph, sources: tuple[str, ...]) -> Confidence:
+def _confidence(case: Case, culprits: Iterable[int], graph: Graph, sources: tuple[str, ...]) -> Confidence:
     """From the number of independent sources that agree: high needs three, low is what one alone says."""
     named = [facts for facts in case.ranks if facts.rank in set(culprits)]
     agree = set(sources)
-    if any(wait.call.thread for wait in found.waits):
+    if any(wait.call.thread for wait in graph.waits):
         agree.add("collectives")
     if any(facts.recorded for facts in case.ranks):
         agree.add("Flight Recorder")

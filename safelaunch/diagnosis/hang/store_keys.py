@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from safelaunch.diagnosis.blame import history
+from safelaunch.diagnosis.blame.deviation import OFTEN, Deviation
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.stall.endpoints import STORE
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
@@ -29,12 +30,12 @@ def key_missing(view: View) -> Verdict | None:
 
     What to do: compare the key that is waited for with those that are set, and the conditions under which they are.
     """
-    found = view.graph
+    graph = view.graph
     ranks = view.by_rank
-    asking = sorted({rank for rank, _ in found.sinks})
-    if not found.wait_for(asking, KEY):
+    asking = sorted({rank for rank, _ in graph.sinks})
+    if not graph.wait_for(asking, KEY):
         return None
-    blocked = sorted({wait.rank for wait in found.waits})
+    blocked = sorted({wait.rank for wait in graph.waits})
     setter = _who_sets(view.case, asking, blocked)
     places: dict[tuple[str, Location | None], list[int]] = {}
     for rank in asking:
@@ -47,7 +48,7 @@ def key_missing(view: View) -> Verdict | None:
         (setter.rank,) if setter is not None else (),
         location=next(iter(places))[1]
         if setter is None
-        else place_of(view, next(wait for wait in found.waits if wait.rank == setter.rank)),
+        else place_of(view, next(wait for wait in graph.waits if wait.rank == setter.rank)),
         because=(
             *((setter.text,) if setter is not None else ()),
             *(f"{is_waiting(who)} in {call}" + at(place) for (call, place), who in places.items()),
@@ -65,7 +66,7 @@ def _called(view: View, asking: list[int]) -> str:
     return keys.pop() if len(keys) == 1 else f"keys in {STORE}"
 
 
-def _headline(setter: history.Departure | None, key: str, asking: list[int], blocked: list[int]) -> str:
+def _headline(setter: Deviation | None, key: str, asking: list[int], blocked: list[int]) -> str:
     whom = "it" if len(asking) == 1 else "them"
     peers = f"and {is_waiting(blocked)} for {whom}"
     if setter is not None:
@@ -73,29 +74,34 @@ def _headline(setter: history.Departure | None, key: str, asking: list[int], blo
     return f"{is_waiting(asking)} for {key}, which nobody has set, {peers}"
 
 
-def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> history.Departure | None:
+def _who_sets(case: Case, asking: list[int], blocked: list[int]) -> Deviation | None:
     """The rank that alone has set keys like the one that all of them lack, and not this one."""
-    ranks = {facts.rank: facts for facts in case.ranks}
-    known = {key for facts in case.ranks for key in facts.store_keys}
-    lacks = [{*ranks[rank].store_wants} - known for rank in asking]
-    if len(case.ranks) != case.world_size or any(keys != lacks[0] for keys in lacks) or len(lacks[0]) != 1:
+    key = _key_that_all_lack(case, asking)
+    if key is None:
         return None
-    own = _without_its_part({rank: [*keys] for rank, keys in zip(asking, lacks, strict=True)}, case.ranks)
+    own = _without_its_part({rank: [key] for rank in asking}, case.ranks)
     if len(own) == 1 and own[0].rank in blocked:
         return own[0]
-    key = lacks[0].pop()
-    often = 1 if len(asking) > 1 else history.OFTEN  # two agree on what they ask for
-    setters = {_alone(key, facts.rank, case.ranks, often) for facts in case.ranks} - {None}
-    setter = setters.pop() if len(setters) == 1 else None
+    # Two agree on what they ask for.
+    setters = [*_setters(key, case.ranks, 1 if len(asking) > 1 else OFTEN).values()]
+    setter = setters[0] if len(setters) == 1 else None
     if setter is None or setter.rank not in blocked:
         return None
-    others = [facts for rank, facts in ranks.items() if rank not in (*asking, setter.rank)]
+    others = [facts for facts in case.ranks if facts.rank not in (*asking, setter.rank)]
     if any(facts.rank in blocked or facts.missing for facts in others):
         return None  # who sets none either has gone on without it, or may have: who asks may be ahead of all
     like = f"{len(setter.keys)} keys" if len(setter.keys) > 1 else "a key"
     which = f"the last one {setter.latest}" if len(setter.keys) > 1 else setter.latest
-    text = f"rank {setter.rank} alone has set {like} like it ({which}), and not {key}"
-    return history.Departure(setter.rank, text)
+    return Deviation(setter.rank, f"rank {setter.rank} alone has set {like} like it ({which}), and not {key}")
+
+
+def _key_that_all_lack(case: Case, asking: list[int]) -> str | None:
+    """The one key that each of these ranks wants, and nobody has set; None where not all ranks are known."""
+    there = {key for facts in case.ranks for key in facts.store_keys}
+    lacks = [{*facts.store_wants} - there for facts in case.ranks if facts.rank in asking]
+    if len(case.ranks) != case.world_size or len(lacks[0]) != 1 or any(keys != lacks[0] for keys in lacks):
+        return None
+    return lacks[0].pop()
 
 
 def shape(key: str) -> str:
@@ -116,22 +122,13 @@ def all_ask(view: View) -> Verdict | None:
     ranks = view.living
     if len(ranks) < 2 or not all(facts.store_wants for facts in ranks) or not view.graph.wait_for(view.by_rank, KEY):
         return None
-    known = {key for facts in ranks for key in facts.store_keys}
-    lacks = {facts.rank: [key for key in facts.store_wants if key not in known] for facts in ranks}
+    there = {key for facts in ranks for key in facts.store_keys}
+    lacks = {facts.rank: [key for key in facts.store_wants if key not in there] for facts in ranks}
     if not all(lacks.values()):
         return None  # one of them has its answer, and is about to go on
-    passed = [found for facts in ranks if (found := _passed_by(facts.rank, lacks, ranks)) is not None]
-    passed = passed or _without_its_part(lacks, ranks)
-    named = passed[0] if len(passed) == 1 else None
-    first = next((facts for facts in ranks if named is not None and facts.rank == named.rank), ranks[0])
-    because = []
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for rank, keys in lacks.items():
-        groups.setdefault(tuple(keys), []).append(rank)
-    for missing, who in sorted(groups.items(), key=lambda one: -len(one[1])):
-        shown = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
-        place = user_frame(next(facts for facts in ranks if facts.rank == who[0]).stack)
-        because.append(f"{is_waiting(who)} for {shown}{at(place)}, which nobody has set")
+    outliers = _gone_past(lacks, ranks) or _without_its_part(lacks, ranks)
+    named = outliers[0] if len(outliers) == 1 else None
+    first = view.by_rank[named.rank] if named is not None else ranks[0]
     return hang_verdict(
         view,
         "SL311" if named is not None else "SL399",
@@ -140,42 +137,60 @@ def all_ask(view: View) -> Verdict | None:
         else f"{names(facts.rank for facts in ranks)} all wait in {STORE}, for keys that nobody has set",
         (named.rank,) if named is not None else (),
         location=user_frame(first.stack),
-        because=tuple(because),
+        because=tuple(_who_lacks_what(view, lacks)),
         remedy="compare the keys that are waited for with those that are set, rank by rank",
         confidence="medium" if named is not None else "low",
         waiting=(facts.rank for facts in ranks),
     )
 
 
-def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[history.Departure]:
+def _who_lacks_what(view: View, lacks: Mapping[int, list[str]]) -> Iterator[str]:
+    """A line for those who wait for the same keys, most ranks first."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for rank, keys in lacks.items():
+        groups.setdefault(tuple(keys), []).append(rank)
+    for missing, who in sorted(groups.items(), key=lambda one: -len(one[1])):
+        shown = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+        place = user_frame(view.by_rank[who[0]].stack)
+        yield f"{is_waiting(who)} for {shown}{at(place)}, which nobody has set"
+
+
+def _without_its_part(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[Deviation]:
     """The rank that has not set its part, of keys that each rank sets with its own number: all others have."""
     keys = {key for own in lacks.values() for key in own}
     if len(keys) != 1 or len(ranks) < 3:
         return []
     key = keys.pop()
-    found = []
+    deviations = []
     for place in _NUMBER.finditer(key):
         parts = {facts.rank: f"{key[: place.start()]}{facts.rank}{key[place.end() :]}" for facts in ranks}
+        owners = {part: rank for rank, part in parts.items()}
         without = [facts.rank for facts in ranks if parts[facts.rank] not in facts.store_keys]
-        foreign = any(
-            part in facts.store_keys for facts in ranks for other, part in parts.items() if other != facts.rank
-        )
+        foreign = any(owners.get(own, facts.rank) != facts.rank for facts in ranks for own in facts.store_keys)
         if len(without) == 1 and parts[without[0]] == key and not foreign:
             text = f"rank {without[0]} has not set {key}, its part of what each other rank has set with its own number"
-            found.append(history.Departure(without[0], text))
-    return found
+            deviations.append(Deviation(without[0], text))
+    return deviations
 
 
-def _passed_by(rank: int, lacks: dict[int, list[str]], ranks: Sequence[RankFacts]) -> history.Departure | None:
-    """That this rank has gone past the key for which all others wait: it alone has set those before, which differ from
+def _gone_past(lacks: Mapping[int, list[str]], ranks: Sequence[RankFacts]) -> list[Deviation]:
+    """The ranks that have gone past a key for which all others wait: each alone has set those before, which differ from
     it in one number, and one behind it."""
-    others = [keys for other, keys in lacks.items() if other != rank]
-    for key in others[0]:
-        found = _alone(key, rank, ranks) if all(key in keys for keys in others) else None
-        if found is not None and max(found.keys) > found.number:
-            text = f"rank {rank} has set {found.keys[max(found.keys)]}, and not {key}, which all others wait for"
-            return history.Departure(rank, text)
-    return None
+    counts = collections.Counter(key for keys in lacks.values() for key in {*keys})
+    others = len(lacks) - 1
+    setters = {key: _setters(key, ranks) for key, count in counts.items() if count >= others}
+    deviations = []
+    for rank, own in lacks.items():
+        peers = next(keys for other, keys in lacks.items() if other != rank)
+        wanted = (key for key in peers if counts[key] - (key in own) == others)
+        past = ((key, setters[key][rank]) for key in wanted if rank in setters[key])
+        for key, setter in past:
+            latest = max(setter.keys)
+            if latest > setter.number:
+                text = f"rank {rank} has set {setter.keys[latest]}, and not {key}, which all others wait for"
+                deviations.append(Deviation(rank, text))
+                break
+    return deviations
 
 
 @dataclass(frozen=True)
@@ -185,31 +200,32 @@ class _Setter:
 
     rank: int
     number: int
-    keys: dict[int, str] = field(compare=False)
+    keys: dict[int, str]
 
     @property
     def latest(self) -> str:
         return next(reversed(self.keys.values()))
 
 
-def _alone(key: str, rank: int, ranks: Sequence[RankFacts], often: int = history.OFTEN) -> _Setter | None:
-    """That this rank, and no other, has set so many keys that differ from this one in one number."""
+def _setters(key: str, ranks: Sequence[RankFacts], often: int = OFTEN) -> dict[int, _Setter]:
+    """The ranks each of which, and no other, has set so many keys that differ from this one in one number."""
+    setters: dict[int, _Setter] = {}
     for place, number in enumerate(map(int, _NUMBER.findall(key))):
-        series = {facts.rank: _series(facts, key, place) for facts in ranks}
-        own = series.pop(rank)
-        if len(own) >= often and not any(series.values()):
-            return _Setter(rank, number, own)
-    return None
+        series = {facts.rank: own for facts in ranks if (own := _series(facts, key, place))}
+        for rank, own in series.items() if len(series) == 1 else ():
+            if len(own) >= often:
+                setters.setdefault(rank, _Setter(rank, number, own))
+    return setters
 
 
 def _series(facts: RankFacts, key: str, place: int) -> dict[int, str]:
     """The keys that a rank has set which differ from this one only in the number at a place, by that number."""
     wanted = _NUMBER.findall(key)
-    found = {}
+    keys = {}
     for own in facts.store_keys:
         numbers = _NUMBER.findall(own)
         if own != key and shape(own) == shape(key):
             others = [*numbers[:place], *numbers[place + 1 :]]
             if others == [*wanted[:place], *wanted[place + 1 :]]:
-                found[int(numbers[place])] = own
-    return found
+                keys[int(numbers[place])] = own
+    return keys

@@ -23,12 +23,12 @@ def tags_differ(view: View) -> Verdict | None:
 
     What to do: compare the tags at the two lines. A counter that makes them must count alike on both sides.
     """
-    found = view.graph
+    graph = view.graph
     ranks = view.by_rank
-    blocked = {wait.rank for wait in found.waits}
+    blocked = {wait.rank for wait in graph.waits}
     pairs = [
         (wait, sent)
-        for wait in found.waits
+        for wait in graph.waits
         if wait.call.peer in blocked and (sent := _sent_instead(wait, ranks)) is not None
     ]
     if not pairs:
@@ -56,7 +56,7 @@ def tags_differ(view: View) -> Verdict | None:
         ),
         remedy="compare the tags at these lines: what makes them must count alike on both sides",
         confidence="medium",
-        conclusive=final((ranks[wait.rank], wait.call) for wait in found.waits),
+        conclusive=final((ranks[wait.rank], wait.call) for wait in graph.waits),
         waiting=blocked,
     )
 

@@ -20,11 +20,11 @@ def did_not_dump(view: View) -> Verdict | None:
 
     What to do: look at that rank's log and stack. Under `safelaunch`, all ranks are dumped before torch aborts them.
     """
-    found = view.graph
+    graph = view.graph
     if not (view.case.gave_up and of_nccl2(view.case)):
         return None
     undumped = tuple(facts.rank for facts in view.case.ranks if facts.recorded is None)
-    blocked = tuple(wait for wait in found.waits if {*wait.away} & {*undumped})
+    blocked = tuple(wait for wait in graph.waits if {*wait.away} & {*undumped})
     if not blocked or not all(_has_no_file(facts) for facts in view.case.ranks if facts.rank in undumped):
         return None
     # Those who wait for fewest wait for that rank itself.
@@ -46,11 +46,11 @@ def did_not_dump(view: View) -> Verdict | None:
             "with torch's nccl2 only ranks whose calls have timed out write dumps: others are late, or have ended, or "
             "their files were not copied",
             *waiters(view),
-            *ground(view.case, found.waits),
+            *ground(view.case, graph.waits),
         ),
         remedy=f"look at the log and the stack of {names(undumped)} first: of all others, none is late",
         confidence="low",
-        waiting={other.rank for other in found.waits},
+        waiting={other.rank for other in graph.waits},
     )
 
 

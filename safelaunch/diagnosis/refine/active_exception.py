@@ -4,6 +4,7 @@ them, or looks at them, and they say why a rank is there."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from safelaunch.codes import CATALOGUE, Trait, has
 from safelaunch.diagnosis.crash.first_failure import is_peer_loss
@@ -21,30 +22,34 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     """
     if verdict.kind == "hang":
         verdict = _with_lost_threads(verdict, view)
-    found = {facts.rank: facts.handling for facts in view.living if facts.handling is not None}
-    for facts in view.case.ranks:
-        if facts.rank in found and is_peer_loss(dataclasses.replace(facts, error=facts.handling)):
-            del found[facts.rank]
-    if not found:
-        return verdict
+    handling = _handling(view)
     if verdict.culprit_ranks:
-        if verdict.kind != "hang":
-            return verdict  # it failed for a reason of its own
-        lines = tuple(_line(rank, found[rank]) for rank in verdict.culprit_ranks if rank in found)
-        return dataclasses.replace(verdict, because=(*lines, *verdict.because))
-    if len(found) != 1:
+        # A rank that has failed has done so for a reason of its own.
+        return _with_handling(verdict, handling) if verdict.kind == "hang" else verdict
+    if len(handling) != 1:
         return verdict
-    rank, error = next(iter(found.items()))
+    rank, error = next(iter(handling.items()))
     if has(verdict.code, Trait.ELSEWHERE) and _is_alone(rank, verdict, view):
-        return _apart(verdict, view, rank, error)
+        return _in_its_handler(verdict, view, rank, error)
     if knows_no_cause(verdict) and verdict.kind == "crash":
-        return _broken(verdict, view, rank, error)
+        return _failed_first(verdict, view, rank, error)
     return verdict
 
 
+def _handling(view: View) -> dict[int, PyError]:
+    """The exceptions that living ranks are handling, but for those that tell of a lost peer."""
+    handling = ((facts, facts.handling) for facts in view.living if facts.handling is not None)
+    return {facts.rank: error for facts, error in handling if not is_peer_loss(dataclasses.replace(facts, error=error))}
+
+
+def _with_handling(verdict: Verdict, handling: Mapping[int, PyError]) -> Verdict:
+    lines = tuple(_line(rank, handling[rank]) for rank in verdict.culprit_ranks if rank in handling)
+    return dataclasses.replace(verdict, because=(*lines, *verdict.because))
+
+
 def _with_lost_threads(verdict: Verdict, view: View) -> Verdict:
-    found = [(f.rank, f.lost_thread) for f in view.living if f.rank in verdict.culprit_ranks and f.lost_thread]
-    lines = (f"a thread of rank {rank} has ended with {raised(error)}" for rank, error in found)
+    ended = [(f.rank, f.lost_thread) for f in view.living if f.rank in verdict.culprit_ranks and f.lost_thread]
+    lines = (f"a thread of rank {rank} has ended with {raised(error)}" for rank, error in ended)
     new = tuple(line for line in lines if line not in verdict.because)
     return dataclasses.replace(verdict, because=(*new, *verdict.because))
 
@@ -70,7 +75,7 @@ def _same(one: object, other: object) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in ("group", "seq", "op", "peer", "location"))
 
 
-def _apart(verdict: Verdict, view: View, rank: int, error: PyError) -> Verdict:
+def _in_its_handler(verdict: Verdict, view: View, rank: int, error: PyError) -> Verdict:
     wait = view.graph.of(rank)
     facts = view.by_rank[rank]
     doing = f"in its handler it waits in {wait.call.op}, its peers elsewhere" if wait is not None else ""
@@ -86,7 +91,7 @@ def _apart(verdict: Verdict, view: View, rank: int, error: PyError) -> Verdict:
     )
 
 
-def _broken(verdict: Verdict, view: View, rank: int, error: PyError) -> Verdict:
+def _failed_first(verdict: Verdict, view: View, rank: int, error: PyError) -> Verdict:
     facts = view.by_rank[rank]
     lost = [other.rank for other in view.case.ranks if other.error is not None]
     because = (f"{names(lost)} failed only because the connection to a peer was lost",) if lost else ()

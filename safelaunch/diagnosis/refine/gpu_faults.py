@@ -48,10 +48,13 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     case = view.case
     if not (case.gpus or case.ports_down) or has(verdict.code, Trait.NOTHING_WRONG):
         return verdict
-    if case.incident.kind == "exit":
-        return _on_crash(verdict, case)
+    return _on_crash(verdict, case) if case.incident.kind == "exit" else _on_hang(verdict, case)
+
+
+def _on_hang(verdict: Verdict, case: Case) -> Verdict:
+    """The verdict on a hang: a fault since it began, under the ranks that are named, or under any where none is."""
     named = verdict.culprit_ranks
-    concerned = [gpu for gpu in case.gpus if set(gpu.ranks) & set(named)] if named else list(case.gpus)
+    concerned = [gpu for gpu in case.gpus if not named or set(gpu.ranks) & set(named)]
     fresh = [fault for fault in _faults(concerned) if _is_of_this_hang(fault, verdict, case)]
     broken = [fault for fault in fresh if _broke_work(fault, case, named)]
     failed = [fault for fault in fresh if fault.xid is not None and fault.xid.of_program]
@@ -59,16 +62,21 @@ def refine(verdict: Verdict, view: View) -> Verdict:
         return hardware_failed(verdict, broken, case, _stopped(verdict, case))
     if has(verdict.code, Trait.NOBODY) and (culprits := _whose(failed, case)):
         return kernel_failed(verdict, failed, culprits)
-    lines = [_said(fault) for fault in fresh[:1]]
-    if named:
-        others = [gpu for gpu in case.gpus if gpu not in concerned]
-        elsewhere = [fault for fault in _faults(others) if _broke_work(fault, case, ())]
-        lines += waits_for_gpu(case, named[0], concerned)
-        lines += [_said(fault) for fault in elsewhere if _is_of_this_hang(fault, verdict, case)][:1]
-    elif has(verdict.code, Trait.NOBODY):
-        lines += [*_links(case.gpus), *_ports(case), *_idle(case.gpus), *_silent(case.gpus)]
+    lines = [*map(_said, fresh[:1]), *_beside(verdict, case, concerned)]
     place = 1 if named else 0
     return replace(verdict, because=(*verdict.because[:place], *lines, *verdict.because[place:]))
+
+
+def _beside(verdict: Verdict, case: Case, concerned: Sequence[GpuState]) -> list[str]:
+    """What else may bear on a hang, and blames nobody."""
+    if verdict.culprit_ranks:
+        others = [gpu for gpu in case.gpus if gpu not in concerned]
+        broken = [fault for fault in _faults(others) if _broke_work(fault, case, ())]
+        fresh = [fault for fault in broken if _is_of_this_hang(fault, verdict, case)]
+        return [*waits_for_gpu(case, verdict.culprit_ranks[0], concerned), *map(_said, fresh[:1])]
+    if has(verdict.code, Trait.NOBODY):
+        return [*_links(case.gpus), *_ports(case), *_idle(case.gpus), *_silent(case.gpus)]
+    return []
 
 
 def _on_crash(verdict: Verdict, case: Case) -> Verdict:
@@ -97,11 +105,11 @@ def _broke_work(fault: Fault, case: Case, named: Iterable[int]) -> bool:
         return True
     if not xid.ends_work or xid.pid is None:
         return False
-    known = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == xid.pid and tenant.rank is not None}
+    owners = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == xid.pid and tenant.rank is not None}
     owner = case.of_pid(xid.pid, 0)  # the driver's log is of the node whose GPUs a case has
-    known = known or ({owner.rank} if owner is not None else set())
+    owners = owners or ({owner.rank} if owner is not None else set())
     wanted = set(named)
-    return bool(known & wanted) if wanted else bool(known)
+    return bool(owners & wanted) if wanted else bool(owners)
 
 
 def strangers(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
@@ -109,14 +117,14 @@ def strangers(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
     wanted, lines = set(ranks), []
     for gpu in case.gpus:
         others = [one for one in gpu.tenants if one.rank is None and one.command and one.memory_bytes]
-        held = sum(one.memory_bytes or 0 for one in others)
+        foreign_bytes = sum(one.memory_bytes or 0 for one in others)
         if not set(gpu.ranks) & wanted or not gpu.memory_total or (gpu.memory_used or 0) < FULL * gpu.memory_total:
             continue
-        if held > (1 - FULL) * gpu.memory_total:
+        if foreign_bytes > (1 - FULL) * gpu.memory_total:
             most = max(others, key=lambda one: one.memory_bytes or 0)
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             lines.append(
-                f"{label(gpu)} is full, and {held / 2**30:.1f} GiB of it belong to pid {most.pid}{more}, "
+                f"{label(gpu)} is full, and {foreign_bytes / 2**30:.1f} GiB of it belong to pid {most.pid}{more}, "
                 f"not of this job: {program(most.command)}"
             )
     return tuple(lines)
@@ -186,32 +194,39 @@ def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since
     """
     ranks = tuple(sorted({rank for fault in broken for rank in fault.gpu.ranks}))
     everybody = len(ranks) > 1 and set(ranks) >= {facts.rank for facts in case.ranks}
-    first = broken[0]
-    gpus = _gpus([fault.gpu for fault in broken])
-    summary = f"{gpus} failed: {first.what}; {verdict.summary}"
-    confidence = verdict.confidence
-    certain = first.xid is None or since is None or first.xid.at_s >= since
-    if certain and (verdict.culprit_ranks or (first.xid is not None and first.gpu.lost)):
-        confidence = HIGHER[confidence]  # the driver names the same one as those who wait
     culprits = verdict.culprit_ranks or (() if everybody else ranks)
     pid = next((facts.pid for facts in case.ranks if facts.rank in culprits), None)
-    lines = [_said(fault) for fault in broken[:2]]
-    if any(fault.gpu.lost and fault.xid is not None for fault in broken):
-        lines.append("NVML says as well that it is lost, or wants a reset")
-    indices = ",".join(str(fault.gpu.index) for fault in broken)
+    first = broken[0]
     return replace(
         verdict,
         code="SL428",
         slug=CATALOGUE["SL428"].slug,
-        summary=summary,
+        summary=f"{_gpus([fault.gpu for fault in broken])} failed: {first.what}; {verdict.summary}",
         culprit_ranks=culprits,
         pid=verdict.pid if verdict.culprit_ranks else pid,
-        because=(*lines, *verdict.because),
-        confidence=confidence,
-        remedy=f"run on another node, and have an admin look at GPU {indices} of {case.host}: "
+        because=(*map(_said, broken[:2]), *_nvml_agrees(broken), *verdict.because),
+        confidence=HIGHER[verdict.confidence] if _agrees(verdict, first, since) else verdict.confidence,
+        remedy=f"run on another node, and have an admin look at {_indices(broken)} of {case.host}: "
         + ("reboot" if first.xid is not None and first.xid.number == 79 else "reset it, or reboot"),
         exit_code=EXIT_INFRASTRUCTURE,
     )
+
+
+def _agrees(verdict: Verdict, fault: Fault, since: float | None) -> bool:
+    """Whether two sources name one GPU: the driver, and those who wait or NVML. A fault that is later than `since` only
+    if the clocks disagree makes nothing surer."""
+    certain = fault.xid is None or since is None or fault.xid.at_s >= since
+    return certain and (bool(verdict.culprit_ranks) or (fault.xid is not None and fault.gpu.lost))
+
+
+def _nvml_agrees(broken: Iterable[Fault]) -> tuple[str, ...]:
+    if any(fault.gpu.lost and fault.xid is not None for fault in broken):
+        return ("NVML says as well that it is lost, or wants a reset",)
+    return ()
+
+
+def _indices(broken: Iterable[Fault]) -> str:
+    return f"GPU {','.join(str(fault.gpu.index) for fault in broken)}"
 
 
 def _whose(failed: Sequence[Fault], case: Case) -> tuple[int, ...]:
@@ -219,10 +234,10 @@ def _whose(failed: Sequence[Fault], case: Case) -> tuple[int, ...]:
     ranks: set[int] = set()
     for fault in failed:
         pid = fault.xid.pid if fault.xid is not None else None
-        known = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == pid and tenant.rank is not None}
-        if len(fault.gpu.ranks) != 1 and not known:
+        owners = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == pid and tenant.rank is not None}
+        if len(fault.gpu.ranks) != 1 and not owners:
             return ()
-        ranks |= known or set(fault.gpu.ranks)
+        ranks |= owners or set(fault.gpu.ranks)
     return tuple(sorted(ranks)) if len(ranks) < len(case.ranks) else ()
 
 
@@ -267,10 +282,10 @@ def _gpus(gpus: Iterable[GpuState]) -> str:
 def _links(gpus: Sequence[GpuState]) -> list[str]:
     """NVLinks that are down. Where none is up, or all GPUs are alike, it was built so."""
     down = [gpu for gpu in gpus if gpu.links and gpu.links_down]
-    odd = [gpu for gpu in down if (gpu.links_down or 0) < (gpu.links or 0) or len(down) < len(gpus)]
-    if len(odd) > 1 and len(odd) == len(gpus) and len({(gpu.links, gpu.links_down) for gpu in odd}) == 1:
+    telling = [gpu for gpu in down if (gpu.links_down or 0) < (gpu.links or 0) or len(down) < len(gpus)]
+    if len(telling) > 1 and len(telling) == len(gpus) and len({(gpu.links, gpu.links_down) for gpu in telling}) == 1:
         return []
-    return [f"{gpu.links_down} of {gpu.links} NVLinks of {label(gpu)} are down" for gpu in odd[:2]]
+    return [f"{gpu.links_down} of {gpu.links} NVLinks of {label(gpu)} are down" for gpu in telling[:2]]
 
 
 def _ports(case: Case) -> list[str]:
@@ -284,9 +299,9 @@ def _ports(case: Case) -> list[str]:
 
 def _idle(gpus: Sequence[GpuState]) -> list[str]:
     """GPUs that run nothing while others run the collective."""
-    known = [gpu for gpu in gpus if gpu.busy_percent is not None]
-    idle = [gpu for gpu in known if (gpu.busy_percent or 0) <= IDLE]
-    busy = [gpu for gpu in known if (gpu.busy_percent or 0) >= BUSY]
+    measured = [gpu for gpu in gpus if gpu.busy_percent is not None]
+    idle = [gpu for gpu in measured if (gpu.busy_percent or 0) <= IDLE]
+    busy = [gpu for gpu in measured if (gpu.busy_percent or 0) >= BUSY]
     if not idle or not busy or len(idle) + len(busy) < len(gpus):
         return []
     verb = ("runs", "does") if len(idle) == 1 else ("run", "do")

@@ -6,26 +6,32 @@ high confidence, and nobody is named while another explanation is left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.sources.stack_samples import (
-    Held,
+    INIT,
+    Waiter,
     has_moved,
-    held_in,
     is_busy,
     is_explained,
     places,
     reason_of,
     stays_inside,
     tries_to_connect,
+    waiter_of,
     waiting_lines,
     waits_for_a_person,
 )
+from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import ENDED, stopped
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Location, RankFacts, Verdict
+from safelaunch.model import RankFacts, Verdict
 
 # Steps in which one rank is so much later than all others are rare; an estimate.
 SURE_S = 10.0
@@ -69,7 +75,7 @@ def late_and_at_work(view: View) -> Verdict | None:
     return _at_work_verdict(view, busy, waiters(view)) if busy else None
 
 
-def apart(view: View) -> Verdict | None:
+def by_stacks(view: View) -> Verdict | None:
     """What stacks alone tell of a job that was attached to: who waits inside torch.distributed, and who does not come.
 
     How it was concluded: two looks at every rank of this node showed the same stacks. A rank is named only if all
@@ -83,156 +89,269 @@ def apart(view: View) -> Verdict | None:
     """
     if not view.case.ranks:
         return None
-    alive = view.living
-    halted = [facts for facts in alive if stopped(facts)]
-    held = [found for facts in alive if not stopped(facts) and (found := held_in(facts))]
-    waiting = {found.facts.rank for found in held}
-    others = [facts for facts in alive if facts.rank not in waiting and not stopped(facts)]
-    lines = waiting_lines(held)
-    person = next((why for facts in alive if (why := waits_for_a_person(facts))), "")
-    if person:
-        return _untold(view, f"{person}: the job waits for a person", lines, held)
-    if halted:
-        return _halted(view, halted, held, lines)
-    sites = {(found.op, found.place) for found in held}
-    if not any(facts.stack is not None for facts in alive):
-        gaps = dict.fromkeys(str(gap) for facts in alive for gap in facts.missing if gap.source == "stack")
-        summary = f"no stack of {names(f.rank for f in alive)} could be had: nobody can tell where they are"
-        return _untold(
-            view, summary, tuple(gaps), held, remedy="see the notes: py-spy is needed, and the right to use it"
-        )
-    if not held:
-        return _untold(view, "no rank of this node was seen inside torch.distributed", places(alive), held)
-    if len(sites) > 1:
-        what = f"ranks of this node wait in {len(sites)} different places"
-        return _untold(view, f"{what}, and the stacks do not say for whom", (*lines, *places(others)), held)
-    gone = [facts for facts in view.case.ranks if facts.state == ENDED]
-    if not others:
-        return _ended(view, gone, held, lines) if gone else _all_inside(view, held, lines)
-    busy = [facts for facts in others if is_busy(facts)]
-    if busy:
-        return _at_work_verdict(view, busy, (*lines, *places(f for f in others if f not in busy)))
-    return _late(view, others, held, lines, bool(gone))
+    seen = _seen(view)
+    return next((verdict for answer in ANSWERS if (verdict := answer(seen)) is not None), None) or _late(seen)
 
 
-def _late(view: View, others: list[RankFacts], held: list[Held], lines: tuple[str, ...], gone: bool) -> Verdict:
-    """The verdict on ranks that stand still elsewhere while all others wait at one line."""
-    op = held[0].op
-    unclear = [facts for facts in others if not is_explained(facts, view.case)]
-    what = f"{names(f.rank for f in others)} {'is' if len(others) == 1 else 'are'} not in {op}, where the others wait"
-    if unclear:
-        return _untold(view, f"{what}, and it cannot be seen what for", (*places(others), *lines), held)
-    reasons = {facts.rank: reason_of(facts) for facts in others}
-    first = reasons[others[0].rank]
-    alike = len({reason.location for reason in reasons.values()}) == 1
-    if gone or not alike or (len(others) >= len(held) and (len(others), len(held)) != (1, 1)):
-        # It may be that those who wait are wrong, or that one of the late waits for another.
-        return _untold(view, f"{what}, and nothing says who is wrong", (*places(others), *lines), held)
-    here = view.sees_all_ranks
-    does, peers = f"rank {others[0].rank} {first.what}", _peers(held, len(reasons))
-    init = op == "init_process_group" and first.code == "SL301"
-    return hang_verdict(
+@dataclass(frozen=True)
+class _Seen:
+    """The living ranks of a job that was attached to, by what they do.
+
+    Args:
+        view: of the case.
+        halted: those that are stopped.
+        waiters: those that stay inside a call of torch.distributed.
+        others: all that are left.
+    """
+
+    view: View
+    halted: list[RankFacts]
+    waiters: list[Waiter]
+    others: list[RankFacts]
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Who waits where."""
+        return waiting_lines(self.waiters)
+
+    @cached_property
+    def gone(self) -> list[RankFacts]:
+        """The ranks that have no process any more."""
+        return [facts for facts in self.view.case.ranks if facts.state == ENDED]
+
+    @property
+    def waiting(self) -> list[int]:
+        return [waiter.facts.rank for waiter in self.waiters]
+
+    @cached_property
+    def reasons(self) -> dict[int, Stall]:
+        """What keeps those that do not wait."""
+        return {facts.rank: reason_of(facts) for facts in self.others}
+
+    @property
+    def not_come(self) -> str:
+        """`rank 2 is not in all_reduce, where the others wait`."""
+        return f"{_are(self.others)} not in {self.waiters[0].op}, where the others wait"
+
+
+def _seen(view: View) -> _Seen:
+    running = [facts for facts in view.living if not stopped(facts)]
+    waiters = [waiter for facts in running if (waiter := waiter_of(facts))]
+    waiting = {waiter.facts.rank for waiter in waiters}
+    return _Seen(
         view,
+        halted=[facts for facts in view.living if stopped(facts)],
+        waiters=waiters,
+        others=[facts for facts in running if facts.rank not in waiting],
+    )
+
+
+# ------------------------------------------------------------------------------------------------ nobody is late
+
+
+def _waits_for_a_person(seen: _Seen) -> Verdict | None:
+    person = next((why for facts in seen.view.living if (why := waits_for_a_person(facts))), "")
+    return _cannot_tell(seen, f"{person}: the job waits for a person", seen.lines) if person else None
+
+
+def _is_halted(seen: _Seen) -> Verdict | None:
+    """Ranks that are stopped cannot come, whatever else is the matter."""
+    halted = seen.halted
+    if not halted:
+        return None
+    everybody = len(halted) == len(seen.view.living)
+    pids = " ".join(str(facts.pid) for facts in halted)
+    who = "all ranks of this node are" if everybody else _are(halted)
+    return hang_verdict(
+        seen.view,
+        "SL304",
+        f"{who} stopped (SIGSTOP or SIGTSTP)" + (f"; {_peers(seen.waiters, len(halted))}" if seen.waiters else ""),
+        () if everybody else tuple(sorted(facts.rank for facts in halted)),
+        location=None if everybody else reason_of(halted[0]).location,
+        because=seen.lines,
+        remedy=f"`kill -CONT {pids}` lets {'it' if len(halted) == 1 else 'them'} go on",
+        confidence="medium" if seen.waiters or everybody else "low",
+        waiting=seen.waiting,
+    )
+
+
+def _has_no_stacks(seen: _Seen) -> Verdict | None:
+    alive = seen.view.living
+    if any(facts.stack is not None for facts in alive):
+        return None
+    gaps = dict.fromkeys(str(gap) for facts in alive for gap in facts.missing if gap.source == "stack")
+    summary = f"no stack of {names(f.rank for f in alive)} could be had: nobody can tell where they are"
+    return _cannot_tell(seen, summary, tuple(gaps), remedy="see the notes: py-spy is needed, and the right to use it")
+
+
+def _nobody_waits(seen: _Seen) -> Verdict | None:
+    if seen.waiters:
+        return None
+    return _cannot_tell(seen, "no rank of this node was seen inside torch.distributed", places(seen.view.living))
+
+
+def _wait_in_several_calls(seen: _Seen) -> Verdict | None:
+    sites = {(waiter.op, waiter.place) for waiter in seen.waiters}
+    if len(sites) == 1:
+        return None
+    what = f"ranks of this node wait in {len(sites)} different places"
+    return _cannot_tell(seen, f"{what}, and the stacks do not say for whom", (*seen.lines, *places(seen.others)))
+
+
+def _has_ended(seen: _Seen) -> Verdict | None:
+    """All who are left wait in one call, and a rank of this node has no process any more."""
+    if seen.others or not seen.gone:
+        return None
+    ranks = tuple(sorted(facts.rank for facts in seen.gone))
+    waits = "a peer still waits" if len(seen.waiters) == 1 else f"{len(seen.waiters)} peers still wait"
+    return hang_verdict(
+        seen.view,
+        "SL408",
+        f"{names(ranks)} {'has' if len(ranks) == 1 else 'have'} ended, and {waits} in {seen.waiters[0].op}",
+        ranks if _are_few(seen.gone, seen.waiters) else (),
+        because=(
+            "the launcher has started it, and it has no process any more: its exit code is not known",
+            *seen.lines,
+        ),
+        remedy="see the end of that rank's log; all ranks must make the same collectives",
+        confidence="low",
+        waiting=seen.waiting,
+    )
+
+
+def _all_inside(seen: _Seen) -> Verdict | None:
+    if seen.others:
+        return None
+    waiters = seen.waiters
+    summary, note, remedy = _all_here(seen)
+    because = (*seen.lines, note)
+    lost = [waiter.facts for waiter in waiters if tries_to_connect(waiter.facts)]
+    if lost:
+        who = f"{names(f.rank for f in lost)} {'tries' if len(lost) == 1 else 'try'}"
+        line = f"{who} again and again to connect to the store, and nobody answers"
+        because = (*because[:1], line, *because[1:])
+        remedy = "see that MASTER_ADDR and MASTER_PORT (or init_method) name a place where rank 0 listens"
+    return hang_verdict(
+        seen.view,
+        "SL310",
+        summary,
+        (),
+        location=waiters[0].place,
+        because=because,
+        remedy=remedy,
+        confidence="low",
+        waiting=seen.waiting,
+    )
+
+
+def _all_here(seen: _Seen) -> tuple[str, str, str]:
+    """What is said where all ranks of this node are inside one call: headline, note and remedy."""
+    away = seen.view.case.world_size - len(seen.view.case.ranks)
+    one = len(seen.waiters) == 1
+    who, op = names(seen.waiting), seen.waiters[0].op
+    if away:
+        return (
+            f"{who} {'waits' if one else 'wait'} in {op}, and no rank of this node is late",
+            f"{away} ranks of the job are not on this node: nothing is known of them",
+            "attach on the other nodes as well",
+        )
+    return (
+        f"{who} {'is' if one else 'are'} inside {op} at the same line, and it does not end: no rank is seen to be late",
+        "nothing recorded groups and numbers: they may be at different turns of a loop",
+        "no rank is seen to be late: look at the network, the links and the GPUs",
+    )
+
+
+# ------------------------------------------------------------------------------------- ranks that are somewhere else
+
+
+def _is_at_work(seen: _Seen) -> Verdict | None:
+    busy = [facts for facts in seen.others if is_busy(facts)]
+    idle = [facts for facts in seen.others if facts not in busy]
+    return _at_work_verdict(seen.view, busy, (*seen.lines, *places(idle))) if busy else None
+
+
+def _is_unexplained(seen: _Seen) -> Verdict | None:
+    if all(is_explained(facts, seen.view.case) for facts in seen.others):
+        return None
+    return _cannot_tell(seen, f"{seen.not_come}, and it cannot be seen what for", (*places(seen.others), *seen.lines))
+
+
+def _either_may_be_wrong(seen: _Seen) -> Verdict | None:
+    """It may be that those who wait are wrong, or that one of the late waits for another."""
+    alike = len({reason.location for reason in seen.reasons.values()}) == 1
+    if alike and _are_few(seen.others, seen.waiters) and not seen.gone:
+        return None
+    return _cannot_tell(seen, f"{seen.not_come}, and nothing says who is wrong", (*places(seen.others), *seen.lines))
+
+
+ANSWERS: tuple[Callable[[_Seen], Verdict | None], ...] = (
+    _waits_for_a_person,
+    _is_halted,
+    _has_no_stacks,
+    _nobody_waits,
+    _wait_in_several_calls,
+    _has_ended,
+    _all_inside,
+    _is_at_work,
+    _is_unexplained,
+    _either_may_be_wrong,
+)
+
+
+def _late(seen: _Seen) -> Verdict:
+    """The verdict on ranks that stand still elsewhere while all others wait at one line."""
+    others, waiters, reasons = seen.others, seen.waiters, seen.reasons
+    op, first = waiters[0].op, reasons[others[0].rank]
+    does, peers = f"rank {others[0].rank} {first.what}", _peers(waiters, len(reasons))
+    init = op == INIT and first.code == "SL301"
+    sure = len(waiters) > 1 and len(others) == 1 and seen.view.sees_all_ranks and _span(others) >= SURE_S
+    return hang_verdict(
+        seen.view,
         "SL309" if init else first.code,
         f"{does}, and {peers} in {op}"
         if len(reasons) == 1
         else f"{names(reasons)} have not come to {op}; {peers}: {does}",
         tuple(sorted(reasons)),
         location=first.location,
-        because=(*first.because, *lines, _unmoved(others)),
+        because=(*first.because, *seen.lines, _unmoved(others)),
         remedy=first.remedy,
-        confidence="medium" if len(held) > 1 and len(others) == 1 and here and _span(others) >= SURE_S else "low",
-        waiting=[found.facts.rank for found in held],
+        confidence="medium" if sure else "low",
+        waiting=seen.waiting,
     )
 
 
-def _halted(view: View, halted: list[RankFacts], held: list[Held], lines: tuple[str, ...]) -> Verdict:
-    """Ranks that are stopped cannot come, whatever else is the matter."""
-    everybody = len(halted) == len(view.living)
-    first = reason_of(halted[0])
-    what = "all ranks of this node are" if everybody else f"{names(f.rank for f in halted)} {_is(halted)}"
-    pids = " ".join(str(facts.pid) for facts in halted)
-    return hang_verdict(
-        view,
-        "SL304",
-        f"{what} stopped (SIGSTOP or SIGTSTP)" + (f"; {_peers(held, len(halted))}" if held else ""),
-        () if everybody else tuple(sorted(facts.rank for facts in halted)),
-        location=None if everybody else first.location,
-        because=lines,
-        remedy=f"`kill -CONT {pids}` lets {'it' if len(halted) == 1 else 'them'} go on",
-        confidence="medium" if held or everybody else "low",
-        waiting=[found.facts.rank for found in held],
-    )
-
-
-def _ended(view: View, gone: list[RankFacts], held: list[Held], lines: tuple[str, ...]) -> Verdict:
-    """All who are left wait in one call, and a rank of this node has no process any more."""
-    ranks = tuple(sorted(facts.rank for facts in gone))
-    fewer = len(ranks) < len(held) or (len(ranks), len(held)) == (1, 1)
-    waits = "a peer still waits" if len(held) == 1 else f"{len(held)} peers still wait"
-    return hang_verdict(
-        view,
-        "SL408",
-        f"{names(ranks)} {'has' if len(ranks) == 1 else 'have'} ended, and {waits} in {held[0].op}",
-        ranks if fewer else (),
-        because=("the launcher has started it, and it has no process any more: its exit code is not known", *lines),
-        remedy="see the end of that rank's log; all ranks must make the same collectives",
-        confidence="low",
-        waiting=[found.facts.rank for found in held],
-    )
-
-
-def _all_inside(view: View, held: list[Held], lines: tuple[str, ...]) -> Verdict:
-    away = view.case.world_size - len(view.case.ranks)
-    who = names(found.facts.rank for found in held)
-    because: tuple[str, ...] = lines
-    if away:
-        summary = f"{who} wait in {held[0].op}, and no rank of this node is late"
-        because = (*lines, f"{away} ranks of the job are not on this node: nothing is known of them")
-        remedy = "attach on the other nodes as well"
-    else:
-        summary = f"{who} are inside {held[0].op} at the same line, and it does not end: no rank is seen to be late"
-        because = (*lines, "nothing recorded groups and numbers: they may be at different turns of a loop")
-        remedy = "no rank is seen to be late: look at the network, the links and the GPUs"
-    lost = [found.facts for found in held if tries_to_connect(found.facts)]
-    if lost:
-        who = f"{names(f.rank for f in lost)} {'tries' if len(lost) == 1 else 'try'}"
-        because = (*because[:1], f"{who} again and again to connect to the store, and nobody answers", *because[1:])
-        remedy = "see that MASTER_ADDR and MASTER_PORT (or init_method) name a place where rank 0 listens"
-    if len(held) == 1:
-        summary = summary.replace(" wait ", " waits ").replace(" are inside ", " is inside ")
-    return hang_verdict(
-        view,
-        "SL310",
-        summary,
-        (),
-        location=held[0].place,
-        because=because,
-        remedy=remedy,
-        confidence="low",
-        waiting=[found.facts.rank for found in held],
-    )
+# ------------------------------------------------------------------------------------------------------- pieces
 
 
 def _at_work_verdict(view: View, busy: list[RankFacts], lines: tuple[str, ...]) -> Verdict:
-    who = names(facts.rank for facts in busy)
     verb = "has not come, and it is" if len(busy) == 1 else "have not come, and they are"
-    summary = f"ranks wait; {who} {verb} at work: nothing says that it hangs"
-    return _untold(view, summary, (*places(busy), *lines), [], user_frame(busy[0].stack), "look again, with --wait 30")
+    return hang_verdict(
+        view,
+        "SL399",
+        f"ranks wait; {names(facts.rank for facts in busy)} {verb} at work: nothing says that it hangs",
+        (),
+        location=user_frame(busy[0].stack),
+        because=(*places(busy), *lines),
+        remedy="look again, with --wait 30",
+        confidence="low",
+    )
 
 
-def _untold(
-    view: View,
+def _cannot_tell(
+    seen: _Seen,
     summary: str,
     because: tuple[str, ...],
-    held: list[Held],
-    location: Location | None = None,
     remedy: str = "compare the ranks' stacks in the evidence folder",
 ) -> Verdict:
-    waiting = [found.facts.rank for found in held]
     return hang_verdict(
-        view, "SL399", summary, (), location=location, because=because, remedy=remedy, confidence="low", waiting=waiting
+        seen.view, "SL399", summary, (), because=because, remedy=remedy, confidence="low", waiting=seen.waiting
     )
+
+
+def _are_few(ranks: list[RankFacts], waiters: list[Waiter]) -> bool:
+    """Whether more ranks wait than these are: else those who wait may be wrong. Of two, the one that waits is right."""
+    return len(ranks) < len(waiters) or (len(ranks), len(waiters)) == (1, 1)
 
 
 def _unmoved(ranks: list[RankFacts]) -> str:
@@ -249,10 +368,12 @@ def _span(ranks: list[RankFacts]) -> float:
     return min(spans, default=0.0)
 
 
-def _peers(held: list[Held], late: int) -> str:
+def _peers(waiters: list[Waiter], late: int) -> str:
     whom = "it" if late == 1 else "them"
-    return f"rank {held[0].facts.rank} waits for {whom}" if len(held) == 1 else f"{len(held)} peers wait for {whom}"
+    one = len(waiters) == 1
+    return f"rank {waiters[0].facts.rank} waits for {whom}" if one else f"{len(waiters)} peers wait for {whom}"
 
 
-def _is(ranks: list[RankFacts]) -> str:
-    return "is" if len(ranks) == 1 else "are"
+def _are(ranks: list[RankFacts]) -> str:
+    """`rank 2 is`, `ranks 2 and 3 are`."""
+    return f"{names(facts.rank for facts in ranks)} {'is' if len(ranks) == 1 else 'are'}"

@@ -49,8 +49,8 @@ def of_gloo(case: Case) -> bool:
 def of_nccl2(case: Case) -> bool:
     """Whether all dumps are of torch's nccl2: its watchdog writes those of ranks whose calls have timed out, and asks
     no other rank for one."""
-    known = [one.backend for facts in case.ranks for one in facts.progress]
-    return bool(known) and set(known) == {"nccl2"}
+    backends = [one.backend for facts in case.ranks for one in facts.progress]
+    return bool(backends) and set(backends) == {"nccl2"}
 
 
 def of_several_moments(case: Case) -> bool:
@@ -196,7 +196,7 @@ def gaps(case: Case, ranks: Iterable[int] | None = None) -> tuple[str, ...]:
     return tuple(f"{names(those)}: {gap.reason}" for gap, those in found.items())
 
 
-def confidence(case: Case, culprits: Iterable[int], found: Graph, blocked: Iterable[Wait]) -> Confidence:
+def confidence(case: Case, culprits: Iterable[int], graph: Graph, blocked: Iterable[Wait]) -> Confidence:
     """Dumps are one kind of evidence, so never high. Medium where every member of the groups concerned is known and
     the dumps of those who wait and of those who are missing, processes of their own, say the same."""
     late = set(culprits)
@@ -205,7 +205,7 @@ def confidence(case: Case, culprits: Iterable[int], found: Graph, blocked: Itera
     waiting = len({wait.rank for wait in blocked})
     # In gloo's messages and monitored_barrier a rank may wait for one that waits for it.
     alone = waiting < len(late) or (of_gloo(case) and waiting < 2)
-    unseen = away_of(found.waits)
+    unseen = away_of(graph.waits)
     if all(idle(facts) for facts in case.ranks if facts.rank in late):
         # They wait for nobody, whatever their peers have enqueued: only a rank without a dump may be late as well.
         unseen = {facts.rank for facts in case.ranks if facts.recorded is None}

@@ -22,7 +22,7 @@ from safelaunch.diagnosis.stall.syscalls import (
 )
 from safelaunch.diagnosis.waitgraph.calls import BACKWARD, IDLE_CPU, stopped
 from safelaunch.diagnosis.wording import at, names
-from safelaunch.model import Case, Location, Phase, RankFacts, Stack
+from safelaunch.model import Case, Kernel, Location, Phase, RankFacts, Stack
 
 IDLE_BYTES = 64 << 10  # that a rank moves while it waits
 
@@ -44,7 +44,7 @@ INIT = "init_process_group"
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class Waiter:
     """A rank inside a call of torch.distributed: which, and at which line of the program."""
 
     facts: RankFacts
@@ -80,7 +80,7 @@ def tries_to_connect(facts: RankFacts) -> bool:
     for an answer instead."""
     kernel = facts.kernel
     return (
-        kernel is not None and kernel.syscall in SLEEPS and held_in(facts) is not None and inside(facts.stack) == INIT
+        kernel is not None and kernel.syscall in SLEEPS and waiter_of(facts) is not None and inside(facts.stack) == INIT
     )
 
 
@@ -94,7 +94,7 @@ def is_busy(facts: RankFacts) -> bool:
     return kernel.cpu_s / kernel.since_s > IDLE_CPU or (kernel.io_bytes or 0) > IDLE_BYTES
 
 
-def held_in(facts: RankFacts) -> Held | None:
+def waiter_of(facts: RankFacts) -> Waiter | None:
     """Where a rank waits inside torch.distributed: in its main thread, or in the one that this one waits for."""
     stack = facts.stack
     if stack is None or not is_same(facts):
@@ -102,7 +102,7 @@ def held_in(facts: RankFacts) -> Held | None:
     if not inside(stack) and stack.frames and HANDED.search(stack.frames[0].file):
         stack = next((other for other in facts.stacks if not other.native and inside(other)), stack)
     op = inside(stack)
-    return Held(facts, op, user_frame(stack)) if op else None
+    return Waiter(facts, op, user_frame(stack)) if op else None
 
 
 def inside(stack: Stack | None) -> str:
@@ -145,21 +145,26 @@ def is_explained(facts: RankFacts, case: Case) -> bool:
     if kernel is None or stack is None or not stack.frames or facts.earlier is None:
         return False
     inner = stack.frames[0]
-    if kernel.state == "D" or any(LOADER.search(frame.file) for frame in stack.frames):
+    if kernel.state == "D" or _is_in_own_call(kernel) or any(LOADER.search(frame.file) for frame in stack.frames):
         return True
     if kernel.syscall in SLEEPS | POLLS and is_user_code(inner):
-        texts = {(line.file, line.line): line.text for line in case.source}
-        if "sleep" in texts.get((inner.file, inner.line), ""):
-            return True
-        slow = (kernel.switches or 0) <= TORCH_POLLS * (kernel.since_s or 1.0)
-        return kernel.syscall in SLEEPS and slow
-    if kernel.syscall in ON_FILES and kernel.file.startswith(("/", "pipe:")):
-        return True
-    if kernel.syscall in WAITS_FOR_CHILD | {"pause"}:
-        return True
+        return _sleeps_itself(inner, kernel, case)
     if kernel.syscall in POLLS | RECEIVES | READS:
         return not is_user_code(inner) and "/torch/" not in inner.file
-    return bool(HANDED.search(inner.file)) and not any(inside(other) for other in facts.stacks)
+    return bool(HANDED.search(inner.file)) and not any(map(inside, facts.stacks))
+
+
+def _is_in_own_call(kernel: Kernel) -> bool:
+    """Whether a thread is in a call that no wait of torch makes: on a file or a pipe, for a process, for a signal."""
+    on_file = kernel.syscall in ON_FILES and kernel.file.startswith(("/", "pipe:"))
+    return on_file or kernel.syscall in WAITS_FOR_CHILD | {"pause"}
+
+
+def _sleeps_itself(line: Location, kernel: Kernel, case: Case) -> bool:
+    """Whether it is the program that sleeps at a line of its own, and not torch that polls there."""
+    texts = {(own.file, own.line): own.text for own in case.source}
+    slow = (kernel.switches or 0) <= TORCH_POLLS * (kernel.since_s or 1.0)
+    return "sleep" in texts.get((line.file, line.line), "") or (kernel.syscall in SLEEPS and slow)
 
 
 def reason_of(facts: RankFacts) -> Stall:
@@ -191,10 +196,10 @@ def place(facts: RankFacts) -> str:
     return what + at(frame)
 
 
-def waiting_lines(held: Iterable[Held]) -> tuple[str, ...]:
+def waiting_lines(waiters: Iterable[Waiter]) -> tuple[str, ...]:
     sites: dict[tuple[str, Location | None], list[int]] = {}
-    for found in held:
-        sites.setdefault((found.op, found.place), []).append(found.facts.rank)
+    for waiter in waiters:
+        sites.setdefault((waiter.op, waiter.place), []).append(waiter.facts.rank)
     return tuple(
         f"{names(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {op}" + at(place)
         for (op, place), ranks in sorted(sites.items(), key=lambda item: -len(item[1]))

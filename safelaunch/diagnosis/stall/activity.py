@@ -53,15 +53,15 @@ def kernel_of(facts: RankFacts, stack: Stack | None) -> Kernel | None:
 def doing(facts: RankFacts, stack: Stack | None) -> str:
     """What the kernel and the stack say a thread does, in words that complete "rank 3 ..."."""
     kernel, at = kernel_of(facts, stack), _inner(stack)
-    known = _known(stack)
-    if known:
-        return f"{known}, {at}".rstrip(" ,")
+    words = _known(stack)
+    if words:
+        return f"{words}, {at}".rstrip(" ,")
     if kernel is None:
         return f"is {at}" if at else UNSEEN
-    words = next((words for holds, words in ACTIVITIES if holds(kernel, stack)), None)
-    if words is None:
+    template = next((template for holds, template in ACTIVITIES if holds(kernel, stack)), None)
+    if template is None:
         return f"is {at}" if at else "does something else"
-    return words.format(at=at).rstrip(" ,") if words else _inside(kernel, at)
+    return template.format(at=at).rstrip(" ,") if template else _inside(kernel, at)
 
 
 def _is_asyncio(stack: Stack | None) -> bool:

@@ -19,9 +19,9 @@ WIDTH = 60
 def native_frames(facts: RankFacts, stack: Stack | None) -> tuple[str, ...]:
     """The innermost native function of a thread, and the outermost of a library that leads there, as one line."""
     thread = stack.thread if stack is not None and stack.thread else facts.pid
-    found = next((each for each in facts.stacks if each.native and each.thread == thread), None)
+    seen = next((each for each in facts.stacks if each.native and each.thread == thread), None)
     inner: list[Location] = []
-    for frame in found.frames if found is not None else ():
+    for frame in seen.frames if seen is not None else ():
         if PYTHON.search(frame.file):
             break
         if not INTERPRETER.search(frame.file) and not PLAIN.match(frame.function):

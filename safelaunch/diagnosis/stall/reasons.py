@@ -65,6 +65,23 @@ class Look:
         return self.chain.end
 
     @cached_property
+    def kernel(self) -> Kernel | None:
+        """Where the kernel has seen it."""
+        return kernel_of(self.facts, self.stack)
+
+    @property
+    def syscall(self) -> str:
+        return self.kernel.syscall if self.kernel is not None else ""
+
+    @cached_property
+    def does(self) -> str:
+        """What it does, in words; with its name, where it is another thread than the first."""
+        what = doing(self.facts, self.stack)
+        if self.stack is not None and self.stack != self.own:
+            return f"waits for {thread_name(self.stack)}, which {what}"
+        return what
+
+    @cached_property
     def place(self) -> Location | None:
         """Where that one is in the program."""
         return user_frame(self.stack) or user_frame(self.own)
@@ -143,10 +160,10 @@ def is_uninterruptible(look: Look) -> Stall | None:
     What it is not: a proof that the disk is dead. A slow one holds ranks there as well, and the run is not ended as
     long as data moves.
     """
-    found = _uninterruptible(look.facts)
-    if not found:
+    waits = _uninterruptible(look.facts)
+    if not waits:
         return None
-    process, kernel = found[0]
+    process, kernel = waits[0]
     because = (
         *((f"that is its child {process.name}, pid {process.pid}",) if process is not None else ()),
         *((f"{kernel.file} is on {kernel.mount} ({kernel.filesystem})",) if kernel.mount else ()),
@@ -159,13 +176,13 @@ def is_uninterruptible(look: Look) -> Stall | None:
 
 
 def _uninterruptible(facts: RankFacts) -> list[tuple[Child | None, Kernel]]:
-    found: list[tuple[Child | None, Kernel]] = []
+    waits: list[tuple[Child | None, Kernel]] = []
     if facts.kernel is not None and facts.kernel.state == "D":
-        found.append((None, facts.kernel))
+        waits.append((None, facts.kernel))
     # A child counts where the rank can be waiting for it; an uploader in the background explains nothing.
-    waits = facts.kernel is None or facts.kernel.syscall in WAITS_FOR_CHILD | POLLS | READS | LOCKS
-    found += [(child, child.kernel) for child in facts.children if waits and child.kernel.state == "D"]
-    return found
+    may_wait = facts.kernel is None or facts.kernel.syscall in WAITS_FOR_CHILD | POLLS | READS | LOCKS
+    waits += [(child, child.kernel) for child in facts.children if may_wait and child.kernel.state == "D"]
+    return waits
 
 
 def is_in_checkpoint(look: Look) -> Stall | None:
@@ -293,40 +310,68 @@ def has_ended_its_program(look: Look) -> Stall | None:
 
 def does_something_else(look: Look) -> Stall:
     """What it does, whatever that is."""
-    facts, stack, chain = look.facts, look.stack, look.chain
+    stack, lines = look.stack, look.chain.lines
     named = f"is in its phase {look.phase.name!r}: " if look.phase is not None else ""
-    what = doing(facts, stack)
-    if stack is not None and stack != look.own:
-        what = f"waits for {thread_name(stack)}, which {what}"
-    kernel = kernel_of(facts, stack)
-    unseen = kernel is None or kernel.syscall in LOCKS | {"", "ioctl", "sched_yield"}
-    because = (*chain.lines, *imports.of(stack), *(native_frames(facts, stack) if unseen else ()))
-    remedy = advice(kernel, bool(chain.lines) or waits_for_another(stack))
-    more, place, other_remedy = _more(look, what, kernel)
-    return Stall("SL301", named + what, place, other_remedy or remedy, because + more, look.sources)
+    unseen = look.kernel is None or look.syscall in LOCKS | {"", "ioctl", "sched_yield"}
+    because = (*lines, *imports.of(stack), *(native_frames(look.facts, stack) if unseen else ()))
+    remedy = advice(look.kernel, bool(lines) or waits_for_another(stack))
+    more = next((found for clue in CLUES if (found := clue(look)) is not None), _Clue())
+    return Stall(
+        "SL301",
+        named + look.does,
+        more.place or look.place,
+        more.remedy or remedy,
+        because + more.lines,
+        look.sources,
+    )
 
 
-def _more(look: Look, what: str, kernel: Kernel | None) -> tuple[tuple[str, ...], Location | None, str]:
-    """What else tells of what it waits for: lines, a place, and what to do where that is another thing."""
-    facts, syscall = look.facts, kernel.syscall if kernel is not None else ""
-    own = [child for child in facts.children if not loader.is_worker(child)]
-    if syscall in WAITS_FOR_CHILD:
-        unread = bool(own) and all(is_unread(facts, child) for child in own)
-        return tuple(own_process(facts, child) for child in own[:SHOWN]), look.place, UNREAD if unread else ""
-    if what.startswith(IN_ASYNCIO):
-        waits = [(task, where) for task in facts.tasks if (where := user_frame(task)) is not None]
-        lines = (
-            f"its task {task.name} waits in {where.function} at {where.file}:{where.line}"
-            for task, where in waits[:SHOWN]
-        )
-        return tuple(lines), waits[0][1] if len(waits) == 1 else look.place, ""
-    if syscall in SLEEPS and look.thread in (0, facts.pid):
-        looks = looks_for(facts, by_place(look.source))
-        return (f"it looks again and again: `{looks[1]}`",) if looks is not None else (), look.place, ""
-    if FOR_POOL in what and own:
-        line = "a process of a pool that dies takes its task with it: the pool waits on, and nobody is told"
-        return (line,), look.place, ""
-    return (), look.place, ""
+@dataclass(frozen=True)
+class _Clue:
+    """What else tells of what a thread waits for: lines, a place of its own, what to do where that is another thing."""
+
+    lines: tuple[str, ...] = ()
+    place: Location | None = None
+    remedy: str = ""
+
+
+def _of_processes(look: Look) -> _Clue | None:
+    """It waits for processes of its own: what these do."""
+    if look.syscall not in WAITS_FOR_CHILD:
+        return None
+    own = _own_processes(look.facts)
+    unread = bool(own) and all(is_unread(look.facts, child) for child in own)
+    return _Clue(tuple(own_process(look.facts, child) for child in own[:SHOWN]), remedy=UNREAD if unread else "")
+
+
+def _of_tasks(look: Look) -> _Clue | None:
+    """It waits in asyncio: where its tasks are."""
+    if not look.does.startswith(IN_ASYNCIO):
+        return None
+    waits = [(task, where) for task in look.facts.tasks if (where := user_frame(task)) is not None]
+    lines = (f"its task {task.name} waits in {at.function} at {at.file}:{at.line}" for task, at in waits[:SHOWN])
+    return _Clue(tuple(lines), waits[0][1] if len(waits) == 1 else None)
+
+
+def _of_flag(look: Look) -> _Clue | None:
+    """It sleeps in a loop: what it looks for in between."""
+    if look.syscall not in SLEEPS or look.thread not in (0, look.facts.pid):
+        return None
+    looks = looks_for(look.facts, by_place(look.source))
+    return _Clue((f"it looks again and again: `{looks[1]}`",) if looks is not None else ())
+
+
+def _of_pool(look: Look) -> _Clue | None:
+    if FOR_POOL not in look.does or not _own_processes(look.facts):
+        return None
+    return _Clue(("a process of a pool that dies takes its task with it: the pool waits on, and nobody is told",))
+
+
+CLUES = (_of_processes, _of_tasks, _of_flag, _of_pool)
+
+
+def _own_processes(facts: RankFacts) -> list[Child]:
+    return [child for child in facts.children if not loader.is_worker(child)]
 
 
 STALLS: tuple[Reason, ...] = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from safelaunch.model import Kernel
 
 SLEEPS = {"clock_nanosleep", "nanosleep"}
@@ -38,18 +40,35 @@ def advice(kernel: Kernel | None, for_thread: bool) -> str:
         return "see who was to release or to feed it: a thread that died, a lock that is not given back, an empty queue"
     if kernel is None:
         return ELSEWHERE
-    if kernel.syscall in FILE_LOCKS:
-        return "see who holds that lock, and why it is not given back"
-    if kernel.syscall in SLEEPS:
-        return "see what the program waits for at this line, and who was to bring it about"
-    if kernel.syscall in WAITS_FOR_CHILD:
-        return "see what that process does; a timeout turns such a wait into an error"
-    if kernel.syscall in RECEIVES | POLLS or (kernel.syscall in READS | WRITES and kernel.file.startswith("socket:")):
-        return "see what the other end does, or did; a timeout turns such a wait into an error"
-    if kernel.syscall in READS | WRITES and kernel.file.startswith("/") and kernel.peer is None:
-        return "look at that file, and at its file system"
-    if kernel.syscall in READS | WRITES | OPENS:
-        return "see what this file is, and who was to be at its other end"
-    if computes(kernel):
-        return "see why it is at work here while its peers are not: its data, a loop that does not end"
-    return ELSEWHERE
+    return next((words for holds, words in ADVICE if holds(kernel)), ELSEWHERE)
+
+
+def _is_on_connection(kernel: Kernel) -> bool:
+    if kernel.syscall in RECEIVES | POLLS:
+        return True
+    return kernel.syscall in READS | WRITES and kernel.file.startswith("socket:")
+
+
+def _is_on_file(kernel: Kernel) -> bool:
+    return kernel.syscall in READS | WRITES and kernel.file.startswith("/") and kernel.peer is None
+
+
+# By the first of these that holds.
+ADVICE: tuple[tuple[Callable[[Kernel], bool], str], ...] = (
+    (lambda kernel: kernel.syscall in FILE_LOCKS, "see who holds that lock, and why it is not given back"),
+    (
+        lambda kernel: kernel.syscall in SLEEPS,
+        "see what the program waits for at this line, and who was to bring it about",
+    ),
+    (
+        lambda kernel: kernel.syscall in WAITS_FOR_CHILD,
+        "see what that process does; a timeout turns such a wait into an error",
+    ),
+    (_is_on_connection, "see what the other end does, or did; a timeout turns such a wait into an error"),
+    (_is_on_file, "look at that file, and at its file system"),
+    (
+        lambda kernel: kernel.syscall in READS | WRITES | OPENS,
+        "see what this file is, and who was to be at its other end",
+    ),
+    (computes, "see why it is at work here while its peers are not: its data, a loop that does not end"),
+)

@@ -37,7 +37,7 @@ def test_it_tells_of_waits_outside_of_collectives() -> None:
 def test_where_nobody_waits_it_says_so() -> None:
     told = why.lines(load("hang-dead-mount"))
 
-    assert told[0] == "SL316 was concluded by all_held (quiet)"
+    assert told[0] == "SL316 was concluded by all_in_file_system (quiet)"
     assert "no rank is known to wait for another in a call" in told
 
 
