@@ -15,7 +15,7 @@ from safelaunch.evidence.gather import gather
 from safelaunch.evidence.offline import dump_case, dump_files
 from safelaunch.evidence.offline.dump import Dump
 from safelaunch.evidence.ranks import Group
-from safelaunch.evidence.source_lines import describe
+from safelaunch.evidence.source_lines import describe, places
 from safelaunch.model import Case, Evidence, Gap, Incident, RankFacts, SourceLine, Stack, WorkerGroup, WorkerProcess
 
 # None of these stops a rank. One of safelaunch is asked for its Flight Recorder, as its own launcher does.
@@ -83,7 +83,7 @@ def _source(ranks: Iterable[RankFacts]) -> tuple[SourceLine, ...]:
     for rank in ranks:
         mounts = _mounts(str(rank.pid)) if rank.pid else ""
         roots.setdefault(mounts, "" if mounts in ("", own) else f"/proc/{rank.pid}/root")
-        stacks.setdefault(mounts, []).extend(stack for stack in (*rank.stacks, rank.stack) if stack is not None)
+        stacks.setdefault(mounts, []).extend(places(rank))
     until = time.monotonic() + SOURCE_S
     lines: list[SourceLine] = []
     for mounts, seen in stacks.items():

@@ -34,6 +34,17 @@ def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[S
     return tuple(from_json(SourceLine, one) for one in _ask(list(lines)[:LIMIT], seconds, root))
 
 
+def places(facts: RankFacts) -> list[Stack]:
+    """Where a rank is in its program: by the stacks of its threads, and by the first call of each group that has not
+    ended. On a GPU that one is under way while its host has gone on."""
+    first: dict[str, Location] = {}
+    for call in facts.calls:
+        if not call.done and not call.raised and call.location is not None:
+            first.setdefault(call.group, call.location)
+    stacks = [stack for stack in (*facts.stacks, facts.stack) if stack is not None]
+    return [*(Stack((location,), "record") for location in first.values()), *stacks]
+
+
 def with_raised_exits(case: Case, seconds: float) -> Case:
     """The case with the line that raised SystemExit, of ranks whose program has failed so, where no other line of the
     program does so with such a code. Nothing else tells: Python says nothing of such an exception to anybody."""

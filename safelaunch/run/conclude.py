@@ -14,7 +14,7 @@ from safelaunch.diagnosis.crash import aborted
 from safelaunch.diagnosis.notice import gave_up
 from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, self_report
 from safelaunch.evidence.gather import gather
-from safelaunch.evidence.source_lines import describe, with_raised_exits
+from safelaunch.evidence.source_lines import describe, places, with_raised_exits
 from safelaunch.model import Case, Evidence, Incident, LaunchPlan, Stack, Verdict, WorkerGroup
 from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
@@ -145,8 +145,8 @@ class Conclusions:
         before = aborted.as_it_was(whole, given_up)
         if before is None:
             return found
-        stacks = [rank.stack for rank in before.ranks if rank.stack is not None]
-        before = dataclasses.replace(before, source=describe(stacks, SOURCE_S), gpus=facts.gpus)
+        source = describe([place for rank in before.ranks for place in places(rank)], SOURCE_S)
+        before = dataclasses.replace(before, source=source, gpus=facts.gpus)
         told = aborted.of_waiting(found.verdict, self._judge.verdict(before), whole)
         return Found(before, told, more) if told is not found.verdict else found
 

@@ -10,7 +10,7 @@ from safelaunch import black_box, black_box_reader
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
-from safelaunch.evidence.source_lines import describe
+from safelaunch.evidence.source_lines import describe, places
 from safelaunch.model import Case, Evidence, Incident, SourceLine, Verdict, WorkerGroup, WorkerProcess
 from safelaunch.pulse import Pulse
 from safelaunch.report import verdict as terminal
@@ -170,8 +170,7 @@ class Hangs:
         found = (*gather(incident, group.alive, LOOK, LOOK_S), *gather(incident, ended, LEFT, LOOK_S))
         self._earlier, self.evidence = self.evidence, found
         facts = self._build(incident, group)
-        stacks = [stack for rank in facts.ranks for stack in (*rank.stacks, rank.stack) if stack is not None]
-        self._source = describe(stacks, SOURCE_S)
+        self._source = describe([place for rank in facts.ranks for place in places(rank)], SOURCE_S)
         return dataclasses.replace(facts, source=self._source)
 
     def _tell(self, facts: Case, verdict: Verdict) -> None:

@@ -60,4 +60,4 @@ def _latest_of_both(one: RankFacts, other: RankFacts) -> Location | None:
 
 
 def _latest(facts: RankFacts) -> Collective | None:
-    return next((call for call in reversed(facts.calls) if call.done and not call.is_message), None)
+    return next((call for call in reversed(facts.calls) if call.done and not call.issued and not call.is_message), None)

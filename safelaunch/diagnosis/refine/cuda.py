@@ -21,7 +21,7 @@ IDLE, BUSY = 5, 50  # percent: a collective of NCCL keeps a GPU at 100, and a GP
 
 
 def waits_for_gpu(case: Case, rank: int, gpus: Sequence[GpuState]) -> list[str]:
-    """`it waits for GPU 3, which is busy (100 %): a kernel does not end`; nothing where it does not wait for it, or
+    """`rank 3 waits for GPU 3, which is busy (100 %): a kernel does not end`; nothing where it does not wait for it, or
     cannot be said to. A line alone (`.item()`) counts only where the GPU is busy: it runs on the CPU as well. A
     collective that is under way keeps a GPU busy, too: then nothing is said of a kernel."""
     facts = next((facts for facts in case.ranks if facts.rank == rank), None)
@@ -32,13 +32,14 @@ def waits_for_gpu(case: Case, rank: int, gpus: Sequence[GpuState]) -> list[str]:
     busy = gpu.busy_percent
     if busy is None or not (proven or (likely and busy >= BUSY)):
         return []
+    waits = f"rank {rank} waits for GPU {gpu.index}, which"
     if busy >= BUSY:
         if any(map(is_under_way, (*facts.collectives, *(facts.recorded or ())))):
             return []
-        return [f"it waits for GPU {gpu.index}, which is busy ({busy} %): a kernel does not end"]
+        return [f"{waits} is busy ({busy} %): a kernel does not end"]
     if busy <= IDLE:
-        return [f"it waits for GPU {gpu.index}, which runs nothing ({busy} %): its work waits for something else"]
-    return [f"it waits for GPU {gpu.index}, which is at {busy} %"]
+        return [f"{waits} runs nothing ({busy} %): its work waits for something else"]
+    return [f"{waits} is at {busy} %"]
 
 
 def in_cuda(facts: RankFacts) -> bool:

@@ -26,6 +26,7 @@ import golden_messages
 import golden_polling
 import golden_reasons
 import golden_rounds
+import golden_skipped
 import golden_slow
 import golden_timeouts
 import golden_traps
@@ -290,6 +291,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_messages,
         golden_polling,
         golden_rounds,
+        golden_skipped,
         golden_slow,
     )
     return {**crashes, **hangs, **{name: one for module in others for name, one in module.cases().items()}}

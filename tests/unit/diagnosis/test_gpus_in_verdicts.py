@@ -188,7 +188,7 @@ SYNCHRONIZE = Location(f"{TORCH}/cuda/__init__.py", 985, "synchronize")
 def test_a_rank_that_waits_for_its_gpu(busy: int, says: str) -> None:
     verdict = diagnose(with_gpus(in_cuda(SYNCHRONIZE, STEP), gpu(3, busy_percent=busy)))
     assert (verdict.code, verdict.culprit_ranks) == ("SL301", (3,))
-    assert any(line.startswith("it waits for GPU 3, which") and says in line for line in verdict.because[:2])
+    assert any(line.startswith("waits for GPU 3, which") and says in line for line in verdict.because[:2])
 
 
 def test_a_gpu_that_a_collective_keeps_busy_has_no_kernel_without_an_end() -> None:
@@ -203,14 +203,14 @@ def test_an_item_counts_only_where_the_gpu_is_busy() -> None:
     line = SourceLine(TRAIN, STEP.line, "total += loss.item()")
     here = Location(TRAIN, STEP.line, STEP.function)
     facts = dataclasses.replace(in_cuda(here), source=(line,))
-    assert "it waits for GPU 3" in told(diagnose(with_gpus(facts)))
-    assert "it waits for GPU" not in told(diagnose(with_gpus(facts, gpu(3, busy_percent=0))))
-    assert "it waits for GPU" not in told(diagnose(with_gpus(in_cuda(here))))
+    assert "waits for GPU 3" in told(diagnose(with_gpus(facts)))
+    assert "waits for GPU" not in told(diagnose(with_gpus(facts, gpu(3, busy_percent=0))))
+    assert "waits for GPU" not in told(diagnose(with_gpus(in_cuda(here))))
 
 
 def test_a_rank_that_sleeps_does_not_wait_for_its_gpu() -> None:
     asleep = in_cuda(library("threading.py", 1116, "join"), STEP)
-    assert "it waits for GPU" not in told(diagnose(with_gpus(asleep)))
+    assert "waits for GPU" not in told(diagnose(with_gpus(asleep)))
 
 
 # ------------------------------------------------------------------------------------------------- crashes
