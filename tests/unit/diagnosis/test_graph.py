@@ -11,7 +11,7 @@ import pytest
 from hang_scenes import ASLEEP, call, elsewhere, hang, waiting
 
 from safelaunch.diagnosis import diagnose, view
-from safelaunch.diagnosis.waitgraph import graph
+from safelaunch.diagnosis.waitgraph import instance
 from safelaunch.diagnosis.why import lines
 from safelaunch.model import Case
 
@@ -21,7 +21,7 @@ def of(size: int) -> Case:
     return hang(*(elsewhere(n, ASLEEP) if n == 1 else waiting(n, call(size=size)) for n in range(size)))
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, name: str, module: ModuleType = graph) -> list[int]:
+def counted(monkeypatch: pytest.MonkeyPatch, name: str, module: ModuleType = instance) -> list[int]:
     calls = [0]
     real: Callable[..., object] = getattr(module, name)
 
