@@ -1,4 +1,4 @@
-"""Ranks that wait for others outside of collectives: for a lock on a file, at a pipe, on a connection."""
+"""Ranks that wait for others outside of collectives: for a lock on a file, a semaphore, at a pipe, on a connection."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from safelaunch.model import PyError, RankFacts, SourceLine, Verdict
 
 
 def peer_has_other_end(view: View) -> Verdict | None:
-    """Ranks wait for a file lock, at a pipe or on a connection whose other end another rank has, and that one waits for
-    them.
+    """Ranks wait for a file lock, a named semaphore, at a pipe or on a connection. Another rank has it, or the
+    other end, and waits for them.
 
     How it was concluded: the kernel shows whose process is at the other end of the call that a rank is in. That is a
-    rank which itself waits in a collective. Of a lock the holder is named: it entered a collective without giving it
-    back. Of a pipe or a connection nobody is named, but for two cases: an exception has ended a thread of the rank at
-    the other end, or such a thread waits for a lock that its main thread has taken into the collective. Where a thread
-    there waits for input from the same connection, both sides wait for the other: what was asked has not come whole, or
-    was not answered.
+    rank which itself waits in a collective. A semaphore has no owner: native frames show the wait in posix_ipc, and the
+    one rank inside of a `with` of that name is taken to have it. Of a lock the holder is named: it entered a collective
+    without giving it back. Of a pipe or a connection nobody is named, but for two cases: an exception has ended a
+    thread of the rank at the other end, or such a thread waits for a lock that its main thread has taken into the
+    collective. Where a thread there waits for input from the same connection, both sides wait for the other: what was
+    asked has not come whole, or was not answered.
 
     What to do: release locks before every collective, also on the way out of an early return or an exception. Let a
     rank fail whose server thread fails. Flush what is to be answered.

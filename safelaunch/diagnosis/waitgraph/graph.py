@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.frames import is_user_code
-from safelaunch.diagnosis.waitgraph import store
+from safelaunch.diagnosis.waitgraph import semaphores, store
 from safelaunch.diagnosis.waitgraph.calls import alive, answer, blocked_in, is_under_way, responsible
 from safelaunch.diagnosis.waitgraph.components import strongly_connected
 from safelaunch.diagnosis.waitgraph.counters import comparable, untold
@@ -100,8 +100,8 @@ def _ends(
 ) -> tuple[Node, ...]:
     """Of the ends of all chains those that wait for no other rank in the store, for a lock or at a pipe; all, where
     every one of them does. A rank of which the kernel has said nothing, at a line of the program itself, may wait for
-    another in that way: among such ranks there is no end; nor where nothing is known of the rank at the other end, or
-    of whoever waits there for input, too."""
+    another in that way: among such ranks there is no end; nor where nothing is known of the rank at the other end, of
+    whoever waits there for input, too, or of who has a semaphore."""
     own: dict[int, list[ExternalWait]] = {}
     for wait in external:
         if wait.resource.kind.has or wait.resource.kind is store.KEY:
@@ -115,6 +115,8 @@ def _ends(
         other = next((ranks[wait.on] for wait in own.get(facts.rank, ()) if wait.on is not None), None)
         if other is not None:
             return not (other.stacks or other.stack or other.kernel)
+        if any(wait.resource.kind is semaphores.SEMAPHORE for wait in own.get(facts.rank, ())):
+            return True
         if len(ranks) < size and any(wait.asked for wait in own.get(facts.rank, ())):
             return True
         inner = facts.stack.frames[0] if facts.stack is not None and facts.stack.frames else None

@@ -108,7 +108,7 @@ def _next(facts: RankFacts, stack: Stack, lines: Lines) -> _Step:
         return _at_work(others, wait, alone)
     if waits_for_another(stack):
         return _Step(None, alone)
-    wanted = _wanted(facts, stack, lines)
+    wanted = wanted_locks(facts, stack, lines)
     return _holder(facts, stack, others, wanted, lines, wait, alone) if wanted else _Step()
 
 
@@ -130,7 +130,7 @@ def _holder(
     """The thread that holds the lock for which one waits; it may be itself."""
     found = []
     for each in (stack, *others):
-        held = _holds(facts, each, lines, stack)
+        held = held_locks(facts, each, lines, stack)
         found += [(each, lock, taken) for lock in wanted if (taken := _taken(lock, held)) is not None][:1]
     if not found:
         return _Step(None, alone)
@@ -154,7 +154,7 @@ class _Taken:
     same: bool
 
 
-def _wanted(facts: RankFacts, stack: Stack, lines: Lines) -> list[Lock]:
+def wanted_locks(facts: RankFacts, stack: Stack, lines: Lines) -> list[Lock]:
     """The locks that a thread may wait for at its innermost line, by what is written there."""
     frame = stack.frames[0] if stack.frames else None
     line = lines.get((frame.file, frame.line)) if frame is not None else None
@@ -170,7 +170,7 @@ def _wanted(facts: RankFacts, stack: Stack, lines: Lines) -> list[Lock]:
     return [(frame.file, called["lock"])] if called and not RELEASED_BY_OTHERS.search(line.text) else []
 
 
-def _holds(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> dict[Lock, _Taken]:
+def held_locks(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> dict[Lock, _Taken]:
     """The locks that a thread is inside of."""
     found: dict[Lock, _Taken] = {}
     # A thread that is in another call than that of a lock has come into the block of its `with`.

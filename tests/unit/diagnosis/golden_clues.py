@@ -358,6 +358,64 @@ def _between_ranks() -> Golden:
     }
 
 
+def _semaphores() -> Golden:
+    """What others wait for at `with sem:` while rank 0 is inside of one: native frames tell what `sem` is."""
+    row = Location(TRAIN, 69, "main")
+
+    def at_with(number: int, *native: Location) -> RankFacts:
+        facts = elsewhere(number, LOCKED, row)
+        inner = dataclasses.replace(stack(facts.pid, Location("libc.so.6", 0, "sem_wait"), *native, row), native=True)
+        return dataclasses.replace(facts, stacks=(*facts.stacks, inner))
+
+    def case_of(held: Location, *native: Location, taken: str = "with sem:") -> Case:
+        source = (
+            SourceLine(TRAIN, row.line, taken),
+            SourceLine(TRAIN, held.line, "", holds=((row.line, "sem"),)),
+        )
+        return hang(first, *(at_with(number, *native) for number in (1, 2)), source=source)
+
+    first = waiting(0, call("barrier", at=BARRIER, size=3))
+    library_of = Location("/opt/venv/lib/python3.11/site-packages/posix_ipc.cpython-311-x86_64-linux-gnu.so", 0, "?")
+    named = (Location("posix_ipc_module.c", 642, "Semaphore_acquire"), Location("posix_ipc_module.c", 807, "_enter"))
+    plain = Location("libpython3.11.so.1.0", 0, "PyThread_acquire_lock_timed")
+    sleeping = hang(
+        elsewhere(0, ASLEEP, UPLOAD, before=()),
+        at_with(1, *named),
+        waiting(2, call("barrier", at=BARRIER, size=3)),
+        source=case_of(UPLOAD).source,
+    )
+    in_barrier = Expected(
+        "SL311",
+        (0,),
+        place(BARRIER),
+        confidence="medium",
+        conclusive=False,
+        mentions=("ranks 1 and 2 wait for the named semaphore `sem`, which rank 0 has",),
+    )
+    return {
+        "hang-semaphore-held-in-a-barrier": (case_of(BARRIER, *named), in_barrier),
+        "hang-semaphore-of-a-library-without-symbols": (
+            case_of(BARRIER, library_of, taken="sem.acquire()"),
+            in_barrier,
+        ),
+        # Whoever has called `acquire` is not seen to have it: then nobody is late either, for all that is known.
+        "hang-semaphore-that-nobody-is-seen-to-hold": (
+            dataclasses.replace(case_of(BARRIER, *named), source=(SourceLine(TRAIN, row.line, "sem.acquire()"),)),
+            Expected("SL399", confidence="low", conclusive=False, mentions=("does not say for whom they wait",)),
+        ),
+        # Written the same way, `sem` is a lock of `threading`: each process has its own.
+        "hang-lock-written-like-that-of-another-rank": (
+            case_of(BARRIER, plain),
+            Expected("SL301", (1, 2), place(row), conclusive=False, mentions=("rank 1 waits for a lock",)),
+        ),
+        # Who has it waits for nobody.
+        "hang-semaphore-of-a-rank-that-sleeps": (
+            sleeping,
+            Expected("SL301", (0,), place(UPLOAD), conclusive=False),
+        ),
+    }
+
+
 def _own_waits() -> Golden:
     """What a rank waits for in its own process."""
     polls = Kernel("S", "do_epoll_wait", "epoll_wait")
@@ -400,6 +458,7 @@ def cases() -> Golden:
         **_own_waits(),
         **_store(),
         **_between_ranks(),
+        **_semaphores(),
         **_without_waits(),
         **_handled(),
         **_passed_by(),

@@ -24,7 +24,8 @@ SAYS_A_RANK = re.compile(r"rank\W{0,2}\d", re.IGNORECASE)
 ORDERS = 24  # permutations of each case: all of four ranks
 
 # Two ranks are wrong, each for itself: without the one that is told, the other one is left to tell.
-# So it is where the one who holds a lock is not known to be a rank, and where the source is needed to tell a call of
+# So it is where the one who holds a lock is not known to be a rank, or what they wait for not to be a semaphore that
+# ranks share, and where the source is needed to tell a call of
 # C++ from one like it that all ranks have always made.
 BOTH_WRONG = {
     "attach-waits-differ": {2},
@@ -34,6 +35,10 @@ BOTH_WRONG = {
     "hang-wrong-operation-and-a-late-rank": {3},
     "hang-exited-beside-a-late-rank": {2},
     "hang-lock-of-a-rank-that-sleeps": {1},
+    "hang-semaphore-held-in-a-barrier": {1, 2},
+    "hang-semaphore-of-a-library-without-symbols": {1, 2},
+    "hang-semaphore-of-a-rank-that-sleeps": {1},
+    "hang-semaphore-that-nobody-is-seen-to-hold": {1, 2},
     "hang-polls-while-cpp-gathers": {1, 2},
     "hang-two-send-to-one-of-many": {3, 4},
     "hang-looks-for-a-file-of-rank-0": {1, 2},
