@@ -35,7 +35,7 @@ _LOST_THREADS: List[Dict[str, Any]] = []  # the latest alone
 Written = Tuple[str, Dict[str, Any]]  # where to, and what
 
 
-def install(rank_dir: str, box: Any) -> None:
+def install(rank_dir: str, box: Any) -> None:  # noqa: C901  it holds what must be there before anything else goes wrong
     """Record uncaught exceptions to `rank_dir/error-PID.json`, and exit calls to the black box."""
     owner = os.getpid()
     path = os.path.join(rank_dir, "error-%d.json" % owner)

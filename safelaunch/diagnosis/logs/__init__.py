@@ -125,7 +125,11 @@ def nothing_found(timeline: Timeline) -> Verdict:
     if not any(file.lines for file in facts.files) and len(read) == len(facts.files):
         what = "the log is empty" if len(read) == 1 else "the logs are empty"
         return _plain("SL498", what, because, "give the logs of all ranks and of the launcher", "low", EXIT_OK)
-    return _inconclusive(timeline, read, because) or _healthy(timeline, read, because)
+    return (
+        _inconclusive(timeline, because)
+        or _not_understood(timeline, read, because)
+        or _healthy(timeline, read, because)
+    )
 
 
 def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
@@ -137,37 +141,43 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     return (lines, *survived, *warnings[:1])
 
 
-def _inconclusive(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
+def _cannot_tell(summary: str, *because: str, remedy: str = "") -> Verdict:
+    return _plain("SL499", summary, because, remedy, "low", 1)
+
+
+def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     """The verdict where something speaks against a job that ended well; None where nothing does."""
-
-    def cannot_tell(summary: str, *lines: str) -> Verdict:
-        return _plain("SL499", summary, lines, "", "low", 1)
-
-    facts = timeline.facts
     launcher = next((one for one in timeline.launcher if one.type), None)
     if launcher is not None:
         said = one_line(f"{launcher.type}: {launcher.message}", 150)
-        return cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
-    if timeline.earlier and not facts.finished:
+        return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
+    if timeline.earlier and not timeline.facts.finished:
         line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
-        return cannot_tell("the logs do not say how the last attempt ended", *because, line)
-    because += _restarted(timeline)
+        return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
     if timeline.cut:
         line = f"a traceback is cut off: {quote(timeline.cut[0].at)}"
-        return cannot_tell("a traceback is cut off, and the logs do not say more", *because, line)
+        return _cannot_tell(
+            "a traceback is cut off, and the logs do not say more", *because, *_restarted(timeline), line
+        )
+    return None
+
+
+def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where a part of the logs says nothing to us; None where all could be read."""
+    facts, because = timeline.facts, (*because, *_restarted(timeline))
     unread = [f"{file.path}: {file.unreadable}" for file in facts.files if file.unreadable]
     if unread:
         what = f"cannot tell: {len(unread)} of {plural(len(facts.files), 'file')} could not be read"
-        return _plain("SL499", what, (*unread[:3], *because), "see that these can be read, as a text", "low", 1)
+        return _cannot_tell(what, *unread[:3], *because, remedy="see that these can be read, as a text")
     torn, left_out = (sum(getattr(file, name) for file in read) for name in ("torn", "left_out"))
     if 2 * torn >= sum(file.lines for file in facts.files) or left_out:
         what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
-        return cannot_tell(f"the logs could not be read as a whole: {what}", *because)
+        return _cannot_tell(f"the logs could not be read as a whole: {what}", *because)
     wrapped = [file.path for file in read if file.wrapped]
     if wrapped and not facts.finished:
         what = f"cannot tell: most lines of {wrapped[0]} stand in JSON that is not understood"
         remedy = "give its lines as text, such as `journalctl -o cat` or `jq -r '.events[].message'` has them"
-        return _plain("SL499", what, because, remedy, "low", 1)
+        return _cannot_tell(what, *because, remedy=remedy)
     return None
 
 

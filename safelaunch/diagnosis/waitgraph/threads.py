@@ -175,11 +175,11 @@ def held_locks(facts: RankFacts, stack: Stack, lines: Lines, waiting: Stack) -> 
     found: dict[Lock, _Taken] = {}
     # A thread that is in another call than that of a lock has come into the block of its `with`.
     inside = any(call.thread == stack.thread and call.kernel.syscall not in LOCKS for call in facts.threads)
-    for depth, frame in enumerate(stack.frames):
+    for frame in stack.frames:
         line = lines.get((frame.file, frame.line))
         if line is None or not is_user_code(frame):
             continue
-        own = stack is waiting and depth == 0
+        own = frame is waiting.frames[0]
         for number, text in line.holds:
             # At the line of the `with` itself nothing is certain, but that what it names twice is taken twice.
             sure = inside or number != frame.line or frame != stack.frames[0]

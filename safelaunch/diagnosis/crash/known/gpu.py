@@ -95,12 +95,15 @@ def crowd(case: Case, facts: RankFacts, said: str) -> str:
             return _crowd(1 + len(others), gpu.ranks, f"GPU {gpu.index}", tuple(t.command for t in others if t.command))
         if len(gpu.ranks) > 1:
             return _crowd(len(gpu.ranks), gpu.ranks, f"GPU {gpu.index}")
+    return _mapped_alike(case, facts) or _counted(case, facts, said)
+
+
+def _mapped_alike(case: Case, facts: RankFacts) -> str:
+    """The ranks of one node that took the same GPU, by their own words."""
     mine = gpu_of(facts.device) if facts.device is not None else None
-    near = [f for f in case.ranks if f.device is not None and f.node == facts.node]
-    alike = [f.rank for f in near if f.device is not None and mine is not None and gpu_of(f.device) == mine]
-    if len(alike) > 1:
-        return _crowd(len(alike), tuple(alike), f"GPU {mine}")
-    return _counted(case, facts, said)
+    near = [(one.rank, one.device) for one in case.ranks if one.device is not None and one.node == facts.node]
+    alike = [rank for rank, device in near if mine is not None and gpu_of(device) == mine]
+    return _crowd(len(alike), alike, f"GPU {mine}") if len(alike) > 1 else ""
 
 
 def _counted(case: Case, facts: RankFacts, said: str) -> str:
