@@ -30,8 +30,10 @@ def changed_size(meeting: Sequence[tuple[RankFacts, Collective]]) -> Deviation |
 
 
 def changed_line(meeting: Sequence[tuple[RankFacts, Collective]]) -> Deviation | None:
-    """One rank comes to a number at another line than two others at least, where all of them have come to every number
-    before at one line, to these two lines as well."""
+    """One rank comes to a number at another line than two others at least.
+
+    All of them have come to every number before at one line, to these two lines as well.
+    """
     lines = {facts.rank: call.location for facts, call in meeting}
     by_line = collections.Counter(lines.values()).most_common()
     if len(lines) < 3 or len(by_line) != 2 or by_line[1][1] != 1:
@@ -89,11 +91,14 @@ def changed_peer(case: Case, waits: Iterable[Wait]) -> Deviation | None:
 
 
 def changed_order(case: Case, waits: Iterable[Wait]) -> Deviation | None:
-    """One rank has gone on to another call of its rounds than the one whose turn it was, now or earlier in this round;
-    all others that wait have come to the call whose turn it is. Of two ranks whose calls are all made at one line
-    nobody is named: their order is data, and may be new for both. So it may be where several depart: of four or more
-    that wait all of these are named, if no more than half do. The rounds must be whole steps: what is repeated within a
-    step ends with it."""
+    """One rank has gone on to another call of its rounds than the one whose turn it was, now or earlier in this round.
+
+    All others that wait have come to the call whose turn it is. The rounds must be whole steps: what is repeated within
+    a step ends with it.
+
+    - Of two ranks whose calls are all made at one line nobody is named: their order is data, and may be new for both.
+    - So it may be where several deviate: of four or more that wait all of these are named, if no more than half do.
+    """
     ranks = {facts.rank: facts for facts in case.ranks}
     blocked, deviations = list(waits), []
     for wait in blocked:
@@ -112,8 +117,10 @@ def changed_order(case: Case, waits: Iterable[Wait]) -> Deviation | None:
 
 
 def changed_group(case: Case) -> Deviation | None:
-    """One rank has come to a line with another group than all the times before, where two others at least have come to
-    it once more with theirs: theirs has been one and the same all the time."""
+    """One rank has come to a line with another group than all the times before.
+
+    Two others at least have come to it once more with theirs, which has been one and the same all the time.
+    """
     deviations = [
         deviation
         for line, calls in _collectives_by_line(case).items()
@@ -152,7 +159,10 @@ def _changed_group_at(line: Location, calls: Mapping[int, list[Collective]]) -> 
 
 def changed_count(case: Case, waits: Iterable[Wait]) -> Deviation | None:
     """One rank has come to a collective after more or fewer messages with a peer than all the times before, or has gone
-    beyond that number before it; of the other one of that pair it is as always."""
+    beyond that number before it.
+
+    Of the other one of that pair it is as always.
+    """
     blocked = list(waits)
     in_two = _meeting_and_message(blocked)
     if in_two is None:
@@ -187,7 +197,10 @@ def _other_number(rank: int, peer: int, op: str, made: int, usual: int) -> Devia
 
 def _counts(facts: RankFacts, meeting: Collective, op: str, peer: int) -> tuple[int, int] | None:
     """How many messages a rank makes with a peer from one meeting to the next, all the times before, and how many since
-    the last one; None where that is not known, or was not always the same."""
+    the last one.
+
+    None where that is not known, or was not always the same.
+    """
     calls = [call for call in facts.calls if call.thread in (0, facts.pid)]
     site = (meeting.group, canonical(meeting.op), meeting.location)
     marks = [at for at, call in enumerate(calls) if (call.group, canonical(call.op), call.location) == site]

@@ -29,9 +29,9 @@ class LoopExit:
 
     Args:
         ranks: which.
-        unclear: there are none, and one may have left it all the same: it cannot be told from a rank that skipped what
+        unclear: there are none, and one may have left it all the same. It cannot be told from a rank that skipped what
             its peers do behind the loop, and is in the loop again.
-        again: all are inside another loop, which leads there once more: then they may have never been in the inner one
+        again: all are inside another loop, which leads there once more. Then they may have never been in the inner one
             this time.
     """
 
@@ -202,11 +202,12 @@ def _fork(one: list[Frame], other: list[Frame], lines: Lines) -> _Fork | None:
 
 
 def _begins_anew(facts: RankFacts, call: Collective) -> bool:
-    """Whether a call is the first one of a pass through a loop that stands within each step, over parameters for one:
-    whoever has made the one before has been through the whole loop.
+    """Whether a call is the first one of a pass through a loop that stands within each step, over parameters for one.
 
-    It is where an optimizer's step lies between the two, of which steps have several, at that line; or where the group
-    was only ever used there, with sizes that come round again, and they are at their beginning.
+    Whoever has made the call before has been through the whole loop then. It is so
+
+    - where an optimizer's step lies between the two, of which steps have several, at that line,
+    - or where the group was only ever used there, with sizes that come round again, and they are at their beginning.
     """
     own = [one for one in facts.calls if one.group == call.group and (one.done or one == call)]
     if len(own) < 2 or own[-1] != call or own[-2].location != call.location or call.location is None:
@@ -225,8 +226,10 @@ def _is_first_in_round(calls: list[Collective]) -> bool:
 
 
 def _gone_on(variants: list[Variant]) -> dict[int, tuple[RankFacts, int]]:
-    """The ranks whose stacks show something later than the call in question, each with one of its side that is still
-    inside that call, at the same line: that one's stack speaks for both."""
+    """The ranks whose stacks show something later than the call in question, each with one of its variant.
+
+    That one is still inside the call, at the same line, and its stack speaks for both.
+    """
     found = {}
     for variant in variants:
         inside = {call.location: facts.rank for facts, call in variant if not call.done and call.location is not None}
@@ -279,7 +282,10 @@ def _by_history(variants: list[Variant]) -> LoopExit:
 
 def _is_left_behind(variants: list[Variant]) -> bool:
     """Whether the few go on with what ranks have done before, as far as is known, and the many have come to something
-    new: that the few are wrong, and that the many have left a loop too early, then look alike."""
+    new.
+
+    That the few are wrong, and that the many have left a loop too early, then look alike.
+    """
     few = min(variants, key=len)
     everybody = [facts for variant in variants for facts, _ in variant]
     old = all(call.location is None or any(_usual(facts, call) for facts in everybody) for _, call in few)

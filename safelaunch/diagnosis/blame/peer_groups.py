@@ -22,9 +22,12 @@ Calls = dict[int, Site | None]  # of a group, by number: None where ranks differ
 
 
 def unlike_similar_groups(case: Case, variants: Sequence[Variant]) -> Deviation | None:
-    """One rank has come to a number with another call than its peers, and groups of other ranks, as large, which had
-    made the same calls at the same lines until then, at two lines or more, went on as those peers: groups of one
-    dimension of a mesh run alike. A call below a condition on the rank may be meant for one of these groups alone."""
+    """One rank has come to a number with another call than its peers, and similar groups went on as those peers.
+
+    Those are groups of other ranks, as large, which had made the same calls at the same lines until then, at two lines
+    or more: groups of one dimension of a mesh run alike. A call below a condition on the rank may be meant for one of
+    these groups alone.
+    """
     if len(variants) != 2:
         return None
     followers = _sites_of_similar_groups(case, variants)
@@ -82,9 +85,12 @@ def _site(call: Collective) -> Site:
 
 
 def changed_interval(variants: Sequence[Variant]) -> Deviation | None:
-    """One rank makes one more of a call where another one has come each time before, and its peers come to that one;
-    or it comes to it after fewer or more of them than often before, and all others do as always: what is done every so
-    many steps."""
+    """One rank comes to what is done every so many steps after another number of steps than ever, and its peers as
+    always.
+
+    - It makes one more of a call where another one has come each time before, and its peers come to that one.
+    - Or it comes to that one after fewer or more of them than often before.
+    """
     if len(variants) != 2:
         return None
     deviations = []

@@ -159,9 +159,11 @@ def only_caller_left_behind(case: Case, left: Iterable[int]) -> OnlyCaller | Non
 
 
 def bypassed_by_peers(case: Case, variants: Iterable[Variant]) -> tuple[int, ...]:
-    """The one rank whose call stands below a condition for it alone, where all others are in another call further down
-    in the same function: they have passed it by. Of ranks that share a loop, their steps or their latest calls must say
-    that they are in the same round of it, or those above the condition in the next."""
+    """The one rank whose call stands below a condition for it alone, where all others have passed it by.
+
+    They are in another call further down in the same function. Of ranks that share a loop, their steps or their latest
+    calls must say that they are in the same round of it, or those above the condition in the next.
+    """
     everybody = [list(variant) for variant in variants]
     lines = by_place(case.source)
     bypassed = []
@@ -212,8 +214,11 @@ def _in_common_function(facts: RankFacts, other: RankFacts, frame: Location) -> 
 
 
 def _has_gone_round(facts: RankFacts, other: RankFacts, call: Collective) -> bool:
-    """Whether a rank that is in a call above the condition, in a loop around both, is in the next round of it: the rank
-    below the condition has made that call, and an optimizer's step since; and the other has made as many steps."""
+    """Whether a rank that is in a call above the condition, in a loop around both, is in the next round of it.
+
+    The rank below the condition has made that call, and an optimizer's step since; and the other has made as many
+    steps.
+    """
     before = [own for own in (*(facts.recorded or ()), *facts.collectives) if own.done and _is_alike(own, call)]
     if not before or facts.stepped is None or other.stepped is None or not 0 < facts.step == other.step:
         return False
@@ -288,8 +293,11 @@ def _unread(frames: list[Location], lines: Lines) -> bool:
 
 
 def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]:
-    """The lines of the user's own program that led to a call, innermost first. The host of one that is under way on a
-    device may have gone on: then only the line of the call itself is known, or none, where C++ has made it."""
+    """The lines of the user's own program that led to a call, innermost first.
+
+    The host of a call that is under way on a device may have gone on: then only the line of the call itself is known,
+    or none, where C++ has made it.
+    """
     own = frames_of(facts, thread)
     place = call.location
     if not own or not call.state or (place is None and in_backward(facts)):

@@ -75,8 +75,11 @@ def rounds_of(facts: RankFacts, last: Collective) -> Rounds | None:
 
 
 def _holds_step(facts: RankFacts, calls: Sequence[Collective]) -> bool:
-    """Whether an optimizer has made a step between these calls, and many of them lie before it; or they are all that
-    the rank has made: what comes in another part of a step would be among them."""
+    """Whether these calls are whole steps: an optimizer has made a step between them, and many of them lie before it.
+
+    They are as well where they are all that the rank has made: what comes in another part of a step would be among
+    them.
+    """
     if facts.watched and len(facts.calls) < RING:
         return True
     before = [call for call in calls if facts.stepped is not None and call.t < facts.stepped]
@@ -85,7 +88,10 @@ def _holds_step(facts: RankFacts, calls: Sequence[Collective]) -> bool:
 
 def _rounds(sites: Sequence[object]) -> tuple[int, int] | None:
     """After how many calls a rank has always come round to the same one, and the place of the first call for which that
-    is not so, in the last round: the length of all where there is none."""
+    is not so.
+
+    That is in the last round; it is the length of all where there is none.
+    """
     for end in range(len(sites), len(sites) // 2, -1):
         length = round_of(sites[:end])
         if length is not None:

@@ -122,8 +122,10 @@ def _verdict(view: View, waits: _Waits) -> Verdict:
 
 
 def _is_broken(facts: RankFacts) -> bool:
-    """Whether a rank shows why it may not answer: a task waits for a lock, or an exception has ended a thread of it and
-    its main thread does not wait for input."""
+    """Whether a rank shows why it may not answer.
+
+    A task of it waits for a lock, or an exception has ended a thread of it and its main thread does not wait for input.
+    """
     inner = [stack.frames[0] for stack in facts.tasks if stack.frames]
     if any(LOCK_OF_ASYNCIO.search(f"{frame.file}:{frame.function}") for frame in inner):
         return True
@@ -148,8 +150,11 @@ def _server(waits: _Waits) -> tuple[int, str] | None:
 
 
 def _at_another_key(waits: _Waits) -> tuple[int, str] | None:
-    """The rank that looks at another key than all others, where those are two at least and look at one, all at the same
-    lines of the program, and the keys are alike but for numbers. Elsewhere it may have another part to play."""
+    """The rank that looks at another key than all others.
+
+    The others are two at least and look at one key, all at the same lines of the program, and the keys are alike but
+    for numbers. Elsewhere it may have another part to play.
+    """
     polls = waits.polls
     if len(polls) < 3 or len({shape(key) for keys in polls.values() for key in keys}) > 1:
         return None

@@ -1,4 +1,4 @@
-"""Ranks that wait for one another in a circle: who of them is not where the others are."""
+"""Ranks that wait for one another in a cycle: who of them is not where the others are."""
 
 from __future__ import annotations
 
@@ -137,8 +137,10 @@ def _exit_of_cycle(view: View) -> LoopExit | None:
 
 
 def _is_left_by_a_stage(case: Case, graph: Graph, left: tuple[int, ...], messages: list[Wait]) -> bool:
-    """Whether one stage has left its loop while another still sends to it, and two at least are inside theirs; and none
-    of that pair has made more or fewer messages than ever."""
+    """Whether one stage has left its loop while another still sends to it, and two at least are inside theirs.
+
+    None of that pair may have made more or fewer messages than ever.
+    """
     own = graph.of(left[0])
     senders = [wait for wait in messages if wait.call.peer == left[0] and "send" in wait.call.op]
     if len(left) > 1 or len(messages) < 2 or len(senders) != 1 or own is None or own.call.is_message:
@@ -229,8 +231,10 @@ DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (
 
 
 def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:
-    """Whether a rank waits in a message of which its peer may have forgotten its part: one that it has exchanged
-    before; in dumps, which hold no source and few calls, any."""
+    """Whether a rank waits in a message of which its peer may have forgotten its part.
+
+    That is one that it has exchanged before; in dumps, which hold no source and few calls, any.
+    """
     view, wait = cycle.view, cycle.graph.of(rank)
     facts = view.by_rank[rank]
     if wait is None or (view.from_dumps and wait.call.is_message):

@@ -182,8 +182,11 @@ def _completed_by_peers(facts: RankFacts, recorders: _Recorders) -> Iterator[Lat
 
 def ahead_of(facts: RankFacts) -> Collective | None:
     """The first call that is under way on the rank's device, of whichever group or pair of ranks, if the device has not
-    come to it: what the host had enqueued before it is over, as far as that is known, so a kernel is not. Where an
-    earlier call is under way, the stream may wait for that one."""
+    come to it.
+
+    What the host had enqueued before it is over, as far as that is known, so a kernel is not. Where an earlier call is
+    under way, the stream may wait for that one.
+    """
     behind = facts.stream.outstanding if facts.stream is not None else None
     call = _first(facts)
     if behind is None or call is None:

@@ -110,8 +110,10 @@ def kept_by(case: Case, facts: RankFacts) -> str:
 
 
 def waits_for_others(case: Case, facts: RankFacts) -> bool:
-    """Whether all that keeps such a rank is a wait for its peers or its GPU, which may spin, or what comes after
-    Python's own end: nothing of the program is at work there."""
+    """Whether nothing of the program is at work in what keeps such a rank.
+
+    All of it is a wait for its peers or its GPU, which may spin, or what comes after Python's own end.
+    """
     if facts.shut_down is not None or in_cuda(facts) or at_cuda_line(case, facts):
         return True
     keepers = _keepers(facts)

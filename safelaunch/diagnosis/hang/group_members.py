@@ -72,8 +72,11 @@ def _in_words(name: str, claims: list[frozenset[int]]) -> str:
 
 
 def only_member_at_line(view: View) -> Deviation | None:
-    """The rank that has come to a line with a group whose members have come there with other ones, where all other
-    ranks, two of them at least with each other, have come with groups that all their members share, but for it."""
+    """The rank that has come to a line with a group whose members have come there with other ones.
+
+    All other ranks have come with groups that all their members share, but for it, and two of them at least with each
+    other.
+    """
     graph = view.graph
     members = {group.name: frozenset(group.ranks) for group in view.case.groups}
     if len(members) < len(view.case.groups) or not view.sees_all_ranks or view.from_dumps:
@@ -103,8 +106,10 @@ def _calls_at(case: Case, lines: Iterable[Location]) -> dict[Location, dict[int,
 def _groups_at(
     wait: Wait, calls: Mapping[int, list[Collective]], members: Mapping[str, frozenset[int]]
 ) -> dict[int, frozenset[int]] | None:
-    """The members of the group with which each rank has come to the line of a wait; None where not all have come to it
-    in this round, as far as is known."""
+    """The members of the group with which each rank has come to the line of a wait.
+
+    None where not all have come to it in this round, as far as is known.
+    """
     own = calls.get(wait.rank)
     if own is None:
         return None

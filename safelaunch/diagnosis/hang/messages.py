@@ -1,4 +1,4 @@
-"""Messages of all ranks with one of them, in a circle of waits: who is not where that one and the others are."""
+"""Messages of ranks that wait for one another: who has sent too few, or is not where its peers are."""
 
 from __future__ import annotations
 

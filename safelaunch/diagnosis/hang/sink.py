@@ -104,9 +104,9 @@ def _late(view: View) -> _Late | None:
     if not sinks or any(not alive(ranks[rank]) or ranks[rank].error is not None for rank, _ in graph.sinks):
         return None
     reasons = {rank: stall_of(ranks[rank], thread, view.now, view.case.source) for rank, thread in sinks}
-    blocked = graph.waiting_for(sorted(reasons))
     # Where all who wait are culprits themselves (all stopped inside one collective), their own waits tell which.
-    return _Late(view, reasons, blocked or tuple(wait for wait in graph.waits if {*reasons} & {*wait.blockers}))
+    own = (wait for wait in graph.waits if not reasons.keys().isdisjoint(wait.blockers))
+    return _Late(view, reasons, graph.waiting_for(sorted(reasons)) or tuple(own))
 
 
 def _only_caller(late: _Late) -> OnlyCaller | None:

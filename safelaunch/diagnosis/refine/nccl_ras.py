@@ -34,8 +34,13 @@ _TELLING = re.compile(
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says of ranks: `absent` did not answer, `behind` have launched fewer operations than their peers,
-    by the communicators that span the job; `lines` are those that name somebody."""
+    """What a report says of ranks.
+
+    Args:
+        absent: those that did not answer.
+        behind: those that have launched fewer operations than their peers, by the communicators that span the job.
+        lines: those that name somebody.
+    """
 
     absent: frozenset[int] = frozenset()
     behind: frozenset[int] = frozenset()

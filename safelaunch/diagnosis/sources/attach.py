@@ -65,7 +65,7 @@ def at_work(view: View) -> Verdict | None:
 def late_and_at_work(view: View) -> Verdict | None:
     """Ranks wait for one that is late, and that one is at work: nothing says that it will not come.
 
-    How it was concluded: as for SL301, of a job that was attached to; but the rank that has not come used CPU time,
+    How it was concluded: as for SL301, of a job that was attached to. But the rank that has not come used CPU time,
     moved data or went from line to line between the two looks.
 
     What to do: look again, with a longer `--wait`; if the line stays the same, see what that rank computes there.
@@ -78,11 +78,15 @@ def late_and_at_work(view: View) -> Verdict | None:
 def by_stacks(view: View) -> Verdict | None:
     """What stacks alone tell of a job that was attached to: who waits inside torch.distributed, and who does not come.
 
-    How it was concluded: two looks at every rank of this node showed the same stacks. A rank is named only if all
-    others here wait at one line in one operation, if it does something else that the kernel or the stack explains (it
-    sleeps, reads a file, waits for its loader, is stopped), and if it used no CPU time meanwhile. Groups and numbers
-    of collectives are not known, so the confidence is never high; with two ranks, with ranks on other
-    nodes, or with less than 10 s between the looks, it is low.
+    How it was concluded: two looks at every rank of this node showed the same stacks. A rank is named only if
+
+    - all others here wait at one line in one operation,
+    - it does something else that the kernel or the stack explains: it sleeps, reads a file, waits for its loader, is
+      stopped,
+    - and it used no CPU time meanwhile.
+
+    Groups and numbers of collectives are not known, so the confidence is never high. It is low with two ranks, with
+    ranks on other nodes, or with less than 10 s between the looks.
 
     What to do: look at the line that is named; `--wait` makes the time between the looks longer. Under safelaunch, or
     with torch's Flight Recorder, more is known.
