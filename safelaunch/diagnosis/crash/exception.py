@@ -49,8 +49,8 @@ def exception(view: View) -> Verdict | None:
     Several ranks are named where they raised the same at the same line. Nobody is named where their words speak of
     another rank, or a living rank has not spoken.
 
-    Where all ranks that failed have only lost their peers, one living rank may still be handling an exception. Then
-    that rank is named, with medium confidence.
+    Where nothing says why ranks failed, one living rank alone may still be handling an exception. Then that rank is
+    named, with medium confidence.
 
     A rank whose exception nothing has caught has failed, whatever its process does. Threads that are no daemons, an
     `atexit` handler, a destructor or NCCL may keep it for ever. It is told of 5 s after the exception, with what keeps

@@ -150,11 +150,13 @@ def aborted(view: View, culprits: list[Failure]) -> Verdict:
         error[SL406]: rank 1 aborted (SIGABRT)
 
     How it was concluded: the exit status names the signal, and no other failure explains it. The Python stack is the
-    one that faulthandler wrote at that moment. Who aborts may be a victim, so that
+    one that faulthandler wrote at that moment. Who aborts may be a victim:
 
-    - an abort inside a collective follows from a rank that had left or failed before it, or within 0.5 s;
-    - an abort without a stack, of several ranks or after a rank had left in good order, names nobody (SL499);
-    - gloo aborts whichever rank receives what it did not expect: where the others lose their connections in gloo, the
+    - An abort inside a collective is left out where another rank had left or failed before it, or within 0.5 s after
+      it.
+    - Several ranks that abort without a stack are not named (SL499). Nor is one after a rank that had left in good
+      order.
+    - gloo aborts whichever rank receives what it did not expect. Where the others lose their connections in gloo, the
       line of each rank is shown, and nobody is named.
 
     What to do: read the last lines that the rank wrote to stderr. An abort often prints its reason just before.
@@ -217,11 +219,11 @@ def connection_lost(view: View) -> Verdict | None:
     Example:
         error[SL412]: rank 0 lost the connection to a peer, and no rank here failed first
 
-    How it was concluded: every failure on this node follows from a lost peer, and nobody here was lost. Either a rank
-    of another node was first, or the network between nodes broke.
+    How it was concluded: every failure on this node tells of a lost peer, or follows from one, and nobody here was
+    first. Either a rank of another node was first, or the network between nodes broke.
 
-    What to do: read the verdicts of the other nodes: the one with the lost rank names it. Without one, check links,
-    interfaces and firewalls.
+    What to do: read the verdicts of the other nodes, and give all their logs. Without others, check links, interfaces
+    and firewalls.
 
     What it is not: a wait that reached its own timeout (SL414), or a failure of which it is not known whether a lost
     peer explains it (SL499).

@@ -32,9 +32,10 @@ def exit_everywhere(view: View) -> Verdict | None:
     Example:
         error[SL415]: every rank left with exit code 2: train.py: error: the following arguments are required: --lr
 
-    How it was concluded: Python ended every rank of this node, two or more, with an exit status that is not 0. None of
-    them recorded an exception or had lost a peer. Where they left at different lines, or with different codes, the
-    first two left within 0.5 s. While nobody has made a collective yet, ranks that still start are counted out.
+    How it was concluded: two ranks or more have ended on this node, all of them by Python, and with an exit status that
+    is not 0. None of them recorded an exception or had lost a peer. Where they left at different lines, or with
+    different codes, the first two left within 0.5 s. While nobody has made a collective yet, ranks that still start are
+    counted out.
 
     What to do: look at the named line. Where argparse ended the program, its message says what is wrong with the
     command line.
@@ -74,8 +75,8 @@ def silent_exit(view: View) -> Verdict | None:
         error[SL407]: rank 1 left with exit code 3 and no exception
 
     How it was concluded: the exit status is not 0, no signal was involved, and the rank recorded no exception. A rank
-    whose last collective never returned to it followed another one that had failed or left before. Several ranks are
-    named where they left at the same line, with the same code, and all others waited.
+    whose last collective never returned to it is left out where another one had failed or left before. Several ranks
+    are named where they left at the same line, with the same code, and all others waited.
 
     The verdict names the line where the program called `sys.exit`, `exit` or `os._exit` from Python. A program that
     raises SystemExit itself leaves no trace: a line is named where no other of the script does so with this code.

@@ -200,8 +200,8 @@ def below_expectation(view: View) -> Verdict | None:
         warning[SL505]: slow from the first steps: a step takes 95.0 ms, and the profile expects 30.0 ms (3.2 times)
 
     How it was concluded: the median of the step times is more than 1.5 times `expect_step` in [slow] of the profile,
-    over at least 25 steps and 10 seconds. Where it is not known who is late, it takes 40 seconds. The first 10 steps
-    are left out.
+    over at least 25 steps and 10 seconds. Where it is not known yet who is late, it takes 40 seconds. The first 10
+    steps are left out.
 
     What the ranks do meanwhile is said where it is known:
 

@@ -95,8 +95,8 @@ def disk(case: Case, ranks: Sequence[RankFacts], error: PyError) -> ExceptionDet
     (inodes). torch.save fails for other reasons in the same words: there the disk must be full as well (1 % free at
     most, or no inode left).
 
-    What to do: make room, or write checkpoints and caches somewhere else. A limit of `ulimit -f` is named where it was
-    that.
+    What to do: make room, or write checkpoints and caches somewhere else. Where a limit of the process was reached
+    (`ulimit -f`), raise it.
 
     What it is not: /dev/shm, whose disk is memory (SL421). Where the disk has room, it may be a quota, or room was made
     since; the reasons say so.
