@@ -270,7 +270,7 @@ CODES = (
         "SL502",
         "progress",
         "the ranks of a job make progress",
-        "diagnosis.slow.rules:as_usual",
+        "diagnosis.sources.attach:at_work",
         Trait.NOTHING_WRONG,
     ),
     Code("SL503", "straggler", "a rank is slower than those that wait for it", "diagnosis.slow.rules:straggler"),

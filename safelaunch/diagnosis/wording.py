@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from safelaunch.diagnosis.waitgraph.calls import MAKING
 from safelaunch.diagnosis.waitgraph.record import WORLD
@@ -22,6 +22,11 @@ def names(ranks: Iterable[int]) -> str:
         parts += [str(number) for number in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"]
     text = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {text}"
+
+
+def verb(ranks: Collection[int], one: str, several: str) -> str:
+    """The form of a verb that goes with these ranks."""
+    return one if len(ranks) == 1 else several
 
 
 def is_waiting(ranks: Iterable[int]) -> str:

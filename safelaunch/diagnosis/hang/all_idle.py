@@ -102,7 +102,7 @@ def _verdict(view: View, waits: _Waits) -> Verdict:
     waiting = [facts.rank for facts in ranks if facts.rank != named]
     lines: dict[str, list[int]] = {}
     for facts in ranks:
-        lines.setdefault(_does(facts, now), []).append(facts.rank)
+        lines.setdefault(_does(facts, view), []).append(facts.rank)
     return hang_verdict(
         view,
         "SL317",
@@ -168,12 +168,12 @@ def _at_another_key(waits: _Waits) -> tuple[int, str] | None:
     return rank, f"it looks for {', '.join(polls[rank])} in the store, all others for {', '.join(usual)}"
 
 
-def _does(facts: RankFacts, now: float) -> str:
+def _does(facts: RankFacts, view: View) -> str:
     place = user_frame(facts.stack)
     if facts.store_polls:
         return f"looks again and again for {', '.join(facts.store_polls)} in {STORE}{at(place)}"
     where = f" ({place.file}:{place.line})" if place is not None else ""
-    return stall_of(facts, facts.pid, now).what + where
+    return stall_of(facts, facts.pid, view.now, view.case.source).what + where
 
 
 def _lost(facts: RankFacts) -> Location | None:

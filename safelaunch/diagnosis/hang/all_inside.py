@@ -10,7 +10,7 @@ from safelaunch.diagnosis.sources import dumps
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
-from safelaunch.diagnosis.wording import label, names, of_group
+from safelaunch.diagnosis.wording import is_waiting, label, names, of_group, verb
 from safelaunch.model import Verdict
 
 
@@ -94,18 +94,18 @@ def _meetings(waits: Iterable[Wait]) -> set[tuple[str, int]]:
 def _headline(inside: _Inside) -> str:
     view, call = inside.view, inside.wait.call
     waits = view.graph.waits
-    who = names({wait.rank for wait in waits})
+    ranks = {wait.rank for wait in waits}
+    who = names(ranks)
     if view.from_dumps and inside.away:
-        verb = "waits" if len(waits) == 1 else "wait"
-        return f"{who} {verb} in {label(call)}{of_group(call)}, and nothing is known of {names(inside.away)}"
+        return f"{is_waiting(ranks)} in {label(call)}{of_group(call)}, and nothing is known of {names(inside.away)}"
     if inside.away:
-        return f"{who} wait in {label(call)}, and no rank of this node is late"
+        return f"{is_waiting(ranks)} in {label(call)}, and no rank of this node is late"
     if inside.unstarted and len(_meetings(view.graph.heads)) == 1:
-        return f"{who} have enqueued {label(call)}, and no GPU completes it"
+        return f"{who} {verb(ranks, 'has', 'have')} enqueued {label(call)}, and no GPU completes it"
     if view.from_dumps and len(inside.meetings) > 1:
         return f"{who} wait in {len(inside.meetings)} collectives or messages, and no rank is missing in any"
-    verb = "is inside" if len(waits) == 1 else "are inside the same"
-    return f"{who} {verb} {label(call)}, and it does not end: no rank is late"
+    there = verb(ranks, "is inside", "are inside the same")
+    return f"{who} {there} {label(call)}, and it does not end: no rank is late"
 
 
 def _not_known(inside: _Inside) -> tuple[str, ...]:
@@ -115,7 +115,8 @@ def _not_known(inside: _Inside) -> tuple[str, ...]:
     else:
         lines = (f"nothing is known of {names(inside.unknown)}",) if inside.unknown else ()
     elsewhere = {*inside.away} - {*inside.unknown}
-    return (*lines, f"{names(elsewhere)} are on other nodes: read their verdicts") if elsewhere else lines
+    where = verb(elsewhere, "is on another node", "are on other nodes")
+    return (*lines, f"{names(elsewhere)} {where}: read the verdict there") if elsewhere else lines
 
 
 def _remedy(inside: _Inside) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from safelaunch.diagnosis.blame import uneven_data
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import final
 from safelaunch.diagnosis.waitgraph.record import LEAVING
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.waitgraph.wait import Wait
+from safelaunch.diagnosis.wording import names, verb
 from safelaunch.model import Verdict
 
 
@@ -36,7 +39,7 @@ def departed(view: View) -> Verdict | None:
     return hang_verdict(
         view,
         "SL303",
-        f"{names(left)} left its process group while {'a peer' if len(graph.waits) == 1 else 'peers'} still waited",
+        f"{names(left)} left {verb(left, 'its', 'their')} process group while {_peers(graph.waits)} still waited",
         tuple(left),
         location=place,
         call=wait.call,
@@ -46,3 +49,7 @@ def departed(view: View) -> Verdict | None:
         conclusive=final((ranks[wait.rank], wait.call) for wait in blocked),
         waiting={wait.rank for wait in blocked},
     )
+
+
+def _peers(waits: Iterable[Wait]) -> str:
+    return "a peer" if len({wait.rank for wait in waits}) == 1 else "peers"

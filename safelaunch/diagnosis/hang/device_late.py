@@ -23,7 +23,7 @@ from safelaunch.diagnosis.waitgraph.counters import (
     of_nccl,
     untold,
 )
-from safelaunch.diagnosis.wording import at, label, names, of_group
+from safelaunch.diagnosis.wording import at, is_waiting, label, names, of_group
 from safelaunch.model import Case, Collective, Confidence, GroupProgress, RankFacts, StreamProgress, Verdict
 
 
@@ -85,7 +85,7 @@ def device_late(view: View) -> Verdict | None:
         location=own.location or next(iter(rank_guard.frames_at(facts, own, own.thread)), None),
         because=(
             *map(_line, late),
-            *((f"{names(idlers)} wait for nobody, and have enqueued less than their peers",) if idlers else ()),
+            *((f"{is_waiting(idlers)} for nobody, with less enqueued than on other ranks",) if idlers else ()),
             *gaps(view.case),
             *waiters(view),
             *(ground(view.case, view.graph.waits) if view.from_dumps else ()),

@@ -96,7 +96,7 @@ class _Ends:
     def does(self, rank: int) -> str:
         """What a late rank does, in a line."""
         facts = self.view.by_rank[rank]
-        return f"rank {rank} {stall_of(facts, facts.pid, self.view.now).what}"
+        return f"rank {rank} {stall_of(facts, facts.pid, self.view.now, self.view.case.source).what}"
 
 
 def _ask_each_other(ends: _Ends) -> Verdict:

@@ -148,7 +148,7 @@ def _other_reasons(late: _Late) -> Iterator[str]:
     view = late.view
     between = {rank: thread for rank, thread in view.graph.sinks if rank not in late.reasons}
     for rank, thread in sorted(between.items()):
-        yield f"rank {rank} {stall_of(view.by_rank[rank], thread, view.now).what}"
+        yield f"rank {rank} {stall_of(view.by_rank[rank], thread, view.now, view.case.source).what}"
 
 
 def _does(rank: int, reason: Stall) -> str:

@@ -16,22 +16,6 @@ from safelaunch.model.logs import Ended, Known, Sighting
 # The process that says so is the one that noticed, not the one at fault.
 
 
-def resource_exhausted() -> None:
-    """A message in the logs says what was used up, or was not there (SL420 to SL425, SL429).
-
-    The file of signatures holds the messages, with their sources. Failures that tell of a lost peer are left out; of
-    the rest, all ranks that say the same are named.
-    """
-
-
-def device_failed() -> None:
-    """A message in the logs says that a GPU, a kernel on it, or NCCL failed (SL426 to SL428).
-
-    The file of signatures holds the messages, with their sources. An Xid belongs to a rank only where its line names a
-    process that the launcher's record gives a rank.
-    """
-
-
 def crashed(timeline: Timeline) -> Verdict | None:
     """The verdict on the failures that nothing else explains; None where there are none."""
     candidates = [one for one in timeline.candidates if not one.message_only] or list(timeline.candidates)

@@ -14,7 +14,7 @@ from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, Trait, has
 from safelaunch.diagnosis.confidence import HIGHER
 from safelaunch.diagnosis.refine.cuda import BUSY, IDLE, waits_for_gpu
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import names, program
+from safelaunch.diagnosis.wording import names, program, verb
 from safelaunch.model import Case, GpuState, Verdict
 from safelaunch.model.ranks import runs
 from safelaunch.model.xids import Xid, parse
@@ -220,9 +220,9 @@ def _agrees(verdict: Verdict, fault: Fault, since: float | None) -> bool:
 
 
 def _nvml_agrees(broken: Iterable[Fault]) -> tuple[str, ...]:
-    if any(fault.gpu.lost and fault.xid is not None for fault in broken):
-        return ("NVML says as well that it is lost, or wants a reset",)
-    return ()
+    lost = {fault.gpu.index for fault in broken if fault.gpu.lost and fault.xid is not None}
+    said = verb(lost, "it is lost, or wants a reset", "they are lost, or want a reset")
+    return (f"NVML says as well that {said}",) if lost else ()
 
 
 def _indices(broken: Iterable[Fault]) -> str:

@@ -303,20 +303,7 @@ def _bound(slow: Slowness, share: float) -> str:
 
 
 def as_usual(view: View) -> Verdict:
-    """The ranks make progress, and there is nothing to tell.
-
-    Example:
-        note[SL502]: the job makes progress: ranks 0-2 moved within 12 s
-
-    How it was concluded: `safelaunch attach` looked at the ranks twice. Every rank came to another line, or at least
-    moved data and slept and woke. No rank stayed inside one call of torch.distributed. A run that safelaunch has
-    started comes to this code where a suspicion that it is slow does not hold. Nothing is told then.
-
-    What to do: nothing. If the job is believed to hang, look again with a longer `--wait`.
-
-    What it is not: a proof of speed. It is one moment of the job: whether it is slow, or hung before and went on, is
-    not known. A late rank that is at work while others wait for it is SL399.
-    """
+    """The answer where no suspicion of slowness holds: it ends the suspicion, and nobody is told."""
     return Verdict(
         code="SL502",
         slug=CATALOGUE["SL502"].slug,

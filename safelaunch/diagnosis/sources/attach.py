@@ -30,7 +30,7 @@ from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import ENDED, stopped
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.wording import names, verb
 from safelaunch.model import RankFacts, Verdict
 
 # Steps in which one rank is so much later than all others are rare; an estimate.
@@ -38,13 +38,19 @@ SURE_S = 10.0
 
 
 def at_work(view: View) -> Verdict | None:
-    """The ranks of a job that was attached to make progress: there is nothing to tell.
+    """The ranks make progress, and there is nothing to tell.
 
-    How it was concluded: between two looks every rank came to another line, or at least moved data and slept and woke
-    in between, and no rank stayed inside one call of torch.distributed all the time. It is one moment of the job:
-    whether it is slow, or hung before and went on, is not known.
+    Example:
+        note[SL502]: the job makes progress: ranks 0-2 moved within 12 s
+
+    How it was concluded: `safelaunch attach` looked at the ranks twice. Every rank came to another line, or at least
+    moved data and slept and woke. No rank stayed inside one call of torch.distributed. A run that safelaunch has
+    started comes to this code where a suspicion that it is slow does not hold. Nothing is told then.
 
     What to do: nothing. If the job is believed to hang, look again with a longer `--wait`.
+
+    What it is not: a proof of speed. It is one moment of the job: whether it is slow, or hung before and went on, is
+    not known. A late rank that is at work while others wait for it is SL399.
     """
     alive = view.living
     if not alive or any(stays_inside(facts) for facts in alive) or not all(has_moved(facts) for facts in alive):
@@ -130,7 +136,7 @@ class _Seen:
     @cached_property
     def reasons(self) -> dict[int, Stall]:
         """What keeps those that do not wait."""
-        return {facts.rank: reason_of(facts) for facts in self.others}
+        return {facts.rank: reason_of(facts, self.view.case) for facts in self.others}
 
     @property
     def not_come(self) -> str:
@@ -171,7 +177,7 @@ def _is_halted(seen: _Seen) -> Verdict | None:
         "SL304",
         f"{who} stopped (SIGSTOP or SIGTSTP)" + (f"; {_peers(seen.waiters, len(halted))}" if seen.waiters else ""),
         () if everybody else tuple(sorted(facts.rank for facts in halted)),
-        location=None if everybody else reason_of(halted[0]).location,
+        location=None if everybody else reason_of(halted[0], seen.view.case).location,
         because=seen.lines,
         remedy=f"`kill -CONT {pids}` lets {'it' if len(halted) == 1 else 'them'} go on",
         confidence="medium" if seen.waiters or everybody else "low",
@@ -214,7 +220,7 @@ def _has_ended(seen: _Seen) -> Verdict | None:
         f"{names(ranks)} {'has' if len(ranks) == 1 else 'have'} ended, and {waits} in {seen.waiters[0].op}",
         ranks if _are_few(seen.gone, seen.waiters) else (),
         because=(
-            "the launcher has started it, and it has no process any more: its exit code is not known",
+            f"the launcher has started {verb(ranks, 'it', 'them')}; no process is left, and no exit code is known",
             *seen.lines,
         ),
         remedy="see the end of that rank's log; all ranks must make the same collectives",
@@ -256,7 +262,7 @@ def _all_here(seen: _Seen) -> tuple[str, str, str]:
     if away:
         return (
             f"{who} {'waits' if one else 'wait'} in {op}, and no rank of this node is late",
-            f"{away} ranks of the job are not on this node: nothing is known of them",
+            f"{away} of the job's ranks {'is' if away == 1 else 'are'} not on this node, and not known",
             "attach on the other nodes as well",
         )
     return (

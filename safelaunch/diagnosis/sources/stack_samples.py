@@ -167,16 +167,14 @@ def _sleeps_itself(line: Location, kernel: Kernel, case: Case) -> bool:
     return "sleep" in texts.get((line.file, line.line), "") or (kernel.syscall in SLEEPS and slow)
 
 
-def reason_of(facts: RankFacts) -> Stall:
+def reason_of(facts: RankFacts, case: Case) -> Stall:
     """As the rules of watched runs tell it. What phase the rank is in, its stack says."""
     since = facts.kernel.since_s if facts.kernel is not None and facts.kernel.since_s else 0.0
     frames = facts.stack.frames if facts.stack is not None else ()
     kinds = (("loader", LOADER), ("checkpoint", CHECKPOINT))
     phase = next((name for name, files in kinds if any(files.search(frame.file) for frame in frames)), "")
     phases = (Phase(phase, 0.0),) if phase else ()
-    reason = stall_of(dataclasses.replace(facts, phases=phases), facts.pid, since)
-    what = re.sub(r" since (\d+ s)$", r" for at least \1", reason.what)
-    return dataclasses.replace(reason, what=what)
+    return stall_of(dataclasses.replace(facts, phases=phases), facts.pid, since, case.source, at_least=True)
 
 
 def places(ranks: Iterable[RankFacts]) -> tuple[str, ...]:

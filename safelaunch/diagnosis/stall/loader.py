@@ -9,16 +9,15 @@ from safelaunch.diagnosis.stall.syscalls import SLEEPS
 from safelaunch.model import Child, Location, RankFacts
 
 
-def stall(facts: RankFacts, since_s: float, place: Location | None, sources: tuple[str, ...]) -> Stall:
+def stall(facts: RankFacts, waited: str, place: Location | None, sources: tuple[str, ...]) -> Stall:
     """The stall of a rank that waits for its DataLoader, with the worker that holds it up.
 
     Args:
         facts: of the rank.
-        since_s: for how long.
+        waited: for how long, in words.
         place: where it waits in the program.
         sources: the kinds of evidence that were looked at.
     """
-    waited = f"{since_s:.0f} s"
     remedy = "look at the data that this line reads; DataLoader(timeout=...) turns such a wait into an error"
     workers = [child for child in facts.children if is_worker(child)]
     busy = [child for child in workers if not _idle(child)]

@@ -42,12 +42,14 @@ class Look:
         thread: the one that makes no collective.
         now: of the look.
         source: describes the lines at which its threads are.
+        at_least: it may have been there for longer, before anybody looked.
     """
 
     facts: RankFacts
     thread: int
     now: float
     source: tuple[SourceLine, ...]
+    at_least: bool = False
 
     @cached_property
     def own(self) -> Stack | None:
@@ -104,6 +106,11 @@ class Look:
         return self.now - self.phase.since if self.phase is not None else 0.0
 
     @property
+    def waited(self) -> str:
+        """The same in words: `8 s`, `at least 8 s`."""
+        return f"{'at least ' if self.at_least else ''}{self.since_s:.0f} s"
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The kinds of evidence that were looked at."""
         there = (("stack", self.stack is not None), ("kernel", self.facts.kernel is not None))
@@ -118,9 +125,11 @@ class Look:
 Reason = Callable[[Look], Stall | None]
 
 
-def stall_of(facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] = ()) -> Stall:
+def stall_of(
+    facts: RankFacts, thread: int, now: float, source: Iterable[SourceLine] = (), *, at_least: bool = False
+) -> Stall:
     """The reason why a thread of a rank makes no collective: the first of `STALLS` that says one."""
-    look = Look(facts, thread, now, tuple(source))
+    look = Look(facts, thread, now, tuple(source), at_least)
     return next(stall for reason in STALLS if (stall := reason(look)) is not None)
 
 
@@ -204,7 +213,7 @@ def is_in_checkpoint(look: Look) -> Stall | None:
     kernel = look.facts.kernel
     has_peer = kernel is not None and kernel.peer is not None
     remedy = advice(kernel, False) if has_peer else "look at the file system of the checkpoint"
-    what = f"is in a {look.phase.name} for {look.since_s:.0f} s"
+    what = f"is in a {look.phase.name} for {look.waited}"
     return Stall("SL308", what, look.place, remedy, details(look.facts, look.stack), look.sources_and_beat)
 
 
@@ -247,14 +256,14 @@ def waits_for_loader(look: Look) -> Stall | None:
     """
     if look.phase is None or look.phase.name != "loader":
         return None
-    return loader.stall(look.facts, look.since_s, look.place, look.sources_and_beat)
+    return loader.stall(look.facts, look.waited, look.place, look.sources_and_beat)
 
 
 def compiles(look: Look) -> Stall | None:
     """torch.compile is at work."""
     if look.phase is None or look.phase.name != "compile":
         return None
-    what = f"compiles for {look.since_s:.0f} s"
+    what = f"compiles for {look.waited}"
     remedy = "compile before the first collective, or raise the limit with safelaunch.phase"
     return Stall("SL301", what, look.place, remedy, details(look.facts, look.stack), look.sources_and_beat)
 
@@ -284,7 +293,7 @@ def waits_in_store(look: Look) -> Stall | None:
     """It waits until another rank has set a key."""
     if look.phase is None or not look.in_phase("store."):
         return None
-    what = f"waits in {look.phase.name} for another rank, for {look.since_s:.0f} s"
+    what = f"waits in {look.phase.name} for another rank, for {look.waited}"
     remedy = "see who is to set that key, and when"
     return Stall("SL301", what, look.place, remedy, look.chain.lines, look.sources_and_beat)
 
