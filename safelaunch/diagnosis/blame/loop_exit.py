@@ -11,7 +11,7 @@ from safelaunch.diagnosis.blame.rounds import round_of
 from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waitgraph.calls import canonical, stack_of, whole
+from safelaunch.diagnosis.waitgraph.calls import canonical, record_is_complete, stack_of
 from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Collective, RankFacts, SourceLine
@@ -252,7 +252,7 @@ def _was_inside(peer: RankFacts, loop: Loop, call: Collective, conditions: list[
     places = [own.location for own in peer.collectives if own.location is not None]
     if not conditions or any(place.file == file and first <= place.line <= last for place in places):
         return True
-    if call.location is not None and whole(peer):
+    if call.location is not None and record_is_complete(peer):
         return False  # its record would show such a call
     return False if any(ON_THE_RANK.search(text) for text in conditions) else None
 

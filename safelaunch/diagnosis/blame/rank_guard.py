@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of, in_backward, unrecorded, whole
+from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of, in_backward, record_is_complete, unrecorded
 from safelaunch.diagnosis.waitgraph.flags import IDLE
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import below, label
@@ -110,7 +110,7 @@ def _is_past(facts: RankFacts, frame: Location, lines: Lines) -> bool:
     """Whether a rank stands behind a line in its function, with no loop around both, and its record is whole."""
     place = _in_function(facts, frame)
     line = _line_at(place, lines)
-    if place is None or line is None or not whole(facts):
+    if place is None or line is None or not record_is_complete(facts):
         return False
     return place.line > frame.line and not set(line.loops) & set(lines[frame.file, frame.line].loops)
 
@@ -196,7 +196,7 @@ def _stands_behind(pair: Place, facts: RankFacts, frame: Location, condition: in
     at, place = in_common
     limit = condition if at == frame else at.line
     mine, there = _line_at(at, lines), _line_at(place, lines)
-    if mine is None or there is None or not whole(other) or there.is_below(limit):
+    if mine is None or there is None or not record_is_complete(other) or there.is_below(limit):
         return False
     shared = set(there.loops) & set(mine.loops)
     if shared and place.line < limit:

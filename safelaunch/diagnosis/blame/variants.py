@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.waitgraph.calls import arrival, blocked_in, differs
+from safelaunch.diagnosis.waitgraph.calls import blocked_in, call_at_number, differs
 from safelaunch.model import Case, Collective, RankFacts
 
 Place = tuple[RankFacts, Collective]  # a rank, and the call that it waits in
@@ -14,7 +14,7 @@ def variants_at(case: Case, met: Collective) -> list[Variant]:
     variants: list[Variant] = []
     for facts in case.ranks:
         own = next((call for call in blocked_in(facts) if same_place(call, met)), None)
-        call = own or (arrival(facts, met) if facts.exit is None else None)
+        call = own or (call_at_number(facts, met) if facts.exit is None else None)
         if call is None or call.seq != met.seq:
             continue
         for variant in variants:

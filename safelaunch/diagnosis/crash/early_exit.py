@@ -8,7 +8,7 @@ from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller_left_b
 from safelaunch.diagnosis.crash.first_failure import SIMULTANEOUS_S, departure, failures, left_group, primary, secondary
 from safelaunch.diagnosis.verdicts import after_effects, waiting
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import main_blocked, whole
+from safelaunch.diagnosis.waitgraph.calls import main_blocked, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING, left_cleanly
 from safelaunch.diagnosis.wording import below, last_collective, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
@@ -44,7 +44,7 @@ def early_exit(view: View) -> Verdict | None:
     left, held_up = found
     ranks = tuple(facts.rank for facts in left)
     rest = [facts for facts in view.case.ranks if facts not in left]
-    if len(rest) == 1 and not whole(rest[0]):
+    if len(rest) == 1 and not record_is_complete(rest[0]):
         return None  # what it was in may be a call that only that rank makes
     only = only_caller_left_behind(view.case, list(ranks))
     if only is not None:

@@ -12,7 +12,7 @@ from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.blame.uneven_data import had_fewer
 from safelaunch.diagnosis.crash.first_failure import broken_by_gloo, primary, secondary, unexplained
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import final, is_under_way
+from safelaunch.diagnosis.waitgraph.calls import is_irreversible, is_under_way
 from safelaunch.diagnosis.waitgraph.record import LEAVING, current_calls
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
@@ -251,7 +251,9 @@ def _verdict(
     if case.incident.kind != "hang":
         return verdict
     ranks = tuple(f.rank for f, _ in meeting)
-    return dataclasses.replace(verdict, kind="hang", exit_code=EXIT_HANG, conclusive=final(meeting), waiting=ranks)
+    return dataclasses.replace(
+        verdict, kind="hang", exit_code=EXIT_HANG, conclusive=is_irreversible(meeting), waiting=ranks
+    )
 
 
 def _summary(vote: _Vote, call: Collective, operation: str) -> str:

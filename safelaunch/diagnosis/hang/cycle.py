@@ -15,7 +15,7 @@ from safelaunch.diagnosis.hang import group_members, messages
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, final, threads_inside
+from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, is_irreversible, threads_inside
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import call_at, names
@@ -116,7 +116,7 @@ def left_between_groups(view: View) -> Verdict | None:
         because=(*uneven_data.compared(view.case, named), *lonely, *waiters(view)),
         remedy=UNEVEN,
         confidence="medium" if lonely or by_messages else "high",
-        conclusive=final((ranks[wait.rank], wait.call) for wait in graph.waits),
+        conclusive=is_irreversible((ranks[wait.rank], wait.call) for wait in graph.waits),
         waiting=(wait.rank for wait in graph.waits),
     )
 
@@ -267,7 +267,7 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
         because=(*([guard.in_words] if guard is not None else ()), *_text(blame), *waiters(view)),
         remedy=_remedy(cycle, blame),
         confidence=confidence,
-        conclusive=in_order and final((view.by_rank[wait.rank], wait.call) for wait in cycle.graph.waits),
+        conclusive=in_order and is_irreversible((view.by_rank[wait.rank], wait.call) for wait in cycle.graph.waits),
         waiting=cycle.graph.cycle,
     )
 

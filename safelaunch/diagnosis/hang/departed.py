@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from safelaunch.diagnosis.blame import uneven_data
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import final
+from safelaunch.diagnosis.waitgraph.calls import is_irreversible
 from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import names, verb
@@ -46,7 +46,7 @@ def departed(view: View) -> Verdict | None:
         because=(*uneven_data.compared(view.case, left), *waiters(view)),
         remedy="all ranks must make the same number of steps: look for uneven data or an early return",
         confidence="high",
-        conclusive=final((ranks[wait.rank], wait.call) for wait in blocked),
+        conclusive=is_irreversible((ranks[wait.rank], wait.call) for wait in blocked),
         waiting={wait.rank for wait in blocked},
     )
 

@@ -15,7 +15,7 @@ from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import canonical, final, stack_of, threads_inside
+from safelaunch.diagnosis.waitgraph.calls import canonical, is_irreversible, stack_of, threads_inside
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
@@ -227,7 +227,7 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
         ),
         remedy=UNEVEN if blame.code == "SL303" else SAME_OP if shown.by_reduction else SAME_ORDER,
         confidence="medium" if unsure else _confidence(desync, blame),
-        conclusive=final(pair for pair in itertools.chain(*desync.variants) if not pair[1].done),
+        conclusive=is_irreversible(pair for pair in itertools.chain(*desync.variants) if not pair[1].done),
         waiting=desync.participants,
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import MAKING, final
+from safelaunch.diagnosis.waitgraph.calls import MAKING, is_irreversible
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import names
@@ -46,7 +46,9 @@ def groups_differ(view: View) -> Verdict | None:
         because=waiters(view),
         remedy="call new_group on all ranks of the job, in the same order, also for groups that a rank is not in",
         confidence="medium",
-        conclusive=bool(graph.cycle) and not graph.sinks and final((ranks[w.rank], w.call) for w in graph.waits),
+        conclusive=bool(graph.cycle)
+        and not graph.sinks
+        and is_irreversible((ranks[w.rank], w.call) for w in graph.waits),
         waiting={each.rank for each in graph.waits},
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from safelaunch.diagnosis.blame.deviation import OFTEN
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import canonical, final
+from safelaunch.diagnosis.waitgraph.calls import canonical, is_irreversible
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import label, names
@@ -59,7 +59,7 @@ def nobody_sends(view: View) -> Verdict | None:
         because=(counts, *waiters(view)),
         remedy="see how many messages it counts on, and which rank has left one out",
         confidence="medium",
-        conclusive=final((view.by_rank[wait.rank], wait.call) for wait in graph.waits),
+        conclusive=is_irreversible((view.by_rank[wait.rank], wait.call) for wait in graph.waits),
         waiting={wait.rank for wait in graph.waits},
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import final
+from safelaunch.diagnosis.waitgraph.calls import is_irreversible
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import at, label
 from safelaunch.model import Collective, RankFacts, Verdict
@@ -56,7 +56,7 @@ def tags_differ(view: View) -> Verdict | None:
         ),
         remedy="compare the tags at these lines: what makes them must count alike on both sides",
         confidence="medium",
-        conclusive=final((ranks[wait.rank], wait.call) for wait in graph.waits),
+        conclusive=is_irreversible((ranks[wait.rank], wait.call) for wait in graph.waits),
         waiting=blocked,
     )
 

@@ -114,10 +114,10 @@ def is_under_way(call: Collective) -> bool:
     return call.state in UNDER_WAY
 
 
-def known(facts: RankFacts, call: Collective) -> bool:
+def absence_is_proof(facts: RankFacts, call: Collective) -> bool:
     """Whether a rank's absence from a call proves anything: its own record must be whole, and for what C++ begins by
     itself the Flight Recorder must have answered, or the stack show that the rank is somewhere else."""
-    if not whole(facts) and threads_inside(facts):
+    if not record_is_complete(facts) and threads_inside(facts):
         return False  # it waits in something that its own record alone would name, such as a message
     if not call.thread:
         return _is_known_of_cpp(facts, call)
@@ -126,7 +126,7 @@ def known(facts: RankFacts, call: Collective) -> bool:
         return False  # DDP may have made that call for it
     in_recorder = in_recorder and not _is_overwritten(facts, call)
     if not _passed_over(facts, call):
-        return whole(facts) or in_recorder
+        return record_is_complete(facts) or in_recorder
     # Nobody comes back from a meeting before all have come: one that is still waited for was not passed over.
     return in_recorder or (unrecorded(call) and not call.is_message)
 
@@ -144,7 +144,7 @@ def _is_overwritten(facts: RankFacts, call: Collective) -> bool:
     return facts.overwritten and all(own.group != call.group for own in facts.recorded or ())
 
 
-def whole(facts: RankFacts) -> bool:
+def record_is_complete(facts: RankFacts) -> bool:
     """Whether the rank's own record of its calls could be had, and goes to its last one."""
     return facts.watched and facts.recording and not any(gap.source == "collectives" for gap in facts.missing)
 
@@ -186,10 +186,10 @@ def main_blocked(facts: RankFacts) -> bool:
     return any(is_inside_torch(frame) for stack in main for frame in stack.frames)
 
 
-def final(waits: Iterable[tuple[RankFacts, Collective]]) -> bool:
+def is_irreversible(waits: Iterable[tuple[RankFacts, Collective]]) -> bool:
     """Whether these ranks are blocked in these calls for good, as far as it may end them without being asked: each is
     so by two sources, and with its main thread."""
-    return all(confirmed(facts, call) and main_blocked(facts) for facts, call in waits)
+    return all(has_second_source(facts, call) and main_blocked(facts) for facts, call in waits)
 
 
 def _may_be_in_cpp(facts: RankFacts) -> bool:
@@ -207,7 +207,7 @@ def unrecorded(call: Collective) -> bool:
     return call.is_message or call.group in MEETINGS or ":" in call.group or call.group.startswith(MAKING)
 
 
-def arrival(facts: RankFacts, call: Collective) -> Collective | None:
+def call_at_number(facts: RankFacts, call: Collective) -> Collective | None:
     """The rank's own call at the same number of the same group, or None where it has not come that far."""
     own, recorded = _made(facts, call.group), _recorded(facts, call.group)
     for candidate in (*own, *recorded):
@@ -231,16 +231,16 @@ def differs(one: RankFacts, other: RankFacts, call: Collective) -> bool:
             if canonical(mine.op) != canonical(theirs.op) or len(roots) > 1:
                 return True
             return bool(mine.how and theirs.how and mine.how != theirs.how)
-    mine, theirs = arrival(one, call), arrival(other, call)
+    mine, theirs = call_at_number(one, call), call_at_number(other, call)
     if mine is None or theirs is None or mine.seq != theirs.seq:
         return False
     return len({_as_recorded(mine.op), _as_recorded(theirs.op)}) > 1
 
 
-def word(facts: RankFacts, call: Collective) -> object:
+def call_signature(facts: RankFacts, call: Collective) -> object:
     """All that `differs` looks at of a rank that has come: ranks with the same word do not differ from one another."""
     at = [next((c for c in records(facts, call.group) if c.seq == call.seq), None) for records in (_made, _recorded)]
-    came = arrival(facts, call)
+    came = call_at_number(facts, call)
     return (
         *((canonical(c.op), c.peer, c.how) if c is not None else None for c in at),
         (came.seq, _as_recorded(came.op)) if came is not None else None,
@@ -280,7 +280,7 @@ def has_left(facts: RankFacts, group: str) -> bool:
     return last is not None and last.op == LEAVING and (last.group == group or last.group == WORLD)
 
 
-def confirmed(facts: RankFacts, call: Collective) -> bool:
+def has_second_source(facts: RankFacts, call: Collective) -> bool:
     """Whether a second source says that the rank is blocked in this call: torch's Flight Recorder, or, where it keeps
     no record of such calls, a stack inside torch.distributed. What is to be ended for good needs two sources."""
     if any((c.group, c.seq) == (call.group, call.seq) and not c.done for c in facts.recorded or ()):
@@ -293,7 +293,7 @@ def confirmed(facts: RankFacts, call: Collective) -> bool:
     return not elsewhere and any(is_torch_distributed(f) or f == call.location for f in frames)
 
 
-def answer(other: RankFacts, call: Collective, rank: int) -> Collective | None:
+def matching_message(other: RankFacts, call: Collective, rank: int) -> Collective | None:
     """The other rank's part of a message, where it has done it: its own call that came as far as this one's number, and
     has its tag; or one with its tag that is under way, whatever was sent before it."""
     opposite = "recv" if "send" in call.op else "send"

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.waitgraph import semaphores, store
-from safelaunch.diagnosis.waitgraph.calls import alive, answer, blocked_in, is_under_way, responsible
+from safelaunch.diagnosis.waitgraph.calls import alive, blocked_in, is_under_way, matching_message, responsible
 from safelaunch.diagnosis.waitgraph.components import strongly_connected
 from safelaunch.diagnosis.waitgraph.counters import comparable, untold
 from safelaunch.diagnosis.waitgraph.edges import EDGES
@@ -142,7 +142,7 @@ def _before(instance: Instance, first: Mapping[int, Wait], ranks: Mapping[int, R
         yield from (first[wait.rank] for wait in there if first.get(wait.rank, wait) is not wait)
         return
     for rank in (set(instance.partners.all) - instance.missing) & first.keys():
-        own = answer(ranks[rank], call, there[0].rank)
+        own = matching_message(ranks[rank], call, there[0].rank)
         # One that has ended there waits for nothing: what is pending here is the batch that this one is in.
         if own is not None and is_under_way(own) and not _together(ranks[rank], first[rank].call, own):
             yield first[rank]

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from safelaunch.diagnosis.waitgraph.calls import (
-    answer,
-    arrival,
+    absence_is_proof,
+    call_at_number,
+    call_signature,
     differs,
     has_left,
-    known,
     main_thread,
+    matching_message,
     stopped,
-    word,
 )
 from safelaunch.diagnosis.waitgraph.counters import Table, idle, is_counted_only
 from safelaunch.diagnosis.waitgraph.members import Members, Partners
@@ -110,7 +110,7 @@ class Instances:
             state = _state(other, call, facts.rank, counted.get(rank))
             found[state].append(rank)
             if state is State.CAME and not call.is_message:
-                variants.setdefault(word(other, call), []).append(rank)
+                variants.setdefault(call_signature(other, call), []).append(rank)
         return Instance(call, partners, {state: tuple(ranks) for state, ranks in found.items()}, variants)
 
     def _wait(self, facts: RankFacts, call: Collective, key: object, instance: Instance) -> Wait:
@@ -135,7 +135,7 @@ class Instances:
 
     def _others(self, facts: RankFacts, call: Collective, key: object, instance: Instance) -> tuple[int, ...]:
         """Who has come with something else than this rank, and all who came with the same."""
-        own = key, word(facts, call)
+        own = key, call_signature(facts, call)
         if own not in self._differing:
             others = [ranks for ranks in instance.variants.values() if differs(facts, self._ranks[ranks[0]], call)]
             different = {rank for ranks in others for rank in ranks}
@@ -152,8 +152,8 @@ def _key(facts: RankFacts, call: Collective) -> object:
 
 def _state(facts: RankFacts, call: Collective, rank: int, own: GroupProgress | None) -> State:
     """What a member has to do with a call of the rank `rank`; `own` are its counters in that group."""
-    came = answer(facts, call, rank) if call.is_message else arrival(facts, call)
-    if came is None and (facts.exit is not None or (has_left(facts, call.group) and known(facts, call))):
+    came = matching_message(facts, call, rank) if call.is_message else call_at_number(facts, call)
+    if came is None and (facts.exit is not None or (has_left(facts, call.group) and absence_is_proof(facts, call))):
         return State.GONE
     if facts.exit is None and stopped(facts):
         return State.STOPPED
@@ -175,4 +175,4 @@ def _is_late(facts: RankFacts, call: Collective, own: GroupProgress | None) -> b
     """Whether it is known that a rank has not come to a call."""
     if idle(facts) if call.is_message else own is not None:
         return True  # who has nothing under way neither sends nor receives
-    return known(facts, call) and not is_counted_only(facts)
+    return absence_is_proof(facts, call) and not is_counted_only(facts)

@@ -41,7 +41,7 @@ def test_rules_share_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert built == [2]  # an equal case, and yet another one
 
 
-@pytest.mark.parametrize("name", ["arrival", "known", "differs", "word"])
+@pytest.mark.parametrize("name", ["call_at_number", "absence_is_proof", "differs", "call_signature"])
 def test_twice_the_ranks_are_twice_the_work(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     calls = counted(monkeypatch, name)
     work = []
