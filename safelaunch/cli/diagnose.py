@@ -17,7 +17,7 @@ from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis import why as how
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.diagnosis.wording import names
-from safelaunch.evidence.offline import bundle, dump_case, dump_files, nodes
+from safelaunch.evidence.offline import archives, bundle, dump_case, dump_files, nodes
 from safelaunch.evidence.offline.bundle import Recorded
 from safelaunch.evidence.offline.dump import Dump
 from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
@@ -212,7 +212,7 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
     for path in paths:
         try:
             run = bundle.read(path)
-        except bundle.UnreadableError as error:
+        except archives.UnreadableError as error:
             damaged.append(f"{path}: {error}")
             continue
         damaged += run.unreadable

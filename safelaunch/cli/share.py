@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from safelaunch import output, redaction, regular
 from safelaunch.cli.output import show as show_lines
 from safelaunch.codec import checked
-from safelaunch.evidence.offline import bundle
+from safelaunch.evidence.offline import archives, bundle
 from safelaunch.model import Case, SafelaunchError, Verdict
 from safelaunch.printable import visible, whole
 from safelaunch.run import pages
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.cli.diagnose import Conclusion
     from safelaunch.report.page import Surroundings
 
-TARS = bundle.ARCHIVES
+TARS = archives.ARCHIVES
 TEXTS = (".txt", ".log", ".json", ".jsonl")
 LOG_BYTES = 256 << 10  # of each log: its end tells most
 MARGIN = 64 << 10  # bytes before that in which a secret may begin
@@ -96,7 +96,7 @@ def _unpack_run(path: str, folder: str) -> None:
                 if file is not None:
                     with open(os.path.join(folder, name), "wb") as copy:
                         copy.write(file.read())
-    except (*bundle.DAMAGED, tarfile.TarError, RecursionError):
+    except (*archives.DAMAGED, tarfile.TarError, RecursionError):
         pass  # what is missing is not shown
 
 
@@ -215,8 +215,8 @@ def _redacted(root: str, path: str, most: int) -> bytes | None:
         cut = path.endswith((".log", ".jsonl")) and size > most > 0
         if cut and file.seek(_begin_of(file, max(0, size - most - MARGIN))):
             file.readline()
-        raw = file.read(bundle.MAX_DOCUMENT + 1)
-    if len(raw) > bundle.MAX_DOCUMENT or raw.count(b"\0") > len(raw) // NULS:
+        raw = file.read(archives.MAX_DOCUMENT + 1)
+    if len(raw) > archives.MAX_DOCUMENT or raw.count(b"\0") > len(raw) // NULS:
         return None  # in UTF-16 no secret is found
     content = raw.decode("utf-8", errors="backslashreplace")
     if path.endswith(".json"):
@@ -254,7 +254,7 @@ def _page(root: str, folder: str, said: str) -> bytes | None:
 
     def read(name: str) -> Any:
         with open(regular.within(root, os.path.join(folder, name)), encoding="utf-8", errors="replace") as file:
-            return redaction.document(json.loads(file.read(bundle.MAX_DOCUMENT)))
+            return redaction.document(json.loads(file.read(archives.MAX_DOCUMENT)))
 
     try:
         case, verdict = checked(Case, read(bundle.CASE)), bundle.without_advice(checked(Verdict, read(said)))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.frames import is_user_code
-from safelaunch.diagnosis.waitgraph import semaphores, store
 from safelaunch.diagnosis.waitgraph.calls import alive, blocked_in, is_under_way, matching_message, responsible
 from safelaunch.diagnosis.waitgraph.components import strongly_connected
 from safelaunch.diagnosis.waitgraph.counters import comparable, untold
@@ -101,21 +100,21 @@ def _ends(
     """Of the ends of all chains those that wait for no other rank in the store, for a lock or at a pipe; all, where
     every one of them does. A rank of which the kernel has said nothing, at a line of the program itself, may wait for
     another in that way: among such ranks there is no end; nor where nothing is known of the rank at the other end, of
-    whoever waits there for input, too, or of who has a semaphore."""
+    whoever waits there for input, too, or of who has what it waits for."""
     own: dict[int, list[ExternalWait]] = {}
     for wait in external:
-        if wait.resource.kind.has or wait.resource.kind is store.KEY:
+        if wait.resource.kind.leads_on:
             own.setdefault(wait.rank, []).append(wait)
     late = {rank for rank, _ in sinks}
 
     def goes_on(rank: int) -> bool:
-        return any(wait.resource.kind is store.KEY or wait.on in late for wait in own.get(rank, ()))
+        return any(wait.resource.kind.owner == "never" or wait.on in late for wait in own.get(rank, ()))
 
     def unseen(facts: RankFacts) -> bool:
         other = next((ranks[wait.on] for wait in own.get(facts.rank, ()) if wait.on is not None), None)
         if other is not None:
             return not (other.stacks or other.stack or other.kernel)
-        if any(wait.resource.kind is semaphores.SEMAPHORE for wait in own.get(facts.rank, ())):
+        if any(wait.resource.kind.owner == "sometimes" for wait in own.get(facts.rank, ())):
             return True
         if len(ranks) < size and any(wait.asked for wait in own.get(facts.rank, ())):
             return True

@@ -11,7 +11,9 @@ from safelaunch.diagnosis.waitgraph.threads import Lock, held_locks, wanted_lock
 from safelaunch.diagnosis.waitgraph.wait import ExternalWait, Kind, Resource
 from safelaunch.model import Case, RankFacts
 
-SEMAPHORE = Kind("the named semaphore `{}`", unnamed="a named semaphore", has="the semaphore", exclusive=True)
+SEMAPHORE = Kind(
+    "the named semaphore `{}`", unnamed="a named semaphore", has="the semaphore", exclusive=True, owner="sometimes"
+)
 # What a line of Python says is the same for a lock of `threading`: the native frames tell. py-spy gives them the name
 # of the source where there are symbols (posix_ipc_module.c), else that of the library (posix_ipc.cpython-311-....so).
 NATIVE = re.compile(r"(?:^|/)posix_ipc[^/]*$")

@@ -9,7 +9,7 @@ from safelaunch.diagnosis.waitgraph.endpoints import peer_of
 from safelaunch.diagnosis.waitgraph.wait import ExternalWait, Kind, Resource
 from safelaunch.model import Case
 
-KEY = Kind("the key {} of the store", unnamed="a key of the store")
+KEY = Kind("the key {} of the store", unnamed="a key of the store", owner="never")
 
 
 def waits(case: Case) -> Iterator[ExternalWait]:

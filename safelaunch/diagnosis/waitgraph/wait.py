@@ -54,12 +54,21 @@ class Kind:
         unnamed: how they call one whose name is not known.
         has: what a rank has for which others wait, such as `the lock`; nothing where no rank can be seen to have it.
         exclusive: who has it keeps it from all others, and has to give it back.
+        owner: what can be seen of the rank that others wait for. `seen`: it is found, or is no rank. `never`: nobody
+            can say who it is, and whoever waits so is no end of a chain. `sometimes`: where it is not found it may be
+            any rank, and there is no end.
     """
 
     called: str
     unnamed: str = ""
     has: str = ""
     exclusive: bool = False
+    owner: Literal["seen", "sometimes", "never"] = "seen"
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether one who waits so may wait for another rank, so that it is no end of a chain for certain."""
+        return bool(self.has) or self.owner == "never"
 
 
 @dataclass(frozen=True)

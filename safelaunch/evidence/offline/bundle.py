@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 import os
-import struct
-import tarfile
-import zlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from safelaunch import regular
 from safelaunch.codec import ShapeError, checked
 from safelaunch.codes import CATALOGUE
+from safelaunch.evidence.offline.archives import (
+    ARCHIVES,
+    MAX_DOCUMENT,
+    WANTED,
+    UnreadableError,
+    from_tar,
+    from_zip,
+    is_zip,
+)
 from safelaunch.model import Case, RankFacts, Verdict
 from safelaunch.model.hosts import host_name
 from safelaunch.model.ranks import MOST_RANKS
 
 CASE = "evidence/case.json"
+CASE_BEGINS = re.compile(rb'\s*\{\s*"incident"\s*:\s*\{\s*"kind"')  # as `codec` writes one
 DEPTH = 5  # folders below the one that was named: run id, host, incident
-MAX_DOCUMENT = 64 << 20  # bytes; the case of eight ranks is about 300 KB
 MAX_LINE = 1 << 20  # of agent.jsonl
-# Bytes that an archive may unpack to, and at most. JSON is packed to a twentieth, a log of one line to a hundredth.
-UNPACKED, UNPACKED_PER_BYTE, MAX_UNPACKED = 32 << 20, 64, 2 << 30
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-MAX_MEMBERS = 100_000
-TWICE = "{} is in it more than once, and the last one counts"
-WANTED = ("case.json", "verdict.json", "notice.json", "run.json", "result.json", "agent.jsonl")
 
 MOST_PIDS = 1 << 22  # PID_MAX_LIMIT of Linux
-ENDS = 8  # reads behind the end of a file: tarfile makes two
 
-# What comes of members that are damaged or encrypted, or packed in a way that is not known.
-DAMAGED = (
-    OSError, EOFError, ValueError, RuntimeError, OverflowError, LookupError, struct.error, zlib.error, lzma.LZMAError,
-)  # fmt: skip
 
 T = TypeVar("T")
-
-
-class UnreadableError(Exception):
-    """A bundle that cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +85,9 @@ class Run:
 def knows(path: str) -> bool:
     """Whether a path is a bundle, or holds some."""
     if os.path.isfile(path):
-        if path.endswith(ARCHIVES) or _is_zip(path):
+        if path.endswith(ARCHIVES) or is_zip(path):
             return True
-        return os.path.basename(path) == "case.json"
+        return os.path.basename(path) == "case.json" or _is_case(path)
     return next(_documents(path), None) is not None
 
 
@@ -108,13 +98,23 @@ def read(path: str) -> Run:
         UnreadableError: when it is no archive, one that unpacks without end, or one without a document of a run.
     """
     if os.path.isfile(path) and os.path.basename(path) != "case.json":
-        documents, damage = _from_zip(path) if _is_zip(path) else _from_tar(path)
+        if _is_case(path):
+            return _run(path, {"case.json": regular.beginning(path, MAX_DOCUMENT + 1)}, in_tar=True)
+        documents, damage = from_zip(path) if is_zip(path) else from_tar(path)
         if not documents:
             what = damage or "it holds no run of safelaunch; of dumps or logs, name the folder they are unpacked to"
             raise UnreadableError(what)
         run = _run(path, documents, in_tar=True)
         return replace(run, unreadable=(*run.unreadable, f"{path}: {damage}")) if damage else run
     return _run(path, dict(_documents(path)), in_tar=False)
+
+
+def _is_case(path: str) -> bool:
+    """Whether a file begins as a case does, whatever it is called."""
+    try:
+        return bool(CASE_BEGINS.match(regular.beginning(path, 200)))
+    except (OSError, ValueError):
+        return False
 
 
 def _documents(path: str) -> Iterator[tuple[str, bytes | None]]:
@@ -134,105 +134,6 @@ def _documents(path: str) -> Iterator[tuple[str, bytes | None]]:
             for name in WANTED:
                 if name in names:
                     yield os.path.join(folder, name), None
-
-
-def _from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
-    """The documents of a tar file by their names in it, and why there may be more. Nothing is unpacked to disk, and
-    links are not followed. Of two of one name the last one counts, as where it is unpacked."""
-    found: dict[str, bytes | None] = {}
-    twice = ""
-    try:
-        with open(path, "rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            source: Any = gzip.GzipFile(fileobj=raw) if packed else raw
-            bounded: Any = _Bounded(source, _most(path))
-            with tarfile.open(fileobj=bounded, mode="r|") as archive:
-                for count, member in enumerate(archive):
-                    if count >= MAX_MEMBERS:
-                        raise UnreadableError(f"it has more than {MAX_MEMBERS} members")
-                    name = os.path.normpath(member.name)
-                    if not member.isreg() or os.path.basename(name) not in WANTED:
-                        continue
-                    twice = TWICE.format(name) if name in found else twice
-                    file = archive.extractfile(member)
-                    if file is not None and member.size <= MAX_DOCUMENT:
-                        found[name] = file.read()
-    except UnreadableError as error:
-        if not found:
-            raise
-        return found, f"the rest of it: {error}"
-    except (*DAMAGED, tarfile.TarError) as error:
-        if not found:
-            raise UnreadableError(f"it is no tar file, or damaged: {error}") from error
-        return found, f"it is cut off or damaged ({error})"
-    return found, twice
-
-
-def _most(path: str) -> int:
-    return min(UNPACKED + UNPACKED_PER_BYTE * os.path.getsize(path), MAX_UNPACKED)
-
-
-class _Bounded:
-    """A file that ends with an error when more than `most` bytes are read from it, or when it is read on and on behind
-    its end: a header may tell of a member of 10^18 bytes."""
-
-    def __init__(self, file: IO[bytes], most: int) -> None:
-        self._file = file
-        self._most = self._left = most
-        self._ends = 0
-
-    def read(self, size: int) -> bytes:
-        data = self._file.read(min(size, self._left + 1))
-        self._left -= len(data)
-        self._ends += not data
-        if self._left < 0:
-            raise UnreadableError(f"it unpacks to more than {self._most >> 20} MiB, the limit for its size")
-        if self._ends > ENDS:
-            raise EOFError("a member is longer than the file")
-        return data
-
-
-def _is_zip(path: str) -> bool:
-    try:
-        return regular.beginning(path, 4) in (b"PK\x03\x04", b"PK\x05\x06")
-    except OSError:
-        return False
-
-
-def _from_zip(path: str) -> tuple[dict[str, bytes | None], str]:
-    """As `_from_tar`, of a zip file: programs for mail pack what is attached."""
-    import zipfile
-
-    found: dict[str, bytes | None] = {}
-    twice = ""
-    left = most = _most(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if len(members) > MAX_MEMBERS:
-                raise UnreadableError(f"it has more than {MAX_MEMBERS} members")
-            for member in members:
-                name = os.path.normpath(member.filename)
-                if member.is_dir() or os.path.basename(name) not in WANTED:
-                    continue
-                twice = TWICE.format(name) if name in found else twice
-                with archive.open(member) as file:
-                    data = file.read(min(left, MAX_DOCUMENT) + 1)
-                left -= len(data)
-                if left < 0:
-                    raise UnreadableError(f"it unpacks to more than {most >> 20} MiB, the limit for its size")
-                if len(data) <= MAX_DOCUMENT:
-                    found[name] = data
-    except UnreadableError as error:
-        if not found:
-            raise
-        return found, f"the rest of it: {error}"
-    except (*DAMAGED, MemoryError, zipfile.BadZipFile) as error:  # MemoryError: LZMA with a dictionary of gigabytes
-        if not found:
-            raise UnreadableError(f"it is no zip file, damaged or encrypted: {error!r}") from error
-        return found, f"it is cut off or damaged ({error})"
-    return found, twice
 
 
 def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> Run:

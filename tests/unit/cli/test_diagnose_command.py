@@ -72,6 +72,13 @@ def test_a_run_directory_an_incident_its_case_and_a_tar_file_are_the_same(
         assert from_json(Verdict, one["verdict"]) == verdict, path
 
 
+def test_a_case_is_known_by_what_is_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = load("hang-left-loop")
+    files.write_json(str(tmp_path / "mine.json"), to_json(case))
+
+    assert diagnose(case).summary in run(capsys, tmp_path / "mine.json")[1]
+
+
 def test_another_verdict_than_the_run_came_to_is_told_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +226,7 @@ def test_a_tar_file_writes_nothing_and_follows_nothing(tmp_path: Path, capsys: p
 def test_a_tar_file_that_unpacks_without_end_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safelaunch.evidence.offline.bundle.MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr("safelaunch.evidence.offline.archives.MAX_UNPACKED", 1 << 20)
     with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
         member(archive, "zeros", bytes(4 << 20))
         member(archive, "evidence/case.json", b"{}")
