@@ -11,12 +11,15 @@ from safelaunch.model import Collective, Condition, Location, RankFacts
 from safelaunch.model.ranks import runs
 from safelaunch.shortened import shortened
 
+OUT_OF_THE_CONDITION = "take the collective out of the condition, or let all ranks of the group call it"
 OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
 
 def names(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 1 and 3`, `ranks 0-2 and 7`."""
     numbers = sorted(ranks)
+    if not numbers:
+        return "no rank"
     parts: list[str] = []
     for run in runs(numbers):
         parts += [str(number) for number in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"]

@@ -101,10 +101,10 @@ class Supervisor:
         for action in self._timers.take():
             self._safely(action)
 
-    def _safely(self, action: Callable[[], None]) -> None:
+    def _safely(self, action: Callable[..., None], **values: Any) -> None:
         """A fault of ours must not end a run that is healthy: it is told once, and the loop goes on."""
         try:
-            action()
+            action(**values)
         except Exception as error:
             self._mishaps += 1
             if self._mishaps > MISHAPS:
@@ -152,7 +152,7 @@ class Supervisor:
             self._journal.write(name, **event)
             handle = self._on_event.get(name)
             if handle is not None:  # others are for the journal alone
-                handle(**event)
+                self._safely(handle, **event)  # each for itself: what comes behind it must not be lost
 
     def on_group(self, attempt: int, world_size: int, local_world_size: int) -> None:
         """The workers of an attempt are about to be started."""
@@ -234,9 +234,11 @@ class Supervisor:
         assert self._group is not None
         self._phase = Phase.INCIDENT
         self._incident = incident
+        self._evidence = None
         self._journal.write("incident", kind=incident.kind, ranks=incident.ranks)
-        self._evidence = self._stages.suspect(incident, self._group)
+        # Before anything that may fail: without a conclusion the ranks would wait for their end for ever.
         self._after(max(0.0, incident.t + SETTLE_S - time.monotonic()), self._conclude_once_settled)
+        self._evidence = self._stages.suspect(incident, self._group)
 
     def _conclude_once_settled(self) -> None:
         assert self._incident is not None

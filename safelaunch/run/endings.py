@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 
 from safelaunch import black_box_reader
-from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.hang.does_not_end import kept_by, waits_for_others
 from safelaunch.evidence import LIVES_ON, case, sockets
 from safelaunch.evidence.gather import gather
@@ -107,7 +106,7 @@ class Endings:
 
     def _tell(self, facts: Case, work: Work, now: float) -> None:
         self._watch.told = now
-        verdict = diagnose(dataclasses.replace(self._judge.explained(facts), now=None))
+        verdict = self._judge.verdict(dataclasses.replace(self._judge.explained(facts), now=None))
         kept = next(kept_by(facts, rank) for rank in facts.ranks if rank.rank in facts.incident.ranks)
         self._console.notice(verdict, f"its process goes on: {kept}; {self._next_step(work)}")
 

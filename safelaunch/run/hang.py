@@ -11,7 +11,7 @@ from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, places
-from safelaunch.model import Case, Evidence, Incident, SourceLine, Verdict, WorkerGroup, WorkerProcess
+from safelaunch.model import Case, Evidence, Incident, RankFacts, SourceLine, Verdict, WorkerGroup, WorkerProcess
 from safelaunch.pulse import Pulse
 from safelaunch.report import verdict as terminal
 from safelaunch.run.console import Console
@@ -88,6 +88,7 @@ class Hangs:
             self._watch.restart()
             self._unseen.restart(now)
             self.evidence, self._earlier, self._source, self.folder = (), (), (), ""
+            self._facts = None
         pulses = self._pulses(group, reader)
         self._tell_unseen(group, pulses, now)
         quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]
@@ -175,7 +176,7 @@ class Hangs:
 
     def _tell(self, facts: Case, verdict: Verdict) -> None:
         self.folder = self._incidents.write(facts, verdict, self.evidence, name="notice")
-        self._facts = facts if self.folder else self._facts
+        self._facts = facts
         kept = f", evidence in {terminal.relative(self.folder)}" if self.folder else ""
         quiet = f"{verdict.detected_after_s:.0f} s without progress"
         self._console.notice(verdict, f"{quiet}{kept}; {self._next_step(verdict)}")
@@ -279,9 +280,12 @@ def _is_given_up(facts: Case, rank: int, t: float) -> bool:
 
 def _at_work(verdict: Verdict, facts: Case) -> bool:
     """Whether a culprit saves, loads or compiles, and its processes are busy with it since the look before."""
-    for rank in facts.ranks:
-        phases = any(phase.name.startswith(("checkpoint", "compile")) for phase in rank.phases)
-        if rank.rank in verdict.culprit_ranks and phases and rank.kernel is not None:
-            busy = (rank.kernel.cpu_s or 0.0) > AT_WORK_CPU * (rank.kernel.since_s or 1.0)
-            return busy or (rank.kernel.io_bytes or 0) > AT_WORK_BYTES
-    return False
+    return any(_is_busy_in_phase(rank) for rank in facts.ranks if rank.rank in verdict.culprit_ranks)
+
+
+def _is_busy_in_phase(rank: RankFacts) -> bool:
+    kernel = rank.kernel
+    if kernel is None or not any(phase.name.startswith(("checkpoint", "compile")) for phase in rank.phases):
+        return False
+    busy = (kernel.cpu_s or 0.0) > AT_WORK_CPU * (kernel.since_s or 1.0)
+    return busy or (kernel.io_bytes or 0) > AT_WORK_BYTES

@@ -12,6 +12,7 @@ from safelaunch.report import bundle
 from safelaunch.run import pages
 from safelaunch.run.console import Console
 from safelaunch.run.findings import Findings
+from safelaunch.run.own_faults import contained
 
 
 class Incidents:
@@ -58,10 +59,13 @@ class Incidents:
             reasons: whether `why.txt` tells how the verdict came about.
         """
         told = why.lines if reasons else None
-        place, fault = bundle.write(folder or self.new_folder(), facts, verdict, evidence, case.stack_text, name, told)
-        if fault:
-            self._console.degraded(fault)
-        return place
+        place = folder or self.new_folder()
+        with contained(self._console.degraded, "the incident is not written, or not all of it"):
+            place, fault = bundle.write(place, facts, verdict, evidence, case.stack_text, name, told)
+            if fault:
+                self._console.degraded(fault)
+            return place
+        return ""
 
     def write_verdict(self, folder: str, facts: Case | None, verdict: Verdict) -> None:
         """Write another verdict beside evidence that lies there already."""
@@ -93,8 +97,9 @@ class Incidents:
         """Write the pages that wait."""
         pending, self._pending = self._pending, {}
         for folder, (facts, verdict) in pending.items():
-            fault = pages.beside(
-                folder, facts, verdict, lambda: pages.surroundings(self._run_dir, self._findings.all())
-            )
-            if fault:
-                self._console.degraded(fault)
+            with contained(self._console.degraded, "a page is not written"):
+                fault = pages.beside(
+                    folder, facts, verdict, lambda: pages.surroundings(self._run_dir, self._findings.all())
+                )
+                if fault:
+                    self._console.degraded(fault)

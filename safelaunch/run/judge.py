@@ -26,7 +26,9 @@ def judged(facts: Case, tell: Callable[[str], None]) -> Verdict:
     """
     with contained(tell, "a rule failed"):
         return diagnose(facts)
-    return untold(facts)
+    with contained(tell, "nor is it known who waits for whom"):
+        return untold(facts)
+    return untold(Case(facts.incident, facts.host, facts.world_size, ()))
 
 
 class Judge:

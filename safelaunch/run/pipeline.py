@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from safelaunch.launch.signals import Signals
 from safelaunch.model import Settings
 from safelaunch.run import steps
+from safelaunch.run.own_faults import contained
 
-STEPS: tuple[Callable[[steps.Run], None], ...] = (
+Step = Callable[[steps.Run], None]
+
+RUN: tuple[Step, ...] = (
     steps.look_at_platform,  # elsewhere than on Linux the run is refused; without /proc this process becomes torchrun
     steps.make_plan,  # refused where there is no script, no run directory, or a value that cannot be computed
     steps.make_black_box,
@@ -17,6 +20,8 @@ STEPS: tuple[Callable[[steps.Run], None], ...] = (
     steps.sweep,
     steps.write_start,
     steps.supervise,  # checks, `go`, attempts, incidents and signals: all of the time, and every deadline
+)
+AFTERWARDS: tuple[Step, ...] = (  # a fault of ours in one of these costs that one, and never the exit code of the job
     steps.hear_the_last,
     steps.tell_end,
     steps.write_result,
@@ -38,6 +43,11 @@ def run(settings: Settings, signals: Signals, argv: Sequence[str]) -> int:
             that cannot be computed.
     """
     job = steps.Run(settings, signals, argv)
-    for step in STEPS:
+    for step in RUN:
         step(job)
+    for step in AFTERWARDS:
+        with contained(
+            job.parts.console.degraded, f"the run is over, and a step behind it is left out ({step.__name__})"
+        ):
+            step(job)
     return job.outcome.exit_code

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from safelaunch import black_box, black_box_reader
-from safelaunch.diagnosis import diagnose
 from safelaunch.evidence import usage
 from safelaunch.model import Verdict, WorkerGroup, WorkerProcess
 from safelaunch.pulse import USES_GROUPS, Pulse
@@ -15,6 +14,7 @@ from safelaunch.run.console import Console
 from safelaunch.run.device_looks import DeviceLooks
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.inquiry import Inquiry
+from safelaunch.run.judge import judged
 from safelaunch.run.own_faults import contained
 from safelaunch.run.recorders import Recorders
 from safelaunch.run.this_node import ThisNode
@@ -161,7 +161,7 @@ class Slow:
             return
         self._inquiry = None
         facts = inquiry.case
-        verdict = diagnose(facts) if facts is not None else None
+        verdict = judged(facts, self._console.degraded) if facts is not None else None
         if facts is None or verdict is None or verdict.kind == "none" or paused(facts.ranks):
             self._watch.dismiss(inquiry.suspicion, now)
             return

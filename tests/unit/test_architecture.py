@@ -312,7 +312,7 @@ def test_the_phases_of_a_run_and_of_a_suspicion_have_one_owner_each() -> None:
 
 def test_the_steps_of_a_run_lie_in_the_order_in_which_they_run() -> None:
     written = [node.name for node in tree(PACKAGE / "run" / "steps.py").body if isinstance(node, ast.FunctionDef)]
-    assert written == [step.__name__ for step in pipeline.STEPS]
+    assert written == [step.__name__ for step in (*pipeline.RUN, *pipeline.AFTERWARDS)]
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

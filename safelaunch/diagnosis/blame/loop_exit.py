@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame.rounds import round_of
 from safelaunch.diagnosis.blame.variants import Place, Variant
-from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waitgraph.calls import canonical, record_is_complete, stack_of
+from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import Collective, RankFacts, SourceLine
@@ -314,8 +313,7 @@ def _made_before(facts: RankFacts, call: Collective) -> bool:
 
 def frames(facts: RankFacts, call: Collective) -> list[Frame]:
     """The user's frames of a rank that is inside a call, outermost first."""
-    stack = stack_of(facts, call.thread)
-    found = [(f.file, f.line, f.function) for f in reversed(stack.frames if stack else ()) if is_user_code(f)]
+    found = [(f.file, f.line, f.function) for f in reversed(frames_at(facts, call, call.thread))]
     if not found and call.location is not None:
         found = [(call.location.file, call.location.line, call.location.function)]
     return found

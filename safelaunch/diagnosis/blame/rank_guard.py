@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.frames import is_user_code
 from safelaunch.diagnosis.lines import Lines, by_place
-from safelaunch.diagnosis.waitgraph.calls import canonical, frames_of, in_backward, record_is_complete, unrecorded
+from safelaunch.diagnosis.waitgraph.calls import (
+    canonical,
+    frames_at,
+    frames_of,
+    record_is_complete,
+    unrecorded,
+)
 from safelaunch.diagnosis.waitgraph.flags import IDLE
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import below, label
@@ -290,21 +296,6 @@ def _opposite(test: ast.expr) -> ast.expr:
 def _unread(frames: list[Location], lines: Lines) -> bool:
     """Whether some of what these frames stand below is not known."""
     return not frames or any((frame.file, frame.line) not in lines for frame in frames)
-
-
-def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]:
-    """The lines of the user's own program that led to a call, innermost first.
-
-    The host of a call that is under way on a device may have gone on: then only the line of the call itself is known,
-    or none, where C++ has made it.
-    """
-    own = frames_of(facts, thread)
-    place = call.location
-    if not own or not call.state or (place is None and in_backward(facts)):
-        return own
-    if place is None or any((frame.file, frame.line) == (place.file, place.line) for frame in own):
-        return own if place is not None else []
-    return [place] if is_user_code(place) else []
 
 
 def _line_at(place: Location | None, lines: Lines) -> SourceLine | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.blame.rank_guard import frames_at
 from safelaunch.diagnosis.blame.variants import Place
 from safelaunch.diagnosis.lines import Lines
+from safelaunch.diagnosis.waitgraph.calls import frames_at
 from safelaunch.model import Collective, Location, RankFacts
 
 

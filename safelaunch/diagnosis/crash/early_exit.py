@@ -10,7 +10,7 @@ from safelaunch.diagnosis.verdicts import after_effects, waiting
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import main_blocked, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING, left_cleanly
-from safelaunch.diagnosis.wording import below, last_collective, names
+from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, below, last_collective, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
 
@@ -141,7 +141,7 @@ def _only_one(case: Case, only: OnlyCaller, left: list[int]) -> Verdict:
         because=(why, f"{names(left)} left in good order"),
         secondary=secondary(case, culprits),
         confidence="low",
-        remedy="take the collective out of the condition, or let all ranks of the group call it"
+        remedy=OUT_OF_THE_CONDITION
         if culprits
         else "compare that line with what the others did last: all ranks must make the same collectives",
         exit_code=EXIT_SCRIPT_FAILED,

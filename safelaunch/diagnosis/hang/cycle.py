@@ -18,7 +18,7 @@ from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, is_irreversible, threads_inside
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
-from safelaunch.diagnosis.wording import call_at, names
+from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, call_at, names
 from safelaunch.model import Case, Confidence, Verdict
 
 SHOWN = 3  # calls that a headline has room for
@@ -317,9 +317,10 @@ def _text(blame: Blame) -> Sequence[str]:
 
 def _remedy(cycle: Cycle, blame: Blame) -> str:
     if cycle.in_messages:
-        return "compare what both sides of each pair send and receive, how often and in which order"
+        advice = "compare what both sides of each pair send and receive, how often and in which order"
+        return advice if blame.ranks else f"{advice}; post receives with irecv, or let one side of two send first"
     if blame.bypassed:
-        return "take the collective out of the condition, or let all ranks of the group call it"
+        return OUT_OF_THE_CONDITION
     if blame.ranks:
         return "see which of these calls that rank has left out, or makes in another order than its peers"
-    return "use the groups in the same order on all ranks, and let one side of two send first"
+    return "use the groups in the same order on all ranks"

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis.blame import rank_guard
 from safelaunch.diagnosis.sources.dumps import gaps, ground, of_several_moments
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import first_on_device, is_under_way
+from safelaunch.diagnosis.waitgraph.calls import first_on_device, frames_at, is_under_way
 from safelaunch.diagnosis.waitgraph.counters import (
     UNTOLD,
     Table,
@@ -82,7 +81,7 @@ def device_late(view: View) -> Verdict | None:
         _headline(late, first.call),
         tuple(gpu.rank for gpu in late),
         call=first.call,
-        location=own.location or next(iter(rank_guard.frames_at(facts, own, own.thread)), None),
+        location=own.location or next(iter(frames_at(facts, own, own.thread)), None),
         because=(
             *map(_line, late),
             *((f"{is_waiting(idlers)} for nobody, with less enqueued than on other ranks",) if idlers else ()),

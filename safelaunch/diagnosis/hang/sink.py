@@ -19,7 +19,7 @@ from safelaunch.diagnosis.waitgraph.calls import alive
 from safelaunch.diagnosis.waitgraph.counters import idle
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
-from safelaunch.diagnosis.wording import at, below, call_at, label, names, of_group, under
+from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, at, below, call_at, label, names, of_group, under
 from safelaunch.model import Case, Confidence, Verdict
 
 
@@ -135,7 +135,7 @@ def _verdict(late: _Late, *, unread: bool) -> Verdict:
         location=reason.location,
         call=wait.call,
         because=(*because, *_other_reasons(late), *waiters(view)),
-        remedy=UNEVEN if ran_out else reason.remedy,
+        remedy=UNEVEN if ran_out else _remedy(late, reason),
         confidence=confidence,
         waiting={wait.rank for wait in late.blocked},
     )
@@ -174,7 +174,7 @@ def _verdict_on_only_caller(view: View, only: OnlyCaller, reasons: Mapping[int, 
             *(_does(number, reason) for number, reason in sorted(reasons.items())),
             *waiters(view),
         ),
-        remedy="take the collective out of the condition, or let all ranks of the group call it",
+        remedy=OUT_OF_THE_CONDITION if only.condition is not None else f"see why {others} did not make this call",
         confidence="medium" if only.bypassed else "low",
         waiting={rank},
     )
@@ -245,6 +245,14 @@ def _missed_in_dumps(late: _Late, wait: Wait, *, at_several: bool) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ pieces of both
+
+
+def _remedy(late: _Late, reason: Stall) -> str:
+    """What to do about the first one; what lets all go on that are stopped."""
+    if late.code != "SL304" or len(late.culprits) == 1:
+        return reason.remedy
+    pids = " ".join(str(late.view.by_rank[rank].pid) for rank in late.culprits)
+    return f"`kill -CONT {pids}` lets them go on"
 
 
 def _headline(culprits: tuple[int, ...], reason: Stall, blocked: Sequence[Wait], *, ran_out: bool) -> str:

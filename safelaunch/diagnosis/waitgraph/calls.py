@@ -332,3 +332,18 @@ def frames_of(facts: RankFacts, thread: int) -> list[Location]:
     """The lines of the user's own program that a thread of a rank is at, innermost first."""
     stack = stack_of(facts, thread)
     return [frame for frame in (stack.frames if stack is not None else ()) if is_user_code(frame)]
+
+
+def frames_at(facts: RankFacts, call: Collective, thread: int) -> list[Location]:
+    """The lines of the user's own program that led to a call, innermost first.
+
+    The host of a call that is under way on a device may have gone on: then only the line of the call itself is known,
+    or none, where C++ has made it.
+    """
+    own = frames_of(facts, thread)
+    place = call.location
+    if not own or not call.state or (place is None and in_backward(facts)):
+        return own
+    if place is None or any((frame.file, frame.line) == (place.file, place.line) for frame in own):
+        return own if place is not None else []
+    return [place] if is_user_code(place) else []

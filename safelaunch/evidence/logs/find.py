@@ -51,10 +51,13 @@ def find(path: str) -> Iterator[Found]:
     closed: list[OSError] = []
     for folder, below, names in os.walk(path, onerror=closed.append):
         below.sort()
+        for link in [name for name in below if os.path.islink(os.path.join(folder, name))]:
+            yield Found(os.path.join(folder, link), "a link to a folder is not followed: name that folder itself")
+            below.remove(link)
         if below and folder.count(os.sep) >= deepest:
             yield Found(os.path.join(folder, below[0]), f"folders are read {DEPTH} deep")
             below.clear()
-        hidden = os.path.relpath(folder, path).startswith(".") and folder != path
+        hidden = folder != path and any(part.startswith(".") for part in os.path.relpath(folder, path).split(os.sep))
         for name in sorted(names):
             full, kind = os.path.join(folder, name), _kind(name)
             if kind == "log" and (why_not := _unread(full)) is not None:

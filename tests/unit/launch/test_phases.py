@@ -201,3 +201,19 @@ def test_an_agent_that_ends_for_no_rank_is_judged_itself(run: Any, tree: Tree) -
     tree.agent_exit = Exit(1, 0.0)  # type: ignore[assignment]
     run._on_agent_exit()
     assert run._outcome.verdicts == [INFRA]
+
+
+def test_a_fault_in_one_event_loses_none_behind_it(run: Any, tree: Tree, said: list[str]) -> None:
+    def suspect(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    checked(run)
+    started(run)
+    object.__setattr__(run._stages, "suspect", suspect)
+    os.write(tree.to_us, b'{"event": "exit", "pid": 100, "code": 1, "t": 0.0}\n{"event": "succeeded"}\n')
+    run._on_agent_events()
+
+    assert run._outcome.succeeded
+    assert phase(run) is Phase.INCIDENT
+    assert run._conclude_once_settled in run._timers.take() or run._timers.wait(None) is not None
+    assert any("can't start new thread" in line for line in said)

@@ -39,6 +39,18 @@ def test_a_name_of_a_log_is_known(name: str, tmp_path: Path) -> None:
     assert diagnose(facts_of(tmp_path)).code == "SL401"
 
 
+def test_a_link_to_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    elsewhere, job = tmp_path / "elsewhere", tmp_path / "job"
+    elsewhere.mkdir()
+    job.mkdir()
+    (elsewhere / "rank_1.log").write_text(FAILED)
+    (job / "logs").symlink_to(elsewhere)
+    verdict = diagnose(facts_of(job))
+
+    assert verdict.code == "SL499"
+    assert any("name that folder itself" in line for line in verdict.because)
+
+
 @pytest.mark.parametrize("name", ["rank_1.log", "rank_1"])
 @pytest.mark.parametrize("coding", ["utf-16", "utf-32", "utf-8-sig"])
 def test_a_log_that_marks_its_coding_is_read(name: str, coding: str, tmp_path: Path) -> None:

@@ -65,3 +65,12 @@ def test_a_page_that_cannot_be_made_is_one_line(
     assert "ZeroDivisionError" in console.lines[1]
     incidents.write_pages()
     assert len(console.lines) == 2
+
+
+def test_a_fault_of_ours_while_an_incident_is_written_costs_its_folder_alone(
+    incidents: Incidents, console: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safelaunch.report.bundle.write", lambda *_: 1 / 0)
+    assert incidents.write(CASE, VERDICT, ()) == ""
+    (line,) = console.lines
+    assert "the incident is not written" in line
