@@ -60,6 +60,11 @@ def short(place: Location) -> str:
     return f"{place.file.rpartition('/')[2]}:{place.line}"
 
 
+def in_brackets(place: Location | None) -> str:
+    """` (train.py:88)`, or nothing."""
+    return f" ({short(place)})" if place is not None else ""
+
+
 def of_group(call: Collective) -> str:
     """` of group 5`, or nothing where that is the world, or of a message."""
     # `0.1` is a world of which another dump has other members: it may be of another run.
@@ -70,7 +75,7 @@ def of_group(call: Collective) -> str:
 def call_at(call: Collective, *, reduction: bool = False, group: bool = False) -> str:
     """`all_reduce #12 (train.py:71)`, as headlines name a call; with its group where several matter."""
     name = label(call, reduction=reduction) + (of_group(call) if group else "")
-    return f"{name} ({short(call.location)})" if call.location is not None else name
+    return name + in_brackets(call.location)
 
 
 def under(condition: Condition) -> str:

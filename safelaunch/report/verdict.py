@@ -60,7 +60,9 @@ def without_secrets(verdict: Verdict) -> Verdict:
 
 def headline(verdict: Verdict) -> str:
     """One line, for a notice before the run has ended."""
-    where = f" ({relative(verdict.location.file)}:{verdict.location.line})" if verdict.location else ""
+    place = verdict.location
+    said = place is None or f"{os.path.basename(place.file)}:{place.line}" in verdict.summary
+    where = "" if said or place is None else f" ({relative(place.file)}:{place.line})"
     return f"{verdict.code}: {verdict.summary}{where}"
 
 

@@ -326,8 +326,8 @@ def slow(notice: Notice, now: float) -> Verdict:
     """Ranks waited for one that was late, and then it came: progress returned before anything was ended.
 
     Example:
-        warning[SL501]: rank 0 is in a checkpoint save for 8 s, and 3 peers wait for it in all_reduce #12; progress
-            returned after 42 s
+        warning[SL501]: rank 0 is in a checkpoint save for 8 s (train.py:120), and 3 peers wait for it in all_reduce
+            #12; progress returned after 42 s
 
     How it was concluded: a notice had told of ranks that wait, and of the rank they wait for. Then that rank, or one of
     those who waited, went on. The evidence is that of the notice. A long evaluation or checkpoint on one rank looks

@@ -19,7 +19,17 @@ from safelaunch.diagnosis.waitgraph.calls import alive
 from safelaunch.diagnosis.waitgraph.counters import idle
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
-from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, at, below, call_at, label, names, of_group, under
+from safelaunch.diagnosis.wording import (
+    OUT_OF_THE_CONDITION,
+    at,
+    below,
+    call_at,
+    in_brackets,
+    label,
+    names,
+    of_group,
+    under,
+)
 from safelaunch.model import Case, Confidence, Verdict
 
 
@@ -50,7 +60,7 @@ def never_entered(view: View) -> Verdict | None:
     """Ranks wait in a collective, or for a message, and one rank does not come. It waits for nobody.
 
     Example:
-        error[SL301]: rank 2 sleeps in train_step, and 3 peers wait for it in all_reduce #12
+        error[SL301]: rank 2 sleeps in train_step (train.py:88), and 3 peers wait for it in all_reduce #12
 
     How it was concluded: a graph of who waits for whom is made from three sources, which are each rank's own record of
     its calls, torch's Flight Recorder and the stacks. Whoever stands at the end of all chains is named, with its line.
@@ -83,8 +93,8 @@ def before_init(blocked: Sequence[Wait]) -> bool:
     """A rank has not called `init_process_group`, and its peers wait for it there.
 
     Example:
-        error[SL309]: rank 2 polls for something that does not come, in prepare_data, and 3 peers wait for it in
-            init_process_group
+        error[SL309]: rank 2 polls for something that does not come, in prepare_data (train.py:15), and 3 peers wait for
+            it in init_process_group
 
     How it was concluded: the peers are inside `init_process_group`, by their own records and stacks, and this rank has
     never begun it. What it does instead comes from its stack and the kernel.
@@ -260,13 +270,14 @@ def _headline(culprits: tuple[int, ...], reason: Stall, blocked: Sequence[Wait],
     who, wait = names(culprits), blocked[0]
     peers = _peers(blocked, len(culprits))
     call = "init_process_group" if wait.call.group == "init" else label(wait.call)
+    does = reason.what + in_brackets(reason.location)
     if ran_out:
         return f"{who} ran out of batches, and {peers} in {call}"
     if len(culprits) > 1:
-        return f"{who} {_missed(culprits, wait)}; {peers}: rank {culprits[0]} {reason.what}"
+        return f"{who} {_missed(culprits, wait)}; {peers}: rank {culprits[0]} {does}"
     if reason.what == UNSEEN:
         return f"{who} {_missed(culprits, wait)}, and what it does could not be looked at; {peers}"
-    return f"{who} {reason.what}, and {peers} in {call}"
+    return f"{who} {does}, and {peers} in {call}"
 
 
 def _missed(culprits: tuple[int, ...], wait: Wait) -> str:

@@ -30,7 +30,7 @@ from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import ENDED, stopped
-from safelaunch.diagnosis.wording import names, verb
+from safelaunch.diagnosis.wording import in_brackets, names, verb
 from safelaunch.model import RankFacts, Verdict
 
 # Steps in which one rank is so much later than all others are rare; an estimate.
@@ -313,7 +313,8 @@ def _late(seen: _Seen) -> Verdict:
     """The verdict on ranks that stand still elsewhere while all others wait at one line."""
     others, waiters, reasons = seen.others, seen.waiters, seen.reasons
     op, first = waiters[0].op, reasons[others[0].rank]
-    does, peers = f"rank {others[0].rank} {first.what}", _peers(waiters, len(reasons))
+    does = f"rank {others[0].rank} {first.what}{in_brackets(first.location)}"
+    peers = _peers(waiters, len(reasons))
     init = op == INIT and first.code == "SL301"
     sure = len(waiters) > 1 and len(others) == 1 and seen.view.sees_all_ranks and _span(others) >= SURE_S
     return hang_verdict(

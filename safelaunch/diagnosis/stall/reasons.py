@@ -157,8 +157,8 @@ def is_uninterruptible(look: Look) -> Stall | None:
     """A rank, or a process that it waits for, is held in the kernel, and its peers wait for it.
 
     Example:
-        error[SL306]: rank 2 is in uninterruptible sleep in the kernel: read() on /mnt/nfs/shard-17, and 3 peers wait
-            for it in all_reduce #12
+        error[SL306]: rank 2 is in uninterruptible sleep in the kernel: read() on /mnt/nfs/shard-17 (data.py:31), and 3
+            peers wait for it in all_reduce #12
 
     How it was concluded: the kernel says so (state D in /proc/PID/stat), with the system call, its file and the mount.
     All chains of waits end at this rank.
@@ -221,7 +221,8 @@ def holds_gil(look: Look) -> Stall | None:
     """Native code holds a rank's GIL, so that no thread of it runs Python, and its peers wait for it.
 
     Example:
-        error[SL305]: rank 2 runs native code that holds the GIL, for 8 s, and 3 peers wait for it in all_reduce #12
+        error[SL305]: rank 2 runs native code that holds the GIL, for 8 s (data.py:52), and 3 peers wait for it in
+            all_reduce #12
 
     How it was concluded: a thread of safelaunch in each rank writes a heartbeat five times a second, in Python. It has
     stopped, while the process runs or sleeps. All chains of waits end at this rank. py-spy reads its line from outside.
@@ -272,7 +273,7 @@ def has_locked_itself(look: Look) -> Stall | None:
     """Threads of one rank wait for one another, by locks, and its peers wait for that rank.
 
     Example:
-        error[SL313]: rank 2 waits for a lock that it holds, and 3 peers wait for it in all_reduce #12
+        error[SL313]: rank 2 waits for a lock that it holds (train.py:160), and 3 peers wait for it in all_reduce #12
 
     How it was concluded: the stacks show threads inside `acquire`, and the source lines around them show which lock
     each of them holds (`with self._lock:`). Following them leads back to where it started. The lines are shown.

@@ -64,7 +64,7 @@ def test_a_fault_of_the_culprits_gpu_is_hardware(message: str) -> None:
     assert (verdict.code, verdict.slug, verdict.culprit_ranks) == ("SL428", "gpu-fault", (3,))
     assert verdict.exit_code == EXIT_INFRASTRUCTURE
     assert verdict.summary.startswith(f"GPU 3 failed: Xid {message.partition(',')[0]}")
-    assert "rank 3 sleeps in train_step, and 3 peers wait for it in all_reduce #12" in verdict.summary
+    assert "rank 3 sleeps in train_step (train.py:88), and 3 peers wait for it in all_reduce #12" in verdict.summary
     assert message in verdict.because[0]
     assert verdict.confidence == "high"
     assert "GPU 3" in verdict.remedy
