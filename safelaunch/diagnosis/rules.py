@@ -49,7 +49,7 @@ from safelaunch.diagnosis.sources import attach
 
 # Of one rank that does not come: by what keeps it (`stall`).
 STALLS = ("SL301", "SL304", "SL305", "SL306", "SL307", "SL308", "SL313")
-# Of an exception: by what its words say (`classes`).
+# Of an exception: by what its words say (`crash/known`).
 EXCEPTIONS = ("SL401", "SL404", "SL409", *(f"SL42{digit}" for digit in range(10)))
 
 HANGS = (

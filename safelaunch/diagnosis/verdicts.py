@@ -29,7 +29,7 @@ def hang_verdict(
     conclusive: bool = False,
     waiting: Iterable[int] = (),
 ) -> Verdict:
-    """A verdict of a hang, of the rules here and of `disagree`."""
+    """A verdict of a hang: what is alike in all of them."""
     first: RankFacts | None = next((facts for facts in view.case.ranks if facts.rank in culprits), None)
     return Verdict(
         code=code,
@@ -63,7 +63,7 @@ def crash_verdict(
     remedy: str = "",
     confidence: Confidence = "high",
 ) -> Verdict:
-    """A verdict of a crash, of the rules here and of `raised`."""
+    """A verdict of a crash: what is alike in all of them."""
     ranks = tuple(sorted(failure.rank for failure in culprits))
     error = culprits[0].facts.error if culprits else None
     lost = tuple(f"evidence of rank {f.rank} is missing: {gap}" for f in culprits[:1] for gap in f.facts.missing[:1])

@@ -1,7 +1,7 @@
 """The supervisor's loop: it owns every deadline of a run, because the agent can be blocked for minutes.
 
 Signals, the agent's events and timers come together in one `select`; every decision is made here, in one thread.
-What to check, what evidence to take and what it means is wired in by the command line as `Stages`.
+What to check, what evidence to take and what it means is wired in by `run/` as `Stages`.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _explains(sighting: Sighting, candidate: Candidate) -> bool:
 
 
 def of_loaders(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
-    """Suspects without those that are loader workers of another: the kernel's line says why the worker ended."""
+    """Candidates without those that are loader workers of another: the kernel's line says why the worker ended."""
     found = list(candidates)
     for one in facts.raised:
         pids = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", one.message)
