@@ -104,6 +104,8 @@ def _headline(inside: _Inside) -> str:
         return f"{who} {verb(ranks, 'has', 'have')} enqueued {label(call)}, and no GPU completes it"
     if view.from_dumps and len(inside.meetings) > 1:
         return f"{who} wait in {len(inside.meetings)} collectives or messages, and no rank is missing in any"
+    if call.is_message and len(waits) > 1:
+        return f"{who} exchange messages, such as {label(call)}, and none completes: no rank is late"
     there = verb(ranks, "is inside", "are inside the same")
     return f"{who} {there} {label(call)}, and it does not end: no rank is late"
 

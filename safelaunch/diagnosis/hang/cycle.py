@@ -252,7 +252,8 @@ def _forgotten_by_its_peer(cycle: Cycle, rank: int) -> bool:
 def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
     view, named = cycle.view, blame.ranks
     first = next(wait for wait in cycle.graph.heads if wait.rank in (named or cycle.graph.cycle)[:1])
-    peer = next((wait for wait in cycle.graph.heads if wait.rank not in named), first)
+    peers = [wait for wait in cycle.graph.heads if wait.rank not in named] or [first]
+    peer = next((wait for wait in peers if _site(wait) != _site(first)), peers[0])
     # A program that uses several streams may yet come to what stands behind another call on its device.
     in_order = len(cycle.waits) == sum(wait.rank in cycle.graph.cycle for wait in cycle.graph.waits)
     guard = _guard(cycle, blame, first, peer)
@@ -270,6 +271,10 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
         conclusive=in_order and is_irreversible((view.by_rank[wait.rank], wait.call) for wait in cycle.graph.waits),
         waiting=cycle.graph.cycle,
     )
+
+
+def _site(wait: Wait) -> tuple[object, ...]:
+    return wait.call.group, wait.call.seq, canonical(wait.call.op), wait.call.peer if wait.call.is_message else None
 
 
 def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait, guard: Guard | None) -> str:
@@ -297,8 +302,11 @@ def _what_each_does(waits: Sequence[Wait]) -> str:
     if all(wait.call.is_message and "send" in wait.call.op for wait in waits):
         return f"{who} wait to send to {other}, and {none} of them receives"
     groups = len({wait.call.group for wait in waits}) > 1
-    each = ", ".join(f"rank {wait.rank} in {call_at(wait.call, group=groups)}" for wait in waits[:SHOWN])
-    more = ", ..." if len(waits) > SHOWN else ""
+    calls: dict[str, list[int]] = {}
+    for wait in waits:
+        calls.setdefault(call_at(wait.call, group=groups), []).append(wait.rank)
+    each = ", ".join(f"{names(ranks)} in {call}" for call, ranks in [*calls.items()][:SHOWN])
+    more = ", ..." if len(calls) > SHOWN else ""
     return f"{who} wait for one another in a circle: {each}{more}; which of them is wrong is not known"
 
 

@@ -1,7 +1,7 @@
 """Runs in: a child process, one on each node. Meets the probes of the other nodes and prints Pictures.
 
-The node that owns the endpoint holds the meeting (`coordinator`): it waits for all to come, then posts one task after the
-other, which all nodes do and answer, and last the picture that comes of it. Each line on stdout is a whole Picture, the
+The node that owns the endpoint holds the meeting (`coordinator`): it waits for all to come, then posts one task after
+the other, which all nodes do and answer, and last the picture that comes of it. Each line is a whole Picture, the
 last one counts: so a probe that is killed has told what it knew.
 """
 
