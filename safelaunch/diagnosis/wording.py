@@ -32,6 +32,12 @@ def verb(ranks: Collection[int], one: str, several: str) -> str:
     return one if len(ranks) == 1 else several
 
 
+def peers_wait(ranks: Collection[int], late: int) -> str:
+    """`rank 3 waits for it`, `2 peers wait for them`: those that wait, for this many late ranks."""
+    whom = "it" if late == 1 else "them"
+    return f"rank {next(iter(ranks))} waits for {whom}" if len(ranks) == 1 else f"{len(ranks)} peers wait for {whom}"
+
+
 def is_waiting(ranks: Iterable[int]) -> str:
     """`rank 3 waits`, `ranks 1 and 3 wait`."""
     numbers = list(ranks)

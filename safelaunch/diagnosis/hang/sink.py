@@ -28,6 +28,7 @@ from safelaunch.diagnosis.wording import (
     label,
     names,
     of_group,
+    peers_wait,
     under,
 )
 from safelaunch.model import Case, Confidence, Verdict
@@ -224,7 +225,7 @@ def _verdict_of_dumps(late: _Late) -> Verdict | None:
     return hang_verdict(
         view,
         "SL301",
-        f"{what}; {_peers(blocked, len(culprits))}; why, the dumps do not say",
+        f"{what}; {peers_wait({wait.rank for wait in blocked}, len(culprits))}; why, the dumps do not say",
         culprits,
         call=wait.call,
         because=(
@@ -268,7 +269,7 @@ def _remedy(late: _Late, reason: Stall) -> str:
 def _headline(culprits: tuple[int, ...], reason: Stall, blocked: Sequence[Wait], *, ran_out: bool) -> str:
     """Who does not come, why, and who waits where; of several the reason is that of the first one."""
     who, wait = names(culprits), blocked[0]
-    peers = _peers(blocked, len(culprits))
+    peers = peers_wait({wait.rank for wait in blocked}, len(culprits))
     call = "init_process_group" if wait.call.group == "init" else label(wait.call)
     does = reason.what + in_brackets(reason.location)
     if ran_out:
@@ -290,12 +291,6 @@ def _missed(culprits: tuple[int, ...], wait: Wait) -> str:
     if set(culprits) & set(wait.stopped):
         return f"{'is' if one else 'are'} stopped, and {label(wait.call)} cannot end without {'it' if one else 'them'}"
     return f"never entered {label(wait.call)}"
-
-
-def _peers(blocked: Sequence[Wait], culprits: int) -> str:
-    count = len({wait.rank for wait in blocked})
-    whom = "it" if culprits == 1 else "them"
-    return f"rank {blocked[0].rank} waits for {whom}" if count == 1 else f"{count} peers wait for {whom}"
 
 
 def _confidence(case: Case, culprits: Iterable[int], graph: Graph, sources: tuple[str, ...]) -> Confidence:

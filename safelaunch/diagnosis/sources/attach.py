@@ -30,7 +30,7 @@ from safelaunch.diagnosis.stall.stall import Stall
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import ENDED, stopped
-from safelaunch.diagnosis.wording import in_brackets, names, verb
+from safelaunch.diagnosis.wording import in_brackets, names, peers_wait, verb
 from safelaunch.model import RankFacts, Verdict
 
 # Steps in which one rank is so much later than all others are rare; an estimate.
@@ -172,10 +172,11 @@ def _is_halted(seen: _Seen) -> Verdict | None:
     everybody = len(halted) == len(seen.view.living)
     pids = " ".join(str(facts.pid) for facts in halted)
     who = "all ranks of this node are" if everybody else _are(halted)
+    peers = [waiter.facts.rank for waiter in seen.waiters]
     return hang_verdict(
         seen.view,
         "SL304",
-        f"{who} stopped (SIGSTOP or SIGTSTP)" + (f"; {_peers(seen.waiters, len(halted))}" if seen.waiters else ""),
+        f"{who} stopped (SIGSTOP or SIGTSTP)" + (f"; {peers_wait(peers, len(halted))}" if peers else ""),
         () if everybody else tuple(sorted(facts.rank for facts in halted)),
         location=None if everybody else reason_of(halted[0], seen.view.case).location,
         because=seen.lines,
@@ -314,7 +315,7 @@ def _late(seen: _Seen) -> Verdict:
     others, waiters, reasons = seen.others, seen.waiters, seen.reasons
     op, first = waiters[0].op, reasons[others[0].rank]
     does = f"rank {others[0].rank} {first.what}{in_brackets(first.location)}"
-    peers = _peers(waiters, len(reasons))
+    peers = peers_wait([waiter.facts.rank for waiter in waiters], len(reasons))
     init = op == INIT and first.code == "SL301"
     sure = len(waiters) > 1 and len(others) == 1 and seen.view.sees_all_ranks and _span(others) >= SURE_S
     return hang_verdict(
@@ -377,12 +378,6 @@ def _span(ranks: list[RankFacts]) -> float:
     """Seconds between the looks."""
     spans = [facts.kernel.since_s for facts in ranks if facts.kernel is not None and facts.kernel.since_s]
     return min(spans, default=0.0)
-
-
-def _peers(waiters: list[Waiter], late: int) -> str:
-    whom = "it" if late == 1 else "them"
-    one = len(waiters) == 1
-    return f"rank {waiters[0].facts.rank} waits for {whom}" if one else f"{len(waiters)} peers wait for {whom}"
 
 
 def _are(ranks: list[RankFacts]) -> str:
