@@ -12,6 +12,7 @@ from typing import Any
 
 from safelaunch import codes, limits, redaction
 from safelaunch.cli import output, share
+from safelaunch.codes import Trait, has
 from safelaunch.codec import to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis import why as how
@@ -59,7 +60,8 @@ options:
 
 Reading has limits of time and memory, by the size of what is read: 9 s and 448 MiB for up to 1 MiB.
 
-exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or nothing that can be read
+exit codes: 0 there is a verdict, or nothing to tell; 2 misuse, or nothing that can be read; of log files alone also
+            3 cannot tell; 4 nothing wrong was found
 """
 
 DEPTH = 6  # folders below a PATH that are looked at for the size of what is read
@@ -117,16 +119,16 @@ def run(argv: list[str]) -> int:
         raise misuse("more than one result would go to the standard output", "name a file for the others")
     try:
         with limits.limited(limits.size_of(arguments.paths, DEPTH)):
-            page = _answer(arguments)
+            page, code = _answer(arguments)
     except limits.LimitError as error:
         raise unreadable(f"{', '.join(arguments.paths[:3])}: {error}") from None
     if page:
         share.tell_of_page(page, show=arguments.open)
-    return codes.EXIT_OK
+    return code
 
 
-def _answer(arguments: argparse.Namespace) -> str:
-    """Read, conclude and print; returns the path of the page that was written, if one was."""
+def _answer(arguments: argparse.Namespace) -> tuple[str, int]:
+    """Read, conclude and print; returns the path of the page that was written, if one was, and the exit code."""
     piped = [arguments.html, arguments.bundle].count(STANDARD_OUTPUT)
     found = conclusions(arguments.paths, arguments.signatures, _of_profiles(arguments.profile))
     if arguments.json:
@@ -142,7 +144,17 @@ def _answer(arguments: argparse.Namespace) -> str:
     page = share.page(arguments.html, found) if arguments.html is not None or arguments.open else ""
     if arguments.bundle is not None:
         share.pack(arguments.bundle, arguments.paths[0])
-    return page
+    return page, _exit_code(found)
+
+
+def _exit_code(found: Sequence[Conclusion]) -> int:
+    """Of logs alone, a program that asks learns whether there is a verdict: its words are for people."""
+    verdict = found[0].verdict
+    if len(found) > 1 or found[0].kind != "logs" or verdict is None:
+        return codes.EXIT_OK
+    if has(verdict.code, Trait.UNKNOWN):
+        return codes.EXIT_CANNOT_TELL
+    return codes.EXIT_NOTHING_WRONG if has(verdict.code, Trait.NOTHING_WRONG) else codes.EXIT_OK
 
 
 def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:

@@ -253,7 +253,13 @@ CODES = (
         "diagnosis.crash.known.host:loader_worker",
         Trait.EXCEPTION,
     ),
-    Code("SL498", "nothing-found", "nothing wrong was found in the logs", "diagnosis.logs:nothing_found"),
+    Code(
+        "SL498",
+        "nothing-found",
+        "nothing wrong was found in the logs",
+        "diagnosis.logs.nothing:nothing_found",
+        Trait.NOTHING_WRONG,
+    ),
     Code(
         "SL499",
         "cannot-tell",

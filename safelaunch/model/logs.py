@@ -10,8 +10,9 @@ from safelaunch.model.diagnostic import Location
 DIGITS = 18  # of a number in a message; one with more was written into another, or is none
 
 # cause: the message says itself why a process failed. consequence: it tells that something else failed first.
-# outside: somebody or something outside the job ended it. note: worth quoting, no more.
-Role = Literal["cause", "consequence", "outside", "note"]
+# outside: somebody or something outside the job ended it. alarm: it speaks of a failure, and does not say of which: no
+# log that holds it is said to be all right. note: worth quoting, no more.
+Role = Literal["cause", "consequence", "outside", "alarm", "note"]
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ class Sighting(Event):
 class LogFile:
     """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
     counts its lines that could not be read, as when two processes wrote at once, and `left_out` what was read and was
-    too much to keep. `wrapped` says that most of its lines stand in JSON that is not understood."""
+    too much to keep. `wrapped` says that most of its lines stand in JSON that is not understood, `steps` that lines of it
+    tell of the job's steps, `known` that some have a time or the mark of a program that writes logs."""
 
     path: str
     lines: int = 0
@@ -177,6 +179,8 @@ class LogFile:
     torn: int = 0
     left_out: int = 0
     wrapped: bool = False
+    steps: bool = False
+    known: bool = False
 
 
 @dataclass(frozen=True)

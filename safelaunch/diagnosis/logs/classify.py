@@ -23,7 +23,7 @@ from safelaunch.diagnosis.logs.exceptions import (
 )
 from safelaunch.diagnosis.logs.exits import from_exits, own_exits, without_terminated
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline
-from safelaunch.model.logs import Ended, Event, LogFacts, LogLine, Raised
+from safelaunch.model.logs import Ended, Event, LogFacts, LogLine, Raised, Sighting
 
 
 def classify(facts: LogFacts) -> Timeline:
@@ -41,6 +41,23 @@ def classify(facts: LogFacts) -> Timeline:
         survived=exceptions.survived,
         cut=exceptions.cut,
         earlier=_earlier(facts, last),
+        alarms=_alarms(last, exceptions),
+    )
+
+
+def _alarms(facts: LogFacts, exceptions: Exceptions) -> tuple[Sighting, ...]:
+    """What speaks of a failure, in whatever words, and was not overcome: its process did not survive it, and the same
+    file does not say later that the job ended well."""
+    overcome = {(one.at.file, one.at.line) for one in exceptions.survived}
+    overcome |= {(one.at.file, one.at.line) for one in facts.raised if one.background}
+
+    def ended_well_after(at: LogLine) -> bool:
+        return any(end.file == at.file and end.line > at.line for end in facts.finished)
+
+    return tuple(
+        s
+        for s in facts.sightings
+        if s.known.role != "note" and (s.at.file, s.at.line) not in overcome and not ended_well_after(s.at)
     )
 
 

@@ -58,6 +58,7 @@ class Timeline:
         survived: exceptions after which their process went on.
         cut: exceptions whose traceback has no end.
         earlier: exceptions of an attempt, or a job, before the last one.
+        alarms: messages that speak of a failure, after which no job says that it ended well.
     """
 
     facts: LogFacts
@@ -69,6 +70,7 @@ class Timeline:
     survived: tuple[Raised, ...] = ()
     cut: tuple[Raised, ...] = ()
     earlier: tuple[Raised, ...] = ()
+    alarms: tuple[Sighting, ...] = ()
 
 
 def before(one: LogLine, other: LogLine) -> bool | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import messages, prefixes, tracebacks
+from safelaunch.evidence.logs import habitual, messages, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
@@ -35,24 +35,6 @@ EVENTS = 20_000  # of one file; a job that says more says the same again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
-# What a process writes that is about to end, or has ended: no sign that it went on.
-_LAST_WORDS = re.compile(
-    r"^\s|^\[?[EWIF]\d{3,4} |wandb:|[Ww]arning|ERROR|Error|rror:|Exception|resource_tracker|leaked|srun|slurmstepd|"
-    r"Aborted|core dumped|Killed|Terminat|SIGTERM|Sending process|exit|Exit|=====|-----|destroy|shut|Shut|kill|fail"
-    r"|Fail|NCCL|terminate called|what\(\)|frame #|^\s*$|^#\d"
-)
-# The last words of jobs that end well: torch elastic's, and what programs say.
-_FINISHED = re.compile(
-    r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b[^:=]{0,30}?\b"
-    r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
-    re.IGNORECASE,
-)
-# What services of logs export: documents with a line each, or fields of such below each other. Numbers of a training in
-# JSON have no field for a text.
-_RECORD = re.compile(
-    r"\s*\{.{0,400}?\"(?:message|msg|log|text|textPayload|line|body|event)\"\s*:|\s*\"[\w@.-]{1,60}\"\s*:\s|\s*[\[\]{}]{1,2},?\s*$",
-    re.IGNORECASE,
-)
 _FAULT_CODES = {
     "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Illegal instruction": -4, "Floating point": -8,
 }  # fmt: skip
@@ -158,6 +140,7 @@ class _Pass:
         self._torn: set[int] = set()
         self._left_out = 0
         self._records = self._shown = 0  # of the lines at the end: those that are fields of JSON, and all
+        self._steps = self._marked = 0  # lines at the beginning and at the end that tell of a step, or have marks
 
     def run(self, stream: Any) -> Contents:
         contents = self._contents
@@ -186,7 +169,8 @@ class _Pass:
             sieve.broken = sieve.broken or "it is no text, and nothing in it is known"
         contents.file = LogFile(
             self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out,
-            wrapped=2 * self._records > self._shown,
+            wrapped=2 * self._records > self._shown, steps=self._steps >= habitual.STEPS,
+            known=self._marked > 1,
         )  # fmt: skip
         return contents
 
@@ -200,6 +184,8 @@ class _Pass:
         sample = self._sieve.sample[:SAMPLE].decode("utf-8", "replace").splitlines()
         self._habits = prefixes.habits(sample)
         self._contents.labelled = self._habits.tasks
+        self._steps = sum(habitual.STEP.search(line) is not None for line in sample)
+        self._marked = sum(habitual.MARK.match(line) is not None for line in sample)
 
     def _origin(self, line: Stripped) -> Origin:
         found = self._contents.hint
@@ -391,10 +377,11 @@ class _Pass:
         if not line.text.strip():
             return
         self._shown += 1
-        self._records += _RECORD.match(line.text) is not None
+        self._records += habitual.RECORD.match(line.text) is not None
+        self._steps += self._sieve.size > SAMPLE and habitual.STEP.search(line.text) is not None
         at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
-        if _FINISHED.search(line.text):
+        if habitual.FINISHED.search(line.text):
             self._contents.finished = at
         origin = self._origin(line)
         recent[origin].append(line.text)
-        self._contents.tails[origin] = (at, not _LAST_WORDS.search(line.text))
+        self._contents.tails[origin] = (at, not habitual.LAST_WORDS.search(line.text))

@@ -19,7 +19,8 @@ else:
     import tomli as tomllib
 
 SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "signatures.toml")
-ROLES = ("cause", "consequence", "outside", "note")
+ROLES = ("cause", "consequence", "outside", "alarm", "note")
+_OF_EXCEPTIONS = ("cause", "consequence", "outside")
 _KEYS = {"name", "pattern", "contains", "role", "code", "means", "remedy", "sources"}
 _REQUIRED = ("name", "pattern", "role", "means")
 
@@ -62,7 +63,7 @@ def load(
     those that a profile names (`signatures` in [diagnosis]), then those of $XDG_CONFIG_HOME/safelaunch/signatures.toml
     (~/.config where that is not set), then the shipped ones; the first that fits a line is taken, and a name that is
     used again replaces the later one. Each is a table [[signature]] with `name`, `pattern` (a regular expression of
-    Python, searched in one line), `role` (cause, consequence, outside or note) and `means`. It may have `contains`
+    Python, searched in one line), `role` (cause, consequence, outside, alarm or note) and `means`. It may have `contains`
     (texts of which one is in every such line, which makes reading fast), `code` (the code it leads to), `remedy` and
     `sources`.
 
@@ -107,7 +108,8 @@ def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known
     for text in chain:
         lines = (text if len(text) <= 2 * LOOKED_AT else f"{text[:LOOKED_AT]}\n{text[-LOOKED_AT:]}").split("\n")
         for signature in signatures:
-            fits = signature.known.role == "cause" or (signature.known.role != "note" and text == chain[0])
+            role = signature.known.role
+            fits = role == "cause" or (role in _OF_EXCEPTIONS and text == chain[0])
             if fits and any(signature.search(line) for line in lines):
                 return signature.known
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch.cli.main import main
-from safelaunch.codes import CATALOGUE, EXIT_USAGE
+from safelaunch.codes import CATALOGUE, EXIT_NOTHING_WRONG, EXIT_USAGE
 from safelaunch.diagnosis.logs import diagnose
 from safelaunch.evidence.logs import read
 from safelaunch.evidence.logs.signatures import SHIPPED, Signature, load, tomllib
@@ -120,7 +120,7 @@ WORDINGS = {
     "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001": "xid",
     "NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus.": "xid-hardware",
     "Mismatched NCCL version detected : rank 0 version 22304 rank 1 version 22105": "nccl-version-mismatch",
-    "x ib_plugin.c:1105 NCCL WARN NET/IB : Got completion from peer 10.0.35.1<49189> with error 4, opcode 5327": "nccl-ib",
+    "x ib_plugin.c:1105 NCCL WARN NET/IB : Got completion from peer 10.0.35.1<49189> with error 4, opcode 5327": "nccl-ib-completion",
     "x misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node2<42830>": "nccl-remote-error",
     "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)": "nccl-error",
     "RuntimeError: NCCL communicator was aborted on rank 3. Original reason for failure was": "nccl-aborted",
@@ -142,7 +142,7 @@ WORDINGS = {
     "***": "slurm-cancelled",
     "slurmstepd: error: *** STEP 37361369.0 ON l5146 CANCELLED AT 2021-03-15T17:50:23 ***": "slurm-step-cancelled",
     "W1229 16:43:25.65 1 x/api.py:723] Received 1 death signal, shutting down workers": "agent-signalled",
-    "init.cc:1247 NCCL WARN Mismatched collective detected, please check your calls at and around rank 39": "nccl-warn",
+    "init.cc:1247 NCCL WARN Mismatched collective detected, please check your calls at and around rank 39": "nccl-collective-mismatch",
     "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.": "unused-parameters",
 }
 
@@ -192,8 +192,8 @@ def test_a_broken_file_of_signatures_is_misuse(tmp_path: Path, capsys: pytest.Ca
     assert "error[SL290]" in capsys.readouterr().err
 
 
-def test_a_healthy_log_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_healthy_log_has_an_exit_code_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.log").write_text("step 1\nstep 2\n")
 
-    assert main(["diagnose", str(tmp_path / "a.log")]) == 0
+    assert main(["diagnose", str(tmp_path / "a.log")]) == EXIT_NOTHING_WRONG
     assert "note[SL498]: nothing wrong was found" in capsys.readouterr().out

@@ -1,0 +1,182 @@
+"""What is said of logs in which no rule finds a failure: that nothing is wrong, or that this cannot be told.
+
+A false all-clear is the worst that a reader of logs can say. So a job is said to be all right only where its lines show
+its steps or its end, and no line speaks of a failure that nothing overcame.
+"""
+
+from __future__ import annotations
+
+from safelaunch.codes import CATALOGUE, EXIT_OK
+from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
+from safelaunch.diagnosis.wording import one_line
+from safelaunch.model import Verdict
+from safelaunch.model.logs import LogFacts, LogFile, Sighting
+from safelaunch.sizes import plural
+
+
+VAGUE = ("error-level", "scheduler-alarm", "connection-failed", "process-group-warning")
+
+FEW = 50  # lines, of which nothing can be said
+
+
+def nothing_found(timeline: Timeline) -> Verdict:
+    """Nothing that failed was found in the logs.
+
+    Example:
+        note[SL498]: nothing wrong was found
+
+    How it was concluded: the logs show the steps of a job, or its end, and none of these is in them:
+    - a traceback that ended a process;
+    - a record of a failed process;
+    - a line that speaks of a failure (a warning of NCCL, a lost connection, a timeout, ERROR) with no word after it that
+      the job ended well.
+
+    What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
+    when a process is killed (PYTHONUNBUFFERED=1).
+
+    What it is not: a proof that the job ended well. It says nothing of what the logs do not hold, such as the output of
+    other nodes. Where a log could not be read, is cut off, or shows neither steps nor an end, it is SL499.
+    """
+    facts = timeline.facts
+    read = [file for file in facts.files if not file.unreadable]
+    if not read:
+        reasons = tuple(f"{file.path}: {file.unreadable}" for file in facts.files[:3]) or ("no file was given",)
+        return _plain("SL499", "no log could be read", reasons, "check the paths", "low", 1)
+    because = _read(timeline, read)
+    if not any(file.lines for file in facts.files) and len(read) == len(facts.files):
+        what = "cannot tell: the log is empty" if len(read) == 1 else "cannot tell: the logs are empty"
+        return _cannot_tell(what, *because, remedy="give the logs of all ranks and of the launcher")
+    return (
+        _inconclusive(timeline, because)
+        or _alarmed(timeline, because)
+        or _not_understood(timeline, read, because)
+        or _without_steps(timeline, read, because)
+        or _healthy(timeline, read, because)
+    )
+
+
+def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
+    """How much was read, and what in it was worth a line without being a failure."""
+    facts = timeline.facts
+    lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
+    survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
+    warnings = [f"a warning: {quote(s.at)}" for s in facts.sightings if s.known.role in ("note", "alarm")]
+    return (lines, *survived, *warnings[:1])
+
+
+def _cannot_tell(summary: str, *because: str, remedy: str = "") -> Verdict:
+    return _plain("SL499", summary, because, remedy, "low", 1)
+
+
+def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where something speaks against a job that ended well; None where nothing does."""
+    launcher = next((one for one in timeline.launcher if one.type), None)
+    if launcher is not None:
+        said = one_line(f"{launcher.type}: {launcher.message}", 150)
+        return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
+    if timeline.earlier and not timeline.facts.finished:
+        line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
+        return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
+    if timeline.cut:
+        line = f"a traceback is cut off: {quote(timeline.cut[0].at)}"
+        return _cannot_tell(
+            "a traceback is cut off, and the logs do not say more", *because, *_restarted(timeline), line
+        )
+    return None
+
+
+def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where lines speak of a failure, and no rule makes more of them; None where none does."""
+    if not timeline.alarms:
+        return None
+    lead = min(timeline.alarms, key=_vagueness)
+    others = [s for s in timeline.alarms if s is not lead][-2:]
+    return _cannot_tell(
+        f"cannot tell what became of the job: {_whose(lead)}{lead.known.means}, and the logs do not say more",
+        quote(lead.at),
+        *(quote(s.at) for s in others),
+        *because[:1],
+        *missing(timeline.facts)[:1],
+        remedy=lead.known.remedy or "give the whole logs of all ranks and of the launcher",
+    )
+
+
+def _whose(said: Sighting) -> str:
+    return f"rank {said.rank} says so: " if said.rank is not None else ""
+
+
+def _vagueness(said: Sighting) -> tuple[bool, bool]:
+    """What names a cause tells more than what names NCCL or a launcher, and that more than any other alarm."""
+    return said.known.role == "alarm", said.known.name in VAGUE
+
+
+def _without_steps(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where no line shows that a job ran; None where some do."""
+    facts = timeline.facts
+    if facts.finished or any(file.steps for file in read):
+        return None
+    remedy = "give the logs of all ranks and of the launcher"
+    strange = not any(file.ranks or file.known for file in read) and sum(file.lines for file in read) >= FEW
+    if strange and not facts.sightings:
+        what = "cannot tell: this is no log that can be read, since no line of it is of a kind that is known"
+        return _cannot_tell(what, *because, remedy=remedy)
+    what = "cannot tell: no line shows a step of the job, its end, or a failure"
+    return _cannot_tell(what, *because, *_restarted(timeline), *missing(facts)[:1], remedy=remedy)
+
+
+def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where a part of the logs says nothing to us; None where all could be read."""
+    facts, because = timeline.facts, (*because, *_restarted(timeline))
+    unread = [f"{file.path}: {file.unreadable}" for file in facts.files if file.unreadable]
+    if unread:
+        what = f"cannot tell: {len(unread)} of {plural(len(facts.files), 'file')} could not be read"
+        return _cannot_tell(what, *unread[:3], *because, remedy="see that these can be read, as a text")
+    torn, left_out = (sum(getattr(file, name) for file in read) for name in ("torn", "left_out"))
+    if 2 * torn >= sum(file.lines for file in facts.files) or left_out:
+        what = f"{plural(left_out, 'event')} more than can be kept" if left_out else f"{plural(torn, 'torn line')}"
+        return _cannot_tell(f"the logs could not be read as a whole: {what}", *because)
+    wrapped = [file.path for file in read if file.wrapped]
+    if wrapped and not facts.finished:
+        what = f"cannot tell: most lines of {wrapped[0]} stand in JSON that is not understood"
+        remedy = "give its lines as text, such as `journalctl -o cat` or `jq -r '.events[].message'` has them"
+        return _cannot_tell(what, *because, remedy=remedy)
+    return None
+
+
+def _healthy(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
+    facts = timeline.facts
+    torn = any(file.torn for file in read)
+    understood = facts.finished or facts.sightings or any(file.ranks for file in read)
+    return _plain(
+        "SL498",
+        "nothing wrong was found" + (" in the lines that could be read" if torn else ""),
+        (*because, *_restarted(timeline), *_passed_over(facts), *missing(facts)[:1]),
+        "if the job did fail, give the logs of all ranks and of the launcher",
+        "medium" if understood and not torn else "low",
+        EXIT_OK,
+    )
+
+
+def _passed_over(facts: LogFacts) -> tuple[str, ...]:
+    """The files beside the logs that were not read."""
+    more = ", ..." if facts.passed_over[3:] else ""
+    known = f"not read, since their names are of no logs: {', '.join(facts.passed_over[:3])}{more}"
+    return (known,) if facts.passed_over else ()
+
+
+def _restarted(timeline: Timeline) -> tuple[str, ...]:
+    said = (f"an earlier attempt failed, and was started again: {quote(one.at, 120)}" for one in timeline.earlier[:1])
+    return tuple(said)
+
+
+def _plain(code: str, summary: str, because: tuple[str, ...], remedy: str, confidence: str, exit_code: int) -> Verdict:
+    return Verdict(
+        code=code,
+        slug=CATALOGUE[code].slug,
+        kind="crash" if exit_code else "none",
+        summary=summary,
+        because=because,
+        remedy=remedy,
+        confidence="low" if confidence == "low" else "medium",
+        exit_code=exit_code,
+    )

@@ -1,0 +1,39 @@
+"""What ordinary lines of a job look like: its steps, its last words, and records in JSON."""
+
+from __future__ import annotations
+
+import re
+
+# What a process writes that is about to end, or has ended: no sign that it went on.
+LAST_WORDS = re.compile(
+    r"^\s|^\[?[EWIF]\d{3,4} |wandb:|[Ww]arning|ERROR|Error|rror:|Exception|resource_tracker|leaked|srun|slurmstepd|"
+    r"Aborted|core dumped|Killed|Terminat|SIGTERM|Sending process|exit|Exit|=====|-----|destroy|shut|Shut|kill|fail"
+    r"|Fail|NCCL|terminate called|what\(\)|frame #|^\s*$|^#\d"
+)
+# The last words of jobs that end well: torch elastic's, and what programs say.
+FINISHED = re.compile(
+    r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b[^:=]{0,30}?\b"
+    r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
+    re.IGNORECASE,
+)
+# What services of logs export: documents with a line each, or fields of such below each other. Numbers of a training in
+# JSON have no field for a text.
+RECORD = re.compile(
+    r"\s*\{.{0,400}?\"(?:message|msg|log|text|textPayload|line|body|event)\"\s*:|\s*\"[\w@.-]{1,60}\"\s*:\s|\s*[\[\]{}]{1,2},?\s*$",
+    re.IGNORECASE,
+)
+# A step of a training or of a server: its number, its loss or its rate. A name with a number alone (`lr: 0.1`,
+# `epochs: 3`) may be a setting.
+STEP = re.compile(
+    r"\b(?:global[ _])?(?:step|iter|iteration|epoch|batch|loss|\w*_loss|perplexity|ppl|mfu|accuracy|samples)\b"
+    r"['\"]?\s*[:=#|\[(]{0,2}\s*['\"]?-?\d"
+    r"|\b\d+%\s?\||\d\s?(?:it/s|s/it|ms/step|s/step|samples/s|tok(?:en)?s?/s)|throughput\W{1,4}\d"
+    r"|\"(?:GET|POST) \S+ HTTP/[\d.]+\" 200|\b(?:Prefill|Decode) batch",
+    re.IGNORECASE,
+)
+STEPS = 2  # lines: a single one may be anything
+# What programs that write logs put before a message: a time, a level, a process.
+MARK = re.compile(
+    r"\W{0,2}\d{4}-\d\d-\d\d[T _]\d\d:\d\d|\W?\d\d:\d\d:\d\d|\W?(?:DEBUG|INFO|WARN|WARNING|ERROR)\b|\[?[EWIF]\d{3,4} \d\d:|\[(?:rank|default)\d+\]"
+    r"|[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d |\(\w+ (?:rank=\d+ )?pid=\d+"
+)
