@@ -12,8 +12,8 @@ from typing import Any
 
 from safelaunch import codes, limits, redaction
 from safelaunch.cli import output, share
-from safelaunch.codes import Trait, has
 from safelaunch.codec import to_json
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis import why as how
 from safelaunch.diagnosis.notice import with_notice

@@ -168,8 +168,9 @@ class Sighting(Event):
 class LogFile:
     """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
     counts its lines that could not be read, as when two processes wrote at once, and `left_out` what was read and was
-    too much to keep. `wrapped` says that most of its lines stand in JSON that is not understood, `steps` that lines of it
-    tell of the job's steps, `known` that some have a time or the mark of a program that writes logs."""
+    too much to keep. `wrapped` says that most of its lines stand in JSON that is not understood, `steps` that lines of
+    it tell of the job's steps, `known` that some have a time or the mark of a program that writes logs, and `marked`
+    that marks tell which process wrote some of them."""
 
     path: str
     lines: int = 0
@@ -181,6 +182,7 @@ class LogFile:
     wrapped: bool = False
     steps: bool = False
     known: bool = False
+    marked: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from safelaunch.diagnosis.crash.first_failure import IMPORT_ERRORS
 from safelaunch.diagnosis.frames import first_of_user
+from safelaunch.diagnosis.logs import nccl
 from safelaunch.diagnosis.logs.exits import EARLIEST, only_failed
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
 from safelaunch.diagnosis.wording import one_line
@@ -29,13 +30,13 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
     """
     place = user_place(one)
     came_from = one.chain[0] if one.chain else ""
-    said = _said(one)
+    said, reason = _said(one), nccl.of_exception(one)
     return Candidate(
         rank=one.rank,
         host=one.host,
         code=_code(one),
         at=one.at,
-        what=f"raised {said}",
+        what=nccl.headline(one.known, reason) or f"raised {said}",
         sources=frozenset({"traceback" if one.whole else "message", *({"launcher"} if end is not None else ())}),
         alike=(one.type, place or (one.frames[-1] if one.frames else one.message[:60])),
         location=place,
@@ -45,6 +46,7 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         times=one.times,
         message_only=not one.whole,
         local=one.local,
+        blameless=one.known is not None and one.known.name in nccl.BLAMELESS,
         more=(f"it came from {one_line(came_from, 150)}",) if came_from and came_from[:60] not in said else (),
     )
 
@@ -123,11 +125,12 @@ def from_messages(
                 host=s.host,
                 code=s.known.code or "SL401",
                 at=s.at,
-                what=s.known.means,
+                what=nccl.headline(s.known, nccl.of_line(s)) or s.known.means,
                 sources=frozenset({"kernel" if hardware else "message"}),
                 alike=s.known.name,
                 remedy=s.known.remedy,
                 message_only=not hardware,
+                blameless=s.known.name in nccl.BLAMELESS,
             )
         )
     return found

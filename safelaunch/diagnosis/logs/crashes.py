@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK
+from safelaunch.diagnosis.logs import nccl
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import names, one_line
@@ -118,9 +119,11 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
     if not timeline.victims:
         return None
     ranks = _distinct(rank for rank, _ in timeline.victims)
+    said = nccl.of_lost_peer(timeline.facts)
     return _verdict(
         "SL412",
-        f"{names(ranks) if ranks else 'ranks'} lost a peer, or waited for one in vain, and the logs do not show which",
+        f"{names(ranks) if ranks else 'ranks'} lost a peer, or waited for one in vain, and the logs do not show which"
+        + (f": {said}" if said else ""),
         because=(*(quote(line) for _, line in timeline.victims[:2]), *missing(timeline.facts)[:2]),
         remedy="give the logs of all ranks and nodes: the one that was lost has no such line",
         secondary=ranks,

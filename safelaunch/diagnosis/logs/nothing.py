@@ -13,7 +13,6 @@ from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogFile, Sighting
 from safelaunch.sizes import plural
 
-
 VAGUE = ("error-level", "scheduler-alarm", "connection-failed", "process-group-warning")
 
 FEW = 50  # lines, of which nothing can be said
@@ -28,8 +27,8 @@ def nothing_found(timeline: Timeline) -> Verdict:
     How it was concluded: the logs show the steps of a job, or its end, and none of these is in them:
     - a traceback that ended a process;
     - a record of a failed process;
-    - a line that speaks of a failure (a warning of NCCL, a lost connection, a timeout, ERROR) with no word after it that
-      the job ended well.
+    - a line that speaks of a failure (a warning of NCCL, a lost connection, a timeout, ERROR), and no word after it
+      that the job ended well.
 
     What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).

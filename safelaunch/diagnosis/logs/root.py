@@ -14,7 +14,8 @@ from safelaunch.diagnosis.wording import names
 from safelaunch.model import Confidence, Verdict
 from safelaunch.model.logs import LogFacts
 
-VERBS = ("raised", "was", "crashed", "aborted")  # with which what a rank did begins; else it is what happened to it
+# With which what a rank did begins; else it is what happened to it.
+VERBS = ("raised", "got", "was", "crashed", "aborted")
 
 REMEDIES = {
     "SL401": "the traceback is where it started",
@@ -79,7 +80,10 @@ class Root:
     @cached_property
     def culprits(self) -> tuple[int, ...]:
         """The ranks to blame; none where all failed alike, a line has no rank, or ranks do not fit together."""
-        nobody = self.everybody or self.unmarked or self.shared_gpus or has(self.lead.code, Trait.MISFIT)
+        nobody = self.everybody or self.unmarked or self.shared_gpus or self.lead.blameless
+        nobody = nobody or has(self.lead.code, Trait.MISFIT)
+        # What several met in NCCL may lie with one that has not spoken.
+        nobody = nobody or (has(self.lead.code, Trait.MAYBE_PEER) and len(self.ranks) > 1)
         return () if nobody else self.ranks
 
     @property
@@ -142,6 +146,8 @@ def _shared_gpus(facts: LogFacts) -> set[tuple[int, int, str]]:
 
 def _summary(root: Root) -> str:
     lead, ranks = root.lead, root.ranks
+    if lead.blameless:
+        return lead.what
     if root.shared_gpus:
         shared = sorted({rank for one, other, _ in root.shared_gpus for rank in (one, other)})
         devices = sorted({device for *_, device in root.shared_gpus})
@@ -177,7 +183,7 @@ def _because(root: Root) -> tuple[str, ...]:
     lines += [f"{who(other)} {other.what}, later: {quote(other.at, 100)}" for other in root.others[:1]]
     if root.followers and root.culprits:
         lines.append(f"{names(root.followers)} failed only because a peer was lost, or waited for it")
-    if not root.culprits and not has(root.lead.code, Trait.INFRASTRUCTURE) and _lacks_marks(root):
+    if _lacks_marks(root):
         lines.append("the lines have no marks of ranks: torchrun --tee 3, or srun --label, would show who wrote them")
     return (*lines, *missing(root.timeline.facts)[: max(1, 5 - len(lines))])
 
@@ -196,4 +202,7 @@ def _of_memory(lead: Candidate) -> tuple[str, ...]:
 
 
 def _lacks_marks(root: Root) -> bool:
-    return any(one.local is None for one in root.unmarked)
+    """Whether marks of ranks would have told whose a failure is, and no line has any."""
+    if root.culprits or root.lead.blameless or has(root.lead.code, Trait.INFRASTRUCTURE):
+        return False
+    return bool(root.unmarked) and not any(file.marked for file in root.timeline.facts.files)

@@ -25,6 +25,7 @@ class Candidate:
         alike: equal for processes that failed in the same way.
         message_only: a message says so, and nothing else.
         guessed: its rank was found by counting, not told.
+        blameless: it tells of what several processes do to each other.
     """
 
     rank: int | None
@@ -42,6 +43,7 @@ class Candidate:
     message_only: bool = False
     guessed: bool = False
     local: int | None = None
+    blameless: bool = False
     more: tuple[str, ...] = ()
 
 

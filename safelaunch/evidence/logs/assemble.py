@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from safelaunch.evidence.logs.messages import NCCL_PROCESS
 from safelaunch.evidence.logs.prefixes import seconds
 from safelaunch.evidence.logs.reader import SPAWNED, Contents, Origin
 from safelaunch.model import Location
@@ -33,6 +34,7 @@ E = TypeVar("E", bound=Event)
 def facts(files: Sequence[Contents]) -> LogFacts:
     """The facts of all files of one job, with ranks where the files say, together, which they are."""
     ranks = Ranks(files)
+    whole = world_of(files)
     dated = _years([event.at for file in files for _, event in file.events])
     events: list[Event] = []
     attempt = 0
@@ -41,6 +43,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         attempt = max(attempt, file.attempt + len(earlier))
         for origin, event in file.events:
             rank = event.rank if event.rank is not None else ranks.of(origin)
+            rank = _of_nccl(event, file, whole) if rank is None else rank
             host = event.host or ranks.host(origin)
             before = sum(line < event.at.line for line in earlier)
             settled = replace(
@@ -68,7 +71,10 @@ def facts(files: Sequence[Contents]) -> LogFacts:
     if world is not None and everybody and max(everybody) >= world:
         world = None  # it was the size of something else
     return LogFacts(
-        files=tuple(replace(file.file, ranks=ranks.in_file(number, files)) for number, file in enumerate(files)),
+        files=tuple(
+            replace(file.file, ranks=ranks.in_file(number, files), marked=_marked(file))
+            for number, file in enumerate(files)
+        ),
         raised=_together(_pick(events, Raised)),
         timed_out=timed_out,
         progress=progress,
@@ -185,6 +191,19 @@ class Ranks:
 
 def _pick(events: Iterable[Event], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
+
+
+def _marked(file: Contents) -> bool:
+    """Whether marks tell which processes wrote lines of a file."""
+    return any(origin.marked for origin, _ in file.events) or any(origin.marked for origin in file.tails)
+
+
+def _of_nccl(event: Event, file: Contents, world: int) -> int | None:
+    """The rank of a line that NCCL wrote, where the same process has said which it is of the whole job: what stands in
+    brackets is its GPU, and a group has numbers of its own."""
+    match = NCCL_PROCESS.search(event.at.text)
+    rank, size = file.of_nccl.get((match["host"], match["pid"]), (None, 0)) if match else (None, 0)
+    return rank if size == world else None
 
 
 def _survived(raised: Raised, tail: tuple[LogLine, bool] | None) -> bool:

@@ -34,6 +34,7 @@ STEP = re.compile(
 STEPS = 2  # lines: a single one may be anything
 # What programs that write logs put before a message: a time, a level, a process.
 MARK = re.compile(
-    r"\W{0,2}\d{4}-\d\d-\d\d[T _]\d\d:\d\d|\W?\d\d:\d\d:\d\d|\W?(?:DEBUG|INFO|WARN|WARNING|ERROR)\b|\[?[EWIF]\d{3,4} \d\d:|\[(?:rank|default)\d+\]"
+    r"\W{0,2}\d{4}-\d\d-\d\d[T _]\d\d:\d\d|\W?\d\d:\d\d:\d\d|\W?(?:DEBUG|INFO|WARN|WARNING|ERROR)\b"
+    r"|\[?[EWIF]\d{3,4} \d\d:|\[(?:rank|default)\d+\]"
     r"|[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d |\(\w+ (?:rank=\d+ )?pid=\d+"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.evidence.logs import prefixes
@@ -65,6 +65,10 @@ _WORLD = re.compile(
     r"(?:\bnranks |\bworld_size\W{1,3}|\bWORLD_SIZE\W{1,3}|MEMBER: \d+/|Starting with )(?P<world>\d+)(?!\d)", re.ASCII
 )
 
+# NCCL's own mark: host, pid and thread, and in brackets the number of the GPU.
+NCCL_PROCESS = re.compile(r"(?<![^\s\]])(?P<host>[A-Za-z0-9][\w.-]{0,99}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,4}\] ")
+_NCCL_RANK = re.compile(r"NCCL INFO .*?\brank (?P<rank>\d{1,7}) nranks (?P<world>\d{1,7})\b")
+
 # Words of srun for the signal that ended a task.
 _WORDS = {
     "Killed": signal.SIGKILL, "Segmentation fault": signal.SIGSEGV, "Aborted": signal.SIGABRT,
@@ -79,6 +83,7 @@ class Messages:
 
     attempt: int = 0
     world: int = 0
+    of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     _child: dict[str, str] | None = None
     _first: bool = False
     _stack: tuple[Any, list[Location]] | None = None
@@ -238,6 +243,11 @@ class Messages:
         if match := _QUOTED.search(text):
             code = -int(match["signal"]) if match["signal"] else int(match["code"] or match["status"])
             yield Ended(**common, by="launcher", code=code, first=True)
+        if (match := _NCCL_RANK.search(text)) and (process := NCCL_PROCESS.search(text)):
+            known = self.of_nccl.get((process["host"], process["pid"]), (0, 0))
+            self.of_nccl[process["host"], process["pid"]] = max(
+                known, (int(match["rank"]), int(match["world"])), key=lambda one: one[1]
+            )
         for match in _WORLD.finditer(text):
             if 0 < int(match["world"]) <= MOST_RANKS:
                 self.world = max(self.world, int(match["world"]))

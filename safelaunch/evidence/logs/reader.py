@@ -64,6 +64,7 @@ class Contents:
     tails: dict[Origin, tuple[LogLine, bool]] = field(default_factory=dict)  # with: is it ordinary output
     elastic: set[int | None] = field(default_factory=set)  # the tasks below which torch elastic runs
     world: int = 0
+    of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # ranks and sizes by host and pid
     labelled: bool = False
     finished: LogLine | None = None
     attempt: int = 0
@@ -162,6 +163,7 @@ class _Pass:
             self._mark_cut(self._sieve.lines)
         self._tails()
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
+        contents.of_nccl = self._messages.of_nccl
         sieve = self._sieve
         if sieve.wide > min(WIDE, sieve.size // 4) or (not contents.events and sieve.sample[:2] in BYTE_ORDER):
             sieve.broken = sieve.broken or f"it is UTF-16 or UTF-32, or parts of it are: {HOW_TO}"

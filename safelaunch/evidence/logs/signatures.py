@@ -63,9 +63,9 @@ def load(
     those that a profile names (`signatures` in [diagnosis]), then those of $XDG_CONFIG_HOME/safelaunch/signatures.toml
     (~/.config where that is not set), then the shipped ones; the first that fits a line is taken, and a name that is
     used again replaces the later one. Each is a table [[signature]] with `name`, `pattern` (a regular expression of
-    Python, searched in one line), `role` (cause, consequence, outside, alarm or note) and `means`. It may have `contains`
-    (texts of which one is in every such line, which makes reading fast), `code` (the code it leads to), `remedy` and
-    `sources`.
+    Python, searched in one line), `role` (cause, consequence, outside, alarm or note) and `means`. It may have
+    `contains` (texts of which one is in every such line, which makes reading fast), `code` (the code it leads to),
+    `remedy` and `sources`.
 
     How it is concluded: the file cannot be read, is not TOML, or has a table that is incomplete or not understood; the
     message names the file and the signature. A launch goes on without that file, with a warning.
