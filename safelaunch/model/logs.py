@@ -43,13 +43,14 @@ class Known:
 class Event:
     """What all events share: the line, and who wrote it. `rank` is None where that cannot be told. `host` is a node
     or a pod; `attempt` counts torch elastic's restarts, and jobs that follow one another in one file; `local` is the
-    local rank that its line was marked with."""
+    local rank that its line was marked with, `process` another mark of its process (`EngineCore_DP0 pid=300`)."""
 
     at: LogLine
     rank: int | None = None
     host: str = ""
     attempt: int = 0
     local: int | None = None
+    process: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from safelaunch.diagnosis.logs import crashes, hangs, nccl2
+from safelaunch.diagnosis.logs import crashes, hangs, messengers, nccl2
 from safelaunch.diagnosis.logs.classify import classify
 from safelaunch.diagnosis.logs.nothing import nothing_found
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, quote
@@ -34,6 +34,7 @@ def diagnose(facts: LogFacts) -> Verdict:
         crashes.meeting_failed,
         crashes.from_outside,
         hangs.stuck_watchdog,
+        messengers.passed_on,
         crashes.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,
         crashes.peers_lost,
     )

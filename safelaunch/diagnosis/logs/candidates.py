@@ -46,6 +46,7 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         times=one.times,
         message_only=not one.whole,
         local=one.local,
+        process=one.process,
         blameless=one.known is not None and one.known.name in nccl.BLAMELESS,
         more=(f"it came from {one_line(came_from, 150)}",) if came_from and came_from[:60] not in said else (),
     )
@@ -66,6 +67,7 @@ def from_handled(end: Ended | None, one: Raised) -> Candidate:
         times=one.times,
         guessed=True,
         local=one.local,
+        process=one.process,
         more=(f"while it handled that, it raised {_said(one)}",),
     )
 
@@ -130,6 +132,8 @@ def from_messages(
                 alike=s.known.name,
                 remedy=s.known.remedy,
                 message_only=not hardware,
+                local=s.local,
+                process=s.process,
                 blameless=s.known.name in nccl.BLAMELESS,
             )
         )

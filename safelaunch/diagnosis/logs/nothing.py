@@ -101,7 +101,12 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
 
 
 def _whose(said: Sighting) -> str:
-    return f"rank {said.rank} says so: " if said.rank is not None else ""
+    """Who wrote a line, as far as its marks say."""
+    if said.rank is not None:
+        return f"rank {said.rank} says so: "
+    local = f"local rank {said.local}" if said.local is not None else ""
+    who = said.process or local
+    return f"{who} says so: " if who else ""
 
 
 def _vagueness(said: Sighting) -> tuple[bool, bool]:

@@ -166,15 +166,18 @@ def _summary(root: Root) -> str:
 
 
 def _of_nobody(lead: Candidate, times: int) -> str:
-    where = f" on {lead.host}" if lead.host else ""
+    where = f" on {lead.host}" if lead.host and lead.host not in lead.process else ""
+    whose = lead.process or (f"local rank {lead.local}" if lead.local is not None else "")
     if has(lead.code, Trait.INFRASTRUCTURE):
         return f"{re.sub('^raised', 'the job failed with', lead.what)}{where}"
     if lead.what.startswith(VERBS):
         who = "a process" if times == 1 else f"{times} processes"
-        if lead.local is not None and times == 1:
-            return f"local rank {lead.local}{where} {lead.what}; the log does not say which rank that is"
+        if whose and times == 1:
+            return f"{whose}{where} {lead.what}; the log does not say which rank that is"
         what = re.sub("^was ", "were ", lead.what) if times > 1 else lead.what
         return f"{who}{where} {what}; the log does not say which rank"
+    if whose and times == 1:
+        return f"{whose}{where}: {lead.what}; the log does not say which rank that is"
     return f"a rank{where} failed: {lead.what}; the log does not say which rank"
 
 

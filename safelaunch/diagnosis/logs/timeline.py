@@ -43,6 +43,7 @@ class Candidate:
     message_only: bool = False
     guessed: bool = False
     local: int | None = None
+    process: str = ""
     blameless: bool = False
     more: tuple[str, ...] = ()
 

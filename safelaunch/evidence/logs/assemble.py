@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from safelaunch.model.logs import (
 SURVIVED_LINES = 20  # of ordinary output after a traceback; loggers print a dozen when their process ends
 DEFAULT_GROUPS = {"", "0"}
 UNKNOWN_GROUP = "?"
+OF_DEFAULT_GROUP = re.compile(r"\(default_pg\) Rank (\d{1,7})\]")
 
 E = TypeVar("E", bound=Event)
 
@@ -47,7 +49,13 @@ def facts(files: Sequence[Contents]) -> LogFacts:
             host = event.host or ranks.host(origin)
             before = sum(line < event.at.line for line in earlier)
             settled = replace(
-                event, rank=rank, host=host, at=dated(event.at), local=origin.local, attempt=event.attempt + before
+                event,
+                rank=rank,
+                host=host,
+                at=dated(event.at),
+                local=origin.local,
+                process="" if origin.process == SPAWNED else origin.process,
+                attempt=event.attempt + before,
             )
             if isinstance(settled, Raised):
                 settled = replace(settled, survived=_survived(settled, file.tails.get(origin)))
@@ -199,8 +207,10 @@ def _marked(file: Contents) -> bool:
 
 
 def _of_nccl(event: Event, file: Contents, world: int) -> int | None:
-    """The rank of a line that NCCL wrote, where the same process has said which it is of the whole job: what stands in
-    brackets is its GPU, and a group has numbers of its own."""
+    """The rank of a line that NCCL or its process group wrote: a group has numbers of its own, and only those of the
+    whole job are ranks. What stands in brackets behind a pid is a GPU: the same process has said its rank elsewhere."""
+    if match := OF_DEFAULT_GROUP.search(event.at.text):
+        return int(match[1])
     match = NCCL_PROCESS.search(event.at.text)
     rank, size = file.of_nccl.get((match["host"], match["pid"]), (None, 0)) if match else (None, 0)
     return rank if size == world else None

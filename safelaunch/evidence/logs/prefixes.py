@@ -48,7 +48,24 @@ _STREAM = re.compile(r"std(?:out|err): ")  # accelerate's and ray's way to hand 
 _COMPOSE = re.compile(r"([A-Za-z0-9][\w.-]*?) +\| ")
 _PDSH = re.compile(r"([A-Za-z][\w.-]*\d[\w.-]*): ")
 _DETERMINED = re.compile(r"([0-9a-f]{8}) \|\| ")
-_RAY = re.compile(r"\(([\w.]+ pid=\d+)(?:, ip=([\w.:]+))?\)\s?")
+# Processes of Ray and of vLLM: `(Worker pid=7, ip=10.0.0.9)`, `(VllmWorker rank=3 pid=7)`, `(Worker_DP1_TP3 pid=7)`.
+_PROCESS = re.compile(
+    r"\((?P<name>[A-Za-z_][\w.:<>\[\]-]{0,99})(?: rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\)\s?"
+)
+_RAYLET = re.compile(r"\((raylet|gcs_server|autoscaler[^),]{0,20})(?:, ip=([\w.:]+))?\)\s?")
+_TENSOR_PARALLEL = re.compile(r"Worker_TP(\d+)$")  # with nothing beside it that is the rank
+# SGLang: `[2025-05-15 18:36:47 TP3] `; with DP or PP beside it, the number is no rank.
+_SGLANG = re.compile(r"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ((?:[A-Z]{2,4}\d+ ?){1,6})\] ?")
+# vLLM's logger, which marks each line of a traceback.
+_LEVEL = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[?[\w./-]{1,80}:\d+\] ?"
+)
+_COMPOSER = re.compile(r"rank(\d+)\[\d+\]\[[^\]]{1,40}\]: ?(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): [\w.]{1,80}: ?)?")
+_KAGGLE = re.compile(r"(\d{1,7}\.\d)s\t(?:\d+\t)?")
+# Only where most lines of a file have them: torchrun's own template, people's own marks, mpiexec -prepend-rank.
+_NUMBERED_HOST = re.compile(r"(?!\S*\.\w{1,3}:)([A-Za-z][\w.-]*):(\d{1,6}):(?!\d) ?")
+_SELF = re.compile(r"(?:rank|Rank|RANK)[ _]?(\d{1,6}) ?[:|] ?")
+_BARE = re.compile(r"\[(\d{1,6})\] ")
 _ROLES_OF_OTHERS = {"node", "gpu", "step", "epoch", "iter", "layer"}
 
 
@@ -86,6 +103,9 @@ class Habits:
     pods: bool = False
     compose: bool = False
     hosts: bool = False
+    numbered: bool = False
+    selves: bool = False
+    bare: bool = False
 
 
 def habits(lines: Sequence[str]) -> Habits:
@@ -103,6 +123,9 @@ def habits(lines: Sequence[str]) -> Habits:
         pods=most(_POD, 0.5, several=True),
         compose=most(_COMPOSE, 0.8, several=True),
         hosts=most(_PDSH, 0.8, several=True),
+        numbered=most(_NUMBERED_HOST, 0.5, several=True),
+        selves=most(_SELF, 0.5),
+        bare=most(_BARE, 0.5, several=True),
     )
 
 
@@ -137,7 +160,9 @@ def _step(found: Stripped, known: Habits, start: bool) -> Stripped | None:
     text = found.text
     if start and known.tasks and (match := _TASK.match(text)):
         return replace(found, text=text[match.end() :], task=int(match[1]))
-    if match := _RANK.match(text) or _NAMED_RANK.match(text) or _MPI.match(text):
+    if start and (step := _by_habit(found, known)):
+        return step
+    if match := _RANK.match(text) or _NAMED_RANK.match(text) or _MPI.match(text) or _COMPOSER.match(text):
         return replace(found, text=text[match.end() :], rank=int(match[1]) if found.rank is None else found.rank)
     if found.local is None and (match := _ROLE.match(text)) and match[1].lower() not in _ROLES_OF_OTHERS:
         return replace(found, text=text[match.end() :], local=int(match[2]))
@@ -145,8 +170,10 @@ def _step(found: Stripped, known: Habits, start: bool) -> Stripped | None:
         return replace(found, text=text[match.end() :], host=found.host or match[1])
     if start and (match := _STREAM.match(text)):
         return replace(found, text=text[match.end() :])
-    if match := _RAY.match(text):
-        return replace(found, text=text[match.end() :], process=match[1], host=found.host or match[2] or "")
+    if text[:1] == "(" and (step := _process(found)):
+        return step
+    if match := _SGLANG.match(text):
+        return _of_sglang(found, match)
     for wanted, pattern in ((known.pods, _POD), (known.compose, _COMPOSE), (known.hosts, _PDSH)):
         if wanted and not found.host and (match := pattern.match(text)):
             return replace(found, text=text[match.end() :], host=match[1])
@@ -155,10 +182,44 @@ def _step(found: Stripped, known: Habits, start: bool) -> Stripped | None:
     return _time(found)
 
 
+def _by_habit(found: Stripped, known: Habits) -> Stripped | None:
+    """Marks that are some only where most lines have them."""
+    text = found.text
+    if known.numbered and (match := _NUMBERED_HOST.match(text)):
+        return replace(found, text=text[match.end() :], host=match[1], local=int(match[2]))
+    if (known.selves and (match := _SELF.match(text))) or (known.bare and (match := _BARE.match(text))):
+        return replace(found, text=text[match.end() :], rank=int(match[1]))
+    return None
+
+
+def _process(found: Stripped) -> Stripped | None:
+    """Marks of processes of Ray and vLLM."""
+    if match := _PROCESS.match(found.text):
+        alone = _TENSOR_PARALLEL.match(match["name"])
+        number = match["rank"] or (alone[1] if alone else None)
+        return replace(
+            found,
+            text=found.text[match.end() :],
+            process=f"{match['name']} pid={match['pid']}",
+            host=found.host or match["ip"] or "",
+            rank=int(number) if number is not None and found.rank is None else found.rank,
+        )
+    if match := _RAYLET.match(found.text):
+        return replace(found, text=found.text[match.end() :], process=match[1], host=found.host or match[2] or "")
+    return None
+
+
+def _of_sglang(found: Stripped, match: re.Match[str]) -> Stripped:
+    names = dict(re.findall(r"([A-Z]+)(\d+)", match[2]))
+    rank = int(names["TP"]) if "TP" in names and not {"DP", "PP"} & set(names) else None
+    text = f"{match[1]}] {found.text[match.end() :]}"  # the time is read next
+    return replace(found, text=text, rank=rank, process="" if rank is not None else match[2].strip())
+
+
 def _time(found: Stripped) -> Stripped | None:
     text = found.text
     if found.clock:
-        match = _ISO.match(text) or _DAY.match(text) if text[:1].isdecimal() else None
+        match = _ISO.match(text) or _DAY.match(text) if text[:1].isdecimal() else _LEVEL.match(text)
         return replace(found, text=text[match.end() :]) if match else None
     if match := _ISO.match(text):
         year, month, day, hour, minute, second = (int(match[i] or 0) for i in range(1, 7))
@@ -179,6 +240,12 @@ def _time(found: Stripped) -> Stripped | None:
         date = (int(match[6]), MONTHS.index(match[1]) + 1, int(match[2]))
         t = seconds(*date, int(match[3]), int(match[4]), int(match[5]))
         return replace(found, text=text[match.end() :], t=t, clock="local")
+    if match := _LEVEL.match(text):
+        month, day, hour, minute, second = (int(match[i]) for i in range(1, 6))
+        t = seconds(LEAP_YEAR, month, day, hour, minute, second)
+        return replace(found, text=text[match.end() :], t=t, clock="year")
+    if match := _KAGGLE.match(text):
+        return replace(found, text=text[match.end() :], t=float(match[1]), clock="boot")
     if match := _DMESG.match(text):
         return replace(found, text=text[match.end() :], t=float(match[1][:20]), clock="boot")
     if match := _DAY.match(text):

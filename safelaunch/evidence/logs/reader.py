@@ -12,6 +12,7 @@ from typing import Any
 from safelaunch.codec import LARGEST
 from safelaunch.evidence.logs import habitual, messages, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
+from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
@@ -35,6 +36,7 @@ EVENTS = 20_000  # of one file; a job that says more says the same again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
+_LOUD = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")
 _FAULT_CODES = {
     "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Illegal instruction": -4, "Floating point": -8,
 }  # fmt: skip
@@ -135,6 +137,7 @@ class _Pass:
         self._seen: dict[Hashable, int] = {}
         self._variants: dict[Hashable, int] = {}
         self._redirected: dict[Origin, Origin] = {}
+        self._loose = Loose()
         self._indents: dict[Origin, int | None] = {}  # of tracebacks that stand within torch elastic's record
         self._habits: Habits | None = None
         self._attempts: dict[Origin, int] = {}
@@ -204,17 +207,19 @@ class _Pass:
 
     def _line(self, number: int, raw: bytes) -> bool:
         assert self._habits is not None
-        text = raw.decode("utf-8", "replace")
-        line = prefixes.strip(text, self._habits)
+        whole = raw.decode("utf-8", "replace")
+        line = prefixes.strip(whole, self._habits)
         text = line.text
         origin = self._origin(line)
         at = LogLine(self._path, number, shortened(text.strip(), WIDTH), line.t, line.clock)
         if _ELASTIC.search(text):
             self._contents.elastic.add(line.task)
-        source, origin = origin, self._redirected.get(origin, origin)
+        source, own = origin, self._loose.owner(number, origin, text, marked=origin.marked)
+        origin = self._redirected.get(own, own)
         if origin in self._indents and not text.lstrip().startswith("["):
             text = self._dedented(origin, text)
         told = self._tracebacks.feed(origin, text, at, origin.marked)
+        self._loose.settle(source, text, inside=told)
         self._attempts[origin] = self._messages.attempt
         if match := tracebacks.SPAWNED.search(text):
             self._redirected[origin] = replace(origin, local=int(match[1]), process=SPAWNED)
@@ -235,7 +240,10 @@ class _Pass:
                 self._contents.waiting.append(event[1])
             elif event[0] == "attend":
                 self._sieve.attend(event[1])
-        return self._sight(origin, text, at, told) or told
+        seen = self._sight(origin, text, at, told)
+        if not seen and not told and _LOUD.search(whole):
+            seen = self._sight(origin, whole, at, told)  # a level that stood before the message
+        return seen or told
 
     def _dedented(self, origin: Origin, text: str) -> str:
         """A line of a traceback that torch elastic moved to the right, as it was."""

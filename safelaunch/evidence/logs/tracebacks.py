@@ -28,6 +28,7 @@ _LAUNCHER = re.compile(
     r"/spawn\.py"
 )
 _LAUNCHER_TYPES = re.compile(r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException)$")
+_NO_MESSAGE = re.compile(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)")
 
 OPEN_AT_ONCE = 256  # more processes do not write into one stream
 PATIENCE = 300  # lines of a stream that a traceback may wait for its next line
@@ -167,7 +168,7 @@ class Tracebacks:
                 if len(found.text) < 3 * FRAMES:
                     found.text.append(text)
             return bool(text.strip())
-        if stream.closed is not None and self._more_message(stream, key, text):
+        if stream.closed is not None and self._more_message(stream, key, text, at):
             return True
         stream.direct = False
         if not stream.open and _WEAK.match(text) and text != stream.last:
@@ -235,7 +236,7 @@ class Tracebacks:
         stream.closed, stream.message_left, stream.chained = found, MESSAGE_LINES, False
         return True
 
-    def _more_message(self, stream: _Stream, key: Hashable, text: str) -> bool:
+    def _more_message(self, stream: _Stream, key: Hashable, text: str, at: LogLine) -> bool:
         closed = stream.closed
         assert closed is not None
         if stream.chained or not text.strip():
@@ -244,10 +245,16 @@ class Tracebacks:
                 stream.chained = False
                 self._emit(stream, key)
             return stream.chained
-        if stream.message_left <= 0 or closed.tangled or re.match(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)", text):
+        stamped = bool(at.clock) and not closed.at.clock  # a logger's line, behind a traceback that none has written
+        if (
+            stream.message_left <= 0
+            or closed.tangled
+            or stamped
+            or re.match(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)", text)
+        ):
             self._emit(stream, key)
             return False
-        stream.message_left -= 1
+        stream.message_left -= text[:1] != "\t"  # Ray tells of an actor in such lines
         closed.message = f"{closed.message}\n{text}"[:2000]
         closed.text.append(text)
         return True

@@ -777,6 +777,11 @@ CORPUS: dict[str, Entry] = {
         {"out.log": STEPS + "node-a:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 - Destroy COMPLETE\nerror rate 0.01\ndone\n"},
         {"code": "SL498", "culprit_ranks": (), "exit_code": 0, "kind": "none"},
     ),
+    "C++ code threw what nothing caught": (
+        {"out.log": STEPS + "[default0]:step 3\n[default3]:terminate called after throwing an instance of 'std::runtime_error'\n"
+                    "[default3]:  what():  the tokenizer is odd\n"},
+        {"code": "SL406", "culprit_ranks": (), "says": ("local rank 3 aborted", "the tokenizer is odd")},
+    ),
     "an empty file": ({"out.log": ""}, {"code": "SL499", "culprit_ranks": (), "says": ("the log is empty",)}),
     "a traceback that is cut off": (
         {"out.log": rank(3, "Traceback (most recent call last):\n  File \"/srv/train.py\", line 88, in <module>")},
