@@ -82,13 +82,15 @@ class Raised(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(Event):
-    """The watchdog of a rank gave up on a collective. `member` is the rank's number within the group."""
+    """The watchdog of a rank gave up on a collective. `member` is the rank's number within the group. `torn` marks a
+    piece of a line that two processes wrote at once: whose it is, and of which group, is not known (`member` is -1)."""
 
     member: int
     group: str
     seq: int
     op: str
     numel_in: int = -1
+    torn: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +131,8 @@ class Ended(Event):
     faulthandler).
 
     `code` is negative for a signal, None where only words are there. `first` marks what torch elastic noticed first,
-    `ordered` that a launcher had told the process to end. `task` is Slurm's number of the task. `frames` are innermost
-    first.
+    `ordered` that a launcher had told the process to end, `launcher` that it was a launcher itself. `task` is Slurm's
+    number of the task. `frames` are innermost first.
     """
 
     by: str
@@ -143,6 +145,7 @@ class Ended(Event):
     memory: bool = False
     said: str = ""
     frames: tuple[Location, ...] = ()
+    launcher: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +174,8 @@ class LogFile:
     counts its lines that could not be read, as when two processes wrote at once, and `left_out` what was read and was
     too much to keep. `wrapped` says that most of its lines stand in JSON that is not understood, `steps` that lines of
     it tell of the job's steps, `known` that some have a time or the mark of a program that writes logs, and `marked`
-    that marks tell which process wrote some of them."""
+    that marks tell which process wrote some of them. `cut` says how a file shows that it is a part of a longer
+    one, such as by a last line that ends within a sentence: what is not in it may have been said all the same."""
 
     path: str
     lines: int = 0
@@ -184,6 +188,7 @@ class LogFile:
     steps: bool = False
     known: bool = False
     marked: bool = False
+    cut: str = ""
 
 
 @dataclass(frozen=True)
@@ -209,3 +214,8 @@ class LogFacts:
     finished: tuple[LogLine, ...] = ()
     attempt: int = 0
     passed_over: tuple[str, ...] = ()
+
+    @property
+    def cut(self) -> str:
+        """How a file shows that it is a part of a longer one, or nothing."""
+        return next((f"{file.path} {file.cut}" for file in self.files if file.cut), "")

@@ -69,17 +69,28 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
     """Processes ended with an error, and nothing in the logs says why."""
     if not timeline.unexplained:
         return None
-    only_task = _only_task(timeline.unexplained)
+    only_task = None if timeline.facts.cut else _only_task(timeline.unexplained)
     if only_task is not None:
         return only_task_failed(timeline, *only_task)
     ranks = _distinct(end.rank for end in timeline.unexplained)
+    locals_ = _distinct(end.local_rank for end in timeline.unexplained)
+    unnamed = f"local {names(locals_)}" if locals_ else "a process"
+    how = ", ".join(dict.fromkeys(how_it_ended(end) for end in timeline.unexplained[:4]))
     return _verdict(
         "SL499",
-        f"{names(ranks) if ranks else 'a process'} ended with an error, and the logs do not say why",
+        f"{names(ranks) if ranks else unnamed} ended with an error ({how}), and the logs do not say why",
         because=(*_of_unexplained(timeline), *missing(timeline.facts)[:1]),
         remedy="give the ranks' own output as well (torchrun --log-dir logs --redirects 3 --tee 3)",
         secondary=ranks,
     )
+
+
+def how_it_ended(end: Ended) -> str:
+    """`SIGABRT, exit code -6`, `exit code 1`, or the words of whoever saw it."""
+    if end.code is None:
+        return one_line(end.said, 60) or "no code is told"
+    name = _signal(str(-end.code)) if end.code < 0 else ""
+    return f"{name}, exit code {end.code}" if name else f"exit code {end.code}"
 
 
 def _of_unexplained(timeline: Timeline) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs.timeline import Candidate, before
+from safelaunch.diagnosis.wording import short
 from safelaunch.model.logs import Ended, LogFacts, LogLine, Sighting
 
 # torch elastic waits 30 s for SIGTERM to work (TORCH_ELASTIC_SHUTDOWN_TIMEOUT may shorten that), and it ends the others
@@ -20,6 +21,7 @@ SHUTDOWN_S = 2.0
 EARLIEST = 100
 
 ABORTED = ("nccl-aborted", "nccl2-timeout", "nccl2-abort")  # SIGABRT follows these
+STACK = 6  # frames that are shown
 CANCELLED = ("slurm-step-cancelled", "slurm-cancelled")
 OUTSIDE_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
@@ -184,14 +186,19 @@ def _ended_by_launcher(facts: LogFacts) -> set[int]:
 def _candidate(end: Ended, oom_counted: bool) -> Candidate:
     number = _signal(end)
     code, what, remedy = _words(number, out_of_memory=end.memory or oom_counted)
-    local = f" (local rank {end.local_rank})" if end.rank is None and end.local_rank is not None else ""
+    if end.launcher:
+        what, code = f"the launcher itself crashed in native code ({_signal_name(number)})", "SL601"
+        remedy = "the stack is torchrun's and no rank's: look at its rendezvous and the versions of torch and Python"
     scheduler = {"scheduler"} if oom_counted and number == signal.SIGKILL else set()
     return Candidate(
         rank=end.rank,
         host=end.host,
         code=code,
         at=end.at,
-        what=what + local,
+        what=what,
+        local=end.local_rank if end.rank is None else None,
+        blameless=end.launcher,
+        more=_stack(end),
         sources=frozenset({WITNESSES.get(end.by, end.by), *scheduler}),
         alike=(code, number),
         location=first_of_user(end.frames),
@@ -200,9 +207,17 @@ def _candidate(end: Ended, oom_counted: bool) -> Candidate:
     )
 
 
+def _stack(end: Ended) -> tuple[str, ...]:
+    """The stack of a process that crashed, innermost first."""
+    shown = [f"{frame.function} ({short(frame)})" for frame in end.frames[:STACK]]
+    more = ", ..." if len(end.frames) > STACK else ""
+    return (f"its stack, the latest call first: {', '.join(shown)}{more}",) if shown else ()
+
+
 def _words(number: int, *, out_of_memory: bool) -> tuple[str, str, str]:
     """The code of a signal, what it did to the rank, and the remedy."""
-    name, native = _signal_name(number), "look at the native call at the top of the stack"
+    name = _signal_name(number)
+    native = "look at the native call at the top of the stack (PYTHONFAULTHANDLER=1 prints it)"
     if number == signal.SIGKILL and out_of_memory:
         remedy = "use less host memory (loader workers, prefetch, pinned memory) or ask for more"
         return "SL404", "was ended by the kernel for memory", remedy

@@ -116,13 +116,13 @@ def _mismatched(timeline: Timeline) -> Verdict | None:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL compared what the ranks brought."""
     facts = timeline.facts
     if not facts.brought:
-        return None
+        return _half_of_a_mismatch(timeline)
     operations = {b.rank: b.op for b in facts.brought if b.rank is not None}
     shapes = {b.rank: f"{b.op} [{b.shape}] {b.dtype}".strip() for b in facts.brought if b.rank is not None}
     differ = len(set(operations.values())) > 1
     brought, code = (operations, "SL411") if differ else (shapes, "SL410")
     if len(set(brought.values())) < 2:
-        return None
+        return _half_of_a_mismatch(timeline)
     named = odd_one(facts, brought, "")
     sides = [
         f"{names(r for r, what in brought.items() if what == side)} brought {side}"
@@ -145,6 +145,26 @@ def _mismatched(timeline: Timeline) -> Verdict | None:
         else "compare the shapes at this line on all ranks",
         confidence="medium",
         location=user,
+    )
+
+
+def _half_of_a_mismatch(timeline: Timeline) -> Verdict | None:
+    """torch saw that ranks met with different collectives, and what not all of them brought is in the logs."""
+    facts = timeline.facts
+    said = next((s for s in facts.sightings if s.known.name == "collective-mismatch"), None)
+    raised = next((one for one in facts.raised if "Detected mismatch between collectives" in one.message), None)
+    at = said.at if said is not None else raised.at if raised is not None else None
+    if at is None:
+        return None
+    known = {b.rank: f"{b.op} [{b.shape}] {b.dtype}".strip() for b in facts.brought if b.rank is not None}
+    sides = ", ".join(f"{names([rank])} brought {what}" for rank, what in list(known.items())[:3])
+    return hang_verdict(
+        "SL411",
+        "ranks met with different collectives, and the line that says who brought which is cut off"
+        + (f": {sides}" if sides else ""),
+        because=(quote(at), *missing(facts)[:1]),
+        remedy="give the whole line, or the logs of the other ranks: each says what it brought",
+        confidence="low",
     )
 
 

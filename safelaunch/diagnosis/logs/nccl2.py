@@ -1,13 +1,13 @@
 """Ranks whose watchdogs gave up on an operation that their lines do not name: torch's nccl2 (2.15 and later).
 
 All that such a line says is who waited. Who has written none while its peers have was not waiting in anything that
-timed out: it is late, or it has ended, or its log is not here.
+timed out: it is late, or it has ended. Where nothing shows that its lines are here, its silence says nothing.
 """
 
 from __future__ import annotations
 
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
-from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, peers
+from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, of_silence, peers
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, Sighting
@@ -32,13 +32,18 @@ def timed_out(timeline: Timeline) -> Verdict | None:
         return None
     first = next(iter(said.values()))
     silent = set(range(facts.world_size or max([*said, *facts.ranks]) + 1)) - set(said)
+    spoke = silent <= set(facts.ranks) and not facts.cut  # else its lines may be what is missing
     groups = {s.field("group") for s in said.values()}
-    if len(silent) != 1:
+    if len(silent) != 1 or not spoke:
         who = f"{names(said)} timed out in operations that the log does not name"
         return hang_verdict(
             "SL399",
-            f"{who}, and {names(silent)} wrote nothing of that: one of them at least is late" if silent else who,
-            because=(quote(first.at), *_why(silent, several=True), *missing(facts, recorder=True)[:2]),
+            _headline(who, silent, spoke=spoke),
+            because=(
+                quote(first.at),
+                *((of_silence(facts, silent),) if silent and not spoke else _why(silent, several=True)),
+                *missing(facts, recorder=True)[:2],
+            ),
             remedy=_remedy(silent),
             confidence="low",
             waiting=said,
@@ -54,6 +59,14 @@ def timed_out(timeline: Timeline) -> Verdict | None:
         confidence="medium" if sure else "low",
         waiting=said,
     )
+
+
+def _headline(who: str, silent: set[int], *, spoke: bool) -> str:
+    if not silent:
+        return who
+    if not spoke:
+        return f"{who}, and the logs do not say whether {names(silent)} did"
+    return f"{who}, and {names(silent)} wrote nothing of that: one of them at least is late"
 
 
 def _why(silent: set[int], *, several: bool) -> tuple[str, ...]:

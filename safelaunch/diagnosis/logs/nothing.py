@@ -49,6 +49,7 @@ def nothing_found(timeline: Timeline) -> Verdict:
         _inconclusive(timeline, because)
         or _alarmed(timeline, because)
         or _not_understood(timeline, read, because)
+        or _cut_off(timeline, because)
         or _without_steps(timeline, read, because)
         or _healthy(timeline, read, because)
     )
@@ -112,6 +113,15 @@ def _whose(said: Sighting) -> str:
 def _vagueness(said: Sighting) -> tuple[bool, bool]:
     """What names a cause tells more than what names NCCL or a launcher, and that more than any other alarm."""
     return said.known.role == "alarm", said.known.name in VAGUE
+
+
+def _cut_off(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where a log is a part of a longer one; None where it is whole, or says that the job ended well."""
+    facts = timeline.facts
+    if not facts.cut or facts.finished:
+        return None
+    what = f"cannot tell: {facts.cut}, and what is not there may be what failed"
+    return _cannot_tell(what, *because, *_restarted(timeline), remedy="give the whole log, from its first line on")
 
 
 def _without_steps(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:

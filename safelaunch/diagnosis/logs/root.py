@@ -208,4 +208,6 @@ def _lacks_marks(root: Root) -> bool:
     """Whether marks of ranks would have told whose a failure is, and no line has any."""
     if root.culprits or root.lead.blameless or has(root.lead.code, Trait.INFRASTRUCTURE):
         return False
-    return bool(root.unmarked) and not any(file.marked for file in root.timeline.facts.files)
+    if all(one.local is not None or one.process for one in root.unmarked):
+        return False
+    return not any(file.marked for file in root.timeline.facts.files)

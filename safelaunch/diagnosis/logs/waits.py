@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from safelaunch.codes import CATALOGUE, EXIT_HANG
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Confidence, Location, Verdict
 from safelaunch.model.logs import LogFacts, TimedOut
 
@@ -48,6 +49,17 @@ def peers(waiting: Iterable[int]) -> str:
     """`a peer waited for it`, `3 peers waited for it`."""
     count = len(set(waiting))
     return "a peer waited for it" if count == 1 else f"{count} peers waited for it"
+
+
+def of_silence(facts: LogFacts, silent: Iterable[int]) -> str:
+    """What it means that logs hold no timeout of these ranks: nothing, where their lines may not be there."""
+    ranks = sorted(silent)
+    absent = [rank for rank in ranks if rank not in facts.ranks]
+    if facts.cut:
+        return f"no timeout of {names(ranks)} is in the logs, which says nothing: {facts.cut}"
+    if absent:
+        return f"no line of {names(absent)} is in the logs: it may have been late, or have waited as well"
+    return f"no timeout of {names(ranks)} is in the logs: late, ended before it could, or its line is missing"
 
 
 def odd_one(facts: LogFacts, brought: dict[int, str], group: str) -> tuple[int, ...]:

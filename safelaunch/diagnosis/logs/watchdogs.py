@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote
-from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, odd_one, peers
+from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, odd_one, of_silence, peers
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, Progress, TimedOut
@@ -20,6 +20,10 @@ SAME_SIZE = {
     "ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLREDUCE_COALESCED",
     "ALLGATHER_BASE", "REDUCE_SCATTER_BASE",
 }  # fmt: skip
+# Operations that no member leaves before all have come.
+_UNEVEN = {"ALLGATHER", "REDUCE_SCATTER", "ALLTOALL", "ALLTOALL_BASE", "BARRIER"}
+SYMMETRIC = {*SAME_SIZE, *_UNEVEN} - {"BROADCAST", "REDUCE"}
+UNKNOWN_GROUP = "?"
 MESSAGES = {"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"}
 
 
@@ -38,6 +42,10 @@ def timed_out(timeline: Timeline) -> Verdict | None:
     for group, calls in groups.items():
         verdict = _different(timeline, calls) if _same_group(calls) else None
         verdict = verdict or _behind(timeline, group, calls) or _shifted(timeline, group, calls)
+        if verdict is not None:
+            return verdict
+    for group, calls in groups.items():
+        verdict = _out_of_step(timeline, group, calls)
         if verdict is not None:
             return verdict
     group, calls = max(groups.items(), key=lambda item: len(item[1]))
@@ -173,6 +181,29 @@ def _shifted(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verd
     )
 
 
+def _out_of_step(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+    """Members of one group waited at different numbers, and in calls that no member leaves alone: whoever is behind
+    meets a call of another number, and who is wrong is not told."""
+    first, last = (pick(calls.values(), key=lambda t: t.seq) for pick in (min, max))
+    if first.seq == last.seq or group == UNKNOWN_GROUP or not _same_group(calls) or first.op not in SYMMETRIC:
+        return None
+    if any(t.op in MESSAGES for t in calls.values()):
+        return None
+    sides = {rank: _label(t) for rank, t in sorted(calls.items())}
+    said = [
+        f"{names(r for r, label in sides.items() if label == side)} in {side}" for side in dict.fromkeys(sides.values())
+    ]
+    return hang_verdict(
+        "SL302",
+        f"ranks of one group are out of step: {', '.join(said[:3])}",
+        because=(quote(first.at), quote(last.at), *missing(timeline.facts, recorder=True)[:1]),
+        remedy="make the same collectives in the same order on all ranks; a rank skipped one, or made one too many",
+        confidence="low",
+        call=first,
+        waiting=calls,
+    )
+
+
 def _together(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
     """All ranks waited in the same collective."""
     facts = timeline.facts
@@ -190,7 +221,7 @@ def _together(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Ver
         because=(
             quote(call.at),
             *_place(facts, "they", min(calls)),
-            *_of_silence(silent, certain=certain),
+            *_of_silence(facts, silent, certain=certain),
             *missing(facts, recorder=True)[:1],
         ),
         remedy=_where_to_look(call, silent, certain=certain),
@@ -212,10 +243,10 @@ def _all_known_came(facts: LogFacts, calls: dict[int, TimedOut]) -> bool:
     return facts.world_size is None and len(calls) >= 2 and set(calls) >= set(facts.ranks)
 
 
-def _of_silence(silent: list[int], *, certain: bool) -> tuple[str, ...]:
+def _of_silence(facts: LogFacts, silent: list[int], *, certain: bool) -> tuple[str, ...]:
     """What is not known of ranks that reported no timeout."""
     if silent:
-        return (f"{names(silent)} did not report a timeout: late, or ended before it could",)
+        return (of_silence(facts, silent),)
     return () if certain else ("how many ranks there were is not known: one that wrote nothing may have been late",)
 
 
@@ -236,10 +267,10 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
     silent = sorted(set(range(facts.world_size or 0)) - set(ranks)) if facts.world_size else []
     silent = silent or sorted(set(facts.ranks) - set(ranks))
     lines = [quote(t.at) for t in list(meetings.values())[:2]]
+    lines += _sizes(calls)
+    lines += _place(facts, names(ranks[:1]), ranks[0]) if ranks else ()
     if silent:
-        lines.append(
-            f"{names(silent)} did not report a timeout: late, or ended before it could; these logs do not say which"
-        )
+        lines.append(of_silence(facts, silent))
     who = names(ranks) if ranks else "ranks"
     return hang_verdict(
         "SL399",
@@ -254,11 +285,59 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
     )
 
 
+def _sizes(calls: list[TimedOut]) -> list[str]:
+    """What ranks brought to one call, where that differs: of messages and uneven gathers it may."""
+    numbers = {t.seq for t in calls}
+    sizes = {t.rank: t.numel_in for t in calls if t.numel_in >= 0 and t.rank is not None}
+    if len(numbers) != 1 or len(set(sizes.values())) < 2:
+        return []
+    sides = [
+        f"{names(r for r, size in sizes.items() if size == side)} {side}" for side in dict.fromkeys(sizes.values())
+    ]
+    return [f"they came with different numbers of elements: {', '.join(sides[:4])}"]
+
+
+def by_counters(timeline: Timeline) -> Verdict | None:
+    """Ranks tell how far they had come in a group, and no line says which collective timed out: who had begun less than
+    another, and had done all of it, did not come to what the other began."""
+    groups: dict[str, dict[int, Progress]] = {}
+    for p in timeline.facts.progress:
+        if p.rank is not None and p.enqueued is not None and p.completed is not None:
+            groups.setdefault(p.group, {})[p.rank] = p
+    verdicts = (_behind_by_counters(timeline, group, said) for group, said in groups.items())
+    return next((verdict for verdict in verdicts if verdict is not None), None)
+
+
+def _behind_by_counters(timeline: Timeline, group: str, said: dict[int, Progress]) -> Verdict | None:
+    waiting = {rank: p for rank, p in said.items() if p.enqueued != p.completed}
+    late = {rank: p for rank, p in said.items() if rank not in waiting}
+    ends = {p.completed or 0 for p in late.values()}
+    if not waiting or len(ends) != 1:
+        return None
+    ahead = min(waiting.values(), key=lambda p: p.completed or 0)
+    last = next(iter(late.values()))
+    if (ahead.completed or 0) > min(ends) or (ahead.enqueued or 0) <= min(ends):
+        return None  # what the others wait for is another call than the next one of these
+    of_group = "" if group in DEFAULT_GROUPS else f" of group {group}"
+    return hang_verdict(
+        "SL301",
+        f"{names(late)} never entered #{(last.enqueued or 0) + 1}{of_group}; {peers(waiting)}",
+        late,
+        because=(quote(last.at), quote(ahead.at), *missing(timeline.facts, recorder=True)[:1]),
+        remedy="look at what this rank did then: its own output around that time, its loader, its file system",
+        confidence="low",
+        waiting=waiting,
+    )
+
+
 def answered(timeline: Timeline) -> Verdict | None:
     """Watchdogs speak of a timeout, and the line that says in which collective is not there."""
     said = timeline.facts.progress
     if not said:
         return None
+    verdict = by_counters(timeline)
+    if verdict is not None:
+        return verdict
     ranks = sorted({p.rank for p in said if p.rank is not None})
     return hang_verdict(
         "SL399",
@@ -271,6 +350,6 @@ def answered(timeline: Timeline) -> Verdict | None:
 
 
 def _label(call: TimedOut) -> str:
-    group = " of a subgroup" if call.group == "?" else f" of group {call.group}"
+    group = " of a subgroup" if call.group == UNKNOWN_GROUP else f" of group {call.group}"
     group = "" if call.group in DEFAULT_GROUPS else group
     return f"{call.op} #{call.seq}{group}"

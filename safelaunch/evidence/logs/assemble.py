@@ -46,6 +46,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         for origin, event in file.events:
             rank = event.rank if event.rank is not None else ranks.of(origin)
             rank = _of_nccl(event, file, whole) if rank is None else rank
+            rank = None if isinstance(event, TimedOut) and event.torn else rank
             host = event.host or ranks.host(origin)
             before = sum(line < event.at.line for line in earlier)
             settled = replace(
@@ -269,6 +270,16 @@ def _ends(ends: list[Ended]) -> tuple[Ended, ...]:
     return tuple(dict.fromkeys(kept))
 
 
+def _open_at(progress: list[Progress], t: TimedOut) -> set[str]:
+    """The groups in which a rank says that what timed out had begun and not ended."""
+    return {
+        p.group
+        for p in progress
+        if (p.rank, p.member) == (t.rank, t.member) and p.enqueued is not None and p.completed is not None
+        if p.completed < t.seq <= p.enqueued
+    }
+
+
 def _groups(timed_out: list[TimedOut], progress: list[Progress]) -> tuple[tuple[TimedOut, ...], tuple[Progress, ...]]:
     """Timeouts with their groups, each once: the same timeout is told by the watchdog, by its exception and by the
     process that aborts, and not always with rank and group."""
@@ -288,12 +299,12 @@ def _groups(timed_out: list[TimedOut], progress: list[Progress]) -> tuple[tuple[
     for t in timed_out:
         if t.rank is None and (t.member, t.seq, t.op) in ranked:
             continue  # the same again, without its prefix
-        only = works.get((t.rank, t.seq), set())
+        only = works.get((t.rank, t.seq), set()) or _open_at(progress, t)
         group = t.group or group_of.get((t.rank, t.member, t.seq), "") or (min(only) if len(only) == 1 else "")
-        if not group and t.rank not in (None, t.member):
+        if not group and t.rank not in (None, t.member) and not t.torn:
             group = UNKNOWN_GROUP  # the rank's number within it is another: it cannot be the default one
         t = replace(t, group=group)
-        if t.rank is None and t.group in DEFAULT_GROUPS:
+        if t.rank is None and t.group in DEFAULT_GROUPS and not t.torn:
             t = replace(t, rank=t.member)  # before torch 2.2 this is all that a log says
         found.setdefault((t.rank, t.member, t.group, t.seq, t.op, t.attempt), t)
     settled = []

@@ -14,6 +14,7 @@ from safelaunch.model.logs import Brought, Desync, Ended, Event, LogLine, Progre
 from safelaunch.model.ranks import MOST_RANKS
 
 NEEDLES = (
+    "before timing out", "timed out in blocking wait", "Stack trace of the failed",
     "Watchdog caught", "NCCL work:", " work:", "lagging", "but didn't join collective", "finish collective",
     "Detected mismatch between collectives", "exitcode", "first observed failure", "Failures:", "ChildFailedError",
     "closing signal",
@@ -26,6 +27,11 @@ _WATCHDOG = re.compile(
     r"\[(?:PG GUID [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
     r"Work\w+\((?P<work>.{0,1000}?)\) ran for (?P<ms>\d+)"
 )
+# What is left where two processes wrote at once: the part of a sentence that names the work.
+_INTACT = re.compile(r"Work\w+\((?P<work>SeqNum=\d+, OpType=\w+(?=[,)])[^()]{0,300}?(?:NumelIn=\d+(?=[,)]))?)")
+_GAVE_UP = re.compile(r"Watchdog caught|before timing out|timed out in blocking wait")
+_BLOCKING = re.compile(r"Rank (?P<member>\d+)\] Work Work\w+\((?P<work>.{0,1000}?)\) timed out in blocking wait")
+_MARK_WITHIN = re.compile(r"\[rank\d+\]:")
 _WORK = re.compile(r"(SeqNum|OpType|NumelIn|NumelOut)=(\w+)")
 _GROUP = re.compile(
     r"\[PG (?:GUID (?P<only>[^\s(\]]{1,100})|(?:ID )?(?P<id>[^\s\]]{1,100}?)(?: PG GUID (?P<guid>[^\s(\]]{1,100}))?)"
@@ -77,6 +83,9 @@ _WORDS = {
 }  # fmt: skip
 
 
+_IN_A_LIBRARY = re.compile(r"-packages/|/torch/|^<|/lib/python")
+
+
 @dataclass
 class Messages:
     """What the messages of one file say. One line may tell several things; some go over several lines."""
@@ -86,7 +95,8 @@ class Messages:
     of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     _child: dict[str, str] | None = None
     _first: bool = False
-    _stack: tuple[Any, list[Location]] | None = None
+    _stacks: set[Any] = field(default_factory=set)  # who wrote the stack of a collective that failed
+    _latest: Any = None  # ... last
 
     def read(self, text: str, at: LogLine, host: str, key: Any) -> Iterator[Event | tuple[str, Any]]:
         """The events of a line.
@@ -106,17 +116,13 @@ class Messages:
     def _watchdog(self, text: str, common: dict[str, Any]) -> Iterator[Event]:
         group = _GROUP.search(text)
         name = (group["guid"] or group["only"] or group["id"]) if group else ""
-        if match := _WATCHDOG.search(text):
-            parts = dict(_WORK.findall(match["work"]))
-            if parts.get("SeqNum", "").isdecimal() and "OpType" in parts:
-                yield TimedOut(
-                    **common,
-                    member=int(match["member"]),
-                    group=name,
-                    seq=int(parts["SeqNum"]),
-                    op=parts["OpType"],
-                    numel_in=_count(parts.get("NumelIn", "")),
-                )
+        whole = _WATCHDOG.search(text) or _BLOCKING.search(text)
+        torn = text.count("Watchdog caught") > 1 or _MARK_WITHIN.search(text) is not None
+        if whole is not None and not torn:
+            yield from _timed_out(whole["work"], common, member=int(whole["member"]), group=name)
+        elif _GAVE_UP.search(text):
+            for work in _INTACT.findall(text):
+                yield from _timed_out(work, common, member=-1, group="", torn=True)
         if group and (match := _STATUS.search(text)):
             work = match["work"]
             yield Progress(
@@ -129,17 +135,15 @@ class Messages:
             )
 
     def _waiting(self, text: str, key: Any) -> Iterator[tuple[str, Any]]:
-        # The lines of the stack have no prefix: they belong to the rank whose header stands before them.
-        if self._stack and (match := _STACK_LINE.match(text)):
-            self._stack[1].append(Location(match[2], int(match[3]), match[1]))
+        # Lines of the stack that have no prefix belong to the rank whose header stands before them.
+        if self._stacks and (match := _STACK_LINE.match(text)):
+            whose = key if key in self._stacks else self._latest
+            if not _IN_A_LIBRARY.search(match[2]):
+                yield ("waiting", (whose, (Location(match[2], int(match[3]), match[1]),)))
             yield ("told", None)
-            return
-        if self._stack:
-            (whose, frames), self._stack = self._stack, None
-            if frames:
-                yield ("waiting", (whose, tuple(frames)))
-        if "Stack trace of the failed collective:" in text:
-            self._stack = (key, [])
+        elif "Stack trace of the failed collective:" in text:
+            self._stacks.add(key)
+            self._latest = key
             yield ("attend", 60)
 
     def _desync(self, text: str, common: dict[str, Any]) -> Iterator[Event | tuple[str, Any]]:
@@ -229,6 +233,10 @@ class Messages:
             said=said,
         )
 
+    def finish(self, at: LogLine) -> Iterator[Event]:
+        """What the last lines of a file say whose message they cut off."""
+        yield from self._end_child({"at": at, "host": "", "attempt": self.attempt})
+
     # ------------------------------------------------------------------------------------------ others
 
     def _others(self, text: str, common: dict[str, Any]) -> Iterator[Event | tuple[str, Any]]:
@@ -284,6 +292,20 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
             low, high = int(first), int(last or first)
             if high - low < MOST_RANKS:
                 yield low, high
+
+
+def _timed_out(work: str, common: dict[str, Any], *, member: int, group: str, torn: bool = False) -> Iterator[TimedOut]:
+    parts = dict(_WORK.findall(work))
+    if parts.get("SeqNum", "").isdecimal() and "OpType" in parts:
+        yield TimedOut(
+            **common,
+            member=member,
+            group=group,
+            seq=int(parts["SeqNum"]),
+            op=parts["OpType"],
+            numel_in=_count(parts.get("NumelIn", "")),
+            torn=torn,
+        )
 
 
 def _count(text: str) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import habitual, messages, prefixes, tracebacks
+from safelaunch.evidence.logs import cuts, habitual, messages, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
@@ -165,6 +165,8 @@ class _Pass:
         if self._sieve.unfinished:
             self._mark_cut(self._sieve.lines)
         self._tails()
+        last = LogLine(self._path, self._sieve.lines, "")
+        contents.events += [(Origin(file=self._number), event) for event in self._messages.finish(last)]
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         contents.of_nccl = self._messages.of_nccl
         sieve = self._sieve
@@ -175,7 +177,7 @@ class _Pass:
         contents.file = LogFile(
             self._path, sieve.lines, sieve.size, unreadable=sieve.broken, torn=len(self._torn), left_out=self._left_out,
             wrapped=2 * self._records > self._shown, steps=self._steps >= habitual.STEPS,
-            known=self._marked > 1,
+            known=self._marked > 1, cut=cuts.of(sieve.sample, sieve.tail, has_end=not sieve.unfinished),
         )  # fmt: skip
         return contents
 
@@ -354,6 +356,7 @@ class _Pass:
                 code=code,
                 said=fault.words,
                 frames=tuple(fault.frames),
+                launcher=tracebacks.of_launcher(fault.frames),
             ),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from safelaunch.model import Location
@@ -36,6 +36,11 @@ MESSAGE_LINES = 6
 FRAMES = 60
 
 
+def of_launcher(frames: Iterable[Location]) -> bool:
+    """Whether these are frames of torchrun or another launcher, and not of a worker that it forked."""
+    return any(_LAUNCHER.search(frame.file) and frame.function != "_wrap" for frame in frames)
+
+
 @dataclass
 class Found:
     """An exception as it was put together, line by line."""
@@ -54,8 +59,7 @@ class Found:
     @property
     def launcher(self) -> bool:
         """Whether torchrun or another launcher raised it."""
-        started = any(_LAUNCHER.search(frame.file) and frame.function != "_wrap" for frame in self.frames)
-        return started or bool(_LAUNCHER_TYPES.search(self.type))
+        return of_launcher(self.frames) or bool(_LAUNCHER_TYPES.search(self.type))
 
 
 @dataclass

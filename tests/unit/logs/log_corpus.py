@@ -432,7 +432,7 @@ CORPUS: dict[str, Entry] = {
     ),
     "one rank said nothing": (
         {"out.log": WORLD.format(4) + "".join(watchdog(i) for i in (0, 1, 2))},
-        {"code": "SL399", "culprit_ranks": (), "says": ("rank 3 did not report",), "confidence": "low"},
+        {"code": "SL399", "culprit_ranks": (), "says": ("no line of rank 3 is in the logs",), "confidence": "low"},
     ),
     "the first to time out is not named": (
         {"out.log": STEPS + watchdog(0) + status(0, 1842, 1842, 1841) + child_failed((0, -6))},
@@ -762,7 +762,7 @@ CORPUS: dict[str, Entry] = {
     ),
     "one of four said nothing": (
         {"out.log": watchdog(0) + watchdog(1) + watchdog(3)},
-        {"code": "SL399", "culprit_ranks": (), "says": ("rank 2 did not report a timeout", "look at the output of rank 2")},
+        {"code": "SL399", "culprit_ranks": (), "says": ("no line of rank 2 is in the logs", "look at the output of rank 2")},
     ),
     # ---------------------------------------------------------------------------------------- nothing
     "a healthy run that says frightening things": (

@@ -56,17 +56,40 @@ def test_the_lines_of_the_abort_alone_tell_as_much(tmp_path: Path) -> None:
     assert judged(tmp_path / "job.log").culprit_ranks == (1,)
 
 
+def spoken(lines: list[str], *, also: str = "[rank1]: step 7\n") -> str:
+    """Lines of the ranks that waited, after a line of the one that did not."""
+    return also + "".join(f"{line}\n" for line in lines if "[TC]" in line)
+
+
 def test_lines_without_torchruns_prefix_name_their_ranks(tmp_path: Path) -> None:
-    lines = (RECORDED / "nccl2-late" / "log.txt").read_text().splitlines(keepends=True)
-    own = [re.sub(r"^\[rank\d+\]:", "", line) for line in lines if "[TC]" in line]
-    (tmp_path / "job.log").write_text("".join(own))
+    lines = (RECORDED / "nccl2-late" / "log.txt").read_text().splitlines()
+    (tmp_path / "job.log").write_text(spoken([re.sub(r"^\[rank\d+\]:", "", line) for line in lines]))
 
     assert judged(tmp_path / "job.log").culprit_ranks == (1,)
 
 
+@pytest.mark.parametrize("world", ["", "world_size: 4\n"], ids=["of unknown size", "of known size"])
+def test_a_rank_of_which_no_line_is_there_is_not_known_to_be_silent(tmp_path: Path, world: str) -> None:
+    lines = (RECORDED / "nccl2-late" / "log.txt").read_text().splitlines()
+    (tmp_path / "job.log").write_text(spoken(lines, also=world))
+    verdict = judged(tmp_path / "job.log")
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL399", ())
+    assert "the logs do not say whether rank 1 did" in verdict.summary
+
+
+def test_the_silence_of_a_rank_says_nothing_in_a_log_that_is_cut(tmp_path: Path) -> None:
+    lines = (RECORDED / "nccl2-late" / "log.txt").read_text().splitlines()
+    (tmp_path / "job.log").write_text(spoken(lines) + "[rank1]:[E1123 21:56:14.8 WorkNCCL.cpp:372] [TC][rank=1][na")
+    verdict = judged(tmp_path / "job.log")
+
+    assert verdict.culprit_ranks == ()
+    assert "ends within a sentence" in told(verdict)
+
+
 def test_where_the_size_of_the_job_is_known_a_late_rank_is_named_with_medium_confidence(tmp_path: Path) -> None:
-    lines = [line for line in (RECORDED / "nccl2-late" / "log.txt").read_text().splitlines() if "[TC]" in line]
-    (tmp_path / "job.log").write_text("\n".join(["world_size: 4", *lines, ""]))
+    lines = (RECORDED / "nccl2-late" / "log.txt").read_text().splitlines()
+    (tmp_path / "job.log").write_text("world_size: 4\n" + spoken(lines))
     verdict = judged(tmp_path / "job.log")
 
     assert (verdict.culprit_ranks, verdict.confidence) == ((1,), "medium")
