@@ -7,13 +7,14 @@ its steps or its end, and no line speaks of a failure that nothing overcame.
 from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
+from safelaunch.diagnosis.logs import nccl
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogFile, Sighting
 from safelaunch.sizes import plural
 
-VAGUE = ("error-level", "scheduler-alarm", "connection-failed", "process-group-warning")
+VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning")
 
 FEW = 50  # lines, of which nothing can be said
 
@@ -92,7 +93,7 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     lead = min(timeline.alarms, key=_vagueness)
     others = [s for s in timeline.alarms if s is not lead][-2:]
     return _cannot_tell(
-        f"cannot tell what became of the job: {_whose(lead)}{lead.known.means}, and the logs do not say more",
+        f"cannot tell what became of the job: {_whose(lead)}{_what(lead)}, and the logs do not say more",
         quote(lead.at),
         *(quote(s.at) for s in others),
         *because[:1],
@@ -108,6 +109,12 @@ def _whose(said: Sighting) -> str:
     local = f"local rank {said.local}" if said.local is not None else ""
     who = said.process or local
     return f"{who} says so: " if who else ""
+
+
+def _what(said: Sighting) -> str:
+    """What a line says: of NCCL, its own words."""
+    reason = nccl.of_line(said)
+    return f"NCCL warned: {reason}" if reason else said.known.means
 
 
 def _vagueness(said: Sighting) -> tuple[bool, bool]:

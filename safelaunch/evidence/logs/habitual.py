@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from safelaunch.model.logs import Known
+
 # What a process writes that is about to end, or has ended: no sign that it went on.
 LAST_WORDS = re.compile(
     r"^\s|^\[?[EWIF]\d{3,4} |wandb:|[Ww]arning|ERROR|Error|rror:|Exception|resource_tracker|leaked|srun|slurmstepd|"
@@ -12,7 +14,7 @@ LAST_WORDS = re.compile(
 )
 # The last words of jobs that end well: torch elastic's, and what programs say.
 FINISHED = re.compile(
-    r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b[^:=]{0,30}?\b"
+    r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)[^:=]{0,30}?\b"
     r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
     re.IGNORECASE,
 )
@@ -31,6 +33,22 @@ STEP = re.compile(
     r"|\"(?:GET|POST) \S+ HTTP/[\d.]+\" 200|\b(?:Prefill|Decode) batch",
     re.IGNORECASE,
 )
+# Words that speak of trouble, where they stand at the end of a log. Beside a number they count something.
+_TROUBLES = (
+    "errors?(?!(?: \\w+){0,2}\\s*[:=]?\\s*-?\\d+\\.\\d)"
+    "|fail(?:ed|ure|ures|s|ing)?|abort(?:ed|ing)?|kill(?:ed|ing)?|terminat(?:ed|ing|ion)|crash(?:ed)?|refused|lost"
+    "|unreachable|denied|exceeded|preempt(?:ed|ion)|evict(?:ed|ion)|exception|cannot|can't|unable|corrupt(?:ed|ion)?"
+    "|not found|no such|timed? ?out|hung|stuck|deadlock(?:ed)?|died|dead|fatal|segfault|panic|interrupted|cancell?ed"
+    "|no devices|invalid|mismatch(?:ed)?|disconnected|unhealthy|assertion|backoff|leaving|rejected|unresponsive"
+)
+TROUBLE = re.compile(
+    rf"(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)(?![-_=/.]\w)"
+    r"|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d",
+    re.IGNORECASE,
+)
+TROUBLED = Known("trouble", "alarm", means="the log ends with words of a failure that are not known")
+LOUD = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")
+LAST_LINES = 30
 STEPS = 2  # lines: a single one may be anything
 # What programs that write logs put before a message: a time, a level, a process.
 MARK = re.compile(

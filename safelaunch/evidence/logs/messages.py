@@ -14,13 +14,13 @@ from safelaunch.model.logs import Brought, Desync, Ended, Event, LogLine, Progre
 from safelaunch.model.ranks import MOST_RANKS
 
 NEEDLES = (
-    "before timing out", "timed out in blocking wait", "Stack trace of the failed",
-    "Watchdog caught", "NCCL work:", " work:", "lagging", "but didn't join collective", "finish collective",
-    "Detected mismatch between collectives", "exitcode", "first observed failure", "Failures:", "ChildFailedError",
-    "closing signal",
-    "Unable to shutdown process", "srun: error:", "Killed process", "Kill process", "segfault at", "failed collective",
-    "attempts left", "world_size", "WORLD_SIZE", "nranks", "MEMBER:", "distributed processes registered",
-    "return code", "died with <Signals", "exits with", "non-zero exit status", "Exit Code:",
+    "before timing out", "timed out in blocking wait", "Stack trace of the failed", "Watchdog caught", "NCCL work:",
+    " work:", "lagging", "but didn't join collective", "finish collective", "Detected mismatch between collectives",
+    "exitcode", "first observed failure", "Failures:", "ChildFailedError", "closing signal",
+    "Unable to shutdown process", "srun: error:", "Killed process", "Kill process", "segfault at", "traps: ",
+    "with PID ", "failed collective", "attempts left", "world_size", "WORLD_SIZE", "nranks", "MEMBER:",
+    "distributed processes registered", "return code", "died with <Signals", "exits with", "non-zero exit status",
+    "Exit Code:",
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
@@ -59,6 +59,10 @@ _SRUN = re.compile(r"srun: error: (?P<host>\S+?): tasks? (?P<tasks>[\d,\-]+): (?
 _EXIT_CODE = re.compile(r"[Ee]xited with (?:exit )?code:? (\d+)")
 _KILLED = re.compile(r"(?P<memory>[Oo]ut of memory)[^:]*: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]+)\)")
 _SEGFAULT = re.compile(r"(?<![^\s\[])(?P<name>[^\s\[]{1,64})\[(?P<pid>\d+)\]: segfault at ")
+_TRAP = re.compile(r"\btraps: (?P<name>[^\s\[]{1,64})\[(?P<pid>\d+)\] (?P<what>general protection|trap invalid opcode)")
+_MPIRUN = re.compile(
+    r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
+)
 # DeepSpeed's launcher, and torch's until 1.8, quote the command of the process that they started last, whichever of
 # them failed (launch.py: `cmd` is the variable of the loop that starts them). So the local rank in it says nothing.
 _QUOTED = re.compile(
@@ -248,6 +252,17 @@ class Messages:
             )
         if match := _SEGFAULT.search(text):
             yield Ended(**common, by="kernel", code=-signal.SIGSEGV, pid=int(match["pid"]), said=match["name"])
+        if match := _TRAP.search(text):
+            number = signal.SIGSEGV if match["what"].startswith("general") else signal.SIGILL
+            yield Ended(**common, by="kernel", code=-number, pid=int(match["pid"]), said=match["name"])
+        if match := _MPIRUN.search(text):
+            yield Ended(
+                **{**common, "host": match["host"], "rank": int(match["rank"])},
+                by="launcher",
+                code=-int(match["signal"]),
+                pid=int(match["pid"]),
+                first=True,
+            )
         if match := _QUOTED.search(text):
             code = -int(match["signal"]) if match["signal"] else int(match["code"] or match["status"])
             yield Ended(**common, by="launcher", code=code, first=True)

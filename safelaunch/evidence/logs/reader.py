@@ -17,7 +17,7 @@ from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
-from safelaunch.evidence.logs.signatures import Signature, of_exception
+from safelaunch.evidence.logs.signatures import Signature, any_of, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
@@ -36,7 +36,6 @@ EVENTS = 20_000  # of one file; a job that says more says the same again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
-_LOUD = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")
 _FAULT_CODES = {
     "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Illegal instruction": -4, "Floating point": -8,
 }  # fmt: skip
@@ -85,15 +84,7 @@ def needles(signatures: Sequence[Signature]) -> tuple[list[bytes], re.Pattern[by
         texts += signature.contains
         if not signature.contains or any(not part.strip("0123456789") for part in signature.contains):
             blind.append(signature.pattern.pattern.encode())
-    return [text.encode() for text in dict.fromkeys(texts)], _any_of(blind) if blind else None
-
-
-def _any_of(patterns: Sequence[bytes]) -> re.Pattern[bytes]:
-    """What finds all that one of them does; more, where they cannot be joined (flags, references to groups)."""
-    try:
-        return re.compile(b"|".join(b"(?:" + re.sub(rb"\(\?P<\w+>", b"(", part) + b")" for part in patterns))
-    except (re.error, RecursionError, OverflowError):
-        return re.compile(b"")
+    return [text.encode() for text in dict.fromkeys(texts)], any_of(blind) if blind else None
 
 
 class Reader:
@@ -138,6 +129,7 @@ class _Pass:
         self._variants: dict[Hashable, int] = {}
         self._redirected: dict[Origin, Origin] = {}
         self._loose = Loose()
+        self._troubles: list[tuple[Origin, Event]] = []  # lines at the end that speak of a failure in unknown words
         self._indents: dict[Origin, int | None] = {}  # of tracebacks that stand within torch elastic's record
         self._habits: Habits | None = None
         self._attempts: dict[Origin, int] = {}
@@ -166,7 +158,9 @@ class _Pass:
             self._mark_cut(self._sieve.lines)
         self._tails()
         last = LogLine(self._path, self._sieve.lines, "")
-        contents.events += [(Origin(file=self._number), event) for event in self._messages.finish(last)]
+        contents.events += self._troubles + [
+            (Origin(file=self._number), event) for event in self._messages.finish(last)
+        ]
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         contents.of_nccl = self._messages.of_nccl
         sieve = self._sieve
@@ -243,7 +237,7 @@ class _Pass:
             elif event[0] == "attend":
                 self._sieve.attend(event[1])
         seen = self._sight(origin, text, at, told)
-        if not seen and not told and _LOUD.search(whole):
+        if not seen and not told and habitual.LOUD.search(whole):
             seen = self._sight(origin, whole, at, told)  # a level that stood before the message
         return seen or told
 
@@ -396,5 +390,7 @@ class _Pass:
         if habitual.FINISHED.search(line.text):
             self._contents.finished = at
         origin = self._origin(line)
+        if number > self._sieve.lines - habitual.LAST_LINES and habitual.TROUBLE.search(line.text):
+            self._troubles.append((origin, Sighting(at=at, host=origin.host, known=habitual.TROUBLED)))
         recent[origin].append(line.text)
         self._contents.tails[origin] = (at, not habitual.LAST_WORDS.search(line.text))

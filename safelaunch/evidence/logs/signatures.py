@@ -94,6 +94,14 @@ def shipped() -> tuple[Signature, ...]:
     return tuple(_read(SHIPPED))
 
 
+def any_of(patterns: Sequence[bytes]) -> re.Pattern[bytes]:
+    """What finds all that one of them does; more, where they cannot be joined (flags, references to groups)."""
+    try:
+        return re.compile(b"|".join(b"(?:" + re.sub(rb"\(\?P<\w+>", b"(", part) + b")" for part in patterns))
+    except (re.error, RecursionError, OverflowError):
+        return re.compile(b"")
+
+
 LOOKED_AT = 1 << 13  # characters at either end of a message: a pattern may take the square of a line
 
 

@@ -19,7 +19,7 @@ _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?(.*))?$")
 _NAMED_LIKE_ONE = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Failed|Fault|Abort|Iteration|Stop|ExceptionGroup)$"
 )
-_WEAK = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt): \S")
+_WEAK = re.compile(r"^(?!Lustre)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt): \S")
 _CHAINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 _BACKGROUND = re.compile(r"^(?:Exception in thread|Exception ignored in|Error in atexit|Error in sys\.excepthook)")
 _LAUNCHER = re.compile(

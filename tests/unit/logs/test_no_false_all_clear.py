@@ -114,3 +114,38 @@ def test_the_exit_code_tells_a_verdict_from_none(tmp_path: Path, text: str, code
     (tmp_path / "job.log").write_text(text)
 
     assert main(["diagnose", str(tmp_path / "job.log")]) == code
+
+
+AT_THE_END = [  # words that no signature knows
+    "the reactor was terminated by the operator",
+    "worker 3 died",
+    "cannot reach the metadata service",
+    "lost the lease",
+    "received SIGTERM",
+    "the quota of this project is exceeded",
+]
+
+
+@pytest.mark.parametrize("line", AT_THE_END)
+def test_words_of_trouble_at_the_end_are_no_end_that_is_well(tmp_path: Path, line: str) -> None:
+    assert judged(tmp_path, f"{STEPS}{line}\n").code == "SL499"
+
+
+@pytest.mark.parametrize("line", ["error rate 0.01", "0 failed, 12 passed", "val_error: 0.2", "errors: 0", "no error so far", "timeout=600"])
+def test_words_of_trouble_that_count_something_are_none(tmp_path: Path, line: str) -> None:
+    assert judged(tmp_path, f"{STEPS}{line}\n").code == "SL498"
+
+
+KERNEL = {
+    "[ 99.1] traps: python[77] general protection fault ip:7f sp:7f error:0 in libtorch.so": "SL405",
+    "mpirun noticed that process rank 3 with PID 77 on node node1 exited on signal 9 (Killed).": "SL403",
+    "srun: error: Node failure on node3": "SL603",
+}
+
+
+@pytest.mark.parametrize("line", KERNEL)
+def test_what_kernels_and_launchers_say_of_an_end_is_a_class(tmp_path: Path, line: str) -> None:
+    verdict = judged(tmp_path, f"{STEPS}{line}\n")
+
+    assert verdict.code == KERNEL[line]
+    assert verdict.culprit_ranks == ((3,) if "rank 3" in line else ())
