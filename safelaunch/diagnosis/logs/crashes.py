@@ -97,7 +97,7 @@ def _of_unexplained(timeline: Timeline) -> list[str]:
     """The end that was noticed first, and what else the logs hold beside it."""
     first = next((end for end in timeline.unexplained if end.first), timeline.unexplained[0])
     lines = [quote(first.at)]
-    if first.first:
+    if first.first and first.by == "elastic":
         lines.append("torch elastic's `first observed failure` is the first that it noticed, not the one at fault")
     lines += [quote(line) for _, line in timeline.victims[:1]] + [quote(one.at) for one in timeline.cut[:1]]
     if not timeline.victims and not timeline.cut:

@@ -55,7 +55,8 @@ def sort_exceptions(facts: LogFacts) -> Exceptions:
     survivors, raised = _partition(raised, survived)
     cut, raised = _partition(raised, lambda one: not one.type or (one.cut and _of_torch(one)))
     raised = _without_echoes([one for one in raised if one.whole or failed or near_end(facts, one.at)])
-    consequences, causes = _partition(raised, lambda one: _follows(facts, one))
+    first = {(one.type.rpartition(".")[2], one.message) for one in raised if not one.relayed}
+    consequences, causes = _partition(raised, lambda one: _follows(facts, one) or _is_echo(one, first))
     return Exceptions(causes, consequences, tuple(launcher), tuple(survivors), tuple(cut))
 
 
@@ -76,6 +77,11 @@ def _partition(raised: Iterable[Raised], belongs: Callable[[Raised], bool]) -> t
     for one in raised:
         parts[not belongs(one)].append(one)
     return parts
+
+
+def _is_echo(one: Raised, said: set[tuple[str, str]]) -> bool:
+    """Whether an exception was passed on by Ray, and the process that raised it has printed it itself."""
+    return bool(one.relayed) and (one.type.rpartition(".")[2], one.message) in said
 
 
 def _of_torch(one: Raised) -> bool:

@@ -91,7 +91,8 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     if not timeline.alarms:
         return None
     lead = min(timeline.alarms, key=_vagueness)
-    others = [s for s in timeline.alarms if s is not lead][-2:]
+    lines = {(s.at.file, s.at.line): s for s in timeline.alarms}
+    others = [s for place, s in lines.items() if place != (lead.at.file, lead.at.line)][-2:]
     return _cannot_tell(
         f"cannot tell what became of the job: {_whose(lead)}{_what(lead)}, and the logs do not say more",
         quote(lead.at),

@@ -58,6 +58,8 @@ def facts(files: Sequence[Contents]) -> LogFacts:
                 process="" if origin.process == SPAWNED else origin.process,
                 attempt=event.attempt + before,
             )
+            if isinstance(settled, Raised) and settled.relayed:
+                settled = replace(settled, rank=None, local=None, host="", process=settled.relayed)
             if isinstance(settled, Raised):
                 settled = replace(settled, survived=_survived(settled, file.tails.get(origin)))
             events.append(settled)

@@ -14,7 +14,9 @@ LAST_WORDS = re.compile(
 )
 # The last words of jobs that end well: torch elastic's, and what programs say.
 FINISHED = re.compile(
-    r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)[^:=]{0,30}?\b"
+    r"worker group successfully finished"
+    r"|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)"
+    r"[^:=]{0,30}?\b"
     r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
     re.IGNORECASE,
 )

@@ -328,6 +328,7 @@ class _Pass:
             tangled=found.tangled,
             background=found.background,
             launcher=found.launcher,
+            relayed=found.relayed,
             known=known,
         )
         place = (key, event.type, event.message, event.frames, event.attempt, event.whole)

@@ -28,6 +28,10 @@ _LAUNCHER = re.compile(
     r"/spawn\.py"
 )
 _LAUNCHER_TYPES = re.compile(r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException)$")
+_RELAYED = re.compile(
+    r"^(?:ray\.exceptions\.)?RayTaskError\([\w.]+\): "
+    r"ray::(?P<name>[\w.<>]+)\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]+))?"
+)
 _NO_MESSAGE = re.compile(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)")
 
 OPEN_AT_ONCE = 256  # more processes do not write into one stream
@@ -55,6 +59,7 @@ class Found:
     whole: bool = True
     tangled: bool = False
     background: bool = False
+    relayed: str = ""  # the process of Ray that raised it first
 
     @property
     def launcher(self) -> bool:
@@ -159,6 +164,11 @@ class Tracebacks:
             return True
         if stream.closed is not None and _CHAINED.match(text):
             stream.chained = True
+            return True
+        if stream.open and (match := _RELAYED.match(text)):
+            found = stream.open[0]
+            found.frames.clear()  # they led to the call that waited for that process
+            found.relayed = f"{match['name']} pid={match['pid']}" + (f", ip={match['ip']}" if match["ip"] else "")
             return True
         if _BACKGROUND.match(text):
             self._emit(stream, key)

@@ -129,3 +129,38 @@ def test_the_watchdog_of_the_whole_job_says_its_rank_where_torchrun_marks_local_
     )
 
     assert judged(tmp_path, text).culprit_ranks == (9,)
+
+
+RELAYED = traceback(
+    "ray.exceptions.RayTaskError(ValueError): ray::Trainer.fit() (pid=4711, ip=10.0.0.9, actor_id=2b1c)\n"
+    '  File "/srv/worker.py", line 9, in fit\n    step()\nValueError: the weights are odd',
+    MAIN,
+)
+
+
+def test_what_ray_passes_on_is_of_the_process_that_raised_it(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, marked(RELAYED, "[rank0]: "))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL401", ())
+    assert "Trainer.fit pid=4711, ip=10.0.0.9 raised ValueError: the weights are odd" in verdict.summary
+
+
+def test_what_ray_passes_on_is_the_same_failure_again(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, marked(FAILED, "(Trainer pid=4711, ip=10.0.0.9) ") + marked(RELAYED, "[rank0]: "))
+
+    assert (verdict.culprit_ranks, verdict.confidence) == ((), "medium")
+    assert "Trainer pid=4711 on 10.0.0.9 raised" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(EngineCore_0 pid=20) INFO 05-15 18:36:47 [shm_broadcast.py:501] No available shared memory broadcast block found in 60 second.",
+        "[2025-05-15 18:36:47 TP0] Watchdog timeout (self.watchdog_timeout=300)",
+    ],
+)
+def test_an_engine_that_waits_for_a_worker_is_not_all_right(tmp_path: Path, line: str) -> None:
+    verdict = judged(tmp_path, steps("", 0) + f"{line}\n" + steps("", 0) * 20)
+
+    assert verdict.code == "SL499"
+    assert "did not answer in time" in verdict.summary

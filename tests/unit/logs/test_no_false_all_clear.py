@@ -131,7 +131,9 @@ def test_words_of_trouble_at_the_end_are_no_end_that_is_well(tmp_path: Path, lin
     assert judged(tmp_path, f"{STEPS}{line}\n").code == "SL499"
 
 
-@pytest.mark.parametrize("line", ["error rate 0.01", "0 failed, 12 passed", "val_error: 0.2", "errors: 0", "no error so far", "timeout=600"])
+@pytest.mark.parametrize(
+    "line", ["error rate 0.01", "0 failed, 12 passed", "val_error: 0.2", "errors: 0", "no error so far", "timeout=600"]
+)
 def test_words_of_trouble_that_count_something_are_none(tmp_path: Path, line: str) -> None:
     assert judged(tmp_path, f"{STEPS}{line}\n").code == "SL498"
 
