@@ -46,10 +46,11 @@ def classify(facts: LogFacts) -> Timeline:
 
 
 def _alarms(facts: LogFacts, exceptions: Exceptions) -> tuple[Sighting, ...]:
-    """What speaks of a failure, in whatever words, and was not overcome: its process did not survive it, and the same
-    file does not say later that the job ended well."""
+    """What speaks of a failure, in whatever words, and was not overcome: its process did not survive it, the same file
+    does not say later that the job ended well, and the line is not known to mean nothing."""
     overcome = {(one.at.file, one.at.line) for one in exceptions.survived}
     overcome |= {(one.at.file, one.at.line) for one in facts.raised if one.background}
+    overcome |= {(s.at.file, s.at.line) for s in facts.sightings if s.known.role == "note"}
 
     def ended_well_after(at: LogLine) -> bool:
         return any(end.file == at.file and end.line > at.line for end in facts.finished)

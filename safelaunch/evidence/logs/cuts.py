@@ -17,6 +17,8 @@ _REST_OF_A_SENTENCE = re.compile(
     r"^\s*[,;)\]}]|^\s+File \"|^#\d+ \S+ from |^\s+exitcode +:"
     r"|^(?!.*(?:Watchdog caught|WorkNCCL\()).*before timing out\."
 )
+# Marks of loggers that close a bracket which they have not opened: glog's, and vLLM's older ones.
+_PLACE = re.compile(r"(?<![\[\w])(?:[EWIF]\d{3,4}|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d) [^\[\]]{0,200}\]")
 _SENTENCE_OPEN = re.compile(
     r"Watchdog caught\b(?!.*before timing out)|Traceback \(most recent call last\):\s*$|(?:Last error|what\(\)):\s*$"
     r"|PG status:(?!.*completed)|last enqueued(?!.*completed)"
@@ -62,4 +64,5 @@ def _ends_within(line: str, *, has_end: bool) -> bool:
 
 def _left_open(line: str) -> int:
     """Brackets that were opened and not closed; below zero, those that were closed and not opened."""
+    line = _PLACE.sub("", line)
     return sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))

@@ -44,8 +44,9 @@ _TROUBLES = (
     "|no devices|invalid|mismatch(?:ed)?|disconnected|unhealthy|assertion|backoff|leaving|rejected|unresponsive"
 )
 TROUBLE = re.compile(
-    rf"(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)(?![-_=/.]\w)"
-    r"|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d",
+    r"^(?!.*(?:NCCL INFO|FutureWarning|DeprecationWarning)).*?"
+    rf"(?:(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)(?![-_=/.]\w)"
+    r"|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d)|^\^C",
     re.IGNORECASE,
 )
 TROUBLED = Known("trouble", "alarm", means="the log ends with words of a failure that are not known")

@@ -56,6 +56,7 @@ _RAYLET = re.compile(r"\((raylet|gcs_server|autoscaler[^),]{0,20})(?:, ip=([\w.:
 _TENSOR_PARALLEL = re.compile(r"Worker_TP(\d+)$")  # with nothing beside it that is the rank
 # SGLang: `[2025-05-15 18:36:47 TP3] `; with DP or PP beside it, the number is no rank.
 _SGLANG = re.compile(r"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ((?:[A-Z]{2,4}\d+ ?){1,6})\] ?")
+_SGLANG_BARE = re.compile(r"(\[) ?((?:(?:DP|TP|PP|EP)\d+ ?){1,4})\] ?")
 # vLLM's logger, which marks each line of a traceback.
 _LEVEL = re.compile(
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[?[\w./-]{1,80}:\d+\] ?"
@@ -172,7 +173,7 @@ def _step(found: Stripped, known: Habits, start: bool) -> Stripped | None:
         return replace(found, text=text[match.end() :])
     if text[:1] == "(" and (step := _process(found)):
         return step
-    if match := _SGLANG.match(text):
+    if match := _SGLANG.match(text) or _SGLANG_BARE.match(text):
         return _of_sglang(found, match)
     for wanted, pattern in ((known.pods, _POD), (known.compose, _COMPOSE), (known.hosts, _PDSH)):
         if wanted and not found.host and (match := pattern.match(text)):
@@ -212,7 +213,8 @@ def _process(found: Stripped) -> Stripped | None:
 def _of_sglang(found: Stripped, match: re.Match[str]) -> Stripped:
     names = dict(re.findall(r"([A-Z]+)(\d+)", match[2]))
     rank = int(names["TP"]) if "TP" in names and not {"DP", "PP"} & set(names) else None
-    text = f"{match[1]}] {found.text[match.end() :]}"  # the time is read next
+    text = found.text[match.end() :]
+    text = f"{match[1]}] {text}" if match[1] != "[" else text  # the time is read next
     return replace(found, text=text, rank=rank, process="" if rank is not None else match[2].strip())
 
 

@@ -254,7 +254,7 @@ class Tracebacks:
         closed = stream.closed
         assert closed is not None
         if stream.chained or not text.strip():
-            stream.message_left -= 1
+            stream.message_left = min(0, stream.message_left - 1)  # what stands behind an empty line is another's
             if stream.message_left < -MESSAGE_LINES:
                 stream.chained = False
                 self._emit(stream, key)

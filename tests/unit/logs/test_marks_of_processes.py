@@ -35,6 +35,7 @@ RANK_3 = {
     "vLLM with tensor parallelism alone": marked(FAILED, f"(Worker_TP3 pid=406) {VLLM}") + ENGINE,
     "SGLang with tensor parallelism alone": sglang("TP3"),
     "SGLang with experts beside it": sglang("TP3 EP3"),
+    "SGLang without times": sglang("TP3").replace("2025-05-15 18:36:47 ", "").replace("[2025-05-15 18:36:47] ", ""),
     "Lightning": marked(FAILED, "[rank: 3] "),
     "Composer": marked(FAILED, "rank3[4711][MainThread]: "),
     "mpirun": marked(FAILED, "[1,3]<stderr>:"),

@@ -87,6 +87,7 @@ def test_what_lies_between_processes_names_none(tmp_path: Path, name: str, *, wa
 LOST = {
     "refused": (SYSTEM, "socketPollConnect: connect to 10.0.0.7<33759> returned Connection refused, exceeded error retry count after 35 attempts"),
     "remote": (REMOTE, "socketProgressOpt: Call to recv from 10.0.0.7<33759> failed : Connection reset by peer"),
+    "closed": (("internal error", "ncclInternalError: Internal check failed."), "Net : Connection closed by remote peer 10.0.0.7<50260>"),
     "InfiniBand": (REMOTE, "NET/IB : Got completion from peer 10.0.0.7<38210> with status=12 opcode=129 len=0 vendor err 129 (Recv)"),
 }  # fmt: skip
 

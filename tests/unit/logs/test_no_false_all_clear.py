@@ -151,3 +151,20 @@ def test_what_kernels_and_launchers_say_of_an_end_is_a_class(tmp_path: Path, lin
 
     assert verdict.code == KERNEL[line]
     assert verdict.culprit_ranks == ((3,) if "rank 3" in line else ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node1:100:200 [0] NCCL INFO Failed to open libibverbs.so[.1]",
+        "/usr/lib/python3/x.py:12: FutureWarning: `x` will raise an error in future.",
+        "[rank0]:[W515 18:36:47.34 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources.",
+        "[W515 18:36:47.34 socket.cpp:752] [c10d] The IPv6 network addresses of (node1, 29500) cannot be retrieved (gai error: -2 - Name or service not known).",
+    ],
+)
+def test_what_jobs_say_that_end_well_is_no_alarm(tmp_path: Path, line: str) -> None:
+    assert judged(tmp_path, f"{line}\n{STEPS}{line}\n").code == "SL498"
+
+
+def test_a_job_that_somebody_ended_at_the_terminal_did_not_end_well(tmp_path: Path) -> None:
+    assert judged(tmp_path, f"{STEPS}^C\n").code == "SL499"

@@ -34,9 +34,19 @@ def test_a_part_of_a_log_is_known_and_not_said_to_be_all_right(tmp_path: Path, n
     assert verdict.code != "SL498"
 
 
-@pytest.mark.parametrize(
-    "text", [STEPS, STEPS.rstrip(), "[rank0]: step 1 (of 2)\n[rank0]: step 2 (of 2)", "step 1\nstep 2 {'loss': 2}\n"]
-)
+WHOLE = [
+    STEPS,
+    STEPS.rstrip(),
+    "[rank0]: step 1 (of 2)\n[rank0]: step 2 (of 2)",
+    "step 1\nstep 2 {'loss': 2}\n",
+    f"W0515 18:36:51.700000 3900 torch/distributed/run.py:793] \n{STEPS}",
+    f"ERROR 07-01 10:00:00 worker_base.py:382] odd\n{STEPS}",
+    f"{STEPS}[rank1]:[E515 18:36:47.34 ProcessGroupNCCL.cpp:632] [Rank 1] Something is odd.",
+    f"{STEPS}(EngineCore_DP0 pid=300) ERROR 05-15 18:36:48 [core.py:708] odd",
+]
+
+
+@pytest.mark.parametrize("text", WHOLE)
 def test_a_whole_log_is_not_taken_for_a_part(tmp_path: Path, text: str) -> None:
     (tmp_path / "job.log").write_text(text)
 
