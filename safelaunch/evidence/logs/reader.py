@@ -17,7 +17,7 @@ from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
-from safelaunch.evidence.logs.signatures import Signature, any_of, of_exception
+from safelaunch.evidence.logs.signatures import Signature, any_of, is_noted, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
@@ -391,7 +391,8 @@ class _Pass:
         if habitual.FINISHED.search(line.text):
             self._contents.finished = at
         origin = self._origin(line)
-        if number > self._sieve.lines - habitual.LAST_LINES and habitual.TROUBLE.search(line.text):
+        near = number > self._sieve.lines - habitual.LAST_LINES
+        if near and habitual.TROUBLE.search(line.text) and not is_noted(self._signatures, line.text):
             self._troubles.append((origin, Sighting(at=at, host=origin.host, known=habitual.TROUBLED)))
         recent[origin].append(line.text)
         self._contents.tails[origin] = (at, not habitual.LAST_WORDS.search(line.text))

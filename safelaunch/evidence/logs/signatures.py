@@ -123,6 +123,11 @@ def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known
     return None
 
 
+def is_noted(signatures: Sequence[Signature], text: str) -> bool:
+    """Whether a line is known to mean no failure."""
+    return any(signature.known.role == "note" and signature.search(text) for signature in signatures)
+
+
 def _read(path: str) -> list[Signature]:
     try:
         with open(regular.given(path), "rb") as file:
