@@ -47,6 +47,7 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         message_only=not one.whole,
         local=one.local,
         process=one.process,
+        vague=bool(reason) and not nccl.has_last_error(one),
         blameless=one.known is not None and one.known.name in nccl.BLAMELESS,
         more=(f"it came from {one_line(came_from, 150)}",) if came_from and came_from[:60] not in said else (),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from safelaunch.diagnosis.crash.first_failure import TRANSPORT
+from safelaunch.diagnosis.logs import nccl
 from safelaunch.diagnosis.logs.candidates import (
     attributed,
     from_handled,
@@ -81,7 +82,7 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
     for one in exceptions.causes:
         end = by_rank.get(one.rank) if one.rank is not None else None
         found.append(from_handled(end, one) if ended_losing_a_peer(one) else from_raised(end, one))
-    found = attributed(facts, found, victims)
+    found = nccl.with_reasons(facts, attributed(facts, found, victims))
     ended, unexplained = from_exits(facts, {one.rank for one in found} | victims, by_pid)
     found = of_loaders(facts, merged([*found, *_unless_ambiguous(ended)]))
     if something_failed(facts) or found or victims or _ends_with_a_cause(facts):

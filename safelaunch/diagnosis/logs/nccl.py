@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from safelaunch.diagnosis.crash.known.gpu import NCCL, NCCL_VERSION
+from safelaunch.diagnosis.logs.timeline import Candidate
 from safelaunch.model.logs import Known, LogFacts, Raised, Sighting
 
 # They tell of what several processes do to each other: the rank that says so is not the one at fault.
@@ -54,6 +56,11 @@ def of_exception(one: Raised) -> str:
     return how[1] + (f" (NCCL {version[1]})" if version else "") if how else ""
 
 
+def has_last_error(one: Raised) -> bool:
+    """Whether an exception says why NCCL failed."""
+    return any(LAST_ERROR.search(text) for text in (one.message, *one.chain))
+
+
 def of_line(said: Sighting) -> str:
     """What a line of NCCL says, without what stands before it; empty where it is of another program."""
     if not said.known.name.startswith("nccl-"):
@@ -67,6 +74,28 @@ def headline(known: Known | None, reason: str) -> str:
     if known is not None and known.name in BLAMELESS:
         return f"{known.means}: {reason}" if reason else known.means
     return f"got an error of NCCL: {reason}" if reason else ""
+
+
+def with_reasons(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
+    """Errors of NCCL whose reason stands apart from them, because tracebacks were mixed or NCCL has warned: where all
+    lines of a file that tell of one tell the same, it is theirs."""
+    found = list(candidates)
+    for at, one in enumerate(found):
+        if one.code != "SL426" or not one.vague:
+            continue
+        near = [s for s in facts.sightings if s.at.file == one.at.file and _is_reason(s)]
+        if len({s.known.name for s in near}) == 1:
+            known = near[0].known
+            what = headline(known, of_line(near[0]) or explained(near[0].at.text))
+            found[at] = replace(
+                one, code=known.code, what=what, remedy=known.remedy, blameless=known.name in BLAMELESS, vague=False
+            )
+    return found
+
+
+def _is_reason(said: Sighting) -> bool:
+    known = said.known
+    return known.name.startswith("nccl-") and known.role == "cause" and known.name != "nccl-error"
 
 
 def explained(said: str) -> str:

@@ -25,6 +25,7 @@ class Candidate:
         alike: equal for processes that failed in the same way.
         message_only: a message says so, and nothing else.
         guessed: its rank was found by counting, not told.
+        vague: an error of NCCL that does not say why.
         blameless: it tells of what several processes do to each other.
     """
 
@@ -44,6 +45,7 @@ class Candidate:
     guessed: bool = False
     local: int | None = None
     process: str = ""
+    vague: bool = False
     blameless: bool = False
     more: tuple[str, ...] = ()
 

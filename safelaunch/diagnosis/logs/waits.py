@@ -58,7 +58,7 @@ def of_silence(facts: LogFacts, silent: Iterable[int]) -> str:
     if facts.cut:
         return f"no timeout of {names(ranks)} is in the logs, which says nothing: {facts.cut}"
     if absent:
-        return f"no line of {names(absent)} is in the logs: it may have been late, or have waited as well"
+        return f"no line of {names(absent)} is in the logs: late, or waiting as well"
     return f"no timeout of {names(ranks)} is in the logs: late, ended before it could, or its line is missing"
 
 

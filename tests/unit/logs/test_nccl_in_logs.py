@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_pieces import MAIN, WORLD, rank, traceback
+from log_pieces import MAIN, WORLD, mixed, rank, traceback
 from test_no_false_all_clear import STEPS, judged
 
 SYSTEM = ("unhandled system error (run with NCCL_DEBUG=INFO for details)", "ncclSystemError: System call failed. ")
@@ -131,3 +131,20 @@ def test_marks_are_missed_only_where_there_are_none(tmp_path: Path) -> None:
 
     assert missed(STEPS + line) == 1
     assert missed(f"[rank0]: step 3\n[rank1]: step 3\n{line}") == 0
+
+
+def test_the_reason_of_mixed_tracebacks_is_theirs(tmp_path: Path) -> None:
+    kind, last, code = OWN["no room for a segment"]
+    plain = raised(kind, last).replace("[rank1]: ", "")
+    verdict = judged(tmp_path, STEPS + mixed(plain, plain))
+
+    assert (verdict.code, verdict.culprit_ranks) == (code, ())
+    assert last in verdict.summary
+
+
+def test_a_warning_says_why_an_error_of_nccl_was_raised(tmp_path: Path) -> None:
+    error = "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)"
+    verdict = judged(tmp_path, f"{WARN}{OWN['no room to extend it'][1]}\n" + rank(1, traceback(error, MAIN)))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL421", (1,))
+    assert OWN["no room to extend it"][1] in verdict.summary
