@@ -14,7 +14,7 @@ from safelaunch.diagnosis.logs.classify import classify
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts, LogFile
+from safelaunch.model.logs import LogFacts, LogFile, LogLine
 from safelaunch.sizes import plural
 
 
@@ -108,13 +108,14 @@ def nothing_found(timeline: Timeline) -> Verdict:
     How it was concluded: each log could be read, and none of these is in them:
     - a traceback that ended a process;
     - a known message of a failure, where a log ends soon after it;
-    - a record of a failed process.
+    - a record of a failed process;
+    - other words of a failure among its last lines (a shell's, a C library's, a logger's).
 
     What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
 
     What it is not: a proof that the job ended well. It says nothing of what the logs do not hold, such as the output of
-    other nodes. Where a log could not be read, or a traceback is cut off, it is SL499.
+    other nodes. It is SL499 where a log could not be read, a traceback is cut off, or the last lines tell of a failure.
     """
     facts = timeline.facts
     read = [file for file in facts.files if not file.unreadable]
@@ -128,6 +129,7 @@ def nothing_found(timeline: Timeline) -> Verdict:
     return (
         _inconclusive(timeline, because)
         or _not_understood(timeline, read, because)
+        or _with_last_words(timeline, because)
         or _healthy(timeline, read, because)
     )
 
@@ -162,6 +164,13 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
     return None
 
 
+def _is_known(facts: LogFacts, at: LogLine) -> bool:
+    """Whether what a last line says is known to be no failure: a message that is worth a note, or one that the job
+    ended well after."""
+    noted = any((s.at.file, s.at.line) == (at.file, at.line) for s in facts.sightings if s.known.role == "note")
+    return noted or any(end.file == at.file and end.line >= at.line for end in facts.finished)
+
+
 def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
     """The verdict where a part of the logs says nothing to us; None where all could be read."""
     facts, because = timeline.facts, (*because, *_restarted(timeline))
@@ -179,6 +188,15 @@ def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str,
         remedy = "give its lines as text, such as `journalctl -o cat` or `jq -r '.events[].message'` has them"
         return _cannot_tell(what, *because, remedy=remedy)
     return None
+
+
+def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where a log ends with words of a failure that nothing else tells of."""
+    parting = next((at for at in timeline.facts.parting if not _is_known(timeline.facts, at)), None)
+    if parting is None:
+        return None
+    what = "a log ends with words of a failure, and does not say whose it is"
+    return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
 
 
 def _healthy(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:

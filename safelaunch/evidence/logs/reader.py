@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import messages, prefixes, tracebacks
+from safelaunch.evidence.logs import last_words, messages, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
@@ -35,18 +35,6 @@ EVENTS = 20_000  # of one file; a job that says more says the same again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
-# What a process writes that is about to end, or has ended: no sign that it went on.
-_LAST_WORDS = re.compile(
-    r"^\s|^\[?[EWIF]\d{3,4} |wandb:|[Ww]arning|ERROR|Error|rror:|Exception|resource_tracker|leaked|srun|slurmstepd|"
-    r"Aborted|core dumped|Killed|Terminat|SIGTERM|Sending process|exit|Exit|=====|-----|destroy|shut|Shut|kill|fail"
-    r"|Fail|NCCL|terminate called|what\(\)|frame #|^\s*$|^#\d"
-)
-# The last words of jobs that end well: torch elastic's, and what programs say.
-_FINISHED = re.compile(
-    r"worker group successfully finished|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b[^:=]{0,30}?\b"
-    r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
-    re.IGNORECASE,
-)
 # What services of logs export: documents with a line each, or fields of such below each other. Numbers of a training in
 # JSON have no field for a text.
 _RECORD = re.compile(
@@ -84,6 +72,7 @@ class Contents:
     world: int = 0
     labelled: bool = False
     finished: LogLine | None = None
+    parting: LogLine | None = None
     attempt: int = 0
 
 
@@ -370,6 +359,7 @@ class _Pass:
 
         assert self._habits is not None
         recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
+        ending: deque[LogLine] = deque(maxlen=last_words.LINES)
         sieve = self._sieve
         first = sieve.tail_line
         for number, raw in enumerate(sieve.tail.split(b"\n"), first):
@@ -378,23 +368,25 @@ class _Pass:
                 if not text.strip() or (number == first and sieve.tail_cut):
                     continue
                 try:
-                    self._tail(number, prefixes.strip(text, self._habits), recent)
+                    self._tail(number, prefixes.strip(text, self._habits), recent, ending)
                 except (ValueError, RecursionError):
                     self._torn.add(number)
-
+        told = (at for at in reversed(ending) if last_words.tells_of_failure(at.text))
+        self._contents.parting = next(told, None)
         for origin, (at, ordinary) in self._contents.tails.items():
             text = shortened(redaction.lines(recent[origin])[-1].strip(), WIDTH)
             if text != at.text:
                 self._contents.tails[origin] = (replace(at, text=text), ordinary)
 
-    def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]]) -> None:
+    def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]], ending: deque[LogLine]) -> None:
         if not line.text.strip():
             return
         self._shown += 1
         self._records += _RECORD.match(line.text) is not None
         at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
-        if _FINISHED.search(line.text):
+        if last_words.FINISHED.search(line.text):
             self._contents.finished = at
+        ending.append(at)
         origin = self._origin(line)
         recent[origin].append(line.text)
-        self._contents.tails[origin] = (at, not _LAST_WORDS.search(line.text))
+        self._contents.tails[origin] = (at, not last_words.LAST_WORDS.search(line.text))
