@@ -17,6 +17,8 @@ from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogFile, LogLine
 from safelaunch.sizes import plural
 
+NOTHING_FOUND, CANNOT_TELL = "SL498", "SL499"
+
 
 def diagnose(facts: LogFacts) -> Verdict:
     """The verdict on a job from its log files.
@@ -44,6 +46,11 @@ def diagnose(facts: LogFacts) -> Verdict:
         if verdict is not None:
             return _with_earlier(timeline, verdict)
     return nothing_found(timeline)
+
+
+def says_why(verdict: Verdict) -> bool:
+    """Whether a verdict on logs says what failed."""
+    return verdict.code != NOTHING_FOUND and verdict.code != CANNOT_TELL
 
 
 def _with_earlier(timeline: Timeline, verdict: Verdict) -> Verdict:

@@ -34,7 +34,8 @@ _ENDED = re.compile(
     r"|\b(?:terminated|killed|ended|died|exited) (?:by|with|on|from) (?:a )?signal\b"
     r"|command not found|executable file not found|error while loading shared libraries|can't open file"
     r"|: No module named |: line \d{1,6}: |^\S{0,80}?sh: (?:\d{1,6}: )?\S"
-    r"|\b[Ll]oss is:? (?:tensor\()?-?(?:[Nn]a[Nn]|inf)\b|Watchdog caught |Back-off restarting failed|CrashLoopBackOff|OOMKilled",
+    r"|\b[Ll]oss is:? (?:tensor\()?-?(?:[Nn]a[Nn]|inf)\b|Watchdog caught |Back-off restarting failed"
+    r"|CrashLoopBackOff|OOMKilled",
 )
 _NO_NUMBER = r"(?!\W{0,4}(?:\d|nan|none|tensor))"  # `val error: 0.03`
 # What loggers and programs say of a failure, after which a job may yet have gone on.
