@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from safelaunch.codes import CATALOGUE, EXIT_OK
+from safelaunch.codes import CATALOGUE, EXIT_OK, Trait
 from safelaunch.diagnosis.logs import crashes, hangs, nccl2
 from safelaunch.diagnosis.logs.classify import classify
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
@@ -16,8 +16,6 @@ from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogFile, LogLine
 from safelaunch.sizes import plural
-
-NOTHING_FOUND, CANNOT_TELL = "SL498", "SL499"
 
 
 def diagnose(facts: LogFacts) -> Verdict:
@@ -50,7 +48,7 @@ def diagnose(facts: LogFacts) -> Verdict:
 
 def says_why(verdict: Verdict) -> bool:
     """Whether a verdict on logs says what failed."""
-    return verdict.code != NOTHING_FOUND and verdict.code != CANNOT_TELL
+    return verdict.kind != "none" and Trait.UNKNOWN not in CATALOGUE[verdict.code].traits
 
 
 def _with_earlier(timeline: Timeline, verdict: Verdict) -> Verdict:
