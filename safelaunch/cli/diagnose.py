@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from safelaunch import codes, limits, redaction
-from safelaunch.cli import output, share
+from safelaunch.cli import dump_notes, output, share
 from safelaunch.codec import to_json
 from safelaunch.codes import Trait, has
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis import why as how
 from safelaunch.diagnosis.notice import with_notice
-from safelaunch.diagnosis.wording import names
 from safelaunch.evidence.offline import archives, bundle, dump_case, dump_files, nodes
 from safelaunch.evidence.offline.bundle import Recorded
-from safelaunch.evidence.offline.dump import Dump
 from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
 from safelaunch.model.logs import LogFacts
 from safelaunch.output import STANDARD_OUTPUT
@@ -177,6 +175,8 @@ def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: S
             found += reader.judge(named, signatures, further) if named else []
         except SafelaunchError as error:  # what is of another kind may be whole
             faults.append(error)
+            # A damaged dump, or an empty file that is called like one, lies beside logs that are whole.
+            found += _beside(named, signatures, further)
     if not found:
         raise faults[0]
     said = ((fault.diagnostic.summary, *fault.diagnostic.because[:1]) for fault in faults)
@@ -231,7 +231,10 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
         incidents += _classified(run.incidents, signatures, further)
         if not run.incidents:
             found += [Conclusion("bundle", (path,), verdict) for verdict in run.verdicts]
-            if not run.verdicts and not run.unreadable:
+            unclear = run.unended or run.exit_code
+            if unclear and not run.verdicts and (told := _beside([path], signatures, further)):
+                found += told
+            elif not run.verdicts and not run.unreadable:
                 how = f"ended with exit code {run.exit_code} and " if run.exit_code is not None else ""
                 found.append(Conclusion("bundle", (path,), notes=(f"{path} {how}holds no incident: nothing to tell",)))
     parts = nodes.together(incidents)
@@ -316,43 +319,24 @@ def _dumps(paths: Sequence[str], *_: Sequence[str]) -> list[Conclusion]:
         reasons = [f"{dump.path}: {dump.unreadable}" for dump in dumps]
         raise unreadable(f"none of {len(dumps)} Flight Recorder dumps can be read", reasons[:4])
     case = dump_case.build(dumps)
-    return [Conclusion("dumps", tuple(paths), diagnose(case), notes=tuple(_read(case, dumps, others)), case=case)]
-
-
-def _read(case: Case, dumps: Sequence[Dump], others: int) -> list[str]:
-    """What was read, and what was not."""
-    good = [dump for dump in dumps if not dump.unreadable]
-    kinds = dict.fromkeys(f"{dump.backend or 'no calls'}, version {dump.version}" for dump in good)
-    read = f"{len(good)} Flight Recorder dump{'s' * (len(good) != 1)}"
-    lines = [f"read {read} of {len(case.ranks)} rank{'s' * (len(case.ranks) != 1)} ({'; '.join(kinds)})"]
-    lines += [f"{dump.path}: {dump.unreadable}" for dump in dumps if dump.unreadable]
-    torn = [dump for dump in good if dump.torn]
-    lines += [
-        f"{dump.path}: {plural(dump.torn, 'part')} of it could not be read, and the others were" for dump in torn[:4]
+    return [
+        Conclusion("dumps", tuple(paths), diagnose(case), notes=tuple(dump_notes.lines(case, dumps, others)), case=case)
     ]
-    ranks = {dump.rank for dump in dumps}
-    absent = [facts.rank for facts in case.ranks if facts.rank not in ranks]
-    if absent:
-        lines.append(f"{names(absent)} left no dump")
-    twice = (
-        sorted({dump.rank for dump in good if sum(other.rank == dump.rank for other in good) > 1})
-        if len(ranks) < len(dumps)
-        else []
-    )
-    if twice:
-        lines.append(f"several dumps of {names(twice)}: the latest of each counts")
-    if not any(dump.frames for dump in good):
-        lines.append("the dumps hold no frames (JSON has none): no lines can be named")
-    if not any(group.name == dump_case.WORLD for group in case.groups):
-        lines.append("they do not tell how many ranks there were (gloo's never do): a last rank may be missing")
-    if any(dump.left_out for dump in good):
-        lines.append("entries of a second backend were left out")
-    if others and not case.incident.t:
-        lines.append(f"{others} other files were not looked at")
-    return lines
 
 
 # ---------------------------------------------------------------------------------------------------------- logs
+
+
+def _beside(paths: Sequence[str], signatures: Sequence[str], further: Sequence[str]) -> list[Conclusion]:
+    """The verdict on the logs in folders in which something else was looked for, where it says what failed."""
+    from safelaunch.diagnosis.logs import says_why
+
+    folders = [path for path in paths if os.path.isdir(path)]
+    try:
+        found = _logs(folders, signatures, further) if folders else []
+    except SafelaunchError:
+        return []
+    return [one for one in found if one.verdict is not None and says_why(one.verdict)]
 
 
 def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:

@@ -197,7 +197,8 @@ class LogFile:
 class LogFacts:
     """All that was found in the logs of one job. `world_size` is None where no line tells it. `tails` are the last
     lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
-    `finished` are lines near the ends of files that say that the job ended well; `attempt` is the latest one begun.
+    `finished` are lines near the ends of files that say that the job ended well, and `parting` the last one of each
+    file there that says that something failed; `attempt` is the latest one begun.
     `passed_over` are files whose names do not say what they are: they were not read.
     """
 
@@ -214,6 +215,7 @@ class LogFacts:
     world_size: int | None = None
     ranks: tuple[int, ...] = ()
     finished: tuple[LogLine, ...] = ()
+    parting: tuple[LogLine, ...] = ()
     attempt: int = 0
     passed_over: tuple[str, ...] = ()
 

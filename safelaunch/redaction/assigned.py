@@ -23,7 +23,7 @@ _TYPED = (
 _HEREDOC = (
     rf"[ \t]{{0,3}}=?[ \t]{{0,3}}(?:\$\(cat )?<<[-~]?\s?[\"']?\w{{1,20}}[\"']?[ \t]{{0,3}}\r?\n[{MARKS}]?[ \t]{{0,80}}"
 )
-_SIGNS = rf"(?::=|=>|->|{ARROW}|===?(?=\s?{QUOTED})|\|\|=|::(?=\s)|=(?!=)|:|{COLON}|\?=|%3[Dd])"
+_SIGNS = rf"(?::=|=>|->|{ARROW}|[=!]==?(?=\s?{QUOTED})|\|\|=|::(?=\s)|=(?!=)|:|{COLON}|\?=|%3[Dd])"
 # Behind a name: what stands between it and its value, and that.
 _ASSIGNED = re.compile(
     rf"({_TYPED}|{_HEREDOC}|\\{{0,8}}[\"']?(?:[\])]|\[[0-9]{{0,5}}\]|[\"']?\}}(?=\s?=))?"
@@ -33,6 +33,7 @@ _ASSIGNED = re.compile(
 _DEFAULT = re.compile(r"\s?=\s?[A-Za-z_.]{1,40}(?:\(|\s|\Z)")
 _GIVEN = re.compile(r"(\s+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
 _BUILT = re.compile(r"([({]\s?)(?=\\{0,8}[\"'])" + VALUE)  # `.password("X")`
+_COMPARED = re.compile(rf"(\)\s?[=!]==?\s?(?={QUOTED}))" + VALUE)  # `getenv("PASSWORD", "X") == "Y"`
 _FOREIGN_COLON, _FOREIGN_ARROW = re.compile(COLON), re.compile(ARROW)
 # A part of each name that tells (`names.kind`), in lower case.
 _TELLS = re.compile(
@@ -107,7 +108,7 @@ def _behind(value: str, begin: int, at: int, name: str) -> list[tuple[int, str]]
         found = [(end, value[at:end])] if end else []
         then = pairs.changed(value, end, name) if end else None
         return [(then[0], value[at:end] + then[1])] if then else []
-    then = pairs.changed(value, found[0][0], name)
+    then = pairs.changed(value, found[0][0], name) or pairs.changed(value, found[0][0], name, _COMPARED)
     return [*found, then] if then else found
 
 
@@ -134,7 +135,7 @@ def _shown(name: str, match: re.Match[str], *, given: bool) -> str | None:
     if ":" in between and not opening and bare.isidentifier() and _DEFAULT.match(match.string, match.end()):
         return None  # a type: `password: SecretStr = Field(...)`
     alone = given or "=" in between or bool(opening) or not between.strip()
-    prose = (":" in between and not opening and not block) or "==" in between
+    prose = (":" in between and not opening and not block) or "==" in between or "!=" in between
     if not is_secret(name, bare, alone=alone, told=prose):
         return None
     return shown + told.redacted(value)

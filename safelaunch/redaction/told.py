@@ -27,11 +27,10 @@ QUOTED = (
 VALUE = (
     rf"({QUOTED}|\\{{0,8}}[\"'](?=\w)[^\s\"',;]{{1,256}}|(?:[^\s\"',;&)}}\]<>`]|`(?=\w)){{1,2048}}|<[^\s<>]{{0,80}}>)"
 )
-# Where the value begins that a line has no more room for.
+# Where the value begins that a line has no more room for. Blanks are matched in one way alone: there may be many.
 NEXT = (
-    r"(?:[ \t]*[\\(\[|>]?[|>+0-9-]{0,2}[ \t]*\r?\n[MARKS]?(?:\[[\w .:-]{1,40}\]:?)?[ \t]{0,80}(?:[-][ \t])?)".replace(
-        "MARKS", MARKS
-    )
+    r"(?:[ \t]*(?:(?:[\\(\[|>][|>+0-9-]{0,2}|[|>+0-9-]{1,2})[ \t]*)?\r?\n"
+    rf"[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?)?[ \t]{{0,80}}(?:[-][ \t])?)"
 )
 _SCHEME = re.compile(r"(?:bearer|basic|token|apikey) +(?=[{$<%])", re.IGNORECASE)  # `f"Bearer {key}"`
 # What opens a value and what closes it.

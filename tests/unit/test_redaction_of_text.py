@@ -189,6 +189,16 @@ def test_what_only_looks_like_one_stays(value: str) -> None:
     assert text(value) == value
 
 
+@pytest.mark.parametrize(
+    "said",
+    ['if args.password != "hunter22":', 'os.getenv("PASSWORD") != "hunter22"',
+     'os.getenv("DB_PASSWORD", "a1b2c3d4") == "hunter22"',
+     'os.environ.get("PASSWORD", "hunter22") != "hunter22"'],
+)  # fmt: skip
+def test_what_a_secret_is_compared_with_goes(said: str) -> None:
+    assert "hunter22" not in text(said)
+
+
 def test_a_command_line_word_by_word() -> None:
     words = ["train.py", "--api-key", "s3 cret", "--lr", "0.1", "--token=abcdef", "--tokenizer", "gpt2", "--verbose"]
     assert arguments(words) == [

@@ -142,6 +142,12 @@ def test_twice_the_text_takes_twice_the_time(unit: str) -> None:
     assert any(linear(unit * (400_000 // len(unit))) < 4 for _ in range(3))  # a busy machine may take its time once
 
 
+@pytest.mark.parametrize("blank", [" ", "\t", " \t"])
+@pytest.mark.parametrize("name", ["password=", "?token=", "Authorization: ", "Cookie: "])
+def test_many_blanks_behind_a_name_take_no_longer_than_other_text(name: str, blank: str) -> None:
+    assert any(linear(name + blank * (100_000 // len(blank))) < 4 for _ in range(3))
+
+
 def test_a_log_of_a_training_is_searched_at_once() -> None:
     line = "[rank3]:[2026-11-24 13:00:01,123] step 12 loss 3.456789 lr 1.0e-04 tokens/s 12345.6 num_tokens=512 {}\n"
     text = "".join(line.format(number) for number in range(20_000))

@@ -75,6 +75,11 @@ class _Inside:
     def meetings(self) -> set[tuple[str, int]]:
         return _meetings(self.view.graph.waits)
 
+    @cached_property
+    def differ(self) -> bool:
+        """Whether what one rank is inside would not be true of another: each receives from its own neighbour."""
+        return len({label(wait.call) for wait in self.view.graph.waits}) > 1
+
     @property
     def knows_members(self) -> bool:
         """Whether the members of each group are told."""
@@ -97,9 +102,11 @@ def _headline(inside: _Inside) -> str:
     ranks = {wait.rank for wait in waits}
     who = names(ranks)
     if view.from_dumps and inside.away:
-        return f"{is_waiting(ranks)} in {label(call)}{of_group(call)}, and nothing is known of {names(inside.away)}"
+        where = f"calls such as {label(call)}" if inside.differ else f"{label(call)}{of_group(call)}"
+        return f"{is_waiting(ranks)} in {where}, and nothing is known of {names(inside.away)}"
     if inside.away:
-        return f"{is_waiting(ranks)} in {label(call)}, and no rank of this node is late"
+        where = f"calls such as {label(call)}" if inside.differ else label(call)
+        return f"{is_waiting(ranks)} in {where}, and no rank of this node is late"
     if inside.unstarted and len(_meetings(view.graph.heads)) == 1:
         return f"{who} {verb(ranks, 'has', 'have')} enqueued {label(call)}, and no GPU completes it"
     if view.from_dumps and len(inside.meetings) > 1:

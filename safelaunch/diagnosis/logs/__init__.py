@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from safelaunch.codes import CATALOGUE, Trait
 from safelaunch.diagnosis.logs import crashes, hangs, messengers, nccl2
 from safelaunch.diagnosis.logs.classify import classify
 from safelaunch.diagnosis.logs.nothing import nothing_found
@@ -43,6 +44,11 @@ def diagnose(facts: LogFacts) -> Verdict:
         if verdict is not None:
             return _with_earlier(timeline, verdict)
     return nothing_found(timeline)
+
+
+def says_why(verdict: Verdict) -> bool:
+    """Whether a verdict on logs says what failed."""
+    return verdict.kind != "none" and Trait.UNKNOWN not in CATALOGUE[verdict.code].traits
 
 
 def _with_earlier(timeline: Timeline, verdict: Verdict) -> Verdict:

@@ -53,13 +53,15 @@ def _alarms(facts: LogFacts, exceptions: Exceptions) -> tuple[Sighting, ...]:
     overcome |= {(one.at.file, one.at.line) for one in facts.raised if one.background}
     overcome |= {(s.at.file, s.at.line) for s in facts.sightings if s.known.role == "note"}
 
-    def ended_well_after(at: LogLine) -> bool:
-        return any(end.file == at.file and end.line > at.line for end in facts.finished)
+    def went_on(s: Sighting) -> bool:
+        ended_well = any(end.file == s.at.file and end.line > s.at.line for end in facts.finished)
+        # Programs log errors of which they think nothing; what torch, NCCL or a kernel says so ends more than a sample.
+        return ended_well or (s.known.name == "error-level" and not near_end(facts, s.at))
 
     return tuple(
         s
         for s in facts.sightings
-        if s.known.role != "note" and (s.at.file, s.at.line) not in overcome and not ended_well_after(s.at)
+        if s.known.role != "note" and (s.at.file, s.at.line) not in overcome and not went_on(s)
     )
 
 

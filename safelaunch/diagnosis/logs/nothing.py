@@ -11,7 +11,7 @@ from safelaunch.diagnosis.logs import nccl
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts, LogFile, Sighting
+from safelaunch.model.logs import LogFacts, LogFile, LogLine, Sighting
 from safelaunch.sizes import plural
 
 VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning")
@@ -50,6 +50,7 @@ def nothing_found(timeline: Timeline) -> Verdict:
         _inconclusive(timeline, because)
         or _alarmed(timeline, because)
         or _not_understood(timeline, read, because)
+        or _with_last_words(timeline, because)
         or _cut_off(timeline, because)
         or _without_steps(timeline, read, because)
         or _healthy(timeline, read, because)
@@ -121,6 +122,22 @@ def _what(said: Sighting) -> str:
 def _vagueness(said: Sighting) -> tuple[bool, bool]:
     """What names a cause tells more than what names NCCL or a launcher, and that more than any other alarm."""
     return said.known.role == "alarm", said.known.name in VAGUE
+
+
+def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where a log ends with words of a failure that nothing else tells of."""
+    parting = next((at for at in timeline.facts.parting if not _is_known(timeline.facts, at)), None)
+    if parting is None:
+        return None
+    what = "a log ends with words of a failure, and does not say whose it is"
+    return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
+
+
+def _is_known(facts: LogFacts, at: LogLine) -> bool:
+    """Whether what a last line says is known to be no failure: a message that is worth a note, or one that the job
+    ended well after."""
+    noted = any((s.at.file, s.at.line) == (at.file, at.line) for s in facts.sightings if s.known.role == "note")
+    return noted or any(end.file == at.file and end.line >= at.line for end in facts.finished)
 
 
 def _cut_off(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:

@@ -98,6 +98,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         world_size=world,
         ranks=tuple(sorted(everybody)),
         finished=tuple(file.finished for file in files if file.finished is not None),
+        parting=tuple(dated(file.parting) for file in files if file.parting is not None),
         attempt=attempt,
     )
 

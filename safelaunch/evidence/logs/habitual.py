@@ -6,20 +6,6 @@ import re
 
 from safelaunch.model.logs import Known
 
-# What a process writes that is about to end, or has ended: no sign that it went on.
-LAST_WORDS = re.compile(
-    r"^\s|^\[?[EWIF]\d{3,4} |wandb:|[Ww]arning|ERROR|Error|rror:|Exception|resource_tracker|leaked|srun|slurmstepd|"
-    r"Aborted|core dumped|Killed|Terminat|SIGTERM|Sending process|exit|Exit|=====|-----|destroy|shut|Shut|kill|fail"
-    r"|Fail|NCCL|terminate called|what\(\)|frame #|^\s*$|^#\d"
-)
-# The last words of jobs that end well: torch elastic's, and what programs say.
-FINISHED = re.compile(
-    r"worker group successfully finished"
-    r"|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)"
-    r"[^:=]{0,30}?\b"
-    r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
-    re.IGNORECASE,
-)
 # What services of logs export: documents with a line each, or fields of such below each other. Numbers of a training in
 # JSON have no field for a text.
 RECORD = re.compile(
@@ -44,8 +30,9 @@ _TROUBLES = (
     "|no devices|invalid|mismatch(?:ed)?|disconnected|unhealthy|assertion|backoff|leaving|rejected|unresponsive"
 )
 TROUBLE = re.compile(
-    r"^(?!.*(?:NCCL INFO|FutureWarning|DeprecationWarning)).*?"
-    rf"(?:(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)(?![-_=/.]\w)"
+    r"^(?!.*(?:warn|\bINFO\b|\bDEBUG\b|retry|\btry(?:ing)? |\bagain\b)).*?"
+    rf"(?:(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b"
+    r"(?![\w.]*\s*[:=]?\s*(?:-?\d+(?:\.\d+)?\b|nan|none|tensor))(?![-_=/.]\w)"
     r"|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d)|^\^C",
     re.IGNORECASE,
 )

@@ -45,8 +45,8 @@ _POD = re.compile(
     r"([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?-\d+(?:-[a-z0-9]{5})?)(?: \u203a | )([a-z][-a-z0-9]*) (?:\u2502 ?)?"
 )  # stern
 _STREAM = re.compile(r"std(?:out|err): ")  # accelerate's and ray's way to hand on what a child says
-_COMPOSE = re.compile(r"([A-Za-z0-9][\w.-]*?) +\| ")
-_PDSH = re.compile(r"([A-Za-z][\w.-]*\d[\w.-]*): ")
+_COMPOSE = re.compile(r"([A-Za-z0-9][\w.-]{0,252}?) {1,200}\| ")
+_PDSH = re.compile(r"(?=[\w.-]{0,253}: )([A-Za-z][A-Za-z_.-]*\d[\w.-]*): ")  # a name of a host has 253 characters
 _DETERMINED = re.compile(r"([0-9a-f]{8}) \|\| ")
 # Processes of Ray and of vLLM: `(Worker pid=7, ip=10.0.0.9)`, `(VllmWorker rank=3 pid=7)`, `(Worker_DP1_TP3 pid=7)`.
 _PROCESS = re.compile(

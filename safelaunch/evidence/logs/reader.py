@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import cuts, habitual, messages, prefixes, tracebacks
+from safelaunch.evidence.logs import cuts, habitual, last_words, messages, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
-from safelaunch.evidence.logs.signatures import Signature, any_of, is_noted, of_exception
+from safelaunch.evidence.logs.signatures import Signature, any_of, is_trouble, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
@@ -68,6 +68,7 @@ class Contents:
     of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # ranks and sizes by host and pid
     labelled: bool = False
     finished: LogLine | None = None
+    parting: LogLine | None = None
     attempt: int = 0
 
 
@@ -157,10 +158,8 @@ class _Pass:
         if self._sieve.unfinished:
             self._mark_cut(self._sieve.lines)
         self._tails()
-        last = LogLine(self._path, self._sieve.lines, "")
-        contents.events += self._troubles + [
-            (Origin(file=self._number), event) for event in self._messages.finish(last)
-        ]
+        ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
+        contents.events += [*self._troubles, *((Origin(file=self._number), event) for event in ended)]
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         contents.of_nccl = self._messages.of_nccl
         sieve = self._sieve
@@ -364,6 +363,7 @@ class _Pass:
 
         assert self._habits is not None
         recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
+        ending: deque[LogLine] = deque(maxlen=last_words.LINES)
         sieve = self._sieve
         first = sieve.tail_line
         for number, raw in enumerate(sieve.tail.split(b"\n"), first):
@@ -372,27 +372,28 @@ class _Pass:
                 if not text.strip() or (number == first and sieve.tail_cut):
                     continue
                 try:
-                    self._tail(number, prefixes.strip(text, self._habits), recent)
+                    self._tail(number, prefixes.strip(text, self._habits), recent, ending)
                 except (ValueError, RecursionError):
                     self._torn.add(number)
-
+        told = (at for at in reversed(ending) if last_words.tells_of_failure(at.text))
+        self._contents.parting = next(told, None)
         for origin, (at, ordinary) in self._contents.tails.items():
             text = shortened(redaction.lines(recent[origin])[-1].strip(), WIDTH)
             if text != at.text:
                 self._contents.tails[origin] = (replace(at, text=text), ordinary)
 
-    def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]]) -> None:
+    def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]], ending: deque[LogLine]) -> None:
         if not line.text.strip():
             return
         self._shown += 1
         self._records += habitual.RECORD.match(line.text) is not None
         self._steps += self._sieve.size > SAMPLE and habitual.STEP.search(line.text) is not None
         at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
-        if habitual.FINISHED.search(line.text):
+        if last_words.FINISHED.search(line.text):
             self._contents.finished = at
+        ending.append(at)
         origin = self._origin(line)
-        near = number > self._sieve.lines - habitual.LAST_LINES
-        if near and habitual.TROUBLE.search(line.text) and not is_noted(self._signatures, line.text):
+        if number > self._sieve.lines - habitual.LAST_LINES and is_trouble(self._signatures, line.text):
             self._troubles.append((origin, Sighting(at=at, host=origin.host, known=habitual.TROUBLED)))
         recent[origin].append(line.text)
-        self._contents.tails[origin] = (at, not habitual.LAST_WORDS.search(line.text))
+        self._contents.tails[origin] = (at, not last_words.LAST_WORDS.search(line.text))

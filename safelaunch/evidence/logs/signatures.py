@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from safelaunch import codes, regular, toml, user_files
+from safelaunch.evidence.logs import habitual
 from safelaunch.model import SafelaunchError
 from safelaunch.model.logs import Known
 
@@ -123,9 +124,11 @@ def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known
     return None
 
 
-def is_noted(signatures: Sequence[Signature], text: str) -> bool:
-    """Whether a line is known to mean no failure."""
-    return any(signature.known.role == "note" and signature.search(text) for signature in signatures)
+def is_trouble(signatures: Sequence[Signature], text: str) -> bool:
+    """Whether a line at the end of a log speaks of a failure, and is not known to mean none."""
+    if habitual.TROUBLE.search(text) is None:
+        return False
+    return not any(signature.known.role == "note" and signature.search(text) for signature in signatures)
 
 
 def _read(path: str) -> list[Signature]:

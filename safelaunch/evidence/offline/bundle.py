@@ -74,12 +74,14 @@ class _Moment:
 
 @dataclass(frozen=True)
 class Run:
-    """What one PATH holds: incidents, and how the run ended where it left none."""
+    """What one PATH holds: incidents, and how the run ended where it left none. `unended` says that a node of it has
+    left no result: it was ended from outside, or still runs."""
 
     incidents: tuple[Recorded, ...] = ()
     exit_code: int | None = None
     verdicts: tuple[Verdict, ...] = ()
     unreadable: tuple[str, ...] = ()
+    unended: bool = False
 
 
 def knows(path: str) -> bool:
@@ -139,6 +141,7 @@ def _documents(path: str) -> Iterator[tuple[str, bytes | None]]:
 def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> Run:
     incidents: list[Recorded] = []
     unreadable: list[str] = []
+    bare: list[Verdict | None] = []  # of incidents whose case cannot be read
 
     def read(cls: type[T], name: str) -> T | None:
         try:
@@ -153,6 +156,7 @@ def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> R
         folder = os.path.dirname(folder) if os.path.basename(folder) == "evidence" else folder
         case = read(Case, name)
         if case is None:
+            bare.append(read(Verdict, os.path.join(folder, "verdict.json")))
             continue
         started = read(_Started, _above(folder, "run.json", documents))
         incidents.append(
@@ -174,8 +178,11 @@ def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> R
                 verdicts.append(without_advice(checked(Verdict, item)))
             except ShapeError as error:
                 unreadable.append(f"a verdict of result.json: {error}")
+    verdicts = verdicts or [verdict for verdict in bare if verdict is not None]
     unreadable = list(dict.fromkeys(unreadable))
-    return Run(tuple(incidents), max(codes, default=None), tuple(verdicts), tuple(unreadable))
+    ended = {os.path.dirname(name) for name in documents if os.path.basename(name) == "result.json"}
+    unended = any(os.path.dirname(name) not in ended for name in documents if os.path.basename(name) == "run.json")
+    return Run(tuple(incidents), max(codes, default=None), tuple(verdicts), tuple(unreadable), unended)
 
 
 def _document(cls: type[T], name: str, documents: Mapping[str, bytes | None]) -> T | None:

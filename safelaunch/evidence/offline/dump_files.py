@@ -23,6 +23,7 @@ CPU_S, CPU_S_PER_MIB = 1.0, 2.0  # of one file: a ring of 2,000 entries takes 0.
 # Of all files together, so that those which were not read can be named within the time that the command has (`limits`):
 # a core takes 0.05 s for each MiB.
 TOTAL_S, TOTAL_S_PER_MIB = 5.0, 1.0
+ENDS_S = 1.0  # for the readers to be gone; one that the kernel holds is left to it
 SNIFF_BYTES = 4096
 DEPTH = 4
 PER_TASK = 8  # files that a reader takes at once
@@ -160,9 +161,12 @@ def _in_processes(tasks: Sequence[Sequence[Found]], most: int, until: float) -> 
     finally:
         # Not `with`: that waits for every task, whatever has been raised here.
         readers = list((pool._processes or {}).values())
+        manager: Any = getattr(pool, "_executor_manager_thread", None)
         pool.shutdown(wait=False, cancel_futures=True)
         for reader in readers:
             reader.kill()
+        if manager is not None:  # at the end of the interpreter it would close what another thread writes to
+            manager.join(ENDS_S)
     return results + [None] * (len(tasks) - len(results))
 
 

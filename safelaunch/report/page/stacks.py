@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from safelaunch import redaction
 from safelaunch.model import Case, Location, RankFacts, Stack, Verdict
 from safelaunch.report.page.element import Html, cell, tag
 from safelaunch.report.page.subject import names
@@ -103,7 +104,8 @@ def _frame(frame: Location) -> Html:
 def _traceback(group: Sequence[RankFacts], culprits: Sequence[int]) -> Html:
     error = group[0].error
     assert error is not None
-    lines = (error.traceback or f"{error.type}: {error.message}").splitlines()
+    # Before its middle is left out: what announces a secret may stand there.
+    lines = redaction.text(error.traceback or f"{error.type}: {error.message}").splitlines()
     if len(lines) > LINES:
         lines = [*lines[:20], f"  ... {len(lines) - LINES} lines, all in evidence/ ...", *lines[20 - LINES :]]
     return tag(

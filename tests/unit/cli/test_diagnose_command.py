@@ -295,6 +295,7 @@ def test_a_case_that_is_cut_off_is_one_clear_error(
     write(tmp_path / "i", load("hang-sleep"))
     path = tmp_path / "i" / "evidence" / "case.json"
     path.write_bytes(path.read_bytes()[:cut])
+    (tmp_path / "i" / "verdict.json").unlink()
     code, out, err = run(capsys, tmp_path / "i")
 
     assert (code, out) == (2, "")
@@ -311,10 +312,63 @@ def test_a_case_that_makes_no_sense_is_one_clear_error(
     write(tmp_path / "i", load("hang-sleep"))
     path = tmp_path / "i" / "evidence" / "case.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    (tmp_path / "i" / "verdict.json").unlink()
     code, out, err = run(capsys, tmp_path / "i")
 
     assert (code, out) == (2, "")
     assert "error[SL005]" in err
+
+
+def test_a_case_that_is_cut_off_costs_neither_the_verdict_beside_it_nor_the_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "i", load("hang-sleep"))
+    (tmp_path / "i" / "evidence" / "case.json").write_bytes(b"{")
+    code, out, _ = run(capsys, tmp_path / "i")
+
+    assert code == 0
+    assert "case.json" in out
+    assert diagnose(load("hang-sleep")).summary in out
+
+    (tmp_path / "i" / "verdict.json").unlink()
+    (tmp_path / "i" / "rank_1.log").write_text(FAILED)
+    code, out, _ = run(capsys, tmp_path / "i")
+
+    assert code == 0
+    assert "case.json" in out
+    assert "rank 1 raised ValueError: bad" in out
+
+
+FAILED = 'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\n    main()\nValueError: bad\n'
+
+
+@pytest.mark.parametrize("name", ["rank_0.ready", "stderr_rank_0", "nccl_trace_rank_0"])
+def test_an_empty_file_beside_logs_costs_nothing_else(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(b"")
+    (tmp_path / "rank_1.log").write_text(FAILED)
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "rank 1 raised ValueError: bad" in out
+
+
+@pytest.mark.parametrize("codes", [{"a": 0, "b": None}, {"a": 1}, {"a": 143, "b": 143}], ids=str)
+def test_a_run_without_an_incident_is_judged_by_its_logs(
+    codes: dict[str, int | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for host, code in codes.items():
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "run.json").write_text('{"run_id": "x"}')
+        (tmp_path / host / "rank_1.log").write_text(FAILED if code != 0 else "step 1\n")
+        if code is not None:
+            (tmp_path / host / "result.json").write_text(json.dumps({"exit_code": code, "verdicts": []}))
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "rank 1 raised ValueError: bad" in out
+    assert "nothing to tell" not in out
 
 
 def test_a_damaged_incident_beside_a_good_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

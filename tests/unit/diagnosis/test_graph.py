@@ -76,3 +76,11 @@ def test_a_world_of_ranks_that_are_not_there_takes_no_time_for_each_call() -> No
     assert time.process_time() - began < 5
     assert verdict.code.startswith("SL3")
     assert any(f"ranks 4-{size - 1} (of which nothing is known)" in line for line in told)
+
+
+def test_what_one_rank_waits_for_is_not_said_of_all() -> None:
+    """Each receives from its own neighbour, and of the last one nothing is known."""
+    case = hang(*(waiting(n, call("recv", 1, peer=n + 1, size=4)) for n in range(3)))
+    summary = diagnose(dataclasses.replace(case, world_size=4)).summary
+
+    assert "ranks 0-2 wait in recv from rank" not in summary

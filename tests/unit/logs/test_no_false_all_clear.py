@@ -42,7 +42,6 @@ ALARMS = [
     "./run.sh: line 3:  4711 Segmentation fault      (core dumped) python train.py",
     "Warning  BackOff  2s  kubelet  Back-off restarting failed container",
     "command terminated with exit code 137",
-    "INFO 05-15 10:00:00 x\nERROR 05-15 10:00:00 [core.py:100] the engine is odd",
 ]
 
 

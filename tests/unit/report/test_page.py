@@ -177,6 +177,16 @@ def test_a_message_of_a_megabyte_costs_neither_the_page_nor_the_time() -> None:
     inert(Page(built))
 
 
+def test_what_is_left_out_of_a_traceback_still_announces_the_secrets_behind_it() -> None:
+    fields = "".join(f"  field{at}: c2VjcmV0LXZhbHVlLW51bWJlci0{at:03d}\n" for at in range(100))
+    manifest = "apiVersion: v1\nkind: Secret\nmetadata:\n" + "  l: z\n" * 20 + f"data:\n{fields}"
+    error = PyError("RuntimeError", "cannot apply", f"Traceback:\n{manifest}RuntimeError: cannot apply", 11.0)
+    case = hostile_case()
+    ranks = tuple(dataclasses.replace(facts, error=error) for facts in case.ranks)
+
+    assert "c2VjcmV0" not in page.build([subject(dataclasses.replace(case, ranks=ranks), None)], None)
+
+
 def test_the_culprit_is_marked_and_ranks_that_wait_alike_are_folded() -> None:
     case = load("hang-sleep")
     content = made(case, diagnose(case))

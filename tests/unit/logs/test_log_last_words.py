@@ -1,0 +1,75 @@
+"""A log whose last lines tell of a failure in anybody's words is not one in which nothing wrong was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from safelaunch.diagnosis.logs import diagnose
+from safelaunch.evidence.logs import read
+
+STEPS = "".join(f"step {at} loss 0.{at}\n" for at in range(40))
+ENDS = (
+    "Segmentation fault (core dumped)",
+    "Bus error",
+    "run.sh: line 7:  4711 Killed                  python train.py",
+    "free(): invalid pointer",
+    "*** stack smashing detected ***: terminated",
+    "usage: train.py [-h] --data DATA\ntrain.py: error: the following arguments are required: --data",
+    "bash: torchrun: command not found",
+    "/usr/bin/python3: No module named train",
+    "python3: can't open file '/srv/train.py': [Errno 2] No such file or directory",
+    "srun: error: Unable to create step for job 4: Invalid generic resource (gres) specification",
+    "Error: Process completed with exit code 1.",
+    "Command terminated by signal 9",
+    "2026-11-21 10:00:00 ERROR trainer: no sample is left",
+    "CRITICAL:root:giving up",
+    "thread 'main' panicked at src/main.rs:3:5: index out of bounds",
+    "[n1:00123] *** Process received signal ***\n[n1:00123] Signal: Segmentation fault (11)",
+    "mpirun noticed that process rank 3 with PID 1 on node n1 exited on signal 9 (Killed).",
+    "AssertionError",
+    "Exception: boom",
+    "Loss is nan, stopping training",
+    "Assertion `t >= 0 && t < n_classes` failed.",
+    "Error executing job with overrides: []",
+)
+FINE = (
+    "val error: 0.031 best 0.029",
+    "top-1 error 3.2 top-5 error 0.4",
+    "error rate 0.01\ndone",
+    "passed: 12, 0 failed",
+    "exit code 0",
+    "srun: job 4 has been allocated resources\nexited with code 0",
+    "[rank0]:[W1121 10:00:00.1 ProcessGroupNCCL.cpp:1538] Warning: destroy_process_group() was not called",
+    "INFO upload failed once, trying again\nuploaded",
+    "job 4711: error: the cache is cold\nTraining finished. Saved model",
+    "saved to /data/killed_by_error/model.pt",
+    "mean error: tensor(0.0312)",
+)
+
+
+def verdict_of(folder: Path, end: str) -> str:
+    (folder / "train.log").write_text(f"{STEPS}{end}\n")
+    return diagnose(read([str(folder / "train.log")])).code
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_last_words_of_a_failure_are_no_all_clear(end: str, tmp_path: Path) -> None:
+    assert verdict_of(tmp_path, end) != "SL498"
+
+
+@pytest.mark.parametrize("end", FINE)
+def test_what_healthy_jobs_say_at_their_end_is_none(end: str, tmp_path: Path) -> None:
+    assert verdict_of(tmp_path, end) == "SL498"
+
+
+def test_the_line_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(f"{STEPS}Bus error (core dumped)\n")
+    verdict = diagnose(read([str(tmp_path / "train.log")]))
+
+    assert any("train.log:41" in line and "Bus error" in line for line in verdict.because)
+
+
+def test_what_a_job_went_on_after_is_none(tmp_path: Path) -> None:
+    assert verdict_of(tmp_path, f"ERROR trainer: a sample was torn\n{STEPS}") == "SL498"
