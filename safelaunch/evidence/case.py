@@ -125,6 +125,7 @@ def facts(
         store_keys=tuple(word.get("store_keys") or ()),
         store_wants=tuple(word.get("store_wants") or ()),
         store_polls=tuple(word["store_polls"]) if word.get("store_polls") is not None else None,
+        looks_at=tuple((name, path) for name, path in word.get("looks_at") or ()),
         new_groups=tuple(tuple(ranks) for ranks in _all(sources, "groups").get("asked", ())),
         tasks=tuple(_task(one) for one in word.get("tasks") or ()),
         stream=stream,

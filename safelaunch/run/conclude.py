@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from safelaunch.diagnosis import untold
+from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.blame.rank_guard import told_frames
 from safelaunch.diagnosis.crash import aborted
 from safelaunch.diagnosis.notice import gave_up
@@ -179,4 +180,5 @@ def with_source(facts: Case) -> Case:
     if not any(rank.exit is not None and rank.exit.code == 0 for rank in facts.ranks):
         return facts
     stacks = [Stack(tuple(told_frames(rank)), "traceback") for rank in facts.ranks]
+    stacks.append(Stack(tuple(lines_apart(facts)), "record"))
     return dataclasses.replace(facts, source=describe(stacks, SOURCE_S))

@@ -7,11 +7,22 @@ import time
 from collections.abc import Callable
 
 from safelaunch import black_box, black_box_reader
+from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, places
-from safelaunch.model import Case, Evidence, Incident, RankFacts, SourceLine, Verdict, WorkerGroup, WorkerProcess
+from safelaunch.model import (
+    Case,
+    Evidence,
+    Incident,
+    RankFacts,
+    SourceLine,
+    Stack,
+    Verdict,
+    WorkerGroup,
+    WorkerProcess,
+)
 from safelaunch.pulse import Pulse
 from safelaunch.report import verdict as terminal
 from safelaunch.run.console import Console
@@ -171,7 +182,8 @@ class Hangs:
         found = (*gather(incident, group.alive, LOOK, LOOK_S), *gather(incident, ended, LEFT, LOOK_S))
         self._earlier, self.evidence = self.evidence, found
         facts = self._build(incident, group)
-        self._source = describe([place for rank in facts.ranks for place in places(rank)], SOURCE_S)
+        apart = Stack(tuple(lines_apart(facts)), "record")
+        self._source = describe([apart, *(place for rank in facts.ranks for place in places(rank))], SOURCE_S)
         return dataclasses.replace(facts, source=self._source)
 
     def _tell(self, facts: Case, verdict: Verdict) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data
+from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.variants import Place, Variant, same_place, variants_at
@@ -55,6 +56,14 @@ class Desync:
             else loop_exit.UNCLEAR
         )
 
+    @cached_property
+    def apart(self) -> Apart | None:
+        """The call that one side has made and the other has not, before they came to this number."""
+        if self.threaded is not None or len(self.variants) != 2 or self.view.from_dumps:
+            return None
+        one, other = ([facts.rank for facts, _ in variant] for variant in self.variants)
+        return came_apart(self.view.case, one, other, self.view.lines)
+
     @property
     def at_the_end(self) -> bool:
         """Whether nothing but dumps is left, and a side has come to what programs end their loops with."""
@@ -99,6 +108,14 @@ def different_operation(view: View) -> Verdict | None:
 # ------------------------------------------------------------------------------------------------ who deviates
 
 
+def _one_call_apart(desync: Desync) -> Blame | None:
+    """They had come apart before, by a call that one side never made."""
+    apart = desync.apart
+    if apart is None or not apart.culprits:
+        return None
+    return Blame(ranks=apart.culprits, sure=apart.is_sure, text=apart.summary)
+
+
 def _left_the_loop(desync: Desync) -> Blame | None:
     return Blame("SL303", desync.loop.ranks) if desync.loop.ranks else None
 
@@ -131,7 +148,13 @@ def _bypassed_by_peers(desync: Desync) -> Blame | None:
     return Blame(ranks=ranks, sure=False) if ranks else None
 
 
-DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (_left_the_loop, _ran_out, _outlier, _bypassed_by_peers)
+DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (
+    _one_call_apart,
+    _left_the_loop,
+    _ran_out,
+    _outlier,
+    _bypassed_by_peers,
+)
 
 
 def _blame(desync: Desync) -> Blame:
@@ -216,11 +239,12 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
         blame.code,
         _summary(desync, blame, shown, guard),
         () if lonely and len(named) > 1 else named,
-        location=shown.place,
+        location=desync.apart.extra.location if desync.apart is not None else shown.place,
         call=shown.call,
         because=(
             *_caveat(desync),
-            *([guard.in_words] if guard is not None else ()),
+            *(desync.apart.because if desync.apart is not None else ()),
+            *([guard.in_words] if guard is not None and desync.apart is None else ()),
             *uneven_data.compared(view.case, named),
             *lonely,
             *waiters(view),
