@@ -86,7 +86,7 @@ class Stalls:
         return next((one for one in found if one is not None and one.share >= SHARE), None)
 
     def _is_slow(self, stalls: Iterable[Stall]) -> bool:
-        """Whether a rank was late in most of the latest meetings at a line where it stalls: then these are no stalls."""
+        """Whether a rank was late in most of the latest meetings at a line where it stalls: it is slow then."""
         return any(2 * sum(self._lately[key]) > len(self._lately[key]) for key in {stall.key for stall in stalls})
 
     def in_all(self) -> Stalled | None:
