@@ -211,7 +211,7 @@ def kernel_facts(data: dict[str, Any], before: dict[str, Any] | None = None) -> 
 def _child(data: dict[str, Any], stack: dict[str, Any]) -> Child:
     pid = int(data["pid"])
     stacks = frames.from_py_spy((stack.get("children") or {}).get(str(pid), []))
-    return Child(pid, data.get("name", ""), kernel_facts(data), frames.chosen(stacks, 0, pid))
+    return Child(pid, data.get("name", ""), kernel_facts(data), frames.chosen(stacks, 0, pid), data.get("status"))
 
 
 def _age(now: float | None, t: float | None) -> float | None:

@@ -180,12 +180,14 @@ class Stack:
 
 @dataclass(frozen=True)
 class Child:
-    """A process below a rank, such as a DataLoader worker."""
+    """A process below a rank, such as a DataLoader worker. `status` is that of one that has ended and that nobody has
+    asked after (a zombie), as wait(2) would give it; None where it lives, or is not known."""
 
     pid: int
     name: str
     kernel: Kernel
     stack: Stack | None = None
+    status: int | None = None
 
 
 GapKind = Literal["", "no dump", "another moment"]

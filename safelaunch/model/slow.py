@@ -73,12 +73,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Busy:
-    """A process that does not belong to the run and takes CPU time. `cpus` are those that it may use."""
+    """A process that takes CPU time: one that does not belong to the run, or one below the rank `of`. `cpus` are those
+    that it may use."""
 
     pid: int
     name: str
     cores: float
     cpus: tuple[int, ...] = ()
+    of: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Slowness:
     `grows`: it came bit by bit, and `usual_s`
     is what it was at first. `on_device` says that calls end on GPUs, where the times of hosts say little; `devices` is
     what those do, and `devices_before` what they did before it began, where that was looked at. `stalled` says that the
-    rank is late only now and then, and how often.
+    rank is late only now and then, and how often. `children` are processes below ranks that take CPU time.
     """
 
     kind: Slow
@@ -174,3 +176,4 @@ class Slowness:
     devices: tuple[DevicePace, ...] = ()
     devices_before: tuple[DevicePace, ...] = ()
     stalled: Stalled | None = None
+    children: tuple[Busy, ...] = ()

@@ -120,6 +120,7 @@ class Conclusions:
         verdict = self._timed(found.verdict, incident)
         if told is not None and gave_up(verdict, told):
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
+            last = dataclasses.replace(last, exit_code=verdict.exit_code)  # they have ended themselves
             return self._incidents.concluded(last, self._hangs.folder)
         return self._keep(dataclasses.replace(found, verdict=verdict))
 

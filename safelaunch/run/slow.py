@@ -191,7 +191,7 @@ class Slow:
         end = f"until about {slowness.unit} {self._watch.pace.count}"
         self.verdicts[place] = dataclasses.replace(verdict, summary=f"{verdict.summary}; {end}")
         who = f"rank{'s' * (len(slowness.ranks) > 1)} {', '.join(map(str, slowness.ranks))}: " if slowness.ranks else ""
-        self._console.say(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self._watch.pace.count}")
+        self._console.aside(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self._watch.pace.count}")
 
 
 def _arrival(worker: WorkerProcess, call: tuple[Any, ...]) -> Arrival:

@@ -17,7 +17,7 @@ from safelaunch.watch.device_times import Judged, Look, follow_s, judge
 from safelaunch.watch.lateness import SECONDS, STEPS, Late, Lateness
 from safelaunch.watch.meetings import Arrival, Meetings
 from safelaunch.watch.pace import SLOWER, WARM_UP, Bin, Pace, enough, growth, jumped, window
-from safelaunch.watch.slowness import of_bins, of_late, with_devices
+from safelaunch.watch.slowness import is_same, of_bins, of_late, of_stalls, with_devices
 from safelaunch.watch.stalls import Stalls
 
 KEPT_LOOKS = 8  # at GPUs: ones from before it began are compared with those after
@@ -243,10 +243,6 @@ class SlowWatch:
         self._doubt = some and late is None and self._groups and not self._sees_meetings()
         if "straggler" in self.told or self._may_be_straggler(now):
             return None
-        stalled = self.stalls.judge()
-        if stalled is not None:
-            found = of_bins("straggler", bins, 0, pulses, ranks=(stalled.rank,), unit=self.pace.unit, source="calls")
-            return self._open(dataclasses.replace(found, stalled=stalled), now)
         if some and late is None:
             found = self._of_loaders("straggler", bins, hungry, pulses)
             return self._open(dataclasses.replace(found, unknown=self._unknown()), now)
@@ -268,6 +264,9 @@ class SlowWatch:
     def _of_all(
         self, bins: list[Bin], hungry: Mapping[int, int], pulses: Mapping[int, Pulse], now: float
     ) -> Slowness | None:
+        stalled = self.stalls.judge()
+        if stalled is not None:
+            return self._open(of_stalls(stalled, bins, pulses, self.pace.unit), now)
         slower, unknown = self._slower(bins), self._unknown()
         if slower is not None:
             begun, usual, grows = slower
@@ -289,8 +288,7 @@ class SlowWatch:
 
     def _open(self, slowness: Slowness, now: float) -> Slowness | None:
         known = self.told.get(slowness.kind)
-        same_kind = known is not None and (known.slowness.stalled is None) == (slowness.stalled is None)
-        if known is not None and same_kind and known.slowness.ranks == slowness.ranks:
+        if known is not None and is_same(known.slowness, slowness):
             return None
         if self.on_device:
             slowness = with_devices(slowness, self._devices)

@@ -92,7 +92,7 @@ class Stalls:
     def in_all(self) -> Stalled | None:
         """What is to be said of it at the end."""
         found = self._within(float("inf"))
-        return found if found is not None and found.share >= TOLD_AT_END else None
+        return found if found is not None and found.share >= TOLD_AT_END and found.count > OFTEN else None
 
     def _within(self, back: float) -> Stalled | None:
         """The stalls of the one rank that has most of them, in the last so many seconds."""

@@ -136,10 +136,8 @@ def _extra(facts: RankFacts, peer: RankFacts) -> tuple[Collective, Collective] |
         own, theirs = ({c.seq: c for c in _calls(each) if c.group == group} for each in (facts, peer))
         shared = sorted(own.keys() & theirs.keys())
         first = next((seq for seq in shared if own[seq].location != theirs[seq].location), None)
-        if first is None or None in (own[first].location, theirs[first].location):
+        if first is None or not _met(own[first], theirs[first]):
             continue
-        if canonical(own[first].op) != canonical(theirs[first].op):
-            continue  # they did not fit together there already
         if first != 1 and shared[0] == first:
             continue  # nobody knows whether they were together before
         rest = [own[seq] for seq in sorted(own) if seq >= first and own[seq].location != own[first].location]
@@ -147,6 +145,11 @@ def _extra(facts: RankFacts, peer: RankFacts) -> tuple[Collective, Collective] |
         if _are_alike(rest, other) and all(call.location != own[first].location for call in other):
             return own[first], theirs[first]
     return None
+
+
+def _met(one: Collective, other: Collective) -> bool:
+    """Whether two calls of known lines are of one operation: what did not fit together already is another matter."""
+    return None not in (one.location, other.location) and canonical(one.op) == canonical(other.op)
 
 
 def _are_alike(rest: Sequence[Collective], other: Sequence[Collective]) -> bool:

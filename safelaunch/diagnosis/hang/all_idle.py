@@ -46,13 +46,18 @@ def all_idle(view: View) -> Verdict | None:
     What it is not: a wait in a collective. Where one rank is in a collective, other codes say for whom it waits.
     """
     ranks = view.living
-    if len(ranks) < view.case.world_size or not all(_is_idle(facts, view.now) for facts in ranks):
+    if len(ranks) < view.case.world_size or not all(_is_quiet(facts, view.now) for facts in ranks):
         return None
-    looks = looking.of_all(ranks, view.lines)
+    looks = looking.of_all(ranks, view.lines)  # its stack shows a main thread outside of collectives
     if looks:
         return _looking(view, looks)
-    if len(ranks) < 2:
+    if len(ranks) < 2 or not all(map(_is_known, ranks)):
         return None
+    return _waiting(view, ranks)
+
+
+def _waiting(view: View, ranks: Sequence[RankFacts]) -> Verdict | None:
+    """The verdict where they wait for one another by other means."""
     external = view.graph.external
     waits = _Waits(
         ranks,
@@ -66,9 +71,14 @@ def all_idle(view: View) -> Verdict | None:
     return _verdict(view, waits)
 
 
-def _is_idle(facts: RankFacts, now: float) -> bool:
-    """Whether a rank is seen to get on with nothing: one of which less is known may be in a collective, or at work."""
-    if facts.stack is None or facts.kernel is None or facts.missing or facts.store_polls is None:
+def _is_known(facts: RankFacts) -> bool:
+    """Whether a rank has said all of itself: one of which less is known may be in a collective, or at work."""
+    return not facts.missing and facts.store_polls is not None
+
+
+def _is_quiet(facts: RankFacts, now: float) -> bool:
+    """Whether a rank is seen to get on with nothing."""
+    if facts.stack is None or facts.kernel is None:
         return False
     in_time = any(phase.expect_s and phase.since + phase.expect_s > now for phase in facts.phases)
     return not in_time and not is_busy(facts)
@@ -151,9 +161,13 @@ def _looking(view: View, looks: Mapping[int, looking.Look]) -> Verdict:
         headline,
         (),
         location=first.place,
-        because=tuple(
-            f"{names(ranks)} {verb(ranks, *looks[ranks[0]].verbs)} {what}{at(looks[ranks[0]].place)}"
-            for what, ranks in alike.items()
+        because=(
+            *(
+                f"{names(ranks)} {verb(ranks, *looks[ranks[0]].verbs)} {what}{at(looks[ranks[0]].place)}"
+                for what, ranks in alike.items()
+                if len(alike) > 1
+            ),
+            "between two looks no rank used CPU time, moved data or came to another line",
         ),
         remedy=first.remedy,
         confidence="medium",

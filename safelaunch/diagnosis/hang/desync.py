@@ -12,11 +12,12 @@ from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.variants import Place, Variant, same_place, variants_at
+from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import canonical, is_irreversible, stack_of, threads_inside
+from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, is_irreversible, stack_of, threads_inside
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
@@ -233,27 +234,48 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
     shown = _shown(desync, named)
     lonely = _stays_alone(desync, blame)
     guard = _guard(desync, blame, shown)
+    uneven = uneven_data.compared(view.case, named)
+    ways = _ways(desync, shown, blame, uneven=bool(uneven))
     unsure = lonely or (named and not blame.sure) or shown.by_reduction
     return hang_verdict(
         view,
         blame.code,
         _summary(desync, blame, shown, guard),
         () if lonely and len(named) > 1 else named,
-        location=desync.apart.extra.location if desync.apart is not None else shown.place,
+        location=_place(desync, shown),
         call=shown.call,
         because=(
             *_caveat(desync),
-            *(desync.apart.because if desync.apart is not None else ()),
-            *([guard.in_words] if guard is not None and desync.apart is None else ()),
-            *uneven_data.compared(view.case, named),
+            *_came_apart(desync, guard),
+            *uneven,
+            *ways.because,
             *lonely,
             *waiters(view),
         ),
-        remedy=UNEVEN if blame.code == "SL303" else SAME_OP if shown.by_reduction else SAME_ORDER,
+        remedy=ways.remedy or (UNEVEN if blame.code == "SL303" else SAME_OP if shown.by_reduction else SAME_ORDER),
         confidence="medium" if unsure else _confidence(desync, blame),
         conclusive=is_irreversible(pair for pair in itertools.chain(*desync.variants) if not pair[1].done),
         waiting=desync.participants,
     )
+
+
+def _place(desync: Desync, shown: _Shown) -> Location | None:
+    return desync.apart.extra.location if desync.apart is not None else shown.place
+
+
+def _came_apart(desync: Desync, guard: Guard | None) -> tuple[str, ...]:
+    """Where the calls of ranks came apart: before, or by a condition here."""
+    if desync.apart is not None:
+        return desync.apart.because
+    return (guard.in_words,) if guard is not None else ()
+
+
+def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
+    """How the named rank may have come past the call in which its peers are; data that were uneven say it all."""
+    if desync.view.from_dumps or not blame.ranks or uneven or desync.apart is not None:
+        return Ways()
+    peer, call = shown.theirs
+    return ways_out(frames_at(peer, call, call.thread), desync.view.lines, left=blame.code == "SL303")
 
 
 def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.slow.one_rank import of_rank
 from safelaunch.diagnosis.slow.reasons import Lateness, Reason, are_slow, at_their_limit, span, with_reason
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence
 from safelaunch.model.slow import Pace, Slowness, Stalled
 
@@ -48,7 +49,7 @@ def straggler(case: Case, slow: Slowness) -> Lateness | None:
     waited = _waited(slow, lag.lost) if lag.by_calls else ()
     few = len(slow.ranks) * 2 < len(slow.paces) or len(slow.paces) == 2
     return Lateness(
-        with_reason(f"{are_slow(slow)}: {lag.what}", reason),
+        with_reason(f"{_begun(slow)}: {lag.what}", reason),
         (*reason.because[:1], lag.line, *reason.because[1:], *waited),
         reason.remedy,
         _confidence(lag.by_calls, bool(waited), reason.shown, few=few),
@@ -71,6 +72,14 @@ def _stalled(case: Case, slow: Slowness, stalled: Stalled) -> Lateness:
         "medium",
         reason.location,
     )
+
+
+def _begun(slow: Slowness) -> str:
+    """That ranks are slow, and since when; of those that have become so bit by bit, what they needed at first."""
+    if not slow.grows or slow.usual_s is None:
+        return are_slow(slow)
+    has = "has" if len(slow.ranks) == 1 else "have"
+    return f"{names(slow.ranks)} {has} become slower, bit by bit, from {span(slow.usual_s)} of its own at first"
 
 
 def _lag(slow: Slowness, pace: Pace) -> _Lag:

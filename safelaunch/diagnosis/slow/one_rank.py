@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from safelaunch.diagnosis import wording
 from safelaunch.diagnosis.slow.reasons import (
@@ -25,7 +25,7 @@ from safelaunch.diagnosis.slow.reasons import (
 )
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case
-from safelaunch.model.slow import Pace, Slowness, Standing, Usage
+from safelaunch.model.slow import Busy, Pace, Slowness, Standing, Usage
 
 TIMES = 1.4  # the CPU time of the others: from there on a rank counts as late, too
 LOOK = "look at the named line, and at what else runs on this node"
@@ -74,6 +74,9 @@ def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
     if usage.queued - peers < MOST * lost or usage.queued < NOTABLE:
         return None
     share = f"its threads wait {usage.queued:.2f} s of each second for a CPU, those of its peers {peers:.2f} s"
+    by_children = _children(slow, usage, share)
+    if by_children is not None:
+        return by_children
     if _is_confined(usage, others):
         lines = [f"rank {rank} may only use CPU {_cpus(usage.cpus)}; {share}", *_rivals(slow, usage)]
         sharing = [one.rank for one in others if one.cpus == usage.cpus]
@@ -83,6 +86,24 @@ def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
     remedy = "end or move the other processes, or bind ranks to CPUs of their own"
     lines = [f"rank {rank}: {share}", *_rivals(slow, usage)]
     return Reason(NO_CPU, tuple(lines), remedy, everywhere=peers >= NOTABLE, on_host=True)
+
+
+def _children(slow: Slowness, usage: Usage, share: str) -> Reason | None:
+    """Processes below the rank that take its CPUs, and more of them than others do that do not belong to the run."""
+
+    def cores(found: Iterable[Busy]) -> float:
+        return sum(one.cores for one in found)
+
+    beside = [one for one in (*slow.children, *slow.others) if not one.cpus or set(one.cpus) & set(usage.cpus)]
+    own = [one for one in beside if one.of == usage.rank]
+    if cores(own) < HALF or cores(own) <= cores(one for one in beside if one.of is None):
+        return None
+    said = (
+        f"rank {usage.rank}: {share}",
+        f"child processes of rank {usage.rank} on CPU {_cpus(usage.cpus)}: {busiest(own)}",
+    )
+    remedy = "let them do less, in fewer processes, or give them CPUs of their own"
+    return Reason("its own child processes take its CPU", said, remedy, on_host=True)
 
 
 NO_CPU = "it does not get the CPU"
