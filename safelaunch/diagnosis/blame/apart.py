@@ -75,7 +75,7 @@ def came_apart(case: Case, one: Iterable[int], others: Iterable[int], lines: Lin
     """Whether one of two sides has made a call that the other never made, and both have met all the same.
 
     From that number on, the calls of the one side without those of that line are the calls of the other, in the same
-    order. All ranks of a side must be alike.
+    order. All ranks of a side whose records are there must be alike.
 
     Args:
         case: with the records of all.
@@ -84,8 +84,8 @@ def came_apart(case: Case, one: Iterable[int], others: Iterable[int], lines: Lin
         lines: of the source, where it could be read.
     """
     ranks = {facts.rank: facts for facts in case.ranks}
-    sides = [[ranks[rank] for rank in side] for side in (sorted(one), sorted(others))]
-    if not all(sides) or not all(record_is_complete(facts) for side in sides for facts in side):
+    sides = [[facts for rank in sorted(side) if _is_known(facts := ranks[rank])] for side in (one, others)]
+    if not all(sides):
         return None
     for more, fewer in (sides, sides[::-1]):
         found = [pair for facts in more for peer in fewer if (pair := _extra(facts, peer)) is not None]
@@ -107,6 +107,10 @@ def lines_apart(case: Case) -> Iterator[Location]:
         if len({*places}) > 1 and group not in seen:
             seen.add(group)
             yield from dict.fromkeys(places)
+
+
+def _is_known(facts: RankFacts) -> bool:
+    return record_is_complete(facts) and bool(_calls(facts))
 
 
 def _of(side: Collection[RankFacts]) -> tuple[int, ...]:

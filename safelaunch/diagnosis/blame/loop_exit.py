@@ -46,7 +46,8 @@ def left_the_loop(source: Iterable[SourceLine], variants: list[Variant]) -> Loop
     """A rank has left the loop in which its peers still are: they wait for it where it will not come again.
 
     Example:
-        error[SL303]: rank 3 left the loop and entered barrier #12; peers still in it wait in all_reduce #12
+        error[SL303]: rank 3 left the loop and entered barrier #12 (train.py:70); peers still in it wait in all_reduce
+            #12 (train.py:61)
 
     How it was concluded: ranks have come to one number of a group with different calls. By their stacks and the source,
     one line stands inside a loop, and the other behind it. Where the source cannot be read, the calls that ranks have
