@@ -28,6 +28,7 @@ from safelaunch.model import Case
 from safelaunch.model.slow import Busy, Pace, Slowness, Standing, Usage
 
 TIMES = 1.4  # the CPU time of the others: from there on a rank counts as late, too
+CHILDREN = 0.3  # cores that its child processes take, to be a reason; an estimate
 LOOK = "look at the named line, and at what else runs on this node"
 
 
@@ -89,18 +90,21 @@ def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
 
 
 def _children(slow: Slowness, usage: Usage, share: str) -> Reason | None:
-    """Processes below the rank that take its CPUs, and more of them than others do that do not belong to the run."""
+    """Processes below the rank that take its CPUs, and not much less of them than what does not belong to the run."""
 
     def cores(found: Iterable[Busy]) -> float:
-        return sum(one.cores for one in found)
+        # Who may use other CPUs as well takes a part of its time there.
+        return sum(
+            one.cores * (len(set(one.cpus) & set(usage.cpus)) / len(one.cpus) if one.cpus else 1) for one in found
+        )
 
-    beside = [one for one in (*slow.children, *slow.others) if not one.cpus or set(one.cpus) & set(usage.cpus)]
-    own = [one for one in beside if one.of == usage.rank]
-    if cores(own) < HALF or cores(own) <= cores(one for one in beside if one.of is None):
+    own = [one for one in slow.children if one.of == usage.rank]
+    if cores(own) < CHILDREN or cores(own) < HALF * cores(slow.others):
         return None
     said = (
         f"rank {usage.rank}: {share}",
-        f"child processes of rank {usage.rank} on CPU {_cpus(usage.cpus)}: {busiest(own)}",
+        f"child processes of rank {usage.rank}, on the same CPUs: {busiest(own)}",
+        *_rivals(slow, usage),
     )
     remedy = "let them do less, in fewer processes, or give them CPUs of their own"
     return Reason("its own child processes take its CPU", said, remedy, on_host=True)
