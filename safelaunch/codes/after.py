@@ -12,6 +12,7 @@ CODES = (
         "a rank does not come to a collective",
         "diagnosis.hang.sink:never_entered diagnosis.hang.undumped:did_not_dump",
         Trait.MAYBE_GPU,
+        Trait.LATE,
     ),
     Code(
         "SL302",
@@ -39,13 +40,20 @@ CODES = (
         "diagnosis.stall.reasons:is_uninterruptible",
         Trait.MAYBE_GPU,
     ),
-    Code("SL307", "loader-stuck", "a rank waits for its DataLoader", "diagnosis.stall.reasons:waits_for_loader"),
+    Code(
+        "SL307",
+        "loader-stuck",
+        "a rank waits for its DataLoader",
+        "diagnosis.stall.reasons:waits_for_loader",
+        Trait.LATE,
+    ),
     Code(
         "SL308",
         "checkpoint-stuck",
         "a rank is in a checkpoint",
         "diagnosis.stall.reasons:is_in_checkpoint",
         Trait.MAYBE_GPU,
+        Trait.LATE,
     ),
     Code("SL309", "never-initialised", "a rank has not called init_process_group", "diagnosis.hang.sink:before_init"),
     Code(

@@ -10,6 +10,7 @@ class Trait(Enum):
 
     - DIVERGED: the programs of ranks have come apart, so that progress of a culprit ends nobody's wait.
     - ELSEWHERE: ranks are in different calls; which of them is wrong may not be known.
+    - LATE: a rank comes late, and may be at work on what the others wait for.
     - QUIET: it can be told where no rank waits for another.
     - UNKNOWN: the evidence says nothing.
     - NOBODY: it may name no rank.
@@ -27,6 +28,7 @@ class Trait(Enum):
 
     DIVERGED = "diverged"
     ELSEWHERE = "elsewhere"
+    LATE = "late"
     QUIET = "quiet"
     UNKNOWN = "unknown"
     NOBODY = "nobody"

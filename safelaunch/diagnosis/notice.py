@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from safelaunch.codes import Trait, has
-from safelaunch.model import Verdict
+from safelaunch.diagnosis.wording import in_brackets, is_waiting, names, verb
+from safelaunch.model import Case, Kernel, Verdict
+
+AT_WORK_CPU = 0.5  # cores; a wait that polls takes less
+AT_WORK_BYTES = 4 << 20  # a look itself makes a rank write up to 1 MB
 
 
 def gave_up(verdict: Verdict, notice: Verdict) -> bool:
@@ -26,3 +30,25 @@ def with_notice(verdict: Verdict, notice: Verdict | None) -> Verdict:
     if verdict.location is None and verdict.culprit_ranks == notice.culprit_ranks:
         return replace(verdict, location=notice.location)  # a stack that came late
     return verdict
+
+
+def is_at_work(verdict: Verdict, case: Case) -> bool:
+    """Whether all that others wait for are seen to compute, or to move data: an evaluation, a checkpoint. That is no
+    reason to speak of a fault."""
+    named = [facts for facts in case.ranks if facts.rank in verdict.culprit_ranks]
+    late = has(verdict.code, Trait.LATE) and not verdict.conclusive
+    return late and bool(named) and bool(verdict.waiting) and all(_works(facts.kernel) for facts in named)
+
+
+def _works(kernel: Kernel | None) -> bool:
+    if kernel is None or kernel.cpu_s is None or not kernel.since_s:
+        return False
+    return kernel.cpu_s > AT_WORK_CPU * kernel.since_s or (kernel.io_bytes or 0) > AT_WORK_BYTES
+
+
+def of_those_at_work(verdict: Verdict) -> str:
+    """`rank 1 waits in barrier #11 for rank 0, which is at work (train.py:12)`."""
+    ranks = verdict.culprit_ranks
+    where = f" in {verdict.operation} #{verdict.seq}" if verdict.operation and verdict.seq else ""
+    at = in_brackets(verdict.location) if len(ranks) == 1 else ""
+    return f"{is_waiting(verdict.waiting)}{where} for {names(ranks)}, which {verb(ranks, 'is', 'are')} at work{at}"

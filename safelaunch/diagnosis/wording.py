@@ -12,6 +12,7 @@ from safelaunch.model.ranks import runs
 from safelaunch.shortened import shortened
 
 OUT_OF_THE_CONDITION = "take the collective out of the condition, or let all ranks of the group call it"
+SEVERAL_STEPS = 2  # for each call: then the steps' own are made by C++ (DDP, FSDP)
 OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
 
@@ -100,7 +101,7 @@ def last_collective(facts: RankFacts, *, alone: bool) -> str:
     """`it had finished all_reduce #12 at train.py:88, the last collective that its program called`, or nothing; the
     rank's name where it is not `alone`. What DDP reduces is called by nobody's program."""
     last = facts.last_collective
-    if last is None:
+    if last is None or last.group == "init" or last.group.startswith(MAKING) or SEVERAL_STEPS * last.seq < facts.step:
         return ""
     who, verb = "it" if alone else f"rank {facts.rank}", "had finished" if last.done else "was inside"
     return f"{who} {verb} {last.op} #{last.seq}{at(last.location)}, the last collective that its program called"

@@ -125,6 +125,7 @@ def facts(
         store_keys=tuple(word.get("store_keys") or ()),
         store_wants=tuple(word.get("store_wants") or ()),
         store_polls=tuple(word["store_polls"]) if word.get("store_polls") is not None else None,
+        looks_at=tuple((name, path) for name, path in word.get("looks_at") or ()),
         new_groups=tuple(tuple(ranks) for ranks in _all(sources, "groups").get("asked", ())),
         tasks=tuple(_task(one) for one in word.get("tasks") or ()),
         stream=stream,
@@ -210,7 +211,7 @@ def kernel_facts(data: dict[str, Any], before: dict[str, Any] | None = None) -> 
 def _child(data: dict[str, Any], stack: dict[str, Any]) -> Child:
     pid = int(data["pid"])
     stacks = frames.from_py_spy((stack.get("children") or {}).get(str(pid), []))
-    return Child(pid, data.get("name", ""), kernel_facts(data), frames.chosen(stacks, 0, pid))
+    return Child(pid, data.get("name", ""), kernel_facts(data), frames.chosen(stacks, 0, pid), data.get("status"))
 
 
 def _age(now: float | None, t: float | None) -> float | None:

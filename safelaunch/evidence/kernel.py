@@ -44,8 +44,15 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
             break
         shown = _look(child.pid, child.pid, _held(child.pid)[1])
         if shown["state"]:
-            data["children"].append({"pid": child.pid, "ppid": child.ppid, **shown})
+            ended = {"status": _status(child.pid)} if shown["state"] == "Z" else {}
+            data["children"].append({"pid": child.pid, "ppid": child.ppid, **shown, **ended})
     return Evidence(SOURCE, worker.rank, data, elapsed_s=time.monotonic() - begun)
+
+
+def _status(pid: int) -> int | None:
+    """How a process has ended that nobody has waited for: the last field of its stat (proc(5), exit_code)."""
+    words = proc_tasks.text(pid, "stat").split()
+    return int(words[-1]) if words and words[-1].isdecimal() else None
 
 
 def _look(pid: int, tid: int, memory: bool) -> dict[str, Any]:

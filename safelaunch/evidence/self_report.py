@@ -28,7 +28,8 @@ class Task:
 class Said:
     """What a rank says: `handling` is the exception that its main thread is handling, `lost_thread` the latest that has
     ended another thread; `store_keys` it has set, `store_wants` it waits for, at `store_polls` it looks again and
-    again; `stream` is how far its GPU has come."""
+    again; `looks_at` are names of its innermost line that hold paths, with these; `stream` is how far its GPU has come.
+    """
 
     reducers: tuple[Reducer, ...] | None = None
     handling: PyError | None = None
@@ -36,6 +37,7 @@ class Said:
     store_keys: tuple[str, ...] | None = None
     store_wants: tuple[str, ...] | None = None
     store_polls: tuple[str, ...] | None = None
+    looks_at: tuple[tuple[str, str], ...] | None = None
     tasks: tuple[Task, ...] | None = None
     stream: StreamProgress | None = None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import itertools
 import json
 import os
 import resource
@@ -25,6 +26,7 @@ LIMIT = 4 << 20  # bytes; no program of this size was written by hand
 ROOM = 384 << 20  # bytes of memory: 1 MB of what was written by hand takes 100 MB as a tree
 WIDTH = 120
 MOST_CALLED = 100  # names that are kept of a branch; of one that calls more, nothing can be ruled out
+MOST_EXITS = 16
 MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
 Loops = tuple[tuple[int, int], ...]
 Condition = dict[str, Any]  # as `model.Condition`
@@ -47,7 +49,7 @@ def main() -> None:
         if module is not None and 0 < line <= len(lines):
             around = around_line(module, source, line)
             text = lines[line - 1].strip()[:WIDTH]
-            names = "loops", "conditions", "holds", "ahead"
+            names = "loops", "conditions", "holds", "ahead", "exits", "caught"
             record = {"file": file, "line": line, "text": text, **dict(zip(names, around, strict=True))}
             print(json.dumps(record), flush=True)
 
@@ -99,18 +101,23 @@ def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
         return "", None
 
 
-def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, tuple[Condition, ...], Texts, Texts]:
+def around_line(
+    module: ast.Module, source: str, line: int
+) -> tuple[Loops, tuple[Condition, ...], Texts, Texts, tuple[dict[str, Any], ...], Texts]:
     """The loops that the line is inside of, in its own function, the conditions that it stands under, what the `with`
-    statements around it hold, and what the branches of each `if` around it still call."""
+    statements around it hold, what the branches of each `if` around it still call, the ways out of the loops, and the
+    `except` clauses that catch what is raised there and go on."""
     loops: Loops = ()
     conditions: tuple[Condition, ...] = ()
     holds: Texts = ()
     ahead: Texts = ()
+    exits: tuple[dict[str, Any], ...] = ()
+    caught: Texts = ()
     block: list[Any] = module.body
     while True:
         node = next((node for node in block if _first(node) <= line <= _last(node)), None)
         if node is None:
-            return loops, conditions, holds, ahead
+            return loops, conditions, holds, ahead, exits, caught
         # What stands behind an `if` that does not go on is its other branch.
         passed = [
             each
@@ -122,17 +129,59 @@ def around_line(module: ast.Module, source: str, line: int) -> tuple[Loops, tupl
         name, block = _block(node, line)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and name == "body":
             loops, conditions, holds, ahead = (), (), (), ()
+            exits, caught = (), ()
+        if isinstance(node, ast.Try) and name == "body":
+            caught += tuple((each.lineno, _clause(source, each)) for each in node.handlers if not _passes_on(each))
         if isinstance(node, (ast.With, ast.AsyncWith)):
             items = node.items if name else node.items[:-1]  # in the head, the last one is not held yet
             holds += tuple((node.lineno, _text(source, item.context_expr)) for item in items)
         # The head of a loop is where it fetches its next item: a part of the loop. Its `else` is not.
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and name != "orelse":
             loops += ((node.lineno, _last(node.body[-1])),)
+            exits += tuple(itertools.islice(_ways_out(node.body, source, {"loop": node.lineno}), MOST_EXITS))
         if isinstance(node, (ast.If, ast.While)) and name:
             conditions += (_condition(source, node, holds=name != "orelse"),)
             ahead += tuple((node.lineno, called) for called in _called(block, line))
         if not name:
-            return loops, conditions + tuple(_choices(node, source, line)), holds, ahead
+            return loops, conditions + tuple(_choices(node, source, line)), holds, ahead, exits, caught
+
+
+def _ways_out(
+    block: list[Any], source: str, around: dict[str, Any], *, inner: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The statements of a loop that leave it, or cut a pass short. `inner`: the block is in a loop within that one,
+    which `break` and `continue` there are about."""
+    for node in block:
+        word = type(node).__name__.lower()
+        if word == "return" or (word in ("break", "continue") and not inner):
+            yield {"line": node.lineno, "word": word, **around}
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        deeper = inner or isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+        own = {**around, "test": _text(source, node.test)} if isinstance(node, ast.If) else around
+        for name in ("body", "orelse", "finalbody"):
+            part = getattr(node, name, None)
+            if isinstance(part, list):
+                # What stands in the other branch stands below no condition that could be told in a word.
+                yield from _ways_out(part, source, around if name != "body" else own, inner=deeper)
+        for each in getattr(node, "handlers", []):
+            yield from _ways_out(each.body, source, {**around, "handler": _clause(source, each)}, inner=deeper)
+
+
+def _clause(source: str, handler: ast.ExceptHandler) -> str:
+    """`except ValueError`, as it is written."""
+    if handler.type is None:
+        return "except"
+    return f"except {' '.join((ast.get_source_segment(source, handler.type) or ast.unparse(handler.type)).split())}"[
+        :WIDTH
+    ]
+
+
+def _passes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether a clause raises again, or ends the program."""
+    return any(isinstance(node, ast.Raise) for node in ast.walk(handler)) or (
+        _ends(handler.body[-1]) and not isinstance(handler.body[-1], (ast.Continue, ast.Break, ast.Return))
+    )
 
 
 def system_exits(module: ast.Module) -> Iterator[tuple[int, str, str, int | None]]:

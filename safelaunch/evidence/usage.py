@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from safelaunch import procfs
 from safelaunch.evidence import proc_tasks
@@ -196,7 +196,29 @@ def others(
 ) -> tuple[Busy, ...]:
     """The processes that used CPU time in between and are not below `root`, the busiest first."""
     own = {root, *(process.pid for process in procfs.descendants(root, procfs.scan()))}
-    cores = {key: (now - before.get(key, now)) / seconds for key, now in after.items() if key[0] not in own}
+    return _busiest(before, {key: now for key, now in after.items() if key[0] not in own}, seconds)
+
+
+def below(
+    before: Mapping[tuple[int, int], float],
+    after: Mapping[tuple[int, int], float],
+    seconds: float,
+    workers: Iterable[WorkerProcess],
+) -> tuple[Busy, ...]:
+    """The processes below these ranks that used CPU time in between, each with its rank, the busiest first."""
+    scan = list(procfs.scan())
+    found: list[Busy] = []
+    for worker in workers:
+        own = {process.pid for process in procfs.descendants(worker.pid, scan)}
+        busy = _busiest(before, {key: now for key, now in after.items() if key[0] in own}, seconds)
+        found += [replace(one, of=worker.rank) for one in busy]
+    return tuple(sorted(found, key=lambda one: -one.cores))
+
+
+def _busiest(
+    before: Mapping[tuple[int, int], float], after: Mapping[tuple[int, int], float], seconds: float
+) -> tuple[Busy, ...]:
+    cores = {key: (now - before.get(key, now)) / seconds for key, now in after.items()}
     busiest: Sequence[tuple[int, int]] = sorted(cores, key=cores.__getitem__, reverse=True)[:SHOWN]
     found = []
     for pid, start in busiest:

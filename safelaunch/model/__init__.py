@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         WarmStart,
     )
     from safelaunch.model.processes import ColdStart, Exit, WorkerGroup, WorkerProcess
-    from safelaunch.model.source import Condition, SourceLine
+    from safelaunch.model.source import Condition, SourceLine, WayOut
     from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
 
@@ -111,6 +111,7 @@ __all__ = [
     "Severity",
     "Share",
     "SourceLine",
+    "WayOut",
     "Space",
     "Stack",
     "StreamMark",

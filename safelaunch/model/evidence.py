@@ -180,12 +180,14 @@ class Stack:
 
 @dataclass(frozen=True)
 class Child:
-    """A process below a rank, such as a DataLoader worker."""
+    """A process below a rank, such as a DataLoader worker. `status` is that of one that has ended and that nobody has
+    asked after (a zombie), as wait(2) would give it; None where it lives, or is not known."""
 
     pid: int
     name: str
     kernel: Kernel
     stack: Stack | None = None
+    status: int | None = None
 
 
 GapKind = Literal["", "no dump", "another moment"]
@@ -239,7 +241,8 @@ class RankFacts:
     files. `handling` is the exception that its main thread is handling: inside an `except`, a `finally` or what these
     call. `lost_thread` is the latest exception that has ended a thread of it, `store_keys` are the latest keys that it
     has set in a store, `store_wants` those that it waits for there, `store_polls` those that its main thread
-    looks at again and again, None where it has not said.
+    looks at again and again, None where it has not said. `looks_at` are names in the innermost function of the program
+    that its main thread is in, with the paths that they hold; one without a name is the lock file of a library.
     `tasks` are those of asyncio that wait. `program` is the file of one that has ended without a call of exit.
     `new_groups` are the members of each group that it has called `new_group` for, its own or not, in order. `ended`
     says that its main thread has left the program; what is left is the interpreter's to end. `progress` is how far it
@@ -287,6 +290,7 @@ class RankFacts:
     store_keys: tuple[str, ...] = ()
     store_wants: tuple[str, ...] = ()
     store_polls: tuple[str, ...] | None = ()
+    looks_at: tuple[tuple[str, str], ...] = ()
     tasks: tuple[Stack, ...] = ()
     new_groups: tuple[tuple[int, ...], ...] = ()
     ended: bool = False

@@ -73,12 +73,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Busy:
-    """A process that does not belong to the run and takes CPU time. `cpus` are those that it may use."""
+    """A process that takes CPU time: one that does not belong to the run, or one below the rank `of`. `cpus` are those
+    that it may use."""
 
     pid: int
     name: str
     cores: float
     cpus: tuple[int, ...] = ()
+    of: int | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,23 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class Stalled:
+    """A rank that stops for a moment again and again: `count` times, together for `seconds`, at most for `longest` each
+    time, in a time of `over` seconds."""
+
+    rank: int
+    count: int
+    seconds: float
+    longest: float
+    over: float
+
+    @property
+    def share(self) -> float:
+        """Of the time."""
+        return self.seconds / self.over if self.over else 0.0
+
+
+@dataclass(frozen=True)
 class Slowness:
     """A run that is slow, as the watch saw it and the node explains it.
 
@@ -130,7 +149,8 @@ class Slowness:
     calls), `device` (events in the streams of GPUs) or `loader` (time in loaders); `unknown` why it could not be seen.
     `grows`: it came bit by bit, and `usual_s`
     is what it was at first. `on_device` says that calls end on GPUs, where the times of hosts say little; `devices` is
-    what those do, and `devices_before` what they did before it began, where that was looked at.
+    what those do, and `devices_before` what they did before it began, where that was looked at. `stalled` says that the
+    rank is late only now and then, and how often. `children` are processes below ranks that take CPU time.
     """
 
     kind: Slow
@@ -155,3 +175,5 @@ class Slowness:
     on_device: bool = False
     devices: tuple[DevicePace, ...] = ()
     devices_before: tuple[DevicePace, ...] = ()
+    stalled: Stalled | None = None
+    children: tuple[Busy, ...] = ()

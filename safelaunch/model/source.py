@@ -27,11 +27,27 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class WayOut:
+    """A statement that leaves a loop, or cuts a pass through it short.
+
+    `word` is `break`, `continue` or `return`, `loop` the first line of that loop. `handler` is the `except` that it
+    stands in, `test` the condition; "" for none.
+    """
+
+    line: int
+    word: str
+    loop: int
+    handler: str = ""
+    test: str = ""
+
+
+@dataclass(frozen=True)
 class SourceLine:
     """What stands around a line of the user's program: the lines (first, last) of the loops that it is inside of,
     outermost first, the conditions that it stands under, innermost last, and what the `with` statements around it hold,
     each as (line, text). `ahead` has, with the line of an `if` among the conditions, the name of each function that the
-    same branch calls from there on, or in the same statement."""
+    same branch calls from there on, or in the same statement. `exits` are the ways out of its
+    loops, and `caught` the `except` clauses, as (line, text), that catch what is raised at this line and go on."""
 
     file: str
     line: int
@@ -40,6 +56,8 @@ class SourceLine:
     conditions: tuple[Condition, ...] = ()
     holds: tuple[tuple[int, str], ...] = ()
     ahead: tuple[tuple[int, str], ...] = ()
+    exits: tuple[WayOut, ...] = ()
+    caught: tuple[tuple[int, str], ...] = ()
 
     def is_below(self, line: int) -> bool:
         """Whether it stands in a branch of the `if` or `while` at that line."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from safelaunch.diagnosis import untold
+from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.blame.rank_guard import told_frames
 from safelaunch.diagnosis.crash import aborted
 from safelaunch.diagnosis.notice import gave_up
@@ -119,6 +120,7 @@ class Conclusions:
         verdict = self._timed(found.verdict, incident)
         if told is not None and gave_up(verdict, told):
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
+            last = dataclasses.replace(last, exit_code=verdict.exit_code)  # they have ended themselves
             return self._incidents.concluded(last, self._hangs.folder)
         return self._keep(dataclasses.replace(found, verdict=verdict))
 
@@ -179,4 +181,5 @@ def with_source(facts: Case) -> Case:
     if not any(rank.exit is not None and rank.exit.code == 0 for rank in facts.ranks):
         return facts
     stacks = [Stack(tuple(told_frames(rank)), "traceback") for rank in facts.ranks]
+    stacks.append(Stack(tuple(lines_apart(facts)), "record"))
     return dataclasses.replace(facts, source=describe(stacks, SOURCE_S))

@@ -65,18 +65,27 @@ class Console:
             else:
                 self.say(text.short(finding, self.palette))
 
+    def aside(self, line: str) -> None:
+        """One line while ranks write to the same place: what they have written last may be half a line, such as a
+        prompt or a bar of progress, and nothing is to be put behind it."""
+        if self.loud >= 0:
+            self._output.write_anew([whole("safelaunch: ", line)])
+
     def notice(self, verdict: Verdict, next_step: str) -> None:
         """A verdict in one line, and what happens next."""
-        self.say(f"{terminal.headline(verdict)}; {next_step}")
+        self.aside(f"{terminal.headline(verdict)}; {next_step}")
 
     def slow_verdict(self, verdict: Verdict, folder: str) -> None:
         """A verdict while the run goes on."""
         if self.loud >= 0:
-            self.print(terminal.lines(verdict, folder, palette=self.palette))
+            self._anew(terminal.lines(verdict, folder, palette=self.palette))
 
     def last_verdict(self, verdict: Verdict, folder: str, exit_code: int) -> None:
         """The verdict with which the run ends; silence does not keep it back."""
-        self.print(terminal.lines(verdict, folder, exit_code=exit_code, palette=self.palette))
+        self._anew(terminal.lines(verdict, folder, exit_code=exit_code, palette=self.palette))
+
+    def _anew(self, lines: Iterable[Line]) -> None:
+        self._output.write_anew(lines)
 
     def finish(self, stall_s: float = STALL_S) -> None:
         """Wait until all is written, or until nothing of it has been read for `stall_s` seconds."""

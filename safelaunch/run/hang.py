@@ -7,11 +7,22 @@ import time
 from collections.abc import Callable
 
 from safelaunch import black_box, black_box_reader
-from safelaunch.diagnosis.notice import with_notice
+from safelaunch.diagnosis.blame.apart import lines_apart
+from safelaunch.diagnosis.notice import is_at_work, of_those_at_work, with_notice
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, places
-from safelaunch.model import Case, Evidence, Incident, RankFacts, SourceLine, Verdict, WorkerGroup, WorkerProcess
+from safelaunch.model import (
+    Case,
+    Evidence,
+    Incident,
+    RankFacts,
+    SourceLine,
+    Stack,
+    Verdict,
+    WorkerGroup,
+    WorkerProcess,
+)
 from safelaunch.pulse import Pulse
 from safelaunch.report import verdict as terminal
 from safelaunch.run.console import Console
@@ -68,6 +79,7 @@ class Hangs:
         self._earlier: tuple[Evidence, ...] = ()
         self._source: tuple[SourceLine, ...] = ()
         self._facts: Case | None = None
+        self._calm = False  # what was told is no reason to worry
         self._attempt = -1
         self._told_paused: set[str] = set()
 
@@ -171,13 +183,20 @@ class Hangs:
         found = (*gather(incident, group.alive, LOOK, LOOK_S), *gather(incident, ended, LEFT, LOOK_S))
         self._earlier, self.evidence = self.evidence, found
         facts = self._build(incident, group)
-        self._source = describe([place for rank in facts.ranks for place in places(rank)], SOURCE_S)
+        apart = Stack(tuple(lines_apart(facts)), "record")
+        self._source = describe([apart, *(place for rank in facts.ranks for place in places(rank))], SOURCE_S)
         return dataclasses.replace(facts, source=self._source)
 
     def _tell(self, facts: Case, verdict: Verdict) -> None:
         self.folder = self._incidents.write(facts, verdict, self.evidence, name="notice")
         self._facts = facts
         kept = f", evidence in {terminal.relative(self.folder)}" if self.folder else ""
+        self._calm = is_at_work(verdict, facts)
+        if self._calm:
+            left = self._watch.ends_in(time.monotonic())
+            then = "watching on" if left is None else f"the limit that was set ends the run in {left:.0f} s"
+            self._console.aside(f"{of_those_at_work(verdict)}: {verdict.detected_after_s:.0f} s so far{kept}; {then}")
+            return
         quiet = f"{verdict.detected_after_s:.0f} s without progress"
         self._console.notice(verdict, f"{quiet}{kept}; {self._next_step(verdict)}")
 
@@ -187,7 +206,7 @@ class Hangs:
             return "watching on"
         when = f"in {left:.0f} s" if left >= 1 else "now"
         if verdict.conclusive:
-            return f"nothing can end this wait: ending the ranks {when}"
+            return f"no rank is left to end this wait: ending the ranks {when} unless progress returns"
         return f"ending the ranks {when} unless progress returns"
 
     def _gave_up(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse]) -> bool:
@@ -206,7 +225,8 @@ class Hangs:
     def _returned(self, now: float) -> None:
         verdict = slow(self._watch.returned(now), now)
         self.slow.append(verdict)
-        self._console.say(f"{verdict.code}: progress returned after {verdict.concluded_after_s:.0f} s; the run goes on")
+        code = "" if self._calm else f"{verdict.code}: "
+        self._console.aside(f"{code}progress returned after {verdict.concluded_after_s:.0f} s; the run goes on")
         self._incidents.write_verdict(self.folder, self._facts, verdict)
         self.folder = ""
 

@@ -66,6 +66,7 @@ class Inquiry:
         time.sleep(QUIET_S)
         last, ticks_now = usage.look(group.alive), usage.ticks()
         others = usage.others(ticks, ticks_now, last.t - first.t, os.getpid())
+        children = usage.below(ticks, ticks_now, last.t - first.t, group.alive)
         used, node = usage.used(self._since(first), last)
         before = self._before()
         used_before, node_before = usage.used(*before) if before is not None else ((), None)
@@ -84,6 +85,7 @@ class Inquiry:
             node=node,
             node_before=node_before,
             others=others,
+            children=children,
             standing=stands,
         )
         return dataclasses.replace(facts, gpus=gpus, slow=slow)

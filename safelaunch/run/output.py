@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ class Output:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, bool]] = deque()  # and whether it begins a line of its own
         self._size = 0  # of what waits
         self._left_out = 0
         self._taken = 0  # bytes that the reader's end has taken
@@ -44,16 +45,23 @@ class Output:
 
     def write(self, shown: Iterable[Line]) -> None:
         """Have lines written, together; returns at once."""
+        self._write(shown, anew=False)
+
+    def write_anew(self, shown: Iterable[Line]) -> None:
+        """The same, behind whatever others have written there, also where that is half a line."""
+        self._write(shown, anew=True)
+
+    def _write(self, shown: Iterable[Line], *, anew: bool) -> None:
         text = "".join(f"{one}\n" for one in shown)
         if self._descriptor < 0:
             self._stream.write(text)
             return
         data = text.encode(self._stream.encoding or "utf-8", "backslashreplace")
         with self._changed:
-            self._waiting.append(data)
+            self._waiting.append((data, anew))
             self._size += len(data)
             while self._size > KEPT_BYTES and len(self._waiting) > 1:
-                self._size -= len(self._waiting.popleft())
+                self._size -= len(self._waiting.popleft()[0])
                 self._left_out += 1
             if self._thread is not None or self._start():
                 self._changed.notify_all()
@@ -98,8 +106,10 @@ class Output:
             self._changed.notify_all()
 
     def _next(self) -> bytes:
-        data = self._waiting.popleft()
+        data, anew = self._waiting.popleft()
         self._size -= len(data)
+        if anew and _may_be_in_a_line(self._descriptor):
+            data = b"\n" + data
         count, self._left_out = self._left_out, 0
         return b"safelaunch: %d messages left out: nobody read them\n" % count + data if count else data
 
@@ -118,3 +128,21 @@ class Output:
             with self._changed:
                 self._taken += count
                 self._changed.notify_all()
+
+
+def _may_be_in_a_line(descriptor: int) -> bool:
+    """Whether what stands last behind a descriptor may be half a line. Only a file can be asked: what has gone into a
+    pipe or to a terminal nobody sees again, and an empty line there does less harm than a glued one."""
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return True
+        if not found.st_size:
+            return False
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(own, 1, found.st_size - 1) != b"\n"
+        finally:
+            os.close(own)
+    except OSError:
+        return True

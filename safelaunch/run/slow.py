@@ -79,7 +79,15 @@ class Slow:
 
     def summary(self) -> list[str]:
         """What was told, in a line each, for the end of the run."""
-        return [f"{verdict.code}: {verdict.summary}" for verdict in self.verdicts]
+        lines = [f"the run was slow: {verdict.code}: {verdict.summary}" for verdict in self.verdicts]
+        stalled = self._watch.stalls.in_all() if self._reader is not None else None
+        if stalled is not None:
+            lines.append(
+                f"rank {stalled.rank} stopped for a moment {stalled.count} times while its peers waited: "
+                f"{stalled.seconds:.0f} s of {stalled.over:.0f} s in all ({stalled.share:.0%}), "
+                f"at most {stalled.longest:.1f} s at once"
+            )
+        return lines
 
     # ---------------------------------------------------------------------------------------------- rounds
 
@@ -183,7 +191,7 @@ class Slow:
         end = f"until about {slowness.unit} {self._watch.pace.count}"
         self.verdicts[place] = dataclasses.replace(verdict, summary=f"{verdict.summary}; {end}")
         who = f"rank{'s' * (len(slowness.ranks) > 1)} {', '.join(map(str, slowness.ranks))}: " if slowness.ranks else ""
-        self._console.say(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self._watch.pace.count}")
+        self._console.aside(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self._watch.pace.count}")
 
 
 def _arrival(worker: WorkerProcess, call: tuple[Any, ...]) -> Arrival:

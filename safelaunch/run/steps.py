@@ -148,7 +148,7 @@ def tell_end(job: Run) -> None:
     """The last words of the run: what was slow, what could not be ended, and the verdict."""
     outcome, parts = job.outcome, job.parts
     for line in parts.slow.summary():
-        parts.console.say(f"the run was slow: {line}")
+        parts.console.say(line)
     if outcome.abandoned:
         held = f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}"
         parts.console.say(held)

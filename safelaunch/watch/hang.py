@@ -31,6 +31,12 @@ DEFAULT_ABORT_S = 600.0  # for `--on-hang abort` without a limit: torch's own ti
 LATE_S = 3.0  # our own loop was not scheduled (suspended laptop, SIGSTOP): that time counts for nobody
 PAUSE_LOOK_S = 10.0  # while a person is at the keyboard
 
+# System calls that input from outside ends: a service may wait in them for as long as it likes.
+ANSWERED = {
+    *("read", "readv", "recvfrom", "recvmsg", "accept", "accept4"),
+    *("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"),
+}
+
 PATIENT = {Trait.UNKNOWN: UNTOLD_S, Trait.QUIET: IDLE_S}  # what is told late
 
 Step = Literal["", "look", "returned", "abort"]
@@ -195,8 +201,9 @@ class HangWatch:
 
     def _says_nothing(self, verdict: Verdict, case: Case) -> bool:
         """Whether a look is no reason to suspect anybody."""
-        # A rank that does something else than wait may be all that the others need.
-        unknown = has(verdict.code, Trait.UNKNOWN) and not set(_living(case)) <= set(verdict.waiting)
+        # A rank that does something else than wait may be all that the others need, unless it does nothing at all.
+        still = {facts.rank for facts in case.ranks if _does_nothing(facts)}
+        unknown = has(verdict.code, Trait.UNKNOWN) and not set(_living(case)) <= {*verdict.waiting, *still}
         return unknown or (self.nobody_waits and not has(verdict.code, Trait.QUIET))
 
     def _look_again(self, seen: tuple[str, tuple[int, ...]] | None, at: float) -> None:
@@ -298,6 +305,16 @@ class HangWatch:
         if self.notice.verdict.conclusive:
             at = min(at, max(self.notice.t, self._floor) + CONCLUSIVE_ABORT_S)
         return max(at, self._until)
+
+
+def _does_nothing(facts: RankFacts) -> bool:
+    """Whether two looks have found a rank asleep at one line, in a call that nobody outside is to answer."""
+    kernel = facts.kernel
+    if kernel is None or kernel.cpu_s is None or facts.stack is None or facts.earlier is None:
+        return False
+    asked = kernel.peer is not None or kernel.syscall in ANSWERED or any(phase.expect_s for phase in facts.phases)
+    moves = kernel.cpu_s > LOADING_CPU * (kernel.since_s or 1.0) or (kernel.io_bytes or 0) > LOADING_BYTES
+    return facts.stack.frames == facts.earlier.frames and not asked and not moves
 
 
 def _living(case: Case) -> tuple[int, ...]:

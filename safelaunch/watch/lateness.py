@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ REST = 0.1  # of that time is left without the worse half of the steps: who is l
 STEPS = 20  # steps in which this must be seen
 SECONDS = 5.0
 LOOKS = 12
+GROWS, GROWN = 1.05, 1.5  # from one of four parts of all looks to the next, and from the first to the last; estimates
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Look:
 @dataclass(frozen=True)
 class Late:
     """Ranks that are late, since a moment and a number of a meeting (`first`: for as long as anybody has looked). Per
-    rank: its own time and its peers' as shares of all time, and in how many of how many looks it was late."""
+    rank: its own time and its peers' as shares of all time, and in how many of how many looks it was late. `grew`: the
+    first of them has come to need more bit by bit, seconds of its own for a step at first and now."""
 
     ranks: tuple[int, ...]
     since: float
@@ -44,6 +47,7 @@ class Late:
     first: bool
     shares: dict[int, tuple[float, float]]
     looks: dict[int, tuple[int, int]]
+    grew: tuple[float, float] | None = None
 
 
 @dataclass
@@ -120,7 +124,25 @@ class Lateness:
             all_ = sum(look.sums[rank][2] for look in of) or 1.0
             shares[rank] = tuple(sum(look.sums[rank][part] for look in of) / all_ for part in (0, 1))
             counts[rank] = sum(rank in look.late for look in of), len(of)
-        return Late(tuple(sorted(begins)), since, seq, place <= 1, shares, counts)  # type: ignore[arg-type]
+        grew = self._growth(rank, steps) if place <= 1 else None
+        return Late(tuple(sorted(begins)), since, seq, place <= 1, shares, counts, grew)  # type: ignore[arg-type]
+
+    def _growth(self, rank: int, steps: Callable[[float], int]) -> tuple[float, float] | None:
+        """What a rank needs of its own for a step, in the first and the last of four parts of all looks, where it has
+        come to need more and more; None where it has not."""
+        looks = [look for look in self.looks if rank in look.sums]
+        quarter = len(looks) // 4
+        parts = [looks[n * quarter : (n + 1) * quarter if n < 3 else None] for n in range(4)] if quarter else []
+        needs = []
+        for part in parts:
+            made = steps(part[-1].t) - steps(part[0].since)
+            if made <= 0:
+                return None
+            needs.append(sum(look.sums[rank][0] for look in part) / made)
+        first = looks[0]
+        begun = first.sums[rank][0] / max(steps(first.t) - steps(first.since), 1)
+        grows = len(needs) == 4 and all(GROWS * one <= two for one, two in itertools.pairwise(needs))
+        return (min(begun, needs[0]), needs[-1]) if grows and needs[-1] >= GROWN * needs[0] else None
 
     def clear(self, ranks: Sequence[int], steps: Callable[[float], int]) -> bool:
         """Whether these ranks keep up again."""

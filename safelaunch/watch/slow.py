@@ -17,7 +17,8 @@ from safelaunch.watch.device_times import Judged, Look, follow_s, judge
 from safelaunch.watch.lateness import SECONDS, STEPS, Late, Lateness
 from safelaunch.watch.meetings import Arrival, Meetings
 from safelaunch.watch.pace import SLOWER, WARM_UP, Bin, Pace, enough, growth, jumped, window
-from safelaunch.watch.slowness import of_bins, of_late, with_devices
+from safelaunch.watch.slowness import is_same, of_bins, of_late, of_stalls, with_devices
+from safelaunch.watch.stalls import Stalls
 
 KEPT_LOOKS = 8  # at GPUs: ones from before it began are compared with those after
 BELOW = 1.5  # times what the profile expects; an estimate: who writes a number down rounds it
@@ -59,6 +60,7 @@ class SlowWatch:
     meetings: Meetings = field(default_factory=Meetings)
     on_device: bool = False  # calls end on GPUs (NCCL): when a host comes to them says nothing
     _devices: list[Judged] = field(default_factory=list)  # what the latest looks at GPUs have said, the last one last
+    stalls: Stalls = field(default_factory=Stalls)
     _lateness: Lateness = field(default_factory=Lateness)
     _recorded: Late | None = None
     _recorder_says: str = ""
@@ -84,6 +86,7 @@ class SlowWatch:
         self.pace.restart()
         self.meetings.restart()
         self._lateness.restart()
+        self.stalls.restart()
         self.told = {}
         self._recorded, self._polled, self._recorder_says = None, None, ""
         self._ask_next, self._ask_pause, self._asked, self._answered = 0.0, ASK_S, 0.0, 0.0
@@ -119,6 +122,8 @@ class SlowWatch:
         if self.pace.unit and self.pace.count >= WARM_UP:
             each = self._each() if self.pace.unit != "collective" else 0.0
             self._lateness.add(intervals, max(LOOK_S, each), each or None)
+            if not self.on_device:
+                self.stalls.add(intervals)
         if now < self._judge_next or not self.pace.bins:
             return None
         self._judge_next = now + JUDGE_S
@@ -156,6 +161,7 @@ class SlowWatch:
         meetings, lateness = Meetings(), Lateness()
         intervals = meetings.add(calls, keep=max((len(own) for own in calls.values()), default=0))
         warm = [one for one in intervals if self.pace.at(one.since) >= WARM_UP]
+        self.stalls.add(warm)
         lateness.add(warm, max(self._each(), 0.05), self._each() or None)
         self._recorded = lateness.judge(self.pace.at)
         self._recorder_says = missing or meetings.unknown or ("" if warm else "they hold no meetings of these ranks")
@@ -258,6 +264,9 @@ class SlowWatch:
     def _of_all(
         self, bins: list[Bin], hungry: Mapping[int, int], pulses: Mapping[int, Pulse], now: float
     ) -> Slowness | None:
+        stalled = self.stalls.judge()
+        if stalled is not None:
+            return self._open(of_stalls(stalled, bins, pulses, self.pace.unit), now)
         slower, unknown = self._slower(bins), self._unknown()
         if slower is not None:
             begun, usual, grows = slower
@@ -279,7 +288,7 @@ class SlowWatch:
 
     def _open(self, slowness: Slowness, now: float) -> Slowness | None:
         known = self.told.get(slowness.kind)
-        if known is not None and known.slowness.ranks == slowness.ranks:
+        if known is not None and is_same(known.slowness, slowness):
             return None
         if self.on_device:
             slowness = with_devices(slowness, self._devices)
@@ -312,6 +321,8 @@ class SlowWatch:
         if start is None:
             return False
         recent = since[start:]
+        if slowness.stalled is not None:
+            return False  # it is summed up at the end
         if slowness.source == "calls":
             return self._lateness.clear(slowness.ranks, self.pace.at)
         if slowness.source == "loader":

@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
-from safelaunch.model.slow import Pace, Slow, Slowness
+from safelaunch.model.slow import Pace, Slow, Slowness, Stalled
 from safelaunch.pulse import Pulse
 from safelaunch.watch.device_times import Judged
 from safelaunch.watch.lateness import Late
@@ -25,6 +25,7 @@ def of_late(
     """Ranks that come last to the collectives. `numbers` are those of the step at which it began, and of now."""
     place = next((n for n, one in enumerate(bins) if one.t > late.since), len(bins) - 1)
     each = statistics.median(one.each for one in bins[place:])
+    grew = late.grew
     return Slowness(
         "straggler",
         late.ranks,
@@ -33,8 +34,9 @@ def of_late(
         None if late.first else late.since,
         numbers[1],
         each,
-        usual_of(bins, place),
+        grew[0] if grew is not None else usual_of(bins, place),
         source=source,
+        grows=grew is not None,
         paces=tuple(_pace(rank, bins, place, pulses, late, each) for rank in pulses),
     )
 
@@ -69,6 +71,17 @@ def of_bins(
         unknown,
         tuple(_pace(rank, bins, place, pulses) for rank in pulses),
     )
+
+
+def of_stalls(stalled: Stalled, bins: Sequence[Bin], pulses: Mapping[int, Pulse], unit: str) -> Slowness:
+    """A rank that stops for a moment again and again."""
+    found = of_bins("straggler", bins, 0, pulses, ranks=(stalled.rank,), unit=unit, source="calls")
+    return dataclasses.replace(found, stalled=stalled)
+
+
+def is_same(one: Slowness, other: Slowness) -> bool:
+    """Whether both say the same of the same ranks: one that stalls now and then may become slow altogether."""
+    return one.ranks == other.ranks and (one.stalled is None) == (other.stalled is None)
 
 
 def with_devices(slowness: Slowness, looks: Sequence[Judged]) -> Slowness:

@@ -1,6 +1,7 @@
 """Runs in: workers. What a rank says of itself when it is asked, in a file beside the black box: what DDP reduces, the
 exception that its main thread is handling, the one that has ended a thread of it, and the keys that it has set in a
-store, waits for and looks at there, where its tasks of asyncio wait, and how far its GPU has come.
+store, waits for and looks at there, the paths that it may be looking at, where its tasks of asyncio wait, and how far
+its GPU has come.
 
 A program that catches an exception hides it from everyone: it saves, uploads or enters a barrier in its `except` or
 `finally`, while its peers wait for it elsewhere.
@@ -16,7 +17,7 @@ import time
 from typing import Any, Dict, Optional
 
 from safelaunch import black_box
-from safelaunch.worker import coroutines, errors, progress, reducers, stream_marks
+from safelaunch.worker import coroutines, errors, looks, progress, reducers, stream_marks
 
 
 def write(box: Any) -> None:
@@ -29,6 +30,7 @@ def write(box: Any) -> None:
     said["store_keys"] = _or_nothing(progress.keys_set, [])
     said["store_wants"] = _or_nothing(progress.keys_wanted, [])
     said["store_polls"] = _or_nothing(progress.keys_polled, None)  # not known is not none
+    said["looks_at"] = _or_nothing(looks.at, [])
     said["stream"] = _or_nothing(stream_marks.MARKS.look, None)
     said["tasks"] = _or_nothing(coroutines.waiting, [])
     partial = path + ".partial"

@@ -496,7 +496,7 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.worker.batches", "safelaunch.worker.device_times",
         "safelaunch.worker.devices", "safelaunch.worker.errors", "safelaunch.worker.exits",
         "safelaunch.worker.groups", "safelaunch.worker.import_hooks", "safelaunch.worker.progress",
-        "safelaunch.worker.places", "safelaunch.worker.rank",
+        "safelaunch.worker.looks", "safelaunch.worker.places", "safelaunch.worker.rank",
         "safelaunch.worker.recorders", "safelaunch.worker.reducers", "safelaunch.worker.announcements",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.tracebacks",
         "safelaunch.user_code",

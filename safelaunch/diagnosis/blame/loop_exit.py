@@ -12,7 +12,7 @@ from safelaunch.diagnosis.blame.variants import Place, Variant
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING
-from safelaunch.diagnosis.wording import label, names
+from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Collective, RankFacts, SourceLine
 
 ON_THE_RANK = re.compile(r"rank|is_(main|master|primary|lead|chief)", re.IGNORECASE)
@@ -46,7 +46,8 @@ def left_the_loop(source: Iterable[SourceLine], variants: list[Variant]) -> Loop
     """A rank has left the loop in which its peers still are: they wait for it where it will not come again.
 
     Example:
-        error[SL303]: rank 3 left the loop and entered barrier #12; peers still in it wait in all_reduce #12
+        error[SL303]: rank 3 left the loop and entered barrier #12 (train.py:70); peers still in it wait in all_reduce
+            #12 (train.py:61)
 
     How it was concluded: ranks have come to one number of a group with different calls. By their stacks and the source,
     one line stands inside a loop, and the other behind it. Where the source cannot be read, the calls that ranks have
@@ -79,8 +80,8 @@ def has_left(ranks: tuple[int, ...], call: Collective, peers: Collective, *, aga
     """`ranks 1 and 2 left the loop and entered barrier #9; peers still in it wait in all_reduce #8`."""
     if again:
         beyond = f"{names(ranks)} {'is' if len(ranks) == 1 else 'are'} past the loop in which peers still are"
-        return f"{beyond}, in {label(call)}; those wait in {label(peers)}"
-    return f"{names(ranks)} left the loop and entered {label(call)}; peers still in it wait in {label(peers)}"
+        return f"{beyond}, in {call_at(call)}; those wait in {call_at(peers)}"
+    return f"{names(ranks)} left the loop and entered {call_at(call)}; peers still in it wait in {call_at(peers)}"
 
 
 def stays_alone(participants: set[int], left: tuple[int, ...]) -> tuple[str, ...]:

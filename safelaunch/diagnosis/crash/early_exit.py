@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.blame import uneven_data
-from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller_left_behind
+from safelaunch.diagnosis.blame.apart import Apart, came_apart
+from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller_left_behind, told_frames
+from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.crash.first_failure import SIMULTANEOUS_S, departure, failures, left_group, primary, secondary
 from safelaunch.diagnosis.verdicts import after_effects, waiting
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import main_blocked, record_is_complete
+from safelaunch.diagnosis.waitgraph.calls import frames_at, main_blocked, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING, left_cleanly
 from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, below, last_collective, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
@@ -29,6 +31,8 @@ def early_exit(view: View) -> Verdict | None:
       to fail.
     - One rank alone may be left, in a collective below a condition for that rank (`if rank == 0`) that no other rank
       has ever made. Then that rank is named, with low confidence: the others may have been right to leave.
+    - The calls of ranks may have come apart before: one made a call that its peers never made, and met them all the
+      same, as two barriers of one number do. Then the exits are what follows, and the line of that call is named.
     - `safelaunch attach` sees only that the process of a rank is gone. Its exit code is not known, and confidence is
       low.
 
@@ -49,8 +53,17 @@ def early_exit(view: View) -> Verdict | None:
     only = only_caller_left_behind(view.case, list(ranks))
     if only is not None:
         return _only_one(view.case, only, list(ranks))
+    apart = came_apart(view.case, (facts.rank for facts in rest if not left_cleanly(facts)), ranks, view.lines)
+    return _apart(view, apart, ranks, held_up) if apart is not None else _left(view, left, rest, held_up)
+
+
+def _left(view: View, left: list[RankFacts], rest: list[RankFacts], held_up: set[int]) -> Verdict:
+    """The verdict on those who left too early."""
+    ranks = tuple(facts.rank for facts in left)
     first = left[0]
     last = last_collective(first, alone=len(left) == 1)
+    uneven = uneven_data.compared(view.case, ranks)
+    ways = Ways() if uneven else _ways(view, rest)
     how = "destroyed its process group" if all(left_group(facts) for facts in left) else "exited with 0"
     return Verdict(
         code="SL408",
@@ -62,16 +75,60 @@ def early_exit(view: View) -> Verdict | None:
         pid=first.pid,
         location=_left_at(first),
         because=(
-            *uneven_data.compared(view.case, ranks),
+            *uneven,
+            *ways.because,
             *((last,) if last else ()),
             *after_effects(view.case, ranks),
             *waiting(view.case, ranks),
         ),
         secondary=secondary(view.case, ranks),
         confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
-        remedy="all ranks must make the same collectives: look for uneven data or an early return",
+        remedy=ways.remedy or "all ranks must make the same collectives: look for uneven data or an early return",
         exit_code=EXIT_SCRIPT_FAILED,
         conclusive=all(main_blocked(f) for f in view.case.ranks if f.rank in held_up),
+        waiting=tuple(sorted(held_up)),
+    )
+
+
+def _ways(view: View, rest: list[RankFacts]) -> Ways:
+    """How those who left may have come past the call in which the rest stayed."""
+    for facts in rest:
+        last = facts.last_collective
+        told = told_frames(facts) or (frames_at(facts, last, last.thread) if last is not None else [])
+        ways = ways_out(told, view.lines)
+        if ways.because:
+            return ways
+    return Ways()
+
+
+def _apart(view: View, apart: Apart, left: tuple[int, ...], held_up: set[int]) -> Verdict:
+    """The verdict of `early_exit` where the exits follow from a call that one side made, and the other did not."""
+    case, culprits = view.case, apart.culprits
+    unknown = () if culprits else ("which of them is wrong the records do not say",)
+    pid = next((facts.pid for facts in case.ranks if facts.rank in culprits), None)
+    return Verdict(
+        code="SL408",
+        slug=CATALOGUE["SL408"].slug,
+        kind="crash",
+        summary=apart.summary,
+        culprit_ranks=culprits,
+        host=case.host,
+        pid=pid,
+        location=apart.extra.location,
+        operation=apart.extra.op,
+        seq=apart.extra.seq,
+        process_group=apart.extra.group,
+        because=(
+            *apart.because,
+            f"{names(left)} came to the end and exited with 0, while {names(apart.more)} still had a call to make",
+            *unknown,
+            *waiting(case, culprits),
+        ),
+        secondary=tuple(rank for rank in secondary(case, culprits) if rank not in left),
+        confidence="high" if apart.is_sure else "medium",
+        remedy=OUT_OF_THE_CONDITION if apart.condition is not None else "all ranks must make the same collectives",
+        exit_code=EXIT_SCRIPT_FAILED,
+        conclusive=all(main_blocked(facts) for facts in case.ranks if facts.rank in held_up),
         waiting=tuple(sorted(held_up)),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 
+from safelaunch.diagnosis.crash import bus_error
 from safelaunch.diagnosis.crash.first_failure import (
     NATIVE_SIGNALS,
     SIGKILL,
@@ -129,17 +130,22 @@ def segfault(view: View, culprits: list[Failure]) -> Verdict:
 
     What to do: look at the native call at the top of the stack. The whole stack is in the evidence folder.
 
+    A SIGBUS comes from a memory map, such as `numpy.memmap`: most often the file has become shorter since.
+
     What it is not: an abort, with which a library ends the process itself (SL406). A SIGBUS while /dev/shm is full is
     SL421.
     """
+    number = _signal(culprits[0])
+    bus = number == signal.SIGBUS
+    what = bus_error.WHAT if bus else f"crashed in native code ({signal_name(number)})"
     return crash_verdict(
         view,
         "SL405",
-        f"{names(failure.rank for failure in culprits)} crashed in native code ({signal_name(_signal(culprits[0]))})",
+        f"{names(failure.rank for failure in culprits)} {what}",
         culprits,
         location=user_frame(culprits[0].facts.fault),
-        because=(*_at_its_end(culprits), *last_words(culprits[0])),
-        remedy="look at the native call at the top of the stack",
+        because=(*(bus_error.WHY if bus else ()), *_at_its_end(culprits), *last_words(culprits[0])),
+        remedy=bus_error.REMEDY if bus else "look at the native call at the top of the stack",
     )
 
 

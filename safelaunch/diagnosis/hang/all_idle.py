@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.frames import user_frame
+from safelaunch.diagnosis.hang import looking
 from safelaunch.diagnosis.hang.store_keys import shape
 from safelaunch.diagnosis.sources.stack_samples import is_busy
 from safelaunch.diagnosis.stall.endpoints import STORE
@@ -17,7 +18,7 @@ from safelaunch.diagnosis.verdicts import hang_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import frames_of
 from safelaunch.diagnosis.waitgraph.endpoints import peer_of
-from safelaunch.diagnosis.wording import at, is_waiting, names
+from safelaunch.diagnosis.wording import at, is_waiting, names, verb
 from safelaunch.model import Location, RankFacts, Verdict
 
 LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py:(?:\w+\.)?acquire$")
@@ -33,23 +34,36 @@ def all_idle(view: View) -> Verdict | None:
     one of these:
     - it waits on a connection, at a pipe or for a lock whose other end a rank has;
     - it looks again and again at keys of the store like those that ranks have set;
+    - it sleeps and looks again and again at a file, in a loop of the program or of a library (a lock file);
     - it has lost a thread to an exception, or has tasks that wait for a lock of asyncio.
     A rank of the last kind is named where all others wait at its end. So is the rank that looks at another key than all
     others at the same line. Otherwise nobody is named: what a program wants to see in the store is not known. A rank
     that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is told.
+    Where all look for files, those are named: a lock file may have been left by a process that was killed.
 
     What to do: look at the lines. What is to answer may have ended (a thread with an exception), or wait itself.
 
     What it is not: a wait in a collective. Where one rank is in a collective, other codes say for whom it waits.
     """
     ranks = view.living
-    if len(ranks) < max(2, view.case.world_size) or not all(_is_idle(facts, view.now) for facts in ranks):
+    if len(ranks) < view.case.world_size or not all(_is_quiet(facts, view.now) for facts in ranks):
         return None
+    looks = looking.of_all(ranks, view.lines)  # its stack shows a main thread outside of collectives
+    if looks:
+        return _looking(view, looks)
+    if len(ranks) < 2 or not all(map(_is_known, ranks)):
+        return None
+    return _waiting(view, ranks)
+
+
+def _waiting(view: View, ranks: Sequence[RankFacts]) -> Verdict | None:
+    """The verdict where they wait for one another by other means."""
     external = view.graph.external
     waits = _Waits(
         ranks,
         ends={wait.rank: wait.on for wait in external if wait.on is not None and wait.resource.kind.has},
         polls={facts.rank: facts.store_polls for facts in ranks if facts.store_polls},
+        looks=frozenset(facts.rank for facts in ranks if looking.of_rank(facts, view.lines) is not None),
         broken=[facts for facts in ranks if _is_broken(facts)],
     )
     if not waits.are_of_all or waits.look_for_foreign_keys or any(wait.asked for wait in external):
@@ -57,9 +71,14 @@ def all_idle(view: View) -> Verdict | None:
     return _verdict(view, waits)
 
 
-def _is_idle(facts: RankFacts, now: float) -> bool:
-    """Whether a rank is seen to get on with nothing: one of which less is known may be in a collective, or at work."""
-    if facts.stack is None or facts.kernel is None or facts.missing or facts.store_polls is None:
+def _is_known(facts: RankFacts) -> bool:
+    """Whether a rank has said all of itself: one of which less is known may be in a collective, or at work."""
+    return not facts.missing and facts.store_polls is not None
+
+
+def _is_quiet(facts: RankFacts, now: float) -> bool:
+    """Whether a rank is seen to get on with nothing."""
+    if facts.stack is None or facts.kernel is None:
         return False
     in_time = any(phase.expect_s and phase.since + phase.expect_s > now for phase in facts.phases)
     return not in_time and not is_busy(facts)
@@ -73,18 +92,21 @@ class _Waits:
         ranks: all that live.
         ends: by rank: the one that has the other end of what it waits at.
         polls: by rank: the keys of the store that it looks at again and again.
+        looks: the ranks that look again and again at a file.
         broken: the ranks that show why they may not answer.
     """
 
     ranks: Sequence[RankFacts]
     ends: Mapping[int, int]
     polls: Mapping[int, tuple[str, ...]]
+    looks: frozenset[int]
     broken: Sequence[RankFacts]
 
     @property
     def are_of_all(self) -> bool:
         """Whether it is known of each rank what it waits for."""
         explained = {facts.rank for facts in (*self.broken, *filter(_waits_for_itself, self.ranks))}
+        explained |= {*self.looks}
         return {*self.ends, *self.polls, *explained} == {facts.rank for facts in self.ranks}
 
     @property
@@ -118,6 +140,38 @@ def _verdict(view: View, waits: _Waits) -> Verdict:
         remedy="see what is to answer there, and what has become of it: a thread that ended, a lock, a count",
         confidence="low" if named is None else "medium",
         waiting=waiting,
+    )
+
+
+def _looking(view: View, looks: Mapping[int, looking.Look]) -> Verdict:
+    """The verdict where every rank looks for a file, or for a lock file to go."""
+    alike: dict[str, list[int]] = {}
+    for rank, look in looks.items():
+        alike.setdefault(look.what, []).append(rank)
+    first = next(iter(looks.values()))
+    who = names(looks)
+    headline = (
+        f"{who} {verb(looks, *first.verbs)} {first.what}, and none is in a collective"
+        if len(alike) == 1
+        else f"{who} look again and again at files, each for its own, and none is in a collective"
+    )
+    return hang_verdict(
+        view,
+        "SL317",
+        headline,
+        (),
+        location=first.place,
+        because=(
+            *(
+                f"{names(ranks)} {verb(ranks, *looks[ranks[0]].verbs)} {what}{at(looks[ranks[0]].place)}"
+                for what, ranks in alike.items()
+                if len(alike) > 1
+            ),
+            "between two looks no rank used CPU time, moved data or came to another line",
+        ),
+        remedy=first.remedy,
+        confidence="medium",
+        waiting=tuple(looks),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from safelaunch.diagnosis.blame import uneven_data
+from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import is_irreversible
+from safelaunch.diagnosis.waitgraph.calls import frames_at, is_irreversible
 from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.waitgraph.wait import Wait
 from safelaunch.diagnosis.wording import names, verb
@@ -34,6 +35,8 @@ def departed(view: View) -> Verdict | None:
     if not blocked:
         return None
     wait = blocked[0]
+    uneven = uneven_data.compared(view.case, left)
+    ways = Ways() if uneven else ways_out(frames_at(ranks[wait.rank], wait.call, wait.thread), view.lines)
     last = ranks[left[0]].last_collective
     place = last.location if last is not None and last.op == LEAVING else None
     return hang_verdict(
@@ -43,8 +46,8 @@ def departed(view: View) -> Verdict | None:
         tuple(left),
         location=place,
         call=wait.call,
-        because=(*uneven_data.compared(view.case, left), *waiters(view)),
-        remedy="all ranks must make the same number of steps: look for uneven data or an early return",
+        because=(*uneven, *ways.because, *waiters(view)),
+        remedy=ways.remedy or "all ranks must make the same number of steps: look for uneven data or an early return",
         confidence="high",
         conclusive=is_irreversible((ranks[wait.rank], wait.call) for wait in blocked),
         waiting={wait.rank for wait in blocked},

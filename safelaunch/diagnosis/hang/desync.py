@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data
+from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.variants import Place, Variant, same_place, variants_at
+from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import canonical, is_irreversible, stack_of, threads_inside
+from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, is_irreversible, stack_of, threads_inside
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import call_at, names
 from safelaunch.model import Case, Collective, Confidence, Location, RankFacts, Verdict
@@ -54,6 +56,14 @@ class Desync:
             if self.threaded is None
             else loop_exit.UNCLEAR
         )
+
+    @cached_property
+    def apart(self) -> Apart | None:
+        """The call that one side has made and the other has not, before they came to this number."""
+        if self.threaded is not None or len(self.variants) != 2 or self.view.from_dumps:
+            return None
+        one, other = ([facts.rank for facts, _ in variant] for variant in self.variants)
+        return came_apart(self.view.case, one, other, self.view.lines)
 
     @property
     def at_the_end(self) -> bool:
@@ -99,6 +109,14 @@ def different_operation(view: View) -> Verdict | None:
 # ------------------------------------------------------------------------------------------------ who deviates
 
 
+def _one_call_apart(desync: Desync) -> Blame | None:
+    """They had come apart before, by a call that one side never made."""
+    apart = desync.apart
+    if apart is None or not apart.culprits:
+        return None
+    return Blame(ranks=apart.culprits, sure=apart.is_sure, text=apart.summary)
+
+
 def _left_the_loop(desync: Desync) -> Blame | None:
     return Blame("SL303", desync.loop.ranks) if desync.loop.ranks else None
 
@@ -131,7 +149,13 @@ def _bypassed_by_peers(desync: Desync) -> Blame | None:
     return Blame(ranks=ranks, sure=False) if ranks else None
 
 
-DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (_left_the_loop, _ran_out, _outlier, _bypassed_by_peers)
+DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (
+    _one_call_apart,
+    _left_the_loop,
+    _ran_out,
+    _outlier,
+    _bypassed_by_peers,
+)
 
 
 def _blame(desync: Desync) -> Blame:
@@ -210,26 +234,48 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
     shown = _shown(desync, named)
     lonely = _stays_alone(desync, blame)
     guard = _guard(desync, blame, shown)
+    uneven = uneven_data.compared(view.case, named)
+    ways = _ways(desync, shown, blame, uneven=bool(uneven))
     unsure = lonely or (named and not blame.sure) or shown.by_reduction
     return hang_verdict(
         view,
         blame.code,
         _summary(desync, blame, shown, guard),
         () if lonely and len(named) > 1 else named,
-        location=shown.place,
+        location=_place(desync, shown),
         call=shown.call,
         because=(
             *_caveat(desync),
-            *([guard.in_words] if guard is not None else ()),
-            *uneven_data.compared(view.case, named),
+            *_came_apart(desync, guard),
+            *uneven,
+            *ways.because,
             *lonely,
             *waiters(view),
         ),
-        remedy=UNEVEN if blame.code == "SL303" else SAME_OP if shown.by_reduction else SAME_ORDER,
+        remedy=ways.remedy or (UNEVEN if blame.code == "SL303" else SAME_OP if shown.by_reduction else SAME_ORDER),
         confidence="medium" if unsure else _confidence(desync, blame),
         conclusive=is_irreversible(pair for pair in itertools.chain(*desync.variants) if not pair[1].done),
         waiting=desync.participants,
     )
+
+
+def _place(desync: Desync, shown: _Shown) -> Location | None:
+    return desync.apart.extra.location if desync.apart is not None else shown.place
+
+
+def _came_apart(desync: Desync, guard: Guard | None) -> tuple[str, ...]:
+    """Where the calls of ranks came apart: before, or by a condition here."""
+    if desync.apart is not None:
+        return desync.apart.because
+    return (guard.in_words,) if guard is not None else ()
+
+
+def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
+    """How the named rank may have come past the call in which its peers are; data that were uneven say it all."""
+    if desync.view.from_dumps or not blame.ranks or uneven or desync.apart is not None:
+        return Ways()
+    peer, call = shown.theirs
+    return ways_out(frames_at(peer, call, call.thread), desync.view.lines, left=blame.code == "SL303")
 
 
 def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:

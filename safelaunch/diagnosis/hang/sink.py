@@ -153,9 +153,13 @@ def _verdict(late: _Late, *, unread: bool) -> Verdict:
 
 
 def _other_reasons(late: _Late) -> Iterator[str]:
-    """What all culprits but the first do, and then what the ranks do that stand between them and those who wait."""
-    for rank in late.culprits[1:]:
-        yield _does(rank, late.reasons[rank])
+    """What each of several culprits does, and then what the ranks do that stand between them and those who wait."""
+    alike: dict[str, list[int]] = {}
+    for rank in late.culprits if len(late.culprits) > 1 else ():
+        reason = late.reasons[rank]
+        alike.setdefault(reason.what + at(reason.location), []).append(rank)
+    for what, ranks in alike.items():
+        yield f"{names(ranks)} {what}" if len(ranks) == 1 else f"{names(ranks)}: each {what}"
     view = late.view
     between = {rank: thread for rank, thread in view.graph.sinks if rank not in late.reasons}
     for rank, thread in sorted(between.items()):

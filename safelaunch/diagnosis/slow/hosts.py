@@ -6,10 +6,13 @@ import statistics
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.slow.one_rank import of_rank
-from safelaunch.diagnosis.slow.reasons import Lateness, are_slow, at_their_limit, span, with_reason
+from safelaunch.diagnosis.slow.reasons import Lateness, Reason, are_slow, at_their_limit, span, with_reason
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence
-from safelaunch.model.slow import Pace, Slowness
+from safelaunch.model.slow import Pace, Slowness, Stalled
 
+NONE = Reason("", (), "")
+RECURRING = "look for what recurs on that rank: recompilation, garbage collection, a page cache, saving or logging"
 WAITED = 0.5  # of what a rank costs the others must be seen in their waits
 
 
@@ -35,6 +38,8 @@ def straggler(case: Case, slow: Slowness) -> Lateness | None:
     pace = next((one for one in slow.paces if one.rank == slow.ranks[0]), None)
     if pace is None:
         return None
+    if slow.stalled is not None:
+        return _stalled(case, slow, slow.stalled)
     lag = _lag(slow, pace)
     reason = of_rank(case, slow, pace.rank, lag.lost)
     if reason.everywhere:
@@ -44,12 +49,37 @@ def straggler(case: Case, slow: Slowness) -> Lateness | None:
     waited = _waited(slow, lag.lost) if lag.by_calls else ()
     few = len(slow.ranks) * 2 < len(slow.paces) or len(slow.paces) == 2
     return Lateness(
-        with_reason(f"{are_slow(slow)}: {lag.what}", reason),
+        with_reason(f"{_begun(slow)}: {lag.what}", reason),
         (*reason.because[:1], lag.line, *reason.because[1:], *waited),
         reason.remedy,
         _confidence(lag.by_calls, bool(waited), reason.shown, few=few),
         reason.location,
     )
+
+
+def _stalled(case: Case, slow: Slowness, stalled: Stalled) -> Lateness:
+    """What is said of a rank that stops for a moment again and again."""
+    reason = of_rank(case, slow, stalled.rank, stalled.share)
+    each = f"{stalled.count} stalls of up to {span(stalled.longest)}"
+    took = f"together {stalled.seconds:.0f} s of {stalled.over:.0f} s ({stalled.share:.0%})"
+    known = reason.shown and bool(reason.what)
+    return Lateness(
+        with_reason(
+            f"rank {stalled.rank} stops for a moment again and again: {each}, {took}", reason if known else NONE
+        ),
+        (*reason.because, "between them it keeps up; its peers wait for it in a collective each time"),
+        reason.remedy if known else RECURRING,
+        "medium",
+        reason.location,
+    )
+
+
+def _begun(slow: Slowness) -> str:
+    """That ranks are slow, and since when; of those that have become so bit by bit, what they needed at first."""
+    if not slow.grows or slow.usual_s is None:
+        return are_slow(slow)
+    has = "has" if len(slow.ranks) == 1 else "have"
+    return f"{names(slow.ranks)} {has} become slower, bit by bit, from {span(slow.usual_s)} of its own at first"
 
 
 def _lag(slow: Slowness, pace: Pace) -> _Lag:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from safelaunch.diagnosis import wording
 from safelaunch.diagnosis.slow.reasons import (
@@ -25,9 +25,10 @@ from safelaunch.diagnosis.slow.reasons import (
 )
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case
-from safelaunch.model.slow import Pace, Slowness, Standing, Usage
+from safelaunch.model.slow import Busy, Pace, Slowness, Standing, Usage
 
 TIMES = 1.4  # the CPU time of the others: from there on a rank counts as late, too
+CHILDREN = 0.3  # cores that its child processes take, to be a reason; an estimate
 LOOK = "look at the named line, and at what else runs on this node"
 
 
@@ -74,6 +75,9 @@ def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
     if usage.queued - peers < MOST * lost or usage.queued < NOTABLE:
         return None
     share = f"its threads wait {usage.queued:.2f} s of each second for a CPU, those of its peers {peers:.2f} s"
+    by_children = _children(slow, usage, share)
+    if by_children is not None:
+        return by_children
     if _is_confined(usage, others):
         lines = [f"rank {rank} may only use CPU {_cpus(usage.cpus)}; {share}", *_rivals(slow, usage)]
         sharing = [one.rank for one in others if one.cpus == usage.cpus]
@@ -83,6 +87,27 @@ def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
     remedy = "end or move the other processes, or bind ranks to CPUs of their own"
     lines = [f"rank {rank}: {share}", *_rivals(slow, usage)]
     return Reason(NO_CPU, tuple(lines), remedy, everywhere=peers >= NOTABLE, on_host=True)
+
+
+def _children(slow: Slowness, usage: Usage, share: str) -> Reason | None:
+    """Processes below the rank that take its CPUs, and not much less of them than what does not belong to the run."""
+
+    def cores(found: Iterable[Busy]) -> float:
+        # Who may use other CPUs as well takes a part of its time there.
+        return sum(
+            one.cores * (len(set(one.cpus) & set(usage.cpus)) / len(one.cpus) if one.cpus else 1) for one in found
+        )
+
+    own = [one for one in slow.children if one.of == usage.rank]
+    if cores(own) < CHILDREN or cores(own) < HALF * cores(slow.others):
+        return None
+    said = (
+        f"rank {usage.rank}: {share}",
+        f"child processes of rank {usage.rank}, on the same CPUs: {busiest(own)}",
+        *_rivals(slow, usage),
+    )
+    remedy = "let them do less, in fewer processes, or give them CPUs of their own"
+    return Reason("its own child processes take its CPU", said, remedy, on_host=True)
 
 
 NO_CPU = "it does not get the CPU"

@@ -37,8 +37,13 @@ def straggler(view: View) -> Verdict | None:
     have become longer, it is the one rank that does not wait (medium confidence): less than 20 % of a step is in
     collectives there, and half or more on all others, 30 points more than before.
 
-    Who is late now and then does not count: who saves, logs or evaluates every so often. A root that loads or computes
-    while the others wait for its broadcast is late, also where that is meant so. Nothing is concluded
+    Who is late now and then does not count as slow: who saves, logs or evaluates every so often. Short stalls of one
+    rank are summed up, and told where they take a tenth of the time: recompilation, a page cache that thrashes. They
+    count where it does not stall at the same line as a rule, and no other rank stalls a third as much. A main process
+    that stalls every so many steps is meant to.
+
+    A root that loads or computes while the others wait for its broadcast is late, also where that is meant so. Nothing
+    is concluded
 
     - of the first 10 steps,
     - where ranks send messages to one another (pipeline stages),

@@ -104,6 +104,11 @@ def _inner(stack: Stack | None) -> str:
     return f"at line {frame.line}" + (f" of {frame.file}, which is being imported" if imported else "")
 
 
+def library_wait(stack: Stack | None) -> str:
+    """What a library that is known for it waits for in this thread, in words; empty for none."""
+    return _known(stack)
+
+
 def _known(stack: Stack | None) -> str:
     """What libraries are known to wait for, by the frames above the user's line."""
     for frame in stack.frames if stack is not None else ():

@@ -23,6 +23,8 @@ def is_unread(facts: RankFacts, child: Child) -> bool:
 
 def _of_child(child: Child) -> str:
     kernel = child.kernel
+    if kernel.state == "Z":
+        return "has ended, and nobody has waited for it"
     if kernel.state == "R":
         return "computes"
     if kernel.syscall in SLEEPS:

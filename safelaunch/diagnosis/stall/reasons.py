@@ -19,6 +19,7 @@ from safelaunch.diagnosis.stall.activity import (
     kernel_of,
     still_running,
 )
+from safelaunch.diagnosis.stall.dead import waits_for_the_dead
 from safelaunch.diagnosis.stall.native import native_frames
 from safelaunch.diagnosis.stall.processes import UNREAD, is_unread, own_process
 from safelaunch.diagnosis.stall.stall import Stall
@@ -394,5 +395,6 @@ STALLS: tuple[Reason, ...] = (
     has_locked_itself,
     waits_in_store,
     has_ended_its_program,
+    waits_for_the_dead,
     does_something_else,
 )

@@ -18,7 +18,9 @@ ELSEWHERE = {
 }  # fmt: skip
 AWAY_PHASES = ("loader", "checkpoint", "compile", "store.")  # phases of ours during which a thread makes no collective
 LIBRARY_TORCH = re.compile(r"/torch/(?!utils/data/|serialization)")
-INSIDE_TORCH = re.compile(r"/torch/distributed/distributed_c10d\.py:|:_engine_run_backward$")
+INSIDE_TORCH = re.compile(
+    r"/torch/distributed/(?:distributed_c10d|_functional_collectives)\.py:|:_engine_run_backward$"
+)
 IN_DDP = re.compile(r"/torch/nn/parallel/")
 BACKWARD = "_engine_run_backward"
 # Of a process and those below it: what it uses while it waits. NCCL's and torch's own threads wake a few times a

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import frames_of
 from safelaunch.diagnosis.waitgraph.wait import ExternalWait, Kind, Resource
-from safelaunch.model import Case, Location, RankFacts
+from safelaunch.model import Case, Condition, Location, RankFacts, SourceLine
 
 # Calls of Python's own that start no collective, by their first name.
 IDLE = re.compile(
     r"(?:time|os|sys|logging|logger|log|json|math|random|datetime|shutil|glob|re|pathlib|Path|print|open|len|range|min|max"
-    r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|sleep|exists|isfile)\b"
+    r"|int|float|str|list|dict|set|tuple|sorted|enumerate|zip|isinstance|getattr|repr|self\.\w*log\w*|warnings|sleep|exists|isfile)\b"
 )
 GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
+ENDLESS = {"True", "1"}
 FLAG = Kind("`{}` to change")
 
 
@@ -37,8 +38,17 @@ def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
     start = line.loops[-1][0]
     if line.line == start:
         return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
-    what = next((each.text for each in reversed(line.conditions) if each.line == start), None)
-    calls = [name for number, name in line.ahead if number == start]
-    if what is None or GETS_ON.search(what) or not calls or not all(map(IDLE.match, calls)):
+    test = _test(line, start)
+    calls = [name for number, name in line.ahead if test is not None and number == test.line]
+    if test is None or GETS_ON.search(test.text) or not calls or not all(map(IDLE.match, calls)):
         return None
-    return frames[0], what
+    return frames[0], test.text
+
+
+def _test(line: SourceLine, start: int) -> Condition | None:
+    """What ends the innermost loop around a line: its own condition, or, where it has none that can change, the `if`
+    above the line that leaves it."""
+    own = next((each for each in reversed(line.conditions) if each.line == start), None)
+    if own is not None and own.text not in ENDLESS:
+        return own
+    return next((each for each in reversed(line.conditions) if each.line > start and not each.holds), None)

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import golden_apart
 import golden_attach
 import golden_classes
 import golden_clues
@@ -287,6 +288,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_devices,
         golden_dumps,
         golden_habits,
+        golden_apart,
         golden_idle,
         golden_messages,
         golden_polling,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import ASLEEP, COMPUTING, elsewhere, hang, library, python, stack
-from scenes import TRAIN, T
+from hang_scenes import ASLEEP, COMPUTING, condition, elsewhere, hang, library, python, stack
+from scenes import TORCH, TRAIN, T
 
-from safelaunch.model import Case, Endpoint, Kernel, Location, Phase, PyError, RankFacts
+from safelaunch.model import Case, Endpoint, Kernel, Location, Phase, PyError, RankFacts, SourceLine
 
 ASKS = Location(TRAIN, 30, "fetch")
 SERVES = Location(TRAIN, 22, "serve")
 MEETS = Location(TRAIN, 17, "meet")
 WORKS = Location(TRAIN, 55, "work")
+LOOKS = Location(TRAIN, 45, "wait_for_data")
 
 
 def asks(number: int, of: int, receives: bool = False) -> RankFacts:
@@ -34,6 +35,66 @@ def publishes(number: int, own: str, wanted: str = "manifest/2/2") -> RankFacts:
     return dataclasses.replace(facts, store_keys=tuple(filter(None, ["manifest/1", own])), store_wants=(wanted,))
 
 
+def sleeps(number: int, *frames: Location, paths: tuple[tuple[str, str], ...] = ()) -> RankFacts:
+    """A rank that sleeps there, with the paths that it has names for."""
+    return dataclasses.replace(elsewhere(number, ASLEEP, *(frames or (LOOKS,))), looks_at=paths)
+
+
+def looking_cases() -> dict[str, tuple[Case, Expected]]:
+    """All ranks look for a file, or for a lock file to go, and nobody is in a collective."""
+    flag = condition(44, "not os.path.exists(flag)")
+    loop = SourceLine(TRAIN, LOOKS.line, "time.sleep(0.5)", ((44, 45),), (flag,), ahead=((44, "time.sleep"),))
+    leaves = SourceLine(
+        TRAIN,
+        LOOKS.line,
+        "time.sleep(1)",
+        ((42, 45),),
+        (condition(43, "else: marker.is_file()"),),
+        ahead=((43, "time.sleep"),),
+    )
+    works = dataclasses.replace(loop, ahead=((44, "step"), (44, "time.sleep")))
+    baton = (
+        Location(f"{TORCH}/utils/file_baton.py", 50, "wait"),
+        Location(f"{TORCH}/utils/cpp_extension.py", 2400, "_jit_compile"),
+    )
+    path, lock = (("flag", "/data/ready"),), (("", "/tmp/ext/lock"),)
+    told = Expected(
+        "SL317",
+        (),
+        place(LOOKS),
+        confidence="medium",
+        conclusive=False,
+        mentions=("/data/ready", "not os.path.exists(flag)"),
+    )
+    return {
+        "hang-all-look-for-a-file": (
+            hang(*(sleeps(number, paths=path) for number in range(3)), source=(loop,)),
+            told,
+        ),
+        "hang-one-alone-looks-for-a-file": (
+            hang(sleeps(0, paths=path), source=(loop,)),
+            told,
+        ),
+        "hang-all-look-for-a-file-in-an-endless-loop": (
+            hang(*(sleeps(number) for number in range(2)), source=(leaves,)),
+            dataclasses.replace(told, mentions=("`marker.is_file()`",)),
+        ),
+        "hang-all-wait-for-a-stale-lock": (
+            hang(*(sleeps(number, *baton, LOOKS, paths=lock) for number in range(2))),
+            dataclasses.replace(told, mentions=("lock file that the build of a C++ extension holds", "/tmp/ext/lock")),
+        ),
+        # What a loop does besides looking may be its work.
+        "hang-all-sleep-in-loops-that-work": (
+            hang(*(sleeps(number, paths=path) for number in range(2)), source=(works,)),
+            Expected("SL399", confidence="low", conclusive=False),
+        ),
+        "hang-one-looks-and-one-computes": (
+            hang(sleeps(0, paths=path), elsewhere(1, COMPUTING, WORKS), source=(loop,)),
+            Expected("SL399", confidence="low", conclusive=False),
+        ),
+    }
+
+
 def cases() -> dict[str, tuple[Case, Expected]]:
     """All of them by name."""
     lost = PyError("KeyError", "402", "", 0.0, SERVES)
@@ -44,7 +105,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
     announced = dataclasses.replace(looks(0, "meet/4"), phases=(Phase("wait for data", T, 600.0),))
     untold = Expected("SL399", confidence="low", conclusive=False)
     idle = Expected("SL317", confidence="low", conclusive=False)
-    return {
+    return looking_cases() | {
         "hang-server-thread-died": (
             hang(server, *(asks(number, 0) for number in (1, 2, 3))),
             Expected("SL317", (0,), place(SERVES), confidence="medium", conclusive=False, mentions=("KeyError: 402",)),

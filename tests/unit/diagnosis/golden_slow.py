@@ -8,7 +8,7 @@ from expected import Expected, place
 from scenes import HOST, STEP, T, rank
 
 from safelaunch.model import Case, GpuState, Incident, Location, Tenant
-from safelaunch.model.slow import Busy, DevicePace, NodeUsage, Pace, Slowness, Standing, Usage
+from safelaunch.model.slow import Busy, DevicePace, NodeUsage, Pace, Slowness, Stalled, Standing, Usage
 
 DATA = Location("/home/ada/project/data.py", 33, "__getitem__")
 PLOT = Location("/home/ada/project/plot.py", 18, "redraw")
@@ -254,6 +254,20 @@ def cases_of_hosts() -> dict[str, tuple[Case, Expected]]:
             Expected("SL503", (2,), place(STEP), mentions=("computes more",)),
         ),
         # Threads of torch's own compute in native code: no thread of them keeps the main one from running.
+        "slow-rank-that-stalls-now-and-then": (
+            case(dataclasses.replace(plain, stalled=Stalled(2, 28, 14.0, 0.5, 60.0))),
+            Expected("SL503", (2,), confidence="medium", mentions=("28 stalls of up to 500 ms", "14 s of 60 s (23%)")),
+        ),
+        "slow-rank-that-has-become-so-bit-by-bit": (
+            case(dataclasses.replace(plain, grows=True, usual_s=0.024, since=None, begun=None)),
+            Expected("SL503", (2,), confidence="medium", mentions=("slower, bit by bit", "24.0 ms")),
+        ),
+        "slow-rank-whose-own-children-take-its-cpu": (
+            case(dataclasses.replace(shares, children=(Busy(881, "python", 0.9, (3,), of=2),))),
+            Expected(
+                "SL503", (2,), mentions=("its own child processes take its CPU", "python (pid 881) uses 0.9 cores")
+            ),
+        ),
         "slow-rank-with-native-threads": (
             case(beside(plain, (0.01, 0.01, 0.8, 0.02), Standing(2, STEP, 6, 6, 0, 6, 0))),
             Expected("SL503", (2,), place(STEP), mentions=("computes more",)),

@@ -56,6 +56,7 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     ended = conclusions.conclude(Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), Urgent())
 
     assert (ended.code, ended.culprit_ranks) == (stands.code, stands.culprit_ranks)
+    assert ended.exit_code == found.exit_code  # they have ended themselves: 124 is for runs that were ended
     assert reasons == (["the wait ended when it timed out"] if told is not None and stands == told else [])
     assert incidents.folder_of(ended) == ("incident-0" if reasons else str(tmp_path / "incident-0"))
     assert console.lines == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +116,25 @@ def test_a_stream_without_a_descriptor_is_written_to() -> None:
     stream = io.StringIO()
     Output(stream).write([line("hello")])
     assert stream.getvalue() == "hello\n"
+
+
+def test_what_stands_behind_half_a_line_begins_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("Epoch 1:  40%")
+    with open(path, "a") as stream:
+        said = Output(stream)
+        said.write_anew([line("safelaunch: rank 1 is late")])
+        said.write_anew([line("safelaunch: progress returned")])
+        assert said.finish()
+
+    assert path.read_text() == "Epoch 1:  40%\nsafelaunch: rank 1 is late\nsafelaunch: progress returned\n"
+
+
+def test_where_nobody_can_see_what_stands_last_an_empty_line_comes_first(pipe: tuple[int, io.TextIOWrapper]) -> None:
+    reader, stream = pipe
+    said = Output(stream)
+
+    said.write_anew([line("safelaunch: rank 1 is late")])
+
+    assert said.finish()
+    assert read_to_the_end(reader, stream) == "\nsafelaunch: rank 1 is late\n"

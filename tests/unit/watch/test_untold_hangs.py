@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
+import pytest
 from clock import LATE, UNTOLD, Run, names, waiting_run, when
 
+from safelaunch.model import Kernel, Location, Stack
 from safelaunch.watch.hang import NOTICE_S, UNTOLD_S, HangWatch
 
 HOUR = 3600.0
@@ -37,6 +40,30 @@ def test_it_is_told_once_the_evidence_is_there() -> None:
 
 def test_a_rank_that_does_something_else_may_be_all_that_the_others_need() -> None:
     assert set(names(waiting_run(verdict=UNTOLD, abort_after=60.0).go(HOUR))) == {"look"}
+
+
+def asleep(**kernel: object) -> dict[str, object]:
+    """What two looks find of a rank that sleeps at one line."""
+    stack = Stack((Location("train.py", 55, "main"),), "test")
+    seen = Kernel("S", syscall="clock_nanosleep", cpu_s=0.0, io_bytes=0, since_s=5.0)
+    return {"stack": stack, "earlier": stack, "kernel": dataclasses.replace(seen, **kernel)}  # type: ignore[arg-type]
+
+
+def test_that_the_one_who_does_not_wait_does_nothing_either_is_told_in_the_end() -> None:
+    run = waiting_run(verdict=UNTOLD, abort_after=120.0)
+    run.seen[3] = asleep()
+    events = run.go(HOUR)
+
+    assert UNTOLD_S <= when(events, "notice")[0] <= 2 * UNTOLD_S + 10
+    assert when(events, "abort")[0] == 120.0
+
+
+@pytest.mark.parametrize("kernel", [{"cpu_s": 4.0}, {"io_bytes": 1 << 30}, {"syscall": "recvfrom"}])
+def test_one_that_is_at_work_or_asked_from_outside_is_left_alone(kernel: dict[str, object]) -> None:
+    run = waiting_run(verdict=UNTOLD, abort_after=60.0)
+    run.seen[3] = asleep(**kernel)
+
+    assert set(names(run.go(HOUR))) == {"look"}
 
 
 def test_that_everybody_waits_is_told_in_the_end() -> None:

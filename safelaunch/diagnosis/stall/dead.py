@@ -1,0 +1,52 @@
+"""A rank that waits for what a process of its own was to send, and that process has ended."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from safelaunch.diagnosis.stall import loader
+from safelaunch.diagnosis.stall.stall import Stall
+from safelaunch.diagnosis.stall.syscalls import POLLS, READS, RECEIVES
+from safelaunch.model import Child, Kernel
+
+if TYPE_CHECKING:
+    from safelaunch.diagnosis.stall.reasons import Look
+
+BETWEEN_PROCESSES = ("pipe:", "socket:")
+REMEDY = "see why that process ended; close this side's copy of its end, so that a read fails, or use a timeout"
+
+
+def waits_for_the_dead(look: Look) -> Stall | None:
+    """Its process at the other end of a pipe has ended, and nobody has asked after it."""
+    kernel, dead = look.kernel, [child for child in look.facts.children if child.kernel.state == "Z"]
+    if kernel is None or not dead or not _waits_at_a_pipe(kernel) or any(map(loader.is_worker, dead)):
+        return None
+    what = f"waits at a pipe for its process {_named(dead[-1])}"
+    because = tuple(f"its process {_named(child)}" for child in dead[:-1])
+    return Stall("SL301", what, look.place, REMEDY, because, look.sources)
+
+
+def _waits_at_a_pipe(kernel: Kernel) -> bool:
+    """Whether a thread reads where no living process that is known has the other end."""
+    peer = kernel.peer
+    nobody = peer is None or not peer.processes
+    if kernel.syscall in POLLS:
+        return nobody
+    return kernel.syscall in READS | RECEIVES and kernel.file.startswith(BETWEEN_PROCESSES) and nobody
+
+
+def _named(child: Child) -> str:
+    """`python (pid 12), which was killed by SIGKILL`."""
+    status = child.status
+    how = "has ended"
+    if status is not None:
+        how = f"was killed by {_signal(status & 127)}" if status & 127 else f"has exited with {status >> 8 & 255}"
+    return f"{child.name} (pid {child.pid}), which {how}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
