@@ -147,6 +147,7 @@ def hear_the_last(job: Run) -> None:
 def tell_end(job: Run) -> None:
     """The last words of the run: what was slow, what could not be ended, and the verdict."""
     outcome, parts = job.outcome, job.parts
+    parts.nodes.close()
     for line in parts.slow.summary():
         parts.console.say(f"the run was slow: {line}")
     if outcome.abandoned:

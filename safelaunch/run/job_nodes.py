@@ -1,0 +1,247 @@
+"""The nodes of a job: one verdict over all of them.
+
+A thread answers the hub and, where this node is the hub, puts the cases of all nodes together. A node acts on what the
+others say only where its own ranks have failed or wait.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from safelaunch.cluster.link import Link
+from safelaunch.cluster.listener import Listening, listen
+from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
+from safelaunch.codec import checked
+from safelaunch.diagnosis import infra
+from safelaunch.evidence.offline.nodes import one_case, shifted
+from safelaunch.model import Case, Verdict, WorkerGroup
+from safelaunch.model.nodes import Nodes
+from safelaunch.run.console import Console
+from safelaunch.run.judge import Judge
+from safelaunch.run.own_faults import contained
+
+ANSWER_S = 2.0  # for the nodes to take a look and answer
+VERDICT_S = 3.0  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
+CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is no accident
+LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
+UNLINKED_S = 30.0
+
+
+@dataclass
+class _Inquiry:
+    """One look at all nodes, at the hub."""
+
+    number: int
+    until: float
+    cases: dict[int, Case] = field(default_factory=dict)  # by node rank
+    answered: set[int] = field(default_factory=set)
+
+
+class JobNodes:
+    """What this node knows of the others.
+
+    Args:
+        endpoint: the rendezvous endpoint's host, empty in a job of one node: then there is no link, and nothing here
+            does anything.
+        judge: of the run.
+        console: of the run.
+        look: takes a look at this node's ranks.
+    """
+
+    def __init__(
+        self, endpoint: str, judge: Judge, console: Console, look: Callable[[WorkerGroup], Case] | None = None
+    ) -> None:
+        self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
+        self.look = look
+        self._group: WorkerGroup | None = None
+        self._endpoint = endpoint
+        self._judge = judge
+        self._console = console
+        self._listening: Listening | None = None
+        self._link: Link | None = None
+        self._inquiry: _Inquiry | None = None
+        self._numbers = 0
+        self._asked = threading.Event()  # this node waits for a verdict over all nodes
+        self._judged: Judged | None = None
+        self._news = threading.Condition()
+        self._told_unlinked = False
+        self._met: float = 0.0
+
+    # ------------------------------------------------------------------------------------------ from the run
+
+    def open(self) -> None:
+        """Listen for the others, before there is anybody."""
+        if not self._endpoint:
+            return
+        with contained(self._console.degraded, "the nodes of this job are diagnosed separately"):
+            self._listening = listen(self._endpoint)
+            self._link = Link(self._listening.socket, self._endpoint)
+            self._link.start()
+            threading.Thread(target=self._serve, name="safelaunch-nodes", daemon=True).start()
+
+    @property
+    def address(self) -> Mapping[str, Any] | None:
+        """Where this node listens, for the agent to tell the others; None where it does not."""
+        if self._listening is None:
+            return None
+        return {"host": socket.gethostname(), "ip": self._listening.ip, "port": self._listening.port}
+
+    def meet(self, nodes: Any) -> None:
+        """The nodes of a new attempt have met, as the agent tells it."""
+        if self._link is None:
+            return
+        self.end, self._inquiry, self._judged = None, None, None
+        self._met = time.monotonic()
+        self._link.meet(checked(Nodes, nodes))
+
+    def follow(self, group: WorkerGroup, step: int) -> None:
+        """These are this node's ranks, and they have made so many steps."""
+        self._group = group
+        if self._link is not None:
+            self._link.step = step
+
+    def close(self) -> None:
+        """Say goodbye to the others."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def verdict(self, facts: Case) -> Verdict | None:
+        """The verdict over all nodes, of which this one's case is a part; None where there are no others, or where they
+        do not answer in time. It takes up to `VERDICT_S` seconds."""
+        link = self._link
+        if link is None or not link.peers.linked:
+            return self._of_lost(CLOSED_S)
+        self._judged = None
+        self._asked.set()
+        try:
+            link.to_hub(Suspect(shifted(facts, link.peers.offset_s or 0.0)))
+            with self._news:
+                self._news.wait_for(lambda: self._judged is not None or self.end is not None, VERDICT_S)
+        finally:
+            self._asked.clear()
+        if self._judged is not None:
+            return self._judged.verdict
+        return self.end or self._of_lost(CLOSED_S)
+
+    def tell_end(self, verdict: Verdict) -> None:
+        """This node ends its ranks, for good; the others are to end as well."""
+        if self._link is not None and self._link.peers.linked:
+            self._link.to_hub(Ends(verdict))
+
+    def lost(self) -> Verdict | None:
+        """The verdict on nodes that were lost, for an agent that has failed; it waits for that to be known."""
+        until = time.monotonic() + LOST_WAIT_S
+        while self._link is not None and self._link.peers.me >= 0 and time.monotonic() < until:
+            found = self.end or self._of_lost(CLOSED_S)
+            if found is not None:
+                return found
+            time.sleep(0.1)
+        return None
+
+    # ------------------------------------------------------------------------------------------- the thread
+
+    def _serve(self) -> None:
+        while (link := self._link) is not None:
+            with contained(self._console.degraded, "the nodes of this job are diagnosed separately"):
+                self._round(link)
+                continue
+            self.close()
+
+    def _round(self, link: Link) -> None:
+        try:
+            node, message = link.inbox.get(timeout=0.1)
+        except Exception:  # queue.Empty
+            pass
+        else:
+            self._take_in(link, node, message)
+        inquiry = self._inquiry
+        if inquiry is not None and self._is_over(link, inquiry):
+            self._inquiry = None
+            self._conclude(link, inquiry)
+        if link.peers.lost and link.peers.settled and self.end is None:
+            self._set_end(self._of_lost(CLOSED_S))
+        if link.fault is not None:
+            fault, link.fault = link.fault, None
+            raise fault
+        self._tell_unlinked(link)
+
+    def _take_in(self, link: Link, node: int, message: Message) -> None:
+        if isinstance(message, Suspect):
+            if self._inquiry is None:
+                self._numbers += 1
+                self._inquiry = _Inquiry(self._numbers, time.monotonic() + ANSWER_S)
+                link.to_all(Look(self._numbers))
+            self._add(self._inquiry, node, message.case)
+        elif isinstance(message, Seen):
+            if self._inquiry is not None and self._inquiry.number == message.number:
+                self._add(self._inquiry, node, message.case)
+        elif isinstance(message, Look):
+            if not self._asked.is_set():  # else the hub has this node's case, or is about to
+                case = self._look()
+                offset = link.peers.offset_s or 0.0
+                link.to_hub(Seen(message.number, shifted(case, offset) if case is not None else None))
+        elif isinstance(message, Judged):
+            with self._news:
+                self._judged = message
+                self._news.notify_all()
+        elif isinstance(message, Ends):
+            if link.peers.is_hub and node != link.peers.me:
+                link.to_all(message)
+            self._set_end(message.verdict)
+
+    def _set_end(self, verdict: Verdict | None) -> None:
+        with self._news:
+            self.end = self.end or verdict
+            self._news.notify_all()
+
+    def _look(self) -> Case | None:
+        group = self._group
+        return self.look(group) if self.look is not None and group is not None and group.workers else None
+
+    @staticmethod
+    def _add(inquiry: _Inquiry, node: int, case: Case | None) -> None:
+        inquiry.answered.add(node)
+        if case is not None:
+            inquiry.cases[node] = case
+
+    @staticmethod
+    def _is_over(link: Link, inquiry: _Inquiry) -> bool:
+        wanted = {link.peers.me, *link.peers.linked}
+        return wanted <= inquiry.answered or time.monotonic() > inquiry.until
+
+    def _conclude(self, link: Link, inquiry: _Inquiry) -> None:
+        cases = [case for _, case in sorted(inquiry.cases.items())]
+        if not cases:
+            return
+        verdict = self._judge.verdict(one_case(cases))
+        if not verdict.culprit_ranks:
+            verdict = self._of_lost(CLOSED_S) or verdict
+        else:
+            hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
+            verdict = dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
+        unheard = tuple(sorted(set(link.peers.nodes) - inquiry.answered))
+        link.to_all(Judged(inquiry.number, verdict, unheard))
+
+    def _of_lost(self, for_s: float) -> Verdict | None:
+        """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
+        link = self._link
+        lost = link.peers.dropped(time.monotonic(), for_s) if link is not None else ()
+        return infra.node_lost(lost, link.peers.nodes, link.peers.me) if link is not None and lost else None
+
+    def _tell_unlinked(self, link: Link) -> None:
+        """Say, once, that other nodes are not linked to this one."""
+        if self._told_unlinked or not self._met or time.monotonic() - self._met < UNLINKED_S:
+            return
+        self._told_unlinked = True
+        peers = link.peers
+        missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.members, *peers.gone, *peers.lost}
+        if missing and not (peers.members and not peers.is_hub and peers.me in peers.members):
+            hosts = [peers.nodes[node].host or f"node {node}" for node in sorted(missing)]
+            self._console.degraded(f"no link to {', '.join(hosts[:4])}: these nodes are diagnosed separately")
