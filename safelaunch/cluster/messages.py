@@ -54,8 +54,10 @@ class Lost:
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something is wrong at a node: its case, with times of the hub's clock. It asks for a verdict over all nodes."""
+    """Something is wrong at a node: its case, with times of the hub's clock. It asks for a verdict over all nodes.
+    `number` counts what the node has asked."""
 
+    number: int
     case: Case
 
 
@@ -76,11 +78,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the rules say of the cases of all nodes that have answered. `unheard` are the node ranks of the others."""
+    """What the rules say of the cases of all nodes that have answered. `asked` are the suspicions among them, by node
+    rank and number."""
 
-    number: int
     verdict: Verdict
-    unheard: tuple[int, ...] = ()
+    asked: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

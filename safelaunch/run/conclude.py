@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis import untold
 from safelaunch.diagnosis.blame.rank_guard import told_frames
 from safelaunch.diagnosis.crash import aborted
@@ -143,7 +144,7 @@ class Conclusions:
         over_all = self._nodes.verdict(found.facts)
         found = found if over_all is None else dataclasses.replace(found, verdict=over_all)
         verdict = self._timed(found.verdict, incident)
-        if told is not None and gave_up(verdict, told):
+        if told is not None and gave_up(verdict, told) and not has(verdict.code, Trait.INFRASTRUCTURE):
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
             return self._incidents.concluded(last, self._hangs.folder)
         return self._keep(dataclasses.replace(found, verdict=verdict))

@@ -98,6 +98,7 @@ class Hangs:
         self._nodes.follow(group, max((pulse.steps for pulse in pulses.values()), default=0))
         end = self._nodes.end
         if end is not None and self._watch.waits(pulses, now):
+            self._console.notice(end, "ending the ranks of this node")
             return Incident("hang", group.attempt, end.culprit_ranks, now)
         quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]
         sites = {w.rank: _site(w, pulses[w.rank], reader) for w in quiet}

@@ -7,6 +7,7 @@ others say only where its own ranks have failed or wait.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import socket
 import threading
 import time
@@ -14,13 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from safelaunch import redaction
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
 from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
 from safelaunch.codec import checked
 from safelaunch.diagnosis import infra
 from safelaunch.evidence.offline.nodes import one_case, shifted
-from safelaunch.model import Case, Verdict, WorkerGroup
+from safelaunch.model import Case, Stack, Verdict, WorkerGroup
+from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import Nodes
 from safelaunch.run.console import Console
 from safelaunch.run.judge import Judge
@@ -28,6 +31,7 @@ from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
 VERDICT_S = 3.0  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
+GOODBYE_S = 0.3  # between what a node says last and its goodbye there is next to nothing
 CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is no accident
 LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
 UNLINKED_S = 30.0
@@ -41,6 +45,7 @@ class _Inquiry:
     until: float
     cases: dict[int, Case] = field(default_factory=dict)  # by node rank
     answered: set[int] = field(default_factory=set)
+    asked: list[tuple[int, int]] = field(default_factory=list)  # `Judged.asked`
 
 
 class JobNodes:
@@ -66,9 +71,10 @@ class JobNodes:
         self._listening: Listening | None = None
         self._link: Link | None = None
         self._inquiry: _Inquiry | None = None
-        self._numbers = 0
-        self._asked = threading.Event()  # this node waits for a verdict over all nodes
-        self._judged: Judged | None = None
+        self._numbers = itertools.count(1)
+        self._asks = itertools.count(1)
+        self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
+        self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
         self._told_unlinked = False
         self._met: float = 0.0
@@ -116,24 +122,24 @@ class JobNodes:
         """The verdict over all nodes, of which this one's case is a part; None where there are no others, or where they
         do not answer in time. It takes up to `VERDICT_S` seconds."""
         link = self._link
-        if link is None or not link.peers.linked:
-            return self._of_lost(CLOSED_S)
-        self._judged = None
-        self._asked.set()
-        try:
-            link.to_hub(Suspect(shifted(facts, link.peers.offset_s or 0.0)))
-            with self._news:
-                self._news.wait_for(lambda: self._judged is not None or self.end is not None, VERDICT_S)
-        finally:
-            self._asked.clear()
-        if self._judged is not None:
-            return self._judged.verdict
-        return self.end or self._of_lost(CLOSED_S)
+        if link is None or link.peers.me < 0:
+            return None
+        if not link.peers.linked:
+            with self._news:  # one that has left may have said why
+                self._news.wait_for(lambda: self.end is not None, GOODBYE_S if link.peers.gone else 0.0)
+            return self.end or self._of_lost(CLOSED_S)
+        self._judged, self._asked = None, next(self._asks)
+        link.to_hub(Suspect(self._asked, self._shown(link, facts)))
+        with self._news:
+            self._news.wait_for(lambda: self._judged is not None or self.end is not None, VERDICT_S)
+        self._asked = None
+        return self._judged or self.end or self._of_lost(CLOSED_S)
 
     def tell_end(self, verdict: Verdict) -> None:
         """This node ends its ranks, for good; the others are to end as well."""
-        if self._link is not None and self._link.peers.linked:
-            self._link.to_hub(Ends(verdict))
+        if self._link is not None and self._link.peers.linked and self.end is None:
+            say = self._link.to_all if self._link.peers.is_hub else self._link.to_hub  # before its goodbye
+            say(Ends(verdict))
 
     def lost(self) -> Verdict | None:
         """The verdict on nodes that were lost, for an agent that has failed; it waits for that to be known."""
@@ -175,35 +181,38 @@ class JobNodes:
     def _take_in(self, link: Link, node: int, message: Message) -> None:
         if isinstance(message, Suspect):
             if self._inquiry is None:
-                self._numbers += 1
-                self._inquiry = _Inquiry(self._numbers, time.monotonic() + ANSWER_S)
-                link.to_all(Look(self._numbers))
+                self._inquiry = _Inquiry(next(self._numbers), time.monotonic() + ANSWER_S)
+                link.to_all(Look(self._inquiry.number))
+            self._inquiry.asked.append((node, message.number))
             self._add(self._inquiry, node, message.case)
         elif isinstance(message, Seen):
             if self._inquiry is not None and self._inquiry.number == message.number:
                 self._add(self._inquiry, node, message.case)
         elif isinstance(message, Look):
-            if not self._asked.is_set():  # else the hub has this node's case, or is about to
-                case = self._look()
-                offset = link.peers.offset_s or 0.0
-                link.to_hub(Seen(message.number, shifted(case, offset) if case is not None else None))
+            if self._asked is None:  # else the hub has this node's case, or is about to
+                threading.Thread(target=self._answer, args=(link, message.number), daemon=True).start()
         elif isinstance(message, Judged):
-            with self._news:
-                self._judged = message
-                self._news.notify_all()
-        elif isinstance(message, Ends):
-            if link.peers.is_hub and node != link.peers.me:
+            if (link.peers.me, self._asked) in message.asked:
+                with self._news:
+                    self._judged = _sound(message.verdict)
+                    self._news.notify_all()
+        elif isinstance(message, Ends) and self.end is None:
+            self._set_end(_sound(message.verdict))
+            if link.peers.is_hub:
                 link.to_all(message)
-            self._set_end(message.verdict)
 
     def _set_end(self, verdict: Verdict | None) -> None:
         with self._news:
             self.end = self.end or verdict
             self._news.notify_all()
 
-    def _look(self) -> Case | None:
-        group = self._group
-        return self.look(group) if self.look is not None and group is not None and group.workers else None
+    def _answer(self, link: Link, number: int) -> None:
+        """Take a look at this node's ranks for the hub: beside all else, since it takes a second."""
+        group, case = self._group, None
+        with contained(self._console.degraded, "the other nodes learn nothing of this node's ranks"):
+            if self.look is not None and group is not None and group.workers:
+                case = self._shown(link, self.look(group))
+        link.to_hub(Seen(number, case))
 
     @staticmethod
     def _add(inquiry: _Inquiry, node: int, case: Case | None) -> None:
@@ -226,8 +235,7 @@ class JobNodes:
         else:
             hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
             verdict = dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
-        unheard = tuple(sorted(set(link.peers.nodes) - inquiry.answered))
-        link.to_all(Judged(inquiry.number, verdict, unheard))
+        link.to_all(Judged(verdict, tuple(inquiry.asked)))
 
     def _of_lost(self, for_s: float) -> Verdict | None:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
@@ -241,7 +249,34 @@ class JobNodes:
             return
         self._told_unlinked = True
         peers = link.peers
-        missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.members, *peers.gone, *peers.lost}
-        if missing and not (peers.members and not peers.is_hub and peers.me in peers.members):
-            hosts = [peers.nodes[node].host or f"node {node}" for node in sorted(missing)]
-            self._console.degraded(f"no link to {', '.join(hosts[:4])}: these nodes are diagnosed separately")
+        missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.gone, *peers.lost}
+        if missing and (peers.is_hub or not peers.linked):  # elsewhere the hub knows better
+            hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
+            more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
+            self._console.degraded(f"no link to {', '.join(hosts[:4])}{more}: each is diagnosed for itself")
+
+    @staticmethod
+    def _shown(link: Link, case: Case) -> Case:
+        """What the others see of this node: times of the hub's clock, no secrets that are known as such, and no texts
+        of stacks, which no rule reads."""
+        ranks = tuple(
+            dataclasses.replace(
+                facts,
+                last_lines=tuple(map(redaction.text, facts.last_lines)),
+                fault=_without_text(facts.fault),
+                stack=_without_text(facts.stack),
+                earlier=_without_text(facts.earlier),
+                stacks=tuple(dataclasses.replace(stack, text="") for stack in facts.stacks),
+            )
+            for facts in case.ranks
+        )
+        return shifted(dataclasses.replace(case, ranks=ranks), link.peers.offset_s or 0.0)
+
+
+def _without_text(stack: Stack | None) -> Stack | None:
+    return dataclasses.replace(stack, text="") if stack is not None else None
+
+
+def _sound(verdict: Verdict) -> Verdict:
+    """Another node's verdict, with an exit code that ends no job as if it had succeeded."""
+    return verdict if verdict.exit_code in range(1, 256) else dataclasses.replace(verdict, exit_code=1)
