@@ -70,9 +70,9 @@ class Link(threading.Thread):
 
     # ------------------------------------------------------------------------------------------ from outside
 
-    def meet(self, nodes: Nodes) -> None:
-        """These are the nodes of the job from now on."""
-        self._order(lambda: self._met(nodes))
+    def meet(self, nodes: Nodes, key: bytes) -> None:
+        """These are the nodes of the job from now on, and this is their key."""
+        self._order(lambda: self._met(nodes, key))
 
     def to_hub(self, message: Message) -> None:
         """Say something to the hub, which may be this node: then it comes to its own inbox."""
@@ -130,12 +130,12 @@ class Link(threading.Thread):
             self._next_beat = now + BEAT_S
             self._beat(now)
 
-    def _met(self, nodes: Nodes) -> None:
+    def _met(self, nodes: Nodes, key: bytes) -> None:
         for line in list(self._lines.values()):
             self._drop(line)
         while not self.inbox.empty():
             self.inbox.get()  # of an attempt before
-        self._key = bytes.fromhex(nodes.key)
+        self._key = key
         self.peers.meet(nodes, time.monotonic())
 
     def _beat(self, now: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from safelaunch import redaction
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
 from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
+from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.diagnosis import infra
 from safelaunch.evidence.offline.nodes import one_case, shifted
@@ -77,6 +79,7 @@ class JobNodes:
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
         self._told_unlinked = False
+        self._common: Verdict | None = None  # the latest one over all nodes
         self._met: float = 0.0
 
     # ------------------------------------------------------------------------------------------ from the run
@@ -102,9 +105,18 @@ class JobNodes:
         """The nodes of a new attempt have met, as the agent tells it."""
         if self._link is None:
             return
+        found = checked(Nodes, nodes)
+        secret = os.environ.get(VARIABLE, "")
+        try:
+            key = job_key(found.key, secret)
+        except SecretError as error:
+            self._console.degraded(f"the nodes of this job are diagnosed separately: {VARIABLE}={error}")
+            return
+        if self._console.loud > 0 and not secret:
+            self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
         self.end, self._inquiry, self._judged = None, None, None
         self._met = time.monotonic()
-        self._link.meet(checked(Nodes, nodes))
+        self._link.meet(found, key)
 
     def follow(self, group: WorkerGroup, step: int) -> None:
         """These are this node's ranks, and they have made so many steps."""
@@ -133,13 +145,25 @@ class JobNodes:
         with self._news:
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, VERDICT_S)
         self._asked = None
-        return self._judged or self.end or self._of_lost(CLOSED_S)
+        self._common = self._judged or self.end or self._of_lost(CLOSED_S)
+        return self._common
 
     def tell_end(self, verdict: Verdict) -> None:
         """This node ends its ranks, for good; the others are to end as well."""
         if self._link is not None and self._link.peers.linked and self.end is None:
             say = self._link.to_all if self._link.peers.is_hub else self._link.to_hub  # before its goodbye
             say(Ends(verdict))
+
+    def as_said_here(self, verdict: Verdict) -> Verdict:
+        """The verdict as this node says it: of one over all nodes the hub says all, and the others the headline."""
+        link, common = self._link, self.end or self._common
+        if link is None or link.peers.is_hub or common is None or common.summary != verdict.summary:
+            return verdict
+        hub = link.peers.nodes[min(link.peers.nodes)]
+        if hub.node_rank in link.peers.lost:
+            return verdict
+        remedy = f"all of it is in the output of {host_name(hub.host)}, and in verdict.json"
+        return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
 
     def lost(self) -> Verdict | None:
         """The verdict on nodes that were lost, for an agent that has failed; it waits for that to be known."""

@@ -147,7 +147,6 @@ def hear_the_last(job: Run) -> None:
 def tell_end(job: Run) -> None:
     """The last words of the run: what was slow, what could not be ended, and the verdict."""
     outcome, parts = job.outcome, job.parts
-    parts.nodes.close()
     for line in parts.slow.summary():
         parts.console.say(f"the run was slow: {line}")
     if outcome.abandoned:
@@ -155,10 +154,16 @@ def tell_end(job: Run) -> None:
         parts.console.say(held)
     if outcome.verdicts and not outcome.succeeded:
         last = outcome.verdicts[-1]
-        parts.console.last_verdict(last, parts.incidents.folder_of(last), outcome.exit_code)
+        said = parts.nodes.as_said_here(last)
+        parts.console.last_verdict(said, parts.incidents.folder_of(last), outcome.exit_code)
     elif outcome.interrupted is not None and (told := parts.hangs.last_word()) is not None:
         # Why somebody had enough of it.
         parts.console.last_verdict(told, parts.hangs.folder, outcome.exit_code)
+
+
+def say_goodbye(job: Run) -> None:
+    """To the other nodes of the job."""
+    job.parts.nodes.close()
 
 
 def write_result(job: Run) -> None:
