@@ -12,6 +12,8 @@ from safelaunch.model import FORK_SERVER, AgentEnd, Verdict
 from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import LostNode, Node
 
+MOST_NAMED = 8  # hosts in a line
+
 
 def judge(end: AgentEnd) -> Verdict:
     """The verdict on an agent that ended without success and without a failed rank."""
@@ -109,29 +111,31 @@ def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> V
     What it is not: a rank that failed (SL4xx), or an agent that ended on this node (SL601).
     """
     hosts = [host_name(nodes[one.node_rank].host) or f"node {one.node_rank}" for one in lost]
-    others = [node for node in nodes if node != me]
     silent = max(one.silent_s for one in lost)
-    remedy = (
-        f"try again without {', '.join(hosts)} (Slurm: --exclude={','.join(hosts)}); look at its console and network"
-    )
-    if len(lost) == len(others) > 1:
+    remedy = f"start again without {_listed(hosts)} (Slurm: --exclude={','.join(hosts[:MOST_NAMED])})"
+    remedy += "; look at its console and network" if len(hosts) == 1 else ""
+    if len(lost) == len(nodes) - 1 > 1:
         own = host_name(nodes[me].host) or f"node {me}"
-        summary = f"{own} has lost all other nodes at the same time ({', '.join(hosts)}, silent for {silent:.0f} s)"
+        summary = f"{own} has lost all other nodes at the same time ({_listed(hosts)}, silent for {silent:.0f} s)"
         remedy = f"look at the network of {own}: it is cut off from the others, or they are from it"
-    elif len(lost) == 1 and lost[0].closed:
+    elif len(lost) > 1:
+        summary = f"{_listed(hosts)} are not heard any more (silent for {silent:.0f} s)"
+    elif lost[0].closed:
         summary = f"{hosts[0]} has gone without a goodbye{_ranks_of(lost[0], nodes)}: killed, or the node went down"
-    elif len(lost) == 1:
-        summary = (
-            f"{hosts[0]} has been silent for {silent:.0f} s{_ranks_of(lost[0], nodes)}: down, or its network is cut"
-        )
     else:
-        summary = f"{', '.join(hosts)} are not heard any more (silent for {silent:.0f} s)"
+        what = _ranks_of(lost[0], nodes)
+        summary = f"{hosts[0]} has been silent for {silent:.0f} s{what}: it is down, or its network is cut"
     said = tuple(
         f"{name}: last heard {one.silent_s:.0f} s ago{', then its connection was closed' if one.closed else ''}"
         for name, one in zip(hosts, lost, strict=True)
     )
     verdict = _verdict("SL604", summary, remedy, EXIT_INFRASTRUCTURE)
-    return dataclasses.replace(verdict, host=", ".join(hosts), because=said)
+    return dataclasses.replace(verdict, host=_listed(hosts), because=said)
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - MOST_NAMED} more" if len(hosts) > MOST_NAMED else ""
+    return ", ".join(hosts[:MOST_NAMED]) + more
 
 
 def _ranks_of(lost: LostNode, nodes: Mapping[int, Node]) -> str:

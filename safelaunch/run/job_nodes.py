@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import queue
 import socket
 import threading
 import time
@@ -187,7 +188,7 @@ class JobNodes:
     def _round(self, link: Link) -> None:
         try:
             node, message = link.inbox.get(timeout=0.1)
-        except Exception:  # queue.Empty
+        except queue.Empty:
             pass
         else:
             self._take_in(link, node, message)
