@@ -96,8 +96,8 @@ class Hangs:
         pulses = self._pulses(group, reader)
         self._tell_unseen(group, pulses, now)
         self._nodes.follow(group, max((pulse.steps for pulse in pulses.values()), default=0))
-        end = self._nodes.end
-        if end is not None and self._watch.waits(pulses, now):
+        end = self._nodes.ends(self._watch.waiting(pulses, now), now)
+        if end is not None:
             self._console.notice(end, "ending the ranks of this node")
             return Incident("hang", group.attempt, end.culprit_ranks, now)
         quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]

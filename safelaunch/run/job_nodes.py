@@ -33,10 +33,13 @@ from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
-VERDICT_S = 3.0  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
+VERDICT_S = 2.5  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
 GOODBYE_S = 0.3  # between what a node says last and its goodbye there is next to nothing
 CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is no accident
 LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
+ENDED_S = 2.0  # for a rank to wait for others that another node has ended
+STILL_S = 5.0  # ... and for those of a node that is lost
+OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
 UNLINKED_S = 30.0
 
 
@@ -66,6 +69,8 @@ class JobNodes:
         self, endpoint: str, judge: Judge, console: Console, look: Callable[[WorkerGroup], Case] | None = None
     ) -> None:
         self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
+        self._lost_at: float | None = None  # where that is a lost node: since when it is told
+        self._outlived: frozenset[int] = frozenset()  # nodes that were lost, and whose ranks went on
         self.look = look
         self._group: WorkerGroup | None = None
         self._endpoint = endpoint
@@ -115,7 +120,8 @@ class JobNodes:
             return
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
-        self.end, self._inquiry, self._judged = None, None, None
+        self.end, self._lost_at, self._inquiry, self._judged = None, None, None, None
+        self._outlived = frozenset()
         self._met = time.monotonic()
         self._link.meet(found, key)
 
@@ -124,6 +130,25 @@ class JobNodes:
         self._group = group
         if self._link is not None:
             self._link.step = step
+
+    def ends(self, waiting: Mapping[int, float], now: float) -> Verdict | None:
+        """The verdict for which this node's ranks are to be ended now; None for going on.
+
+        A lost node is one whose supervisor is not heard. Where ranks get on long after that, it was the link alone.
+
+        Args:
+            waiting: for how many seconds each rank has made no progress that waits for others.
+            now: CLOCK_MONOTONIC.
+        """
+        end = self.end
+        if end is None or not waiting:
+            return None
+        if self._lost_at is not None and now - min(waiting.values()) > self._lost_at + OUTLIVED_S:
+            self._outlived |= set(self._link.peers.lost) if self._link is not None else set()
+            self.end = self._lost_at = None
+            self._console.degraded("nodes that are not heard any more have ranks that go on: diagnosed separately")
+            return None
+        return end if max(waiting.values()) > (ENDED_S if self._lost_at is None else STILL_S) else None
 
     def close(self) -> None:
         """Say goodbye to the others."""
@@ -196,8 +221,7 @@ class JobNodes:
         if inquiry is not None and self._is_over(link, inquiry):
             self._inquiry = None
             self._conclude(link, inquiry)
-        if link.peers.lost and link.peers.settled and self.end is None:
-            self._set_end(self._of_lost(CLOSED_S))
+        self._follow_losses(link)
         if link.fault is not None:
             fault, link.fault = link.fault, None
             raise fault
@@ -225,6 +249,14 @@ class JobNodes:
             self._set_end(_sound(message.verdict))
             if link.peers.is_hub:
                 link.to_all(message)
+
+    def _follow_losses(self, link: Link) -> None:
+        lost = set(link.peers.lost) - self._outlived
+        if lost and link.peers.settled and self.end is None:
+            self._lost_at = time.monotonic()
+            self._set_end(self._of_lost(CLOSED_S))
+        elif not lost and self._lost_at is not None:
+            self.end = self._lost_at = None  # they are back
 
     def _set_end(self, verdict: Verdict | None) -> None:
         with self._news:
@@ -266,6 +298,7 @@ class JobNodes:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
         link = self._link
         lost = link.peers.dropped(time.monotonic(), for_s) if link is not None else ()
+        lost = tuple(one for one in lost if one.node_rank not in self._outlived)
         return infra.node_lost(lost, link.peers.nodes, link.peers.me) if link is not None and lost else None
 
     def _tell_unlinked(self, link: Link) -> None:

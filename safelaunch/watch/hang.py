@@ -129,9 +129,9 @@ class HangWatch:
             self.phase = Suspicion.NONE
         return ""
 
-    def waits(self, pulses: Mapping[int, Pulse], now: float) -> bool:
-        """Whether a rank waits for others, and has made no progress for a moment."""
-        return any(pulse.waiting and self.quiet(rank, now) > SHORT_S for rank, pulse in pulses.items())
+    def waiting(self, pulses: Mapping[int, Pulse], now: float) -> dict[int, float]:
+        """For how many seconds each rank has made no progress that waits for others."""
+        return {rank: self.quiet(rank, now) for rank, pulse in pulses.items() if pulse.waiting}
 
     def _stands_still(self, pulses: Mapping[int, Pulse], now: float) -> bool:
         """Whether ranks have waited, or all have done nothing, for so long that it is worth a look."""
