@@ -22,6 +22,7 @@ class Channel:
         self._commands = commands
         self._lock = threading.Lock()
         self._go = threading.Event()
+        self.address: dict[str, Any] | None = None  # of our supervisor, for those of other nodes; known at `go`
         self._callbacks: dict[bytes, Callable[[], None]] = {b"go": self._go.set}
         for descriptor in (events, commands):
             os.set_inheritable(descriptor, False)
@@ -51,4 +52,6 @@ class Channel:
         while chunk := os.read(self._commands, 4096):
             *words, received = (received + chunk).split(b"\n")
             for word in words:
+                if word.startswith(b"{"):
+                    self.address = json.loads(word)
                 self._callbacks.get(word, lambda: None)()

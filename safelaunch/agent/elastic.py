@@ -21,7 +21,7 @@ import torch.distributed.run as torchrun
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from safelaunch.agent import rendezvous
+from safelaunch.agent import nodes, rendezvous
 from safelaunch.agent.channel import Channel
 from safelaunch.agent.workers import WorkerGroups
 from safelaunch.model import RUN_PATH, LaunchPlan
@@ -119,6 +119,8 @@ def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel:
     rendezvous.name_methods_at_once()
     if config.max_nodes == 1:
         rendezvous.join_at_once()
+    elif channel.address is not None:
+        nodes.exchange(channel, channel.address)
     pass_output_on_in_blocks()
     look_when_there_is_something(groups)
     logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))

@@ -295,6 +295,13 @@ CODES = (
     Code("SL601", "agent-lost", "the torch elastic agent ended unexpectedly", "diagnosis.infra:agent_lost"),
     Code("SL602", "rendezvous", "the rendezvous failed", "diagnosis.infra:rendezvous_failed", Trait.INFRASTRUCTURE),
     Code("SL603", "scheduler", "the scheduler ended the job", "diagnosis.logs:scheduler_ended", Trait.INFRASTRUCTURE),
+    Code(
+        "SL604",
+        "node-lost",
+        "a node of the job was lost",
+        "diagnosis.infra:node_lost",
+        Trait.INFRASTRUCTURE,
+    ),
     # SL9xx: our own
     Code("SL901", "internal", "safelaunch itself failed", "cli.main:internal_error"),
     Code("SL902", "degraded", "a part of the watching is missing", "run.console:Console.degraded"),

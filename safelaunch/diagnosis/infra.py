@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
+from collections.abc import Mapping, Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_OUR_FAULT, EXIT_USAGE
-from safelaunch.diagnosis.wording import one_line
+from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import FORK_SERVER, AgentEnd, Verdict
+from safelaunch.model.hosts import host_name
+from safelaunch.model.nodes import LostNode, Node
+
+MOST_NAMED = 8  # hosts in a line
 
 
 def judge(end: AgentEnd) -> Verdict:
@@ -84,6 +90,60 @@ def rendezvous_failed(end: AgentEnd) -> Verdict:
     summary = f"the rendezvous failed: {end.type}: {one_line(end.message)}"
     remedy = "check that every node reaches the endpoint and uses the same --rdzv-id"
     return _verdict("SL602", summary, remedy, EXIT_INFRASTRUCTURE)
+
+
+def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> Verdict:
+    """A node of the job is not heard any more, and the ranks of the others fail or wait because of it.
+
+    Example:
+        error[SL604]: node-c has been silent for 9 s (ranks 16-23, last step 812): it is down, or its network is cut
+
+    How it was concluded: the supervisors of all nodes say every 2 s that they live. One that has said nothing for 9 s
+    is lost. So is one whose connection was closed without a goodbye and that does not come back within 3 s: its process
+    has ended, and the machine may live on. No node ends for that alone: its own ranks must have failed, or wait.
+
+    A node that loses all others at the same time says so: its own network is as likely to be cut as theirs. The nodes
+    on the other side name that one.
+
+    What to do: start the job again without the node, as with Slurm's `--exclude`. Look at its console, its kernel log
+    and its network. The exit code is 75: the job may be tried again elsewhere.
+
+    What it is not: a rank that failed (SL4xx), or an agent that ended on this node (SL601).
+    """
+    hosts = [host_name(nodes[one.node_rank].host) or f"node {one.node_rank}" for one in lost]
+    silent = max(one.silent_s for one in lost)
+    remedy = f"start again without {_listed(hosts)} (Slurm: --exclude={','.join(hosts[:MOST_NAMED])})"
+    remedy += "; look at its console and network" if len(hosts) == 1 else ""
+    if len(lost) == len(nodes) - 1 > 1:
+        own = host_name(nodes[me].host) or f"node {me}"
+        summary = f"{own} has lost all other nodes at the same time ({_listed(hosts)}, silent for {silent:.0f} s)"
+        remedy = f"look at the network of {own}: it is cut off from the others, or they are from it"
+    elif len(lost) > 1:
+        summary = f"{_listed(hosts)} are not heard any more (silent for {silent:.0f} s)"
+    elif lost[0].closed:
+        summary = f"{hosts[0]} has gone without a goodbye{_ranks_of(lost[0], nodes)}: killed, or the node went down"
+    else:
+        what = _ranks_of(lost[0], nodes)
+        summary = f"{hosts[0]} has been silent for {silent:.0f} s{what}: it is down, or its network is cut"
+    said = tuple(
+        f"{name}: last heard {one.silent_s:.0f} s ago{', then its connection was closed' if one.closed else ''}"
+        for name, one in zip(hosts, lost, strict=True)
+    )
+    verdict = _verdict("SL604", summary, remedy, EXIT_INFRASTRUCTURE)
+    return dataclasses.replace(verdict, host=_listed(hosts), because=said)
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - MOST_NAMED} more" if len(hosts) > MOST_NAMED else ""
+    return ", ".join(hosts[:MOST_NAMED]) + more
+
+
+def _ranks_of(lost: LostNode, nodes: Mapping[int, Node]) -> str:
+    """In brackets, which ranks a node has, and how far they were."""
+    node = nodes[lost.node_rank]
+    ranks = [names(range(node.first_rank, node.first_rank + node.ranks))] if node.ranks else []
+    step = [f"last step {lost.step}"] if lost.step else []
+    return f" ({', '.join([*ranks, *step])})" if ranks or step else ""
 
 
 def _verdict(code: str, summary: str, remedy: str, exit_code: int) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ class Stages:
     is worth waiting for. `watch` is called every `WATCH_S` while ranks live and nothing has failed, and gives an
     incident when it is time to end a hang. `infra` judges the end of an agent. `say` prints one line, `notice` one
     with a verdict that is not the end, and what happens next. `started` is called when all ranks of an attempt have
-    been started; it must return at once.
+    been started; it must return at once. `address` is where the supervisors of other nodes find this one, `nodes` is
+    told which nodes have met.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -31,6 +32,8 @@ class Stages:
     say: Callable[[str], None]
     notice: Callable[[Verdict, str], None]
     started: Callable[[WorkerGroup], None] = lambda _: None
+    address: Callable[[], Mapping[str, Any] | None] = lambda: None
+    nodes: Callable[[Any], None] = lambda _: None
 
 
 @dataclass

@@ -65,6 +65,7 @@ class Supervisor:
             "agent": self.on_agent,
             "cold": self.on_cold,
             "degraded": self.on_degraded,
+            "nodes": self.on_nodes,
         }
         self._received = b""
         self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
@@ -133,7 +134,7 @@ class Supervisor:
             self._tree.signal_agent(signal.SIGKILL)
         else:
             self._phase = Phase.STARTING
-            self._tree.let_go()
+            self._tree.let_go(self._stages.address())
 
     # -------------------------------------------------------------------------------------- agent's events
 
@@ -227,6 +228,10 @@ class Supervisor:
     def on_degraded(self, missing: str) -> None:
         """A part of the watching is missing; the run goes on."""
         self._stages.say(f"warning[SL902]: {missing}")
+
+    def on_nodes(self, nodes: Any) -> None:
+        """The nodes of an attempt have met."""
+        self._stages.nodes(nodes)
 
     # ---------------------------------------------------------------------------------------- an incident
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from safelaunch import files, injection, procfs, streams
 from safelaunch.codec import to_json
@@ -162,19 +164,21 @@ class Tree:
         self._sessions.add(session)
         self.guard.watch(session)
 
-    def let_go(self) -> None:
+    def let_go(self, address: Mapping[str, Any] | None = None) -> None:
         """Let the agent start the workers, with the limit of open files that the preflight has raised for us: it was
-        started before."""
+        started before. The `address` of this supervisor is for those of other nodes."""
         for process in (self.agent, self.fork_server):
             try:
                 if process is not None:
                     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
             except (OSError, ValueError):
                 pass  # it is gone, or the limit stays what it was
+        if address is not None:
+            self.tell(json.dumps(address))
         self.tell("go")
 
     def tell(self, word: str) -> None:
-        """Send the agent one word: `go`, `release` or `hold`."""
+        """Send the agent one line: `go`, `release` or `hold`, or an address as JSON."""
         try:
             os.write(self._commands, word.encode() + b"\n")
         except OSError:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis import untold
 from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.blame.rank_guard import told_frames
@@ -22,6 +23,7 @@ from safelaunch.run.endings import Endings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.hardware import Hardware
 from safelaunch.run.incidents import Incidents
+from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
 from safelaunch.run.this_node import ThisNode
@@ -60,6 +62,7 @@ class Conclusions:
         this_node: for what the hardware of the ranks does.
         hangs: what was told of ranks that wait.
         endings: what was told of ranks that had failed and lived on.
+        nodes: the others of the job.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Conclusions:
         this_node: ThisNode,
         hangs: Hangs,
         endings: Endings,
+        nodes: JobNodes,
     ) -> None:
         self._plan = plan
         self._console = console
@@ -79,6 +83,7 @@ class Conclusions:
         self._this_node = this_node
         self._hangs = hangs
         self._endings = endings
+        self._nodes = nodes
         self._oom_before = memory.oom_kills()
 
     def suspect(self, incident: Incident, group: WorkerGroup) -> Urgent:
@@ -92,13 +97,33 @@ class Conclusions:
         """The rest of the evidence, the verdict, and the incident's folder. A fault of ours must not keep the ranks
         waiting for their end."""
         with contained(self._console.degraded, "not all of the verdict is known"):
-            if incident.kind == "hang":
-                return self._of_hang(incident, group)
-            return self._of_failure(incident, group, urgent if isinstance(urgent, Urgent) else Urgent())
+            verdict = self._concluded(incident, group, urgent if isinstance(urgent, Urgent) else Urgent())
+            if self._is_last(incident, group):
+                self._nodes.tell_end(verdict)
+            return verdict
         told = self._hangs.last_word() if incident.kind == "hang" else None
         if told is not None:
             return self._incidents.concluded(told, self._hangs.folder)
         return untold(Case(incident, self._this_node.name, group.world_size, ()))
+
+    def _concluded(self, incident: Incident, group: WorkerGroup, urgent: Urgent) -> Verdict:
+        if self._nodes.end is not None:
+            return self._of_other_nodes(incident, group, urgent, self._nodes.end)
+        if incident.kind == "hang":
+            return self._of_hang(incident, group)
+        return self._of_failure(incident, group, urgent)
+
+    def _is_last(self, incident: Incident, group: WorkerGroup) -> bool:
+        """Whether no attempt follows this one."""
+        ended_by_us = incident.kind == "hang" and not self._plan.restart_hangs
+        return ended_by_us or group.attempt >= self._plan.torchrun["max_restarts"]
+
+    def _of_other_nodes(self, incident: Incident, group: WorkerGroup, urgent: Urgent, end: Verdict) -> Verdict:
+        """Why this node ends is known already: what its ranks did is kept beside it."""
+        evidence = urgent.evidence or gather(incident, group.alive, URGENT, URGENT_S)
+        evidence = (*evidence, *gather(incident, group.workers, LASTING, LASTING_S))
+        facts = case.build(incident, group, evidence, self._this_node.name, self._oom_kills())
+        return self._keep(Found(facts, end, evidence))
 
     def _of_hang(self, incident: Incident, group: WorkerGroup) -> Verdict:
         facts, verdict = self._hangs.conclude(incident, group, self._oom_kills())
@@ -117,8 +142,10 @@ class Conclusions:
             found = self._before_an_abort(group, found)
         if urgent.hardware is not None:
             found = dataclasses.replace(found, evidence=(*found.evidence, *urgent.hardware.evidence()))
+        over_all = self._nodes.verdict(found.facts)
+        found = found if over_all is None else dataclasses.replace(found, verdict=over_all)
         verdict = self._timed(found.verdict, incident)
-        if told is not None and gave_up(verdict, told):
+        if told is not None and gave_up(verdict, told) and not has(verdict.code, Trait.INFRASTRUCTURE):
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
             last = dataclasses.replace(last, exit_code=verdict.exit_code)  # they have ended themselves
             return self._incidents.concluded(last, self._hangs.folder)

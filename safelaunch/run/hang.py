@@ -28,6 +28,7 @@ from safelaunch.report import verdict as terminal
 from safelaunch.run.console import Console
 from safelaunch.run.hardware import Hardware
 from safelaunch.run.incidents import Incidents
+from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
 from safelaunch.run.this_node import ThisNode
@@ -55,6 +56,7 @@ class Hangs:
         incidents: of the run.
         judge: of the run.
         this_node: for what the hardware of ranks that wait does.
+        nodes: the others of the job.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Hangs:
         incidents: Incidents,
         judge: Judge,
         this_node: ThisNode,
+        nodes: JobNodes,
     ) -> None:
         self.slow: list[Verdict] = []
         self.folder = ""
@@ -75,6 +78,7 @@ class Hangs:
         self._incidents = incidents
         self._judge = judge
         self._this_node = this_node
+        self._nodes = nodes
         self._unseen = Unseen()
         self._earlier: tuple[Evidence, ...] = ()
         self._source: tuple[SourceLine, ...] = ()
@@ -103,6 +107,11 @@ class Hangs:
             self._facts = None
         pulses = self._pulses(group, reader)
         self._tell_unseen(group, pulses, now)
+        self._nodes.follow(group, max((pulse.steps for pulse in pulses.values()), default=0))
+        end = self._nodes.ends(self._watch.waiting(pulses, now), now)
+        if end is not None:
+            self._console.notice(end, "ending the ranks of this node")
+            return Incident("hang", group.attempt, end.culprit_ranks, now)
         quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]
         sites = {w.rank: _site(w, pulses[w.rank], reader) for w in quiet}
         step = self._watch.poll(pulses, sites, now)
@@ -128,7 +137,8 @@ class Hangs:
             facts = dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
         facts = self._judge.explained(self._with_hardware(facts, hardware))
         notice = self._watch.notice
-        verdict = with_notice(self._judge.verdict(facts), notice.verdict if notice is not None else None)
+        judged = self._nodes.verdict(facts) or self._judge.verdict(facts)
+        verdict = with_notice(judged, notice.verdict if notice is not None else None)
         return facts, self.timed(verdict)
 
     def timed(self, verdict: Verdict) -> Verdict:
@@ -158,7 +168,7 @@ class Hangs:
 
     def _look(self, group: WorkerGroup) -> None:
         facts = self._take(group)
-        verdict = self._judge.verdict(facts)
+        verdict = self._nodes.verdict(facts) or self._judge.verdict(facts)
         pause = paused(facts.ranks)
         if pause and not self._watch.nobody_waits and pause not in self._told_paused:
             self._told_paused.add(pause)
@@ -176,15 +186,19 @@ class Hangs:
         self.evidence = (*self.evidence, *hardware.evidence())
         return facts
 
+    def seen(self, group: WorkerGroup) -> Case:
+        """What another node has asked for: evidence of all ranks, as a case. From any thread."""
+        found = _evidence(group)
+        facts = self._build(Incident("hang", group.attempt, (), time.monotonic()), group, evidence=found)
+        return dataclasses.replace(facts, source=_source(facts))
+
     def _take(self, group: WorkerGroup) -> Case:
         """Evidence of all ranks, as a case: of those that have ended, what they had recorded until then."""
         incident = Incident("hang", group.attempt, (), time.monotonic())
-        ended = [worker for worker in group.workers if worker.exit is not None]
-        found = (*gather(incident, group.alive, LOOK, LOOK_S), *gather(incident, ended, LEFT, LOOK_S))
+        found = _evidence(group)
         self._earlier, self.evidence = self.evidence, found
         facts = self._build(incident, group)
-        apart = Stack(tuple(lines_apart(facts)), "record")
-        self._source = describe([apart, *(place for rank in facts.ranks for place in places(rank))], SOURCE_S)
+        self._source = _source(facts)
         return dataclasses.replace(facts, source=self._source)
 
     def _tell(self, facts: Case, verdict: Verdict) -> None:
@@ -240,7 +254,7 @@ class Hangs:
         if paused(facts.ranks):
             self._watch.pause(now)
             return None
-        verdict = self._judge.verdict(facts)
+        verdict = self._nodes.verdict(facts) or self._judge.verdict(facts)
         working = _at_work(verdict, facts) and now - notice.since < AT_WORK_LIMIT_S
         # What was told as final must still look final; only what somebody has set a limit for ends without that.
         if working or not (verdict.conclusive or self._watch.limit_passed(now)):
@@ -249,12 +263,18 @@ class Hangs:
         self._watch.end()
         return Incident("hang", group.attempt, verdict.culprit_ranks, notice.since)
 
-    def _build(self, incident: Incident, group: WorkerGroup, oom_kills: int | None = None) -> Case:
+    def _build(
+        self,
+        incident: Incident,
+        group: WorkerGroup,
+        oom_kills: int | None = None,
+        evidence: tuple[Evidence, ...] | None = None,
+    ) -> Case:
         now = time.monotonic()
         facts = case.build(
             incident,
             group,
-            self.evidence,
+            self.evidence if evidence is None else evidence,
             self._this_node.name,
             oom_kills,
             earlier=self._earlier,
@@ -276,6 +296,19 @@ class Hangs:
             )
         elif news == "unused":
             self._console.say("no rank has used torch.distributed so far: the ranks are watched for their end only")
+
+
+def _evidence(group: WorkerGroup) -> tuple[Evidence, ...]:
+    """What is taken of all ranks: of those that have ended, what they had recorded until then."""
+    incident = Incident("hang", group.attempt, (), time.monotonic())
+    ended = [worker for worker in group.workers if worker.exit is not None]
+    return (*gather(incident, group.alive, LOOK, LOOK_S), *gather(incident, ended, LEFT, LOOK_S))
+
+
+def _source(facts: Case) -> tuple[SourceLine, ...]:
+    """What stands at the lines of the ranks, and at those of calls that their peers did not make."""
+    apart = Stack(tuple(lines_apart(facts)), "record")
+    return describe([apart, *(place for rank in facts.ranks for place in places(rank))], SOURCE_S)
 
 
 def _site(worker: WorkerProcess, seen: Pulse, reader: black_box_reader.Reader) -> str:

@@ -228,6 +228,13 @@ def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
     )
 
 
+def endpoint_host(settings: Settings) -> str:
+    """The host at which the nodes of a job meet; empty in a job of one node, and where it cannot be known."""
+    if str(settings["nnodes"]).rpartition(":")[2] == "1":
+        return ""
+    return _endpoint(settings)[0] or str(settings["rdzv_endpoint"]).partition(",")[0].rpartition(":")[0].strip("[]")
+
+
 def _endpoint(settings: Settings) -> tuple[str, int | None]:
     """Address and port that the user chose, from `--rdzv-endpoint` or from the options of static rendezvous."""
     if settings["standalone"]:

@@ -24,6 +24,7 @@ RUN: tuple[Step, ...] = (
 AFTERWARDS: tuple[Step, ...] = (  # a fault of ours in one of these costs that one, and never the exit code of the job
     steps.hear_the_last,
     steps.tell_end,
+    steps.say_goodbye,
     steps.write_result,
     steps.remember,
     steps.finish_speaking,

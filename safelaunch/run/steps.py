@@ -154,10 +154,16 @@ def tell_end(job: Run) -> None:
         parts.console.say(held)
     if outcome.verdicts and not outcome.succeeded:
         last = outcome.verdicts[-1]
-        parts.console.last_verdict(last, parts.incidents.folder_of(last), outcome.exit_code)
+        said = parts.nodes.as_said_here(last)
+        parts.console.last_verdict(said, parts.incidents.folder_of(last), outcome.exit_code)
     elif outcome.interrupted is not None and (told := parts.hangs.last_word()) is not None:
         # Why somebody had enough of it.
         parts.console.last_verdict(told, parts.hangs.folder, outcome.exit_code)
+
+
+def say_goodbye(job: Run) -> None:
+    """To the other nodes of the job."""
+    job.parts.nodes.close()
 
 
 def write_result(job: Run) -> None:

@@ -8,7 +8,7 @@ from safelaunch import black_box_reader
 from safelaunch.diagnosis import infra
 from safelaunch.evidence.black_box import leaving
 from safelaunch.launch.stages import Stages
-from safelaunch.model import LaunchPlan, Settings, WorkerGroup
+from safelaunch.model import LaunchPlan, PreflightReport, Settings, WorkerGroup
 from safelaunch.run.checks import Checks
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
@@ -16,7 +16,9 @@ from safelaunch.run.endings import Endings
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
+from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
+from safelaunch.run.node import endpoint_host
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.slow import Slow
 from safelaunch.run.start import Start
@@ -42,32 +44,42 @@ class Parts:
         self.findings = Findings()
         self.incidents = Incidents(plan.run_dir, console, self.findings)
         node, judge = ThisNode(), Judge(console)
+        self.nodes = nodes = JobNodes(endpoint_host(settings), judge, console)
         self.checks = Checks(settings, plan.run_dir, environ, console, self.findings, judge, node)
         self.start = Start(settings, plan.run_dir, environ, node, console)
         heard = listener(black_box, settings, environ, node, console, plan.script)
         self.hearing = Hearing(heard, settings, console, self.findings)
         reader = _reader(black_box, console)
         hang_watch = HangWatch(settings["on_hang"], settings["hang_abort_after"])
-        self.hangs = Hangs(reader, hang_watch, console, self.incidents, judge, node)
+        self.hangs = Hangs(reader, hang_watch, console, self.incidents, judge, node, nodes)
+        nodes.look = self.hangs.seen
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
         watched = "watch" not in settings.slow or bool(settings.slow["watch"].value)
         self.slow = Slow(reader if watched else None, _slow_watch(settings), console, self.incidents, node)
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
-        self.conclusions = Conclusions(plan, console, self.incidents, judge, node, self.hangs, endings)
+        self.conclusions = Conclusions(plan, console, self.incidents, judge, node, self.hangs, endings, nodes)
 
     def stages(self) -> Stages:
         """What the supervisor calls."""
         return Stages(
-            preflight=self.checks.run,
+            preflight=self._preflight,
             started=self.start,
             watch=self.watching.poll,
             suspect=self.conclusions.suspect,
             settled=_settled,
             conclude=self.conclusions.conclude,
-            infra=infra.judge,
+            infra=lambda end: (self.nodes.lost() if end.workers_started else None) or infra.judge(end),
             say=self.console.say,
             notice=self.console.notice,
+            address=lambda: self.nodes.address,
+            nodes=self.nodes.meet,
         )
+
+    def _preflight(self) -> PreflightReport:
+        report = self.checks.run()
+        if not report.refused:
+            self.nodes.open()  # here, where a name that is looked up may take its time
+        return report
 
 
 def _reader(black_box: str | None, console: Console) -> black_box_reader.Reader | None:

@@ -135,6 +135,10 @@ class HangWatch:
             self.phase = Suspicion.NONE
         return ""
 
+    def waiting(self, pulses: Mapping[int, Pulse], now: float) -> dict[int, float]:
+        """For how many seconds each rank has made no progress that waits for others."""
+        return {rank: self.quiet(rank, now) for rank, pulse in pulses.items() if pulse.waiting}
+
     def _stands_still(self, pulses: Mapping[int, Pulse], now: float) -> bool:
         """Whether ranks have waited, or all have done nothing, for so long that it is worth a look."""
         waiting = [rank for rank, pulse in pulses.items() if pulse.waiting]

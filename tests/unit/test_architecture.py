@@ -120,10 +120,11 @@ LAYERS: dict[str, set[str]] = {
         "shortened",
     },
     "diagnosis": {"model", "codes", "sizes", "user_code", "shortened"},
+    "cluster": {"model", "codec"},
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},
-    "run": {*BASE, *STAGES, "settings", "__init__"},
+    "run": {*BASE, *STAGES, "cluster", "settings", "__init__"},
     "cli": {*BASE, *STAGES, "run", "settings", "__init__"},
 }
 

@@ -23,7 +23,7 @@ def all_inside(view: View) -> Verdict | None:
     How it was concluded: the records of all members agree on operation and number, so each rank has done its part. What
     is left is what carries the data: network, links, a GPU, or the library. NVML and the kernel log are asked, and say
     which NVLinks and network ports of this node are down, and which GPUs run nothing while others do. Members on other
-    nodes that could not be looked at are said to be unknown, with less confidence.
+    nodes that could not be looked at are said to be unknown, with low confidence: one of them may be late.
 
     What to do: check the interface that the ranks use, the links, Xid messages in the kernel log, and the verdicts of
     the other nodes.
@@ -53,7 +53,7 @@ def all_inside(view: View) -> Verdict | None:
             *(dumps.ground(view.case, waits) if view.from_dumps else ()),
         ),
         remedy=_remedy(inside),
-        confidence="low" if unknown or inside.unstarted else "medium",
+        confidence="low" if inside.away or inside.unstarted else "medium",
         waiting={wait.rank for wait in waits},
     )
 
@@ -133,4 +133,7 @@ def _remedy(inside: _Inside) -> str:
         return f"look at {names(inside.unknown)} first: the log, the stack, a dump; of all others, none is late"
     if inside.unstarted:
         return "no rank's host is late: look at the GPUs (Xid messages, a kernel without an end), then at the network"
+    if inside.away:
+        where = f"read the verdict of the nodes of {names(inside.away)}: somebody may be late there"
+        return f"{where}; if nobody is, look at the network"
     return "no rank is late: look at the network, the links and the GPUs"

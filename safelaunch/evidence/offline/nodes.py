@@ -62,7 +62,11 @@ def comparable(incidents: Sequence[Recorded]) -> bool:
 
 def merged(incidents: Sequence[Recorded]) -> Case:
     """One case of all these nodes, with all times on the wall clock where that is known."""
-    cases = [_shifted(incident.case, incident.wall_offset or 0.0) for incident in incidents]
+    return one_case([shifted(incident.case, incident.wall_offset or 0.0) for incident in incidents])
+
+
+def one_case(cases: Sequence[Case]) -> Case:
+    """One case of all these nodes, whose times are of one clock."""
     failed = [case for case in cases if case.incident.kind == "exit"]
     first = min(failed or cases, key=lambda case: case.incident.t)
     ordered = [first, *(case for case in cases if case is not first)]  # what else `first` tells is of node 0
@@ -80,7 +84,8 @@ def merged(incidents: Sequence[Recorded]) -> Case:
     )
 
 
-def _shifted(case: Case, by: float) -> Case:
+def shifted(case: Case, by: float) -> Case:
+    """The case as another clock has it, which is `by` seconds ahead."""
     now = case.now + by if case.now is not None else None
     incident = replace(case.incident, t=case.incident.t + by)
     return replace(case, incident=incident, ranks=tuple(_moved(facts, by) for facts in case.ranks), now=now)

@@ -335,7 +335,7 @@ def _nobody() -> Golden:
             Expected(
                 "SL310",
                 location=place(LOOP),
-                confidence="medium",
+                confidence="low",
                 conclusive=False,
                 mentions=("ranks 4-7", "other nodes"),
             ),

@@ -25,6 +25,7 @@ from safelaunch.diagnosis import diagnose, infra, logs
 from safelaunch.evidence.logs import read
 from safelaunch.launch.plan import without_recorder
 from safelaunch.model import AgentEnd, ColdStart, Exit, Finding, Verdict
+from safelaunch.model.nodes import LostNode, Node
 from safelaunch.report import verdict as terminal
 from safelaunch.report.text import diagnostic
 from safelaunch.watch.cold_starts import ColdStarts
@@ -64,6 +65,8 @@ def change_that_came_too_late() -> Finding:
 TIME_LIMIT = "slurmstepd: error: *** JOB 9 ON node1 CANCELLED AT 2024-04-20T09:09:37 DUE TO TIME LIMIT ***\n"
 NO_STORE = "The connection to the C10d store has failed. See inner exception for details."
 
+NODES = {0: Node(0, "node-a", ranks=16), 1: Node(1, "node-c", first_rank=16, ranks=8)}
+
 # What no golden case comes to: its headline, made by what makes it in a run.
 MADE: dict[str, Callable[[], str]] = {
     "SL425": lambda: headline(diagnose(told(on(0), failing(1, ORDINAL, chosen=7)))),
@@ -72,6 +75,7 @@ MADE: dict[str, Callable[[], str]] = {
     "SL501": lambda: headline(wait_that_ended()),
     "SL601": lambda: headline(infra.judge(AgentEnd(exit=Exit(-9, 1.0)))),
     "SL602": lambda: headline(infra.judge(AgentEnd("rendezvous", "RendezvousConnectionError", NO_STORE))),
+    "SL604": lambda: headline(infra.node_lost((LostNode(1, 9.0, step=812),), NODES, 0)),
     "SL603": lambda: headline(of_log(TIME_LIMIT)),
     "SL901": lambda: str(diagnostic(internal_error(KeyError("rank")))[0]),
     "SL902": lambda: without_recorder({"TORCH_FR_BUFFER_SIZE": "0"}),

@@ -112,7 +112,7 @@ def test_a_healthy_run(run: Any, tree: Tree) -> None:
     assert phase(run) is Phase.CHECKING
     checked(run)
     assert phase(run) is Phase.STARTING
-    assert ("let_go",) in tree.done
+    assert ("let_go", None) in tree.done
     started(run)
     assert phase(run) is Phase.RUNNING
     run.on_succeeded()

@@ -13,6 +13,7 @@ from safelaunch.model import Incident, Verdict, WorkerGroup
 from safelaunch.run.conclude import Conclusions, Urgent
 from safelaunch.run.findings import Findings
 from safelaunch.run.incidents import Incidents
+from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.this_node import ThisNode
 
@@ -50,8 +51,10 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     hangs = SimpleNamespace(last_word=last_word, told=told, folder="incident-0")
     endings = SimpleNamespace(told=None)
     incidents = Incidents(str(tmp_path), console, Findings())
+    plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0})
+    alone = JobNodes("", judge, console)
     conclusions = Conclusions(
-        cast("Any", None), console, incidents, judge, ThisNode(), cast("Any", hangs), cast("Any", endings)
+        cast("Any", plan), console, incidents, judge, ThisNode(), cast("Any", hangs), cast("Any", endings), alone
     )
     ended = conclusions.conclude(Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), Urgent())
 

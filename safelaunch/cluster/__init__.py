@@ -1,0 +1,1 @@
+"""The nodes of a job, as one: the link between their supervisors."""

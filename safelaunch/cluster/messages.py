@@ -1,0 +1,98 @@
+"""What supervisors say to each other. Of a newer version unknown fields are passed over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safelaunch.model import Case, Verdict
+from safelaunch.model.nodes import LostNode
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first word of a node to the hub."""
+
+    node_rank: int
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A node lives. `t` is its CLOCK_MONOTONIC, `step` its ranks' latest optimizer step."""
+
+    t: float
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The hub's answer to a beat: the `t` that it told of, and the hub's own."""
+
+    asked: float
+    t: float
+
+
+@dataclass(frozen=True)
+class Members:
+    """The nodes that are connected to the hub."""
+
+    node_ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Goodbye:
+    """A node's supervisor is about to end, and is not lost."""
+
+    node_rank: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The hub has lost these nodes."""
+
+    nodes: tuple[LostNode, ...]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Something is wrong at a node: its case, with times of the hub's clock. It asks for a verdict over all nodes.
+    `number` counts what the node has asked."""
+
+    number: int
+    case: Case
+
+
+@dataclass(frozen=True)
+class Look:
+    """The hub asks every node for its case."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A node's case, as the hub has asked for it; None where it has no ranks now."""
+
+    number: int
+    case: Case | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the rules say of the cases of all nodes that have answered. `asked` are the suspicions among them, by node
+    rank and number."""
+
+    verdict: Verdict
+    asked: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A node ends its ranks for this verdict, for good: there is no restart."""
+
+    verdict: Verdict
+
+
+Message = Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Seen | Judged | Ends
+KINDS: dict[str, type[Message]] = {
+    kind.__name__: kind for kind in (Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends)
+}

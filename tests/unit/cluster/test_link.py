@@ -1,0 +1,154 @@
+"""Supervisors of several nodes on the loopback interface, each with its own end of the link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from safelaunch.cluster.link import STRANGERS, Link
+from safelaunch.cluster.listener import listen
+from safelaunch.cluster.messages import Ends, Look, Message, Suspect
+from safelaunch.model import Case, Incident, Verdict
+from safelaunch.model.nodes import Node, Nodes
+
+KEY = os.urandom(32)
+PATIENCE_S = 30.0  # of a test: much longer than any of it takes
+
+
+def eventually(what: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until, "it did not come about"
+        time.sleep(0.01)
+
+
+@dataclass
+class Job:
+    links: list[Link]
+    nodes: tuple[Node, ...]
+
+    def meet(self, *members: int) -> None:
+        for rank in members:
+            self.links[rank].meet(Nodes(0, rank, self.nodes, ""), KEY)
+
+    def said(self, rank: int) -> Message:
+        return self.links[rank].inbox.get(timeout=PATIENCE_S)[1]
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    ends = [listen("127.0.0.1") for _ in range(3)]
+    links = [Link(end.socket, "127.0.0.1") for end in ends]
+    for link in links:
+        link.start()
+    nodes = tuple(Node(rank, f"node-{rank}", "127.0.0.1", end.port, 2 * rank, 2) for rank, end in enumerate(ends))
+    job = Job(links, nodes)
+    try:
+        yield job
+    finally:
+        for link in links:
+            link.close()
+
+
+def linked(job: Job) -> bool:
+    return job.links[0].peers.linked == (1, 2) and all(job.links[rank].peers.linked == (0,) for rank in (1, 2))
+
+
+def case() -> Case:
+    return Case(Incident("hang", 0, (), 1.0), "node-1", 6, ())
+
+
+VERDICT = Verdict(code="SL301", slug="waits", kind="hang", summary="rank 2 sleeps")
+
+
+def test_what_a_node_suspects_comes_to_the_hub_and_what_the_hub_says_to_all(job: Job) -> None:
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    job.links[2].to_hub(Suspect(1, case()))
+    assert job.said(0) == Suspect(1, case())
+    job.links[0].to_all(Look(5))
+    assert [job.said(rank) for rank in range(3)] == [Look(5)] * 3
+
+
+def test_clocks_are_compared(job: Job) -> None:
+    job.meet(0, 1, 2)
+    eventually(lambda: all(job.links[rank].peers.offset_s is not None for rank in (1, 2)))
+    offset = job.links[1].peers.offset_s
+    assert offset is not None
+    assert abs(offset) < 1.0  # of one machine
+
+
+def test_what_is_said_before_a_goodbye_arrives(job: Job) -> None:
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    job.links[0].to_all(Ends(VERDICT))
+    job.links[0].close()
+    assert [job.said(rank) for rank in (1, 2)] == [Ends(VERDICT)] * 2
+    eventually(lambda: all(job.links[rank].peers.gone == {0} for rank in (1, 2)))
+    eventually(lambda: job.links[1].peers.linked == (2,))  # the next hub
+    assert not job.links[1].peers.lost
+
+
+def test_when_the_hub_is_killed_the_next_one_takes_over(job: Job) -> None:
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    eventually(lambda: job.links[1].peers.members == (1, 2))
+    job.links[0]._order(job.links[0]._listener.close)
+    job.links[0]._order(lambda: 1 / 0)  # its thread ends without a word
+    eventually(lambda: job.links[1].peers.linked == (2,) and 0 in job.links[1].peers.lost)
+    eventually(lambda: 0 in job.links[2].peers.lost)
+    assert job.links[1].peers.lost[0].closed
+    job.links[2].to_hub(Suspect(1, case()))
+    assert job.said(1) == Suspect(1, case())
+
+
+def test_garbage_strangers_and_slow_ones_disturb_nobody(job: Job) -> None:
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    address = ("127.0.0.1", job.nodes[0].port)
+    with contextlib.ExitStack() as stack:
+        for number in range(3 * STRANGERS):
+            line = stack.enter_context(socket.create_connection(address))
+            with contextlib.suppress(OSError):
+                line.sendall((b"s", b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096))[number % 3])
+        job.links[1].to_hub(Suspect(1, case()))
+        assert job.said(0) == Suspect(1, case())
+        assert len(job.links[0]._lines) <= STRANGERS + 2
+    assert job.links[0].peers.linked == (1, 2)
+    assert job.links[0].is_alive()
+
+
+def test_a_node_with_another_key_has_no_part(job: Job) -> None:
+    job.meet(0, 1)
+    job.links[2].meet(Nodes(0, 2, job.nodes, ""), os.urandom(32))
+    eventually(lambda: job.links[0].peers.linked == (1,))
+    job.links[2].to_hub(Suspect(1, case()))
+    job.links[1].to_hub(Look(1))
+    assert job.said(0) == Look(1)
+    with pytest.raises(queue.Empty):
+        job.links[0].inbox.get_nowait()
+
+
+def test_a_new_attempt_begins_anew(job: Job) -> None:
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    job.nodes = job.nodes[:2]
+    again = os.urandom(32)
+    for rank in (0, 1):
+        job.links[rank].meet(Nodes(1, rank, job.nodes, ""), again)
+    eventually(lambda: job.links[0].peers.linked == (1,) and job.links[1].peers.linked == (0,))
+    assert not job.links[0].peers.lost
+
+
+def test_the_node_of_the_endpoint_listens_at_that_address_alone() -> None:
+    found = listen("127.0.0.1")
+    with found.socket as listener:
+        assert found.ip == ""  # a loopback address is told to nobody: the others come by the endpoint's name
+        assert listener.getsockname()[0] == "0.0.0.0"
