@@ -72,7 +72,10 @@ def left_the_loop(source: Iterable[SourceLine], variants: list[Variant]) -> Loop
         return UNCLEAR if looked.blind and _is_left_behind(variants) else NOBODY
     if looked.again and any(_ended_its_loader(facts) for facts in inside.values()):
         return NOBODY
-    sure = not looked.again or len(behind) == 1 or all(_ended_its_loader(facts) for facts in behind.values())
+    ended = all(_ended_its_loader(facts) for facts in behind.values())
+    if looked.guarded and not ended:
+        return UNCLEAR
+    sure = not looked.again or len(behind) == 1 or ended
     return LoopExit(tuple(sorted(behind)), again=looked.again) if sure else UNCLEAR
 
 
@@ -97,18 +100,20 @@ def stays_alone(participants: set[int], left: tuple[int, ...]) -> tuple[str, ...
 @dataclass(frozen=True)
 class _Looked:
     """Who is inside a loop, and who behind it. `again` says that both may come to that loop once more, `blind` that the
-    lines of some pair could not be compared."""
+    lines of some pair could not be compared, `guarded` that one behind stands there by a condition of its own: then the
+    others may have passed that by, and be in the loop once more."""
 
     inside: dict[int, RankFacts]
     behind: dict[int, RankFacts]
     again: bool
     blind: bool
+    guarded: bool
 
 
 def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
     """Each rank compared with all of other sides; None where it cannot be told whether one has been in the loop."""
     inside, behind = {}, {}
-    again = blind = False
+    again = blind = guarded = False
     gone_on = _gone_on(variants)
     still = [[pair for pair in variant if pair[0].rank not in gone_on] for variant in variants]
     for (facts, call), (peer, theirs) in _pairs(still):
@@ -123,11 +128,14 @@ def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
         if was_inside:
             inside[facts.rank], behind[peer.rank] = facts, peer
             again = again or fork.in_outer_loop
+            other = _fork(frames(peer, theirs), frames(facts, call), lines)
+            unrecorded = call.location is None  # so that nobody knows which pass through the loop it is
+            guarded = guarded or (unrecorded and fork.in_outer_loop and other is not None and other.is_guarded)
     for facts, mate in gone_on.values():
         for places in (inside, behind):
             if mate in places:
                 places[facts.rank] = facts
-    return _Looked(inside, behind, again, blind)
+    return _Looked(inside, behind, again, blind, guarded)
 
 
 def _pairs(variants: list[Variant]) -> Iterator[tuple[Place, Place]]:
@@ -152,6 +160,12 @@ class _Fork:
     def in_outer_loop(self) -> bool:
         """Whether a loop is around both."""
         return bool(set(self.here.loops) & set(self.there.loops))
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the one has come to its call by a condition that the other does not share."""
+        conditions = [each for line in (self.here, *self.deeper) for each in line.conditions]
+        return any(each not in self.there.conditions for each in conditions)
 
     def loop_left(self, facts: RankFacts, call: Collective) -> Loop | None:
         """The loop that the one is in, and the other behind. Not one within the step: behind it one may be in every

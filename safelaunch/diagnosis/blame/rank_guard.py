@@ -49,6 +49,8 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 
 
+# What an object is, all ranks of one program answer alike: it says less than any other condition.
+OF_TYPES = re.compile(r"(not )?(isinstance|issubclass|hasattr|callable)\(.*\)|torch\.is_tensor\(.*\)")
 NO_CONDITIONS = {"True", "__name__ == '__main__'", '__name__ == "__main__"'}  # they hold on all ranks
 
 
@@ -343,8 +345,8 @@ class Guard:
 
 
 def guard(of: Place, others: Iterable[Place], lines: Lines) -> Guard | None:
-    """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake.
-    None where all others stand below it as well."""
+    """The innermost condition that a rank's call stands below, in whichever function: most often it is the mistake. One
+    on the type of an object counts where there is no other. None where all others stand below it as well."""
 
     def above(pair: Place) -> list[tuple[str, Condition]]:
         return [
@@ -359,5 +361,6 @@ def guard(of: Place, others: Iterable[Place], lines: Lines) -> Guard | None:
     own = [each for each in above(of) if not shared or not all(each in one for one in shared)]
     if not own:
         return None
-    file, condition = own[-1]
+    telling = [each for each in own if not OF_TYPES.fullmatch(each[1].text)]
+    file, condition = (telling or own)[-1]
     return Guard(of, condition, file)

@@ -116,6 +116,31 @@ def averaged(*numbers: int) -> Case:
     )
 
 
+def written(guard: str) -> Case:
+    """Calls that C++ makes, of which nobody knows the line: rank 0 gathers what it writes, and rank 1 is in the forward
+    pass, whose layers stand in a loop."""
+
+    def of_cpp(op: str, seq: int) -> Collective:
+        return call(op, seq, at=None, size=2, t=T - 20 + seq)
+
+    before = tuple(dataclasses.replace(of_cpp("all_reduce", seq), done=True) for seq in (9, 10, 11))
+    writes, trains = (
+        dataclasses.replace(waiting(rank, of_cpp(op, 12)), collectives=(), recorded=(*before, of_cpp(op, 12)))
+        for rank, op in ((0, "all_gather"), (1, "all_reduce"))
+    )
+    return hang(
+        inside(writes, GATHERS, WRITES, FIRES),
+        inside(trains, FORWARD, STEPS),
+        source=(
+            SourceLine(MODEL, FORWARD.line, "x = b(x)", loops=((17, 18),)),
+            SourceLine(TRAIN, STEPS.line, "loss = model(x)", loops=ROUND),
+            SourceLine(TRAIN, GATHERS.line, "p.full_tensor()", conditions=(condition(18, "isinstance(p, DTensor)"),)),
+            SourceLine(TRAIN, WRITES.line, "gather(model)", conditions=(condition(11, guard),)),
+            SourceLine(TRAIN, FIRES.line, "save(step)", loops=ROUND),
+        ),
+    )
+
+
 def meshed(number: int, group: str, *lines: Location, size: int = 2) -> RankFacts:
     """A rank of a group of two that makes calls at two lines in turn; the last one waits."""
     calls = [call(seq=seq, group=group, at=line, size=size, t=T - 20 + seq) for seq, line in enumerate(lines, 1)]
@@ -294,6 +319,13 @@ def cases() -> Golden:
                 place(WRITES),
                 conclusive=True,
                 mentions=("under `step % 90 == 0`",),
+            ),
+        ),
+        # Which pass through the layers it is nobody knows: rank 1 may have passed the saving by.
+        "hang-writes-what-c++-gathers-under-a-flag": (
+            written("self.args.should_save"),
+            Expected(
+                "SL302", (), place(GATHERS), confidence="medium", mentions=("stands below `self.args.should_save`",)
             ),
         ),
         "hang-in-the-midst-of-a-loop-within-the-step": (
