@@ -272,7 +272,7 @@ CODES = (
         "SL499",
         "cannot-tell",
         "ranks failed and the evidence does not say who was first",
-        "diagnosis.crash.process_end:cannot_tell",
+        "diagnosis.crash.undecided:cannot_tell",
         Trait.UNKNOWN,
         Trait.NOBODY,
         Trait.EFFECT,

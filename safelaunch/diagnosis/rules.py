@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.crash import early_exit, exception, mismatch, process_end, process_exit, timeout
+from safelaunch.diagnosis.crash import early_exit, exception, mismatch, process_end, process_exit, timeout, undecided
 from safelaunch.diagnosis.hang import (
     all_idle,
     all_in_file_system,
@@ -98,7 +98,7 @@ CRASHES = (
     Rule(Stage.TIMED_OUT, timeout.collective_timeout, ("SL414",)),
     Rule(Stage.CONSEQUENCE, process_end.connection_lost, ("SL412",)),
     Rule(Stage.CONSEQUENCE, process_end.torn_down, ("SL413",)),
-    Rule(Stage.UNKNOWN, process_end.cannot_tell, ("SL499",)),
+    Rule(Stage.UNKNOWN, undecided.cannot_tell, ("SL499",)),
 )
 
 # What the watch has seen says which of them it is.

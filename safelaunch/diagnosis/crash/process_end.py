@@ -16,7 +16,6 @@ from safelaunch.diagnosis.crash.first_failure import (
     failures,
     left_group,
     roots,
-    unaccounted,
     unexplained,
 )
 from safelaunch.diagnosis.frames import user_frame
@@ -280,44 +279,6 @@ def torn_down(view: View) -> Verdict | None:
         culprits,
         because=last_call(culprits),
         remedy="end the script with dist.barrier() and dist.destroy_process_group()",
-    )
-
-
-def cannot_tell(view: View) -> Verdict:
-    """Ranks failed, and the evidence does not say who was first.
-
-    Example:
-        error[SL499]: ranks failed and the evidence does not say who was first
-
-    How it was concluded: no other rule holds. It is better to say so than to name a victim. Typical are
-
-    - several ranks that fail alike, and another one that fails later, or says no reason;
-    - several ranks that abort, or leave with an error code, and say no reason;
-    - several exceptions that speak of another rank, or that a living rank may still follow;
-    - an abort inside a collective, while nothing is known of another rank.
-
-    Of logs it is said as well where one could not be read, where a traceback is cut off, or where no line says why a
-    process ended.
-
-    What to do: read the reasons: they say of the first two ranks how each failed. Stacks, exceptions and exit codes of
-    every rank are in the evidence folder.
-
-    What it is not: lost connections alone, which all follow from a peer (SL412).
-    """
-    found = failures(view.case)
-    said = tuple(f"rank {failure.rank}: {shortly(failure)}" for failure in found[:2])
-    for facts in unaccounted(view.case)[:1]:
-        frame = user_frame(facts.stack)
-        where = f"; it was at {frame.file}:{frame.line}" if frame else ""
-        said += (f"rank {facts.rank} had neither failed nor entered a collective{where}",)
-    return crash_verdict(
-        view,
-        "SL499",
-        "ranks failed and the evidence does not say who was first",
-        [],
-        because=said or ("no rank left a trace",),
-        remedy="read the evidence folder; the earliest line in the ranks' own output may tell",
-        confidence="low",
     )
 
 

@@ -265,6 +265,17 @@ def _nobody() -> dict[str, tuple[Case, Expected]]:
         ),
         # A bundle that was cut short: the exit that opened the incident is not in it.
         "cannot-tell": (case(rank(0), rank(1), blamed=(1,)), Expected("SL499", confidence="low")),
+        # Who is not among them may have done what they all met.
+        "some-raise-alike-and-one-has-not-spoken": (
+            case(rank(0, inside=()), *(raised(rank(n), "OperationalError", "database is locked") for n in (1, 2))),
+            Expected(
+                "SL499",
+                location=place(STEP),
+                secondary=(1, 2),
+                confidence="low",
+                mentions=("ranks 1 and 2 raised OperationalError: database is locked", "may lie with rank 0"),
+            ),
+        ),
     }
 
 
