@@ -267,13 +267,13 @@ def _nobody() -> dict[str, tuple[Case, Expected]]:
         "cannot-tell": (case(rank(0), rank(1), blamed=(1,)), Expected("SL499", confidence="low")),
         # Who is not among them may have done what they all met.
         "some-raise-alike-and-one-has-not-spoken": (
-            case(rank(0, inside=()), *(raised(rank(n), "OperationalError", "database is locked") for n in (1, 2))),
+            case(rank(0, inside=()), *(raised(rank(n), "OperationalError", "database is locked") for n in (1, 2, 3))),
             Expected(
                 "SL499",
                 location=place(STEP),
-                secondary=(1, 2),
+                secondary=(1, 2, 3),
                 confidence="low",
-                mentions=("ranks 1 and 2 raised OperationalError: database is locked", "may lie with rank 0"),
+                mentions=("ranks 1-3 raised OperationalError: database is locked", "may lie with rank 0"),
             ),
         ),
     }
