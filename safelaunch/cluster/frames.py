@@ -1,29 +1,32 @@
 """What stands on a connection between two supervisors: frames that are numbered, bounded and authenticated.
 
-Both ends greet with a line and a nonce. A frame is its length, a tag, and a message as compressed JSON. The tag is an
-HMAC (RFC 2104, SHA-256, cut to 128 bits) under a key that both nonces enter, over the number of the frame and its
-payload: so none is forged by somebody without the job's key, said again later, or sent back.
+Both ends greet with a line and a nonce. A frame is its length, a tag, and a message: lines of JSON (`shared`), which are
+compressed where they are long. The tag is an HMAC (RFC 2104, SHA-256, cut to 128 bits) under a key that both nonces
+enter, over the number of the frame and its payload: so none is forged by somebody without the job's key, said again
+later, or sent back.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import json
 import secrets
 import struct
 import zlib
 from typing import Any
 
+from safelaunch.cluster import shared
 from safelaunch.cluster.messages import KINDS, Message
-from safelaunch.codec import ShapeError, checked, to_json
+from safelaunch.codec import ShapeError, checked
 
 GREETING = b"safelaunch link 1\n"  # another version has another number, and is no peer
 NONCE = 16  # bytes
 TAG = 16
 HEAD = struct.Struct(f"!I{TAG}s")
 MOST = 1 << 20  # bytes of a frame: the case of 8 ranks takes some 20 KB
+FIRST = 1 << 12  # of the first one, with which the other end shows that it has the job's key
 UNPACKED = 8 << 20
+ZLIB = b"\x78"  # the first byte of what zlib has made (RFC 1950), and of no JSON
+SHORT = 256  # bytes that are not compressed: zlib takes longer than the wire
 
 
 class FrameError(Exception):
@@ -64,7 +67,7 @@ class Session:
         found = []
         while len(self._received) >= HEAD.size:
             length, tag = HEAD.unpack_from(self._received)
-            if length > MOST:
+            if length > (MOST if self._taken else FIRST):
                 raise FrameError(f"a frame of {length} bytes")
             if len(self._received) < HEAD.size + length:
                 break
@@ -76,11 +79,9 @@ class Session:
             found.append(_read(payload))
         return found
 
-    def seal(self, message: Message) -> bytes:
-        """The frame of a message; raises FrameError for one that is too large."""
-        payload = zlib.compress(json.dumps([type(message).__name__, to_json(message)]).encode(), 1)
-        if len(payload) > MOST:
-            raise FrameError(f"a message of {len(payload)} bytes")
+    def seal(self, message: Message | bytes) -> bytes:
+        """The frame of a message, or of what `packed` has made of one for several ends. Raises FrameError."""
+        payload = message if isinstance(message, bytes) else packed(message)
         self._sent += 1
         return HEAD.pack(len(payload), _tag(self._seal, self._sent - 1, payload)) + payload
 
@@ -97,8 +98,17 @@ class Session:
         return True
 
 
+def packed(message: Message) -> bytes:
+    """The payload of a message; raises FrameError for one that is too large."""
+    text = shared.written([type(message).__name__, message]).encode()
+    payload = text if len(text) <= SHORT else zlib.compress(text, 1)
+    if len(payload) > MOST:
+        raise FrameError(f"a message of {len(payload)} bytes")
+    return payload
+
+
 def _mac(key: bytes, data: bytes) -> bytes:
-    return hmac.new(key, data, hashlib.sha256).digest()
+    return hmac.digest(key, data, "sha256")
 
 
 def _tag(key: bytes, number: int, payload: bytes) -> bytes:
@@ -106,13 +116,19 @@ def _tag(key: bytes, number: int, payload: bytes) -> bytes:
 
 
 def _read(payload: bytes) -> Message:
-    unpacking = zlib.decompressobj()
     try:
-        text = unpacking.decompress(payload, UNPACKED)
-        if unpacking.unconsumed_tail:
-            raise FrameError("a message that unpacks to too much")
-        document: Any = json.loads(text)
+        document: Any = shared.read(_unpacked(payload))
         kind, body = document
         return checked(KINDS[kind], body)
-    except (zlib.error, ValueError, TypeError, KeyError, RecursionError, ShapeError) as error:
+    except (zlib.error, ValueError, TypeError, LookupError, RecursionError, ShapeError) as error:
         raise FrameError(f"a message that cannot be read: {error!r}"[:200]) from None
+
+
+def _unpacked(payload: bytes) -> bytes:
+    if payload[:1] != ZLIB:
+        return payload
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(payload, UNPACKED)
+    if unpacking.unconsumed_tail:
+        raise FrameError("a message that unpacks to too much")
+    return text
