@@ -1,7 +1,7 @@
 """What stands on a connection between two supervisors: frames that are numbered, bounded and authenticated.
 
-Both ends greet with a line and a nonce. A frame is its length, a tag, and a message: lines of JSON (`shared`), which are
-compressed where they are long. The tag is an HMAC (RFC 2104, SHA-256, cut to 128 bits) under a key that both nonces
+Both ends greet with a line and a nonce. A frame is its length, a tag, and a message: a line with its kind, and lines of
+JSON (`shared`), which are compressed where they are long. The tag is an HMAC (RFC 2104, SHA-256, cut to 128 bits) under a key that both nonces
 enter, over the number of the frame and its payload: so none is forged by somebody without the job's key, said again
 later, or sent back.
 """
@@ -12,10 +12,10 @@ import hmac
 import secrets
 import struct
 import zlib
-from typing import Any
+from dataclasses import dataclass
 
 from safelaunch.cluster import shared
-from safelaunch.cluster.messages import KINDS, Message
+from safelaunch.cluster.messages import KINDS, LONG, Message
 from safelaunch.codec import ShapeError, checked
 
 GREETING = b"safelaunch link 1\n"  # another version has another number, and is no peer
@@ -31,6 +31,18 @@ SHORT = 256  # bytes that are not compressed: zlib takes longer than the wire
 
 class FrameError(Exception):
     """What came is no frame of this job: the connection is of no use."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A message of all ranks, or of a node's: who takes it reads it, since that takes long enough for the link to fall silent."""
+
+    kind: str
+    body: bytes
+
+    def read(self) -> Message:
+        """The message; raises FrameError."""
+        return _read(self.kind, self.body)
 
 
 class Session:
@@ -59,12 +71,12 @@ class Session:
         """Whether the other end has greeted, so that messages can be sent."""
         return bool(self._seal)
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> list[Message | Unread]:
         """The messages that are complete with these bytes. Raises FrameError."""
         self._received += data
         if not self.is_open and not self._greeted():
             return []
-        found = []
+        found: list[Message | Unread] = []
         while len(self._received) >= HEAD.size:
             length, tag = HEAD.unpack_from(self._received)
             if length > (MOST if self._taken else FIRST):
@@ -76,7 +88,9 @@ class Session:
             if not hmac.compare_digest(tag, _tag(self._open, self._taken, payload)):
                 raise FrameError("a frame that this job has not made")
             self._taken += 1
-            found.append(_read(payload))
+            kind, _, body = payload.partition(b"\n")
+            message = Unread(kind.decode("ascii", "replace"), body)
+            found.append(message if message.kind in LONG else message.read())
         return found
 
     def seal(self, message: Message | bytes) -> bytes:
@@ -100,8 +114,9 @@ class Session:
 
 def packed(message: Message) -> bytes:
     """The payload of a message; raises FrameError for one that is too large."""
-    text = shared.written([type(message).__name__, message]).encode()
-    payload = text if len(text) <= SHORT else zlib.compress(text, 1)
+    text = shared.written(message).encode()
+    body = text if len(text) <= SHORT else zlib.compress(text, 1)
+    payload = type(message).__name__.encode() + b"\n" + body
     if len(payload) > MOST:
         raise FrameError(f"a message of {len(payload)} bytes")
     return payload
@@ -115,20 +130,18 @@ def _tag(key: bytes, number: int, payload: bytes) -> bytes:
     return _mac(key, number.to_bytes(8, "big") + payload)[:TAG]
 
 
-def _read(payload: bytes) -> Message:
+def _read(kind: str, body: bytes) -> Message:
     try:
-        document: Any = shared.read(_unpacked(payload))
-        kind, body = document
-        return checked(KINDS[kind], body)
+        return checked(KINDS[kind], shared.read(_unpacked(body)))
     except (zlib.error, ValueError, TypeError, LookupError, RecursionError, ShapeError) as error:
         raise FrameError(f"a message that cannot be read: {error!r}"[:200]) from None
 
 
-def _unpacked(payload: bytes) -> bytes:
-    if payload[:1] != ZLIB:
-        return payload
+def _unpacked(body: bytes) -> bytes:
+    if body[:1] != ZLIB:
+        return body
     unpacking = zlib.decompressobj()
-    text = unpacking.decompress(payload, UNPACKED)
+    text = unpacking.decompress(body, UNPACKED)
     if unpacking.unconsumed_tail:
         raise FrameError("a message that unpacks to too much")
     return text

@@ -7,6 +7,7 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 
+BACKLOG = 1024  # all nodes of a job dial at once
 ANY_PORT = 9  # a datagram socket is only told where its packets would go: nothing is sent
 
 
@@ -40,6 +41,6 @@ def listen(endpoint: str) -> Listening:
     with contextlib.ExitStack() as failed:
         failed.callback(listener.close)
         listener.bind(("" if here else own, 0))
-        listener.listen(128)
+        listener.listen(BACKLOG)
         failed.pop_all()
     return Listening(listener, "" if here else own, int(listener.getsockname()[1]))

@@ -6,6 +6,7 @@ others say only where its own ranks have failed or wait.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -17,27 +18,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from safelaunch import redaction
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
 from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.diagnosis import infra
-from safelaunch.evidence.offline.nodes import one_case, shifted
-from safelaunch.model import Case, Stack, Verdict, WorkerGroup
+from safelaunch.evidence.offline.nodes import one_case
+from safelaunch.model import Case, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import Nodes
 from safelaunch.run.console import Console
+from safelaunch.run.digest import digest
 from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
 VERDICT_S = 3.0  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
+READ_S = 0.006  # more of the first for each node, whose case is read one after the other (benchmarks/scale.py) ...
+JUDGE_S = 0.012  # ... and of the second
 GOODBYE_S = 0.3  # between what a node says last and its goodbye there is next to nothing
 CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is no accident
 LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
 UNLINKED_S = 30.0
+POLL_S = 0.1
+AT_ONCE = 2048  # messages
 
 
 @dataclass
@@ -133,7 +138,7 @@ class JobNodes:
 
     def verdict(self, facts: Case) -> Verdict | None:
         """The verdict over all nodes, of which this one's case is a part; None where there are no others, or where they
-        do not answer in time. It takes up to `VERDICT_S` seconds."""
+        do not answer in time. It takes up to `VERDICT_S` seconds, and more in a large job."""
         link = self._link
         if link is None or link.peers.me < 0:
             return None
@@ -142,9 +147,10 @@ class JobNodes:
                 self._news.wait_for(lambda: self.end is not None, GOODBYE_S if link.peers.gone else 0.0)
             return self.end or self._of_lost(CLOSED_S)
         self._judged, self._asked = None, next(self._asks)
-        link.to_hub(Suspect(self._asked, self._shown(link, facts)))
+        link.to_hub(Suspect(self._asked, digest(facts, link.peers.offset_s or 0.0)))
         with self._news:
-            self._news.wait_for(lambda: self._judged is not None or self.end is not None, VERDICT_S)
+            patience = VERDICT_S + JUDGE_S * len(link.peers.nodes)
+            self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
         self._common = self._judged or self.end or self._of_lost(CLOSED_S)
         return self._common
@@ -186,12 +192,10 @@ class JobNodes:
             self.close()
 
     def _round(self, link: Link) -> None:
-        try:
-            node, message = link.inbox.get(timeout=0.1)
-        except queue.Empty:
-            pass
-        else:
-            self._take_in(link, node, message)
+        with contextlib.suppress(queue.Empty):
+            self._take_in(link, *link.take(POLL_S))
+            for _ in range(AT_ONCE):  # what follows asks for all nodes, and so it does not follow each message
+                self._take_in(link, *link.take(0.0))
         inquiry = self._inquiry
         if inquiry is not None and self._is_over(link, inquiry):
             self._inquiry = None
@@ -206,7 +210,8 @@ class JobNodes:
     def _take_in(self, link: Link, node: int, message: Message) -> None:
         if isinstance(message, Suspect):
             if self._inquiry is None:
-                self._inquiry = _Inquiry(next(self._numbers), time.monotonic() + ANSWER_S)
+                until = time.monotonic() + ANSWER_S + READ_S * len(link.peers.nodes)
+                self._inquiry = _Inquiry(next(self._numbers), until)
                 link.to_all(Look(self._inquiry.number))
             self._inquiry.asked.append((node, message.number))
             self._add(self._inquiry, node, message.case)
@@ -236,7 +241,7 @@ class JobNodes:
         group, case = self._group, None
         with contained(self._console.degraded, "the other nodes learn nothing of this node's ranks"):
             if self.look is not None and group is not None and group.workers:
-                case = self._shown(link, self.look(group))
+                case = digest(self.look(group), link.peers.offset_s or 0.0)
         link.to_hub(Seen(number, case))
 
     @staticmethod
@@ -279,27 +284,6 @@ class JobNodes:
             hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
             more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
             self._console.degraded(f"no link to {', '.join(hosts[:4])}{more}: each is diagnosed for itself")
-
-    @staticmethod
-    def _shown(link: Link, case: Case) -> Case:
-        """What the others see of this node: times of the hub's clock, no secrets that are known as such, and no texts
-        of stacks, which no rule reads."""
-        ranks = tuple(
-            dataclasses.replace(
-                facts,
-                last_lines=tuple(map(redaction.text, facts.last_lines)),
-                fault=_without_text(facts.fault),
-                stack=_without_text(facts.stack),
-                earlier=_without_text(facts.earlier),
-                stacks=tuple(dataclasses.replace(stack, text="") for stack in facts.stacks),
-            )
-            for facts in case.ranks
-        )
-        return shifted(dataclasses.replace(case, ranks=ranks), link.peers.offset_s or 0.0)
-
-
-def _without_text(stack: Stack | None) -> Stack | None:
-    return dataclasses.replace(stack, text="") if stack is not None else None
 
 
 def _sound(verdict: Verdict) -> Verdict:

@@ -39,7 +39,7 @@ class Job:
             self.links[rank].meet(Nodes(0, rank, self.nodes, ""), KEY)
 
     def said(self, rank: int) -> Message:
-        return self.links[rank].inbox.get(timeout=PATIENCE_S)[1]
+        return self.links[rank].take(PATIENCE_S)[1]
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_node_with_another_key_has_no_part(job: Job) -> None:
     job.links[1].to_hub(Look(1))
     assert job.said(0) == Look(1)
     with pytest.raises(queue.Empty):
-        job.links[0].inbox.get_nowait()
+        job.links[0].take(0.0)
 
 
 def test_a_new_attempt_begins_anew(job: Job) -> None:
