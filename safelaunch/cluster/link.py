@@ -83,6 +83,10 @@ class Link(threading.Thread):
         """As the hub: say something to every node, this one included."""
         self._order(lambda: self._to_all(message))
 
+    def to_node(self, node: int, message: Message) -> None:
+        """As the hub: say something to one node, which may be this one."""
+        self._order(lambda: self._to_node(node, message))
+
     def take(self, timeout: float) -> tuple[int, Message]:
         """What has come that is not for the link itself: the node rank, and the message. Raises queue.Empty."""
         node, message = self._inbox.get(timeout > 0, timeout or None)
@@ -178,9 +182,17 @@ class Link(threading.Thread):
         elif self._uplink is not None:
             self._send(self._uplink, message)
 
+    def _to_node(self, node: int, message: Message) -> None:
+        if node == self.peers.me:
+            self._inbox.put((node, message))
+        for line in self._lines_of(node):
+            self._send(line, message)
+
     def _to_all(self, message: Message, *, mine: bool = True) -> None:
         if mine:
             self._inbox.put((self.peers.me, message))
+        if not self._lines:
+            return
         try:
             payload = packed(message)  # once for all
         except FrameError:
@@ -241,8 +253,8 @@ class Link(threading.Thread):
     def _greeted(self, line: _Line, hello: Hello, now: float) -> None:
         if not self.peers.admits(hello):
             raise FrameError("no node of this attempt")
-        for other in list(self._lines.values()):
-            if other.node == hello.node_rank and other is not line:
+        for other in self._lines_of(hello.node_rank):
+            if other is not line:
                 self._drop(other)  # it has dialled anew
         line.node = hello.node_rank
         self.peers.heard(hello.node_rank, now, 0)
@@ -338,10 +350,12 @@ class Link(threading.Thread):
         if line.socket.fileno() >= 0:
             self._readable(line)
 
+    def _lines_of(self, node: int) -> list[_Line]:
+        return [line for line in self._lines.values() if line.node == node]
+
     def _drop_node(self, node: int) -> None:
-        for line in list(self._lines.values()):
-            if line.node == node:
-                self._drop(line)
+        for line in self._lines_of(node):
+            self._drop(line)
 
     def _drop(self, line: _Line) -> None:
         descriptor = line.socket.fileno()

@@ -42,6 +42,7 @@ CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is
 LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
 UNLINKED_S = 30.0
 POLL_S = 0.1
+AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
 AT_ONCE = 2048  # messages
 
 
@@ -54,6 +55,21 @@ class _Inquiry:
     cases: dict[int, Case] = field(default_factory=dict)  # by node rank
     answered: set[int] = field(default_factory=set)
     asked: list[tuple[int, int]] = field(default_factory=list)  # `Judged.asked`
+
+
+@dataclass(frozen=True)
+class _Concluded:
+    """What the latest look at all nodes has come to, at the hub. It holds for those as well who notice a little later,
+    and whose case is in it: another look would take as long, and tell the same."""
+
+    t: float
+    verdict: Verdict
+    kind: str
+    nodes: frozenset[int]
+
+    def holds(self, node: int, case: Case) -> bool:
+        is_fresh = time.monotonic() - self.t < AGAIN_S
+        return is_fresh and bool(self.verdict.culprit_ranks) and case.incident.kind == self.kind and node in self.nodes
 
 
 class JobNodes:
@@ -79,6 +95,7 @@ class JobNodes:
         self._listening: Listening | None = None
         self._link: Link | None = None
         self._inquiry: _Inquiry | None = None
+        self._concluded: _Concluded | None = None
         self._numbers = itertools.count(1)
         self._asks = itertools.count(1)
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
@@ -120,7 +137,7 @@ class JobNodes:
             return
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
-        self.end, self._inquiry, self._judged = None, None, None
+        self.end, self._inquiry, self._judged, self._concluded = None, None, None, None
         self._met = time.monotonic()
         self._link.meet(found, key)
 
@@ -209,12 +226,7 @@ class JobNodes:
 
     def _take_in(self, link: Link, node: int, message: Message) -> None:
         if isinstance(message, Suspect):
-            if self._inquiry is None:
-                until = time.monotonic() + ANSWER_S + READ_S * len(link.peers.nodes)
-                self._inquiry = _Inquiry(next(self._numbers), until)
-                link.to_all(Look(self._inquiry.number))
-            self._inquiry.asked.append((node, message.number))
-            self._add(self._inquiry, node, message.case)
+            self._asked_by(link, node, message)
         elif isinstance(message, Seen):
             if self._inquiry is not None and self._inquiry.number == message.number:
                 self._add(self._inquiry, node, message.case)
@@ -230,6 +242,19 @@ class JobNodes:
             self._set_end(_sound(message.verdict))
             if link.peers.is_hub:
                 link.to_all(message)
+
+    def _asked_by(self, link: Link, node: int, message: Suspect) -> None:
+        """As the hub: a node asks for a verdict over all."""
+        found = self._concluded
+        if self._inquiry is None and found is not None and found.holds(node, message.case):
+            link.to_node(node, Judged(found.verdict, ((node, message.number),)))
+            return
+        if self._inquiry is None:
+            until = time.monotonic() + ANSWER_S + READ_S * len(link.peers.nodes)
+            self._inquiry = _Inquiry(next(self._numbers), until)
+            link.to_all(Look(self._inquiry.number))
+        self._inquiry.asked.append((node, message.number))
+        self._add(self._inquiry, node, message.case)
 
     def _set_end(self, verdict: Verdict | None) -> None:
         with self._news:
@@ -259,13 +284,15 @@ class JobNodes:
         cases = [case for _, case in sorted(inquiry.cases.items())]
         if not cases:
             return
-        verdict = self._judge.verdict(one_case(cases))
+        case = one_case(cases)
+        verdict = self._judge.verdict(case)
         if not verdict.culprit_ranks:
             verdict = self._of_lost(CLOSED_S) or verdict
         else:
             hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
             verdict = dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
+        self._concluded = _Concluded(time.monotonic(), verdict, case.incident.kind, frozenset(inquiry.cases))
 
     def _of_lost(self, for_s: float) -> Verdict | None:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
