@@ -49,7 +49,7 @@ class Part:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            sys.exit(f"{self._process.args} has ended")
+            sys.exit(f"{self._process.args!r} has ended")
         found: dict[str, Any] = json.loads(line)
         return found
 

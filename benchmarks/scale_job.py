@@ -7,18 +7,19 @@ a run's look brings: a full ring of calls in three groups, the Flight Recorder's
 from __future__ import annotations
 
 import dataclasses
+import random
 import sys
 
 from pairs import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "unit" / "diagnosis"))
 
-from hang_scenes import ASLEEP, LOADER_WAIT, as_recorded, call, done, elsewhere, hang, stack, waiting  # noqa: E402
-from scenes import DISTRIBUTED, LOOP, STEP, T  # noqa: E402
+from hang_scenes import ASLEEP, LOADER_WAIT, as_recorded, call, done, elsewhere, hang, stack, waiting
+from scenes import STEP, T
 
-from safelaunch.black_box import ENTRIES  # noqa: E402
-from safelaunch.evidence.flight_recorder import LAST  # noqa: E402
-from safelaunch.model import Case, Collective, ProcessGroup, RankFacts  # noqa: E402
+from safelaunch.black_box import ENTRIES
+from safelaunch.evidence.flight_recorder import LAST
+from safelaunch.model import Case, Collective, ProcessGroup, RankFacts
 
 RANKS = 8  # of a node
 THREADS = 7  # beside the main one
@@ -52,19 +53,30 @@ def _rank(rank: int, nodes: int) -> RankFacts:
     node, local = divmod(rank, RANKS)
     now = call(size=RANKS * nodes)
     before = _before(node, local, now, nodes)
-    if rank == culprit(nodes):
-        facts = elsewhere(rank, ASLEEP, STEP, before=before)
-    else:
-        facts = waiting(rank, *before, now)
+    late = rank == culprit(nodes)
+    facts = elsewhere(rank, ASLEEP, STEP, before=before) if late else waiting(rank, *before, now)
     others = tuple(
         stack(facts.pid, *LOADER_WAIT, thread=10 * facts.pid + n, name=f"Thread-{n}") for n in range(THREADS)
     )
-    recorded = as_recorded(facts.collectives[-3 * LAST :])
-    return dataclasses.replace(facts, local_rank=local, stacks=(*facts.stacks, *others), recorded=recorded)
+    chance = random.Random(rank)
+    return dataclasses.replace(
+        facts,
+        local_rank=local,
+        stacks=(*facts.stacks, *others),
+        collectives=_measured(facts.collectives, chance),
+        recorded=_measured(as_recorded(facts.collectives[-3 * LAST :]), chance),
+        beat_age_s=round(0.1 * chance.random(), 6),
+        quiet_s=round(8 + chance.random(), 3),
+    )
+
+
+def _measured(calls: tuple[Collective, ...], chance: random.Random) -> tuple[Collective, ...]:
+    """The calls at times to the nanosecond, which do not compress."""
+    return tuple(dataclasses.replace(one, t=one.t + round(0.001 * chance.random(), 9)) for one in calls)
 
 
 def _before(node: int, local: int, now: Collective, nodes: int) -> tuple[Collective, ...]:
-    """The ring of calls before this one: in each step the ranks of the node meet eight times, and those across twice."""
+    """The ring of calls before this one: in each step the ranks of a node meet eight times, and those across twice."""
     found: list[Collective] = []
     step = 0
     while len(found) < ENTRIES - 1:
@@ -76,6 +88,3 @@ def _before(node: int, local: int, now: Collective, nodes: int) -> tuple[Collect
         world = [call(seq=seq, size=RANKS * nodes, t=t)] if seq > 0 else []
         found += [done(one) for one in (*world, *here[::-1], *across[::-1])]
     return tuple(found[: ENTRIES - 1][::-1])
-
-
-__all__ = ["DISTRIBUTED", "LOOP", "RANKS", "case", "culprit"]

@@ -1,6 +1,7 @@
 """The two processes of `scale.py`: the hub of a job, which is the product's own, and all its other nodes in one.
 
-`scale_nodes.py hub N` and `scale_nodes.py nodes N` each read words on stdin, one a line, and answer with a line of JSON.
+`scale_nodes.py hub N` and `scale_nodes.py nodes N PORT KEY` read words on stdin, one a line, and answer each with a
+line of JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from daylong import said_by
 
 from safelaunch.cluster.frames import FrameError, Session, Unread, packed
 from safelaunch.cluster.link import BEAT_S, REDIAL_S
-from safelaunch.cluster.messages import Answer, Beat, Hello, Suspect
+from safelaunch.cluster.messages import Answer, Beat, Hello, Judged, Suspect
 from safelaunch.codec import to_json
 from safelaunch.model import WorkerGroup, WorkerProcess
 from safelaunch.model.nodes import Node, Nodes
@@ -173,7 +174,9 @@ class Others:
         elif isinstance(message, Unread):
             self.verdicts[other.rank] = time.monotonic() - self.suspected
             if len(self.verdicts) == 1:  # real nodes each read their own, at the same time
-                self.ranks = message.read().verdict.culprit_ranks
+                judged = message.read()
+                assert isinstance(judged, Judged)
+                self.ranks = judged.verdict.culprit_ranks
 
     def _beat(self, rank: int) -> None:
         other = self._others[rank]

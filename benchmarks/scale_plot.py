@@ -47,7 +47,8 @@ def _panel(values: Mapping[int, float], title: str, target: float) -> list[str]:
         parts.append(f'<text x="{LEFT - 6}" y="{up(mark) + 4:.1f}" text-anchor="end">{mark:g}</text>')
         mark *= 10
     y = up(target)
-    parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 16}" y1="{y:.1f}" y2="{y:.1f}" stroke="#c33" stroke-dasharray="5 4"/>')
+    ends = f'x1="{LEFT}" x2="{WIDTH - 16}" y1="{y:.1f}" y2="{y:.1f}"'
+    parts.append(f'<line {ends} stroke="#c33" stroke-dasharray="5 4"/>')
     parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}" fill="#c33">target {target:g}</text>')
     line = " ".join(f"{across(count):.1f},{up(value):.1f}" for count, value in sorted(values.items()))
     parts.append(f'<polyline points="{line}" fill="none" stroke="#247" stroke-width="2"/>')

@@ -1,9 +1,9 @@
 """What stands on a connection between two supervisors: frames that are numbered, bounded and authenticated.
 
 Both ends greet with a line and a nonce. A frame is its length, a tag, and a message: a line with its kind, and lines of
-JSON (`shared`), which are compressed where they are long. The tag is an HMAC (RFC 2104, SHA-256, cut to 128 bits) under a key that both nonces
-enter, over the number of the frame and its payload: so none is forged by somebody without the job's key, said again
-later, or sent back.
+JSON (`shared`), which are compressed where they are long. The tag is an HMAC (RFC 2104, SHA-256, cut to 128 bits) under
+a key that both nonces enter, over the number of the frame and its payload: so none is forged by somebody without the
+job's key, said again later, or sent back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FrameError(Exception):
 
 @dataclass(frozen=True)
 class Unread:
-    """A message of all ranks, or of a node's: who takes it reads it, since that takes long enough for the link to fall silent."""
+    """A case or a verdict, which takes long to read: whoever takes it does, so that the link does not fall silent."""
 
     kind: str
     body: bytes

@@ -321,8 +321,8 @@ class Link(threading.Thread):
             if line.session.is_open:
                 line.dialling = False
                 waiting, line.waiting = line.waiting, []
-                for message in waiting:
-                    self._send(line, message)
+                for kept in waiting:
+                    self._send(line, kept)
             for message in messages:
                 self._taken(line, message)
         except (BlockingIOError, InterruptedError):

@@ -97,4 +97,4 @@ Message = Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Se
 KINDS: dict[str, type[Message]] = {
     kind.__name__: kind for kind in (Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends)
 }
-LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged))  # those of all ranks
+LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged))  # those that take long to read

@@ -51,7 +51,8 @@ class _Writer:
         last = self._number(value)
         if isinstance(last, str):
             return last
-        lines, texts = [], []
+        lines: list[str] = []
+        texts: list[str] = []
         for shape, uses in zip(self._numbers, self._uses, strict=True):
             text = "".join(part if isinstance(part, str) else texts[part] for part in shape)
             if uses > 1 and len(text) > SHORT:
@@ -93,7 +94,7 @@ class _Writer:
 
 
 @functools.cache
-def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Names and defaults of a dataclass; raises TypeError for anything else."""
     missing = dataclasses.MISSING
     return tuple((one.name, _NOTHING if one.default is missing else one.default) for one in dataclasses.fields(kind))

@@ -15,7 +15,7 @@ from safelaunch.evidence.offline.nodes import shifted
 from safelaunch.model import Case, Collective, RankFacts, Stack
 
 RANK_BYTES = 32 << 10  # that a rank may take on the wire; with a full ring of calls and eight threads it takes 2 KB
-CALLS = 1 << 17  # of the whole job, by each record: the hub needs 10 to 20 µs and 1 KB for each
+CALLS = 1 << 16  # of the whole job, by each record: the hub needs some 15 µs and 1 KB for each
 FEWEST = 12  # latest calls of a rank that are shown in the largest job
 OF_GROUP = 2  # latest calls of each group that are shown in any case: they tell how far the rank is there
 ALL_GROUPS = 1024  # ranks, up to which all calls of `new_group` are shown: their number grows with that of the ranks

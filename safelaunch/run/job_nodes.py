@@ -35,8 +35,8 @@ from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
 VERDICT_S = 3.0  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
-READ_S = 0.006  # more of the first for each node, whose case is read one after the other (benchmarks/scale.py) ...
-JUDGE_S = 0.012  # ... and of the second
+NODE_S = 0.05  # more of the second for each node, and half of that of the first: the hub reads one case after the other
+NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
 GOODBYE_S = 0.3  # between what a node says last and its goodbye there is next to nothing
 CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is no accident
 LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
@@ -166,7 +166,7 @@ class JobNodes:
         self._judged, self._asked = None, next(self._asks)
         link.to_hub(Suspect(self._asked, digest(facts, link.peers.offset_s or 0.0)))
         with self._news:
-            patience = VERDICT_S + JUDGE_S * len(link.peers.nodes)
+            patience = VERDICT_S + _more_s(link)
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
         self._common = self._judged or self.end or self._of_lost(CLOSED_S)
@@ -250,7 +250,7 @@ class JobNodes:
             link.to_node(node, Judged(found.verdict, ((node, message.number),)))
             return
         if self._inquiry is None:
-            until = time.monotonic() + ANSWER_S + READ_S * len(link.peers.nodes)
+            until = time.monotonic() + ANSWER_S + _more_s(link) / 2
             self._inquiry = _Inquiry(next(self._numbers), until)
             link.to_all(Look(self._inquiry.number))
         self._inquiry.asked.append((node, message.number))
@@ -311,6 +311,11 @@ class JobNodes:
             hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
             more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
             self._console.degraded(f"no link to {', '.join(hosts[:4])}{more}: each is diagnosed for itself")
+
+
+def _more_s(link: Link) -> float:
+    """Seconds that a verdict may take longer in a job of so many nodes."""
+    return min(NODES_S, NODE_S * len(link.peers.nodes))
 
 
 def _sound(verdict: Verdict) -> Verdict:
