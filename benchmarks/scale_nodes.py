@@ -226,8 +226,8 @@ def others(count: int, port: int, key: str) -> None:
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     if sys.argv[1] == "hub":
         hub(int(sys.argv[2]))
     else:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
         others(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

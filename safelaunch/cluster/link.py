@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from safelaunch.cluster.frames import FrameError, Session, Unread, packed
+from safelaunch.cluster.listener import make_room
 from safelaunch.cluster.messages import Answer, Beat, Goodbye, Hello, Lost, Members, Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.model.nodes import Node, Nodes
@@ -68,6 +69,7 @@ class Link(threading.Thread):
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._woken, self._wake = os.pipe()
         self._closing = False
+        self._deaf = False  # nobody can be let in until the next tick
 
     # ------------------------------------------------------------------------------------------ from outside
 
@@ -144,6 +146,9 @@ class Link(threading.Thread):
             self._tick(now)
 
     def _tick(self, now: float) -> None:
+        if self._deaf:
+            self._deaf = False
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         for line in list(self._lines.values()):
             limit = DIAL_S if line.dialling else GREET_S
             if (line.node is None or line.dialling) and now - line.opened > limit:
@@ -163,6 +168,7 @@ class Link(threading.Thread):
         while not self._inbox.empty():
             self._inbox.get()  # of an attempt before
         self._key = key
+        make_room(len(nodes.nodes))
         self.peers.meet(nodes, time.monotonic())
 
     def _beat(self, now: float) -> None:
@@ -299,8 +305,15 @@ class Link(threading.Thread):
         self._flush(line)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except OSError:  # too many open files: whoever waits is still there at the next tick
+            self._selector.unregister(self._listener)
+            self._deaf = True
+            return
+        with contextlib.suppress(OSError):
             strangers = sum(line.node is None for line in self._lines.values())
             if strangers >= STRANGERS + len(self.peers.nodes) or not self._key:
                 connection.close()

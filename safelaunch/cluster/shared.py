@@ -62,7 +62,7 @@ class _Writer:
         return "\n".join([*lines, texts[last]])
 
     def _number(self, value: Any) -> _Part:
-        kind = type(value)
+        kind: Any = type(value)
         if kind is str:
             return encode_basestring_ascii(value)
         if kind is int or kind is float or value is None or kind is bool:
