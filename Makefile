@@ -22,5 +22,6 @@ bench:
 	$(BENCH)/hang_latency.py --kinds sleep one_rank_section $(SAVE)/hang_latency.json
 	$(BENCH)/preflight.py --runs 1 $(SAVE)/preflight.json
 	$(BENCH)/diagnose_scale.py --ranks 256 --torch-up-to 0 $(SAVE)/diagnose_scale.json
+	$(BENCH)/scale.py --nodes 8 64 256 $(SAVE)/scale.json
 	$(BENCH)/daylong.py --hours 3 $(SAVE)/daylong.json
 	$(BENCH)/render.py $(RESULTS) benchmarks/RESULTS.md

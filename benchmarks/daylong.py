@@ -64,6 +64,7 @@ class Day:
         from safelaunch.run import ranks as listening
         from safelaunch.run.findings import Findings
         from safelaunch.run.incidents import Incidents
+        from safelaunch.run.job_nodes import JobNodes
         from safelaunch.run.judge import Judge
         from safelaunch.run.this_node import ThisNode
         from safelaunch.watch.hang import HangWatch
@@ -85,7 +86,9 @@ class Day:
         self.said = console.lines
         node, incidents = ThisNode(), Incidents(str(folder), console, Findings())
         reader = black_box_reader.Reader(path)
-        self.hangs = hang.Hangs(reader, HangWatch(), console, incidents, Judge(console), node)
+        judge = Judge(console)
+        alone = JobNodes("", judge, console)
+        self.hangs = hang.Hangs(reader, HangWatch(), console, incidents, judge, node, alone)
         self.slow = slow.Slow(reader, SlowWatch(), console, incidents, node)
         own = os.getpid()  # which is the pid in each slot
         workers = tuple(WorkerProcess(rank, rank, own, 0, str(folder), path) for rank in range(ranks))

@@ -11,7 +11,7 @@ from figures import THEIRS, Row, cells, heads
 
 ORDER = (
     "startup", "startup_more", "startup_gloo", "restart", "overhead", "supervisor", "heartbeat", "daylong", "logs",
-    "crash_latency", "hang_latency", "preflight", "diagnose_scale",
+    "crash_latency", "hang_latency", "preflight", "diagnose_scale", "scale",
 )  # fmt: skip
 TOP = """# Results
 

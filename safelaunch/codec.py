@@ -106,6 +106,34 @@ def checked(cls: type[T], data: Any) -> T:
     return typing.cast(T, read(data))
 
 
+class SharedDict(dict[str, Any]):
+    """An object that stands at several places of a document: `checked` reads it once for each class."""
+
+    __slots__ = ("_made",)
+
+    def made(self, read: Read) -> Any:
+        """What a reader makes of it."""
+        return _made(self, read, dict)
+
+
+class SharedList(list[Any]):
+    """A list that stands at several places of a document, likewise."""
+
+    __slots__ = ("_made",)
+
+    def made(self, read: Read) -> Any:
+        """What a reader makes of it."""
+        return _made(self, read, list)
+
+
+def _made(shared: Any, read: Read, plain: Callable[[Any], Any]) -> Any:
+    if not hasattr(shared, "_made"):
+        shared._made = {}
+    if read not in shared._made:
+        shared._made[read] = read(plain(shared))
+    return shared._made[read]
+
+
 def _wrong(expected: str, data: Any) -> ShapeError:
     shown = repr(data)[:40] if isinstance(data, (str, float)) else type(data).__name__
     return ShapeError(f": expected {expected}, got {shown}")
@@ -183,6 +211,8 @@ def _one_of(values: tuple[Any, ...]) -> Read:
 
 def _row(readers: tuple[Read, ...]) -> Read:
     def read(data: Any) -> Any:
+        if type(data) is SharedList:
+            return data.made(read)
         if type(data) is not list or len(data) != len(readers):
             raise _wrong(f"{len(readers)} values", data)
         return tuple(read(item) for read, item in zip(readers, data, strict=True))
@@ -192,6 +222,8 @@ def _row(readers: tuple[Read, ...]) -> Read:
 
 def _sequence(kind: type, inner: Read) -> Read:
     def read(data: Any) -> Any:
+        if type(data) is SharedList:
+            return data.made(read)
         if type(data) is not list:
             raise _wrong("a list", data)
         try:
@@ -204,6 +236,8 @@ def _sequence(kind: type, inner: Read) -> Read:
 
 def _mapping(inner: Read) -> Read:
     def read(data: Any) -> Any:
+        if type(data) is SharedDict:
+            return data.made(read)
         if type(data) is not dict:
             raise _wrong("an object", data)
         return {_text(key): inner(item) for key, item in data.items()}
@@ -218,6 +252,8 @@ def _object(cls: Any) -> Read:
     readers: dict[str, Read] = {}
 
     def read(data: Any) -> Any:
+        if type(data) is SharedDict:
+            return data.made(read)
         data = _from_older(cls, data)
         if type(data) is not dict:
             raise _wrong("an object", data)

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from safelaunch.cluster.frames import FrameError, Session
+from safelaunch.cluster.frames import FrameError, Session, Unread, packed
+from safelaunch.cluster.listener import make_room
 from safelaunch.cluster.messages import Answer, Beat, Goodbye, Hello, Lost, Members, Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.model.nodes import Node, Nodes
@@ -26,7 +27,7 @@ BEAT_S = 2.0
 DIAL_S = 3.0  # the kernel sends a second packet after 1 s
 REDIAL_S = 0.5
 GREET_S = 5.0  # for whoever has connected to say that it is one of us
-STRANGERS = 64  # connections of those who have not: more are closed at once
+STRANGERS = 64  # connections of those who have not, beside one for each node: more are closed at once
 BACKLOG = 4 << 20  # bytes that one node may leave unread
 
 
@@ -40,7 +41,8 @@ class _Line:
     node: int | None = None
     dialling: bool = False
     out: bytearray = field(default_factory=bytearray)
-    waiting: list[Message] = field(default_factory=list)  # until the other end has greeted
+    waiting: list[Message | bytes] = field(default_factory=list)  # until the other end has greeted
+    awaits_room: bool = False  # the kernel takes no more for now
 
 
 class Link(threading.Thread):
@@ -54,7 +56,7 @@ class Link(threading.Thread):
     def __init__(self, listener: socket.socket, endpoint: str = "") -> None:
         super().__init__(name="safelaunch-link", daemon=True)
         self.step = 0  # this node's latest optimizer step, for the others
-        self.inbox: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()  # node rank, message
+        self._inbox: queue.SimpleQueue[tuple[int, Message | Unread]] = queue.SimpleQueue()  # node rank, message
         self.fault: Exception | None = None
         self.peers = Peers()
         self._listener = listener
@@ -63,10 +65,11 @@ class Link(threading.Thread):
         self._uplink: _Line | None = None
         self._key = b""
         self._members: tuple[int, ...] = ()  # as this hub has told them
-        self._next_beat = self._next_dial = 0.0
+        self._next_tick = self._next_beat = self._next_dial = 0.0
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._woken, self._wake = os.pipe()
         self._closing = False
+        self._deaf = False  # nobody can be let in until the next tick
 
     # ------------------------------------------------------------------------------------------ from outside
 
@@ -81,6 +84,26 @@ class Link(threading.Thread):
     def to_all(self, message: Message) -> None:
         """As the hub: say something to every node, this one included."""
         self._order(lambda: self._to_all(message))
+
+    def to_node(self, node: int, message: Message) -> None:
+        """As the hub: say something to one node, which may be this one."""
+        self._order(lambda: self._to_node(node, message))
+
+    def take(self, timeout: float) -> tuple[int, Message]:
+        """What has come that is not for the link itself: the node rank, and the message. Raises queue.Empty."""
+        node, message = self._inbox.get(timeout > 0, timeout or None)
+        if not isinstance(message, Unread):
+            return node, message
+        try:
+            return node, message.read()
+        except FrameError:
+            self._order(lambda: self._drop_node(node))
+            raise queue.Empty from None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits to be taken."""
+        return not self._inbox.empty()
 
     def close(self) -> None:
         """Say goodbye and end; what has been said before is on its way. It takes at most a second."""
@@ -118,6 +141,14 @@ class Link(threading.Thread):
         while not self._orders.empty():
             self._orders.get()()
         now = time.monotonic()
+        if now >= self._next_tick:  # and not for each message: this asks for every node
+            self._next_tick = now + TICK_S
+            self._tick(now)
+
+    def _tick(self, now: float) -> None:
+        if self._deaf:
+            self._deaf = False
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         for line in list(self._lines.values()):
             limit = DIAL_S if line.dialling else GREET_S
             if (line.node is None or line.dialling) and now - line.opened > limit:
@@ -131,38 +162,50 @@ class Link(threading.Thread):
             self._beat(now)
 
     def _met(self, nodes: Nodes, key: bytes) -> None:
+        self._next_tick = 0.0
         for line in list(self._lines.values()):
             self._drop(line)
-        while not self.inbox.empty():
-            self.inbox.get()  # of an attempt before
+        while not self._inbox.empty():
+            self._inbox.get()  # of an attempt before
         self._key = key
+        make_room(len(nodes.nodes))
         self.peers.meet(nodes, time.monotonic())
 
     def _beat(self, now: float) -> None:
-        beat = Beat(now, self.step)
-        if self.peers.is_hub:
+        if self.peers.is_hub:  # which is heard by its answers
             members = self.peers.linked
             if members != self._members:
                 self._members = members
                 self._to_all(Members(members), mine=False)
-            self._to_all(beat, mine=False)
         elif self._uplink is not None and not self._uplink.dialling:
-            self._send(self._uplink, beat)
+            self._send(self._uplink, Beat(now, self.step))
 
     # ------------------------------------------------------------------------------------------- messages
 
     def _to_hub(self, message: Message) -> None:
         if self.peers.is_hub:
-            self.inbox.put((self.peers.me, message))
+            self._inbox.put((self.peers.me, message))
         elif self._uplink is not None:
             self._send(self._uplink, message)
 
+    def _to_node(self, node: int, message: Message) -> None:
+        if node == self.peers.me:
+            self._inbox.put((node, message))
+        for line in self._lines_of(node):
+            self._send(line, message)
+
     def _to_all(self, message: Message, *, mine: bool = True) -> None:
         if mine:
-            self.inbox.put((self.peers.me, message))
+            self._inbox.put((self.peers.me, message))
+        if not self._lines:
+            return
+        try:
+            payload = packed(message)  # once for all
+        except FrameError:
+            return
         for line in list(self._lines.values()):
             if line.node is not None and line is not self._uplink:
-                self._send(line, message)
+                self._send(line, payload)
 
     def _say_goodbye(self) -> None:
         goodbye = Goodbye(self.peers.me)
@@ -177,7 +220,7 @@ class Link(threading.Thread):
                 line.socket.sendall(line.out)
         self._closing = True
 
-    def _send(self, line: _Line, message: Message) -> None:
+    def _send(self, line: _Line, message: Message | bytes) -> None:
         if line.dialling or not line.session.is_open:
             line.waiting.append(message)
             return
@@ -190,17 +233,17 @@ class Link(threading.Thread):
         else:
             self._flush(line)
 
-    def _taken(self, line: _Line, message: Message) -> None:
+    def _taken(self, line: _Line, message: Message | Unread) -> None:
         now = time.monotonic()
         if isinstance(message, Hello):
             self._greeted(line, message, now)
             return
         if line.node is None:
             raise FrameError("a word before the greeting")
-        self.peers.heard(line.node, now, message.step if isinstance(message, Beat) else 0)
+        self.peers.heard(line.node, now, message.step if isinstance(message, (Beat, Answer)) else 0)
         if isinstance(message, Beat):
             if self.peers.is_hub:
-                self._send(line, Answer(message.t, now))
+                self._send(line, Answer(message.t, now, self.step))
         elif isinstance(message, Answer):
             self.peers.clock(message.asked, message.t, now)
         elif isinstance(message, Goodbye):
@@ -211,13 +254,13 @@ class Link(threading.Thread):
             if line is self._uplink:
                 self.peers.told(message.nodes)
         else:
-            self.inbox.put((line.node, message))
+            self._inbox.put((line.node, message))
 
     def _greeted(self, line: _Line, hello: Hello, now: float) -> None:
         if not self.peers.admits(hello):
             raise FrameError("no node of this attempt")
-        for other in list(self._lines.values()):
-            if other.node == hello.node_rank and other is not line:
+        for other in self._lines_of(hello.node_rank):
+            if other is not line:
                 self._drop(other)  # it has dialled anew
         line.node = hello.node_rank
         self.peers.heard(hello.node_rank, now, 0)
@@ -258,20 +301,27 @@ class Link(threading.Thread):
 
     def _begin(self, line: _Line) -> None:
         line.out += line.session.greeting
-        self._selector.modify(line.socket, selectors.EVENT_READ, lambda: self._readable(line))
+        self._selector.modify(line.socket, selectors.EVENT_READ, lambda: self._ready(line))
         self._flush(line)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except OSError:  # too many open files: whoever waits is still there at the next tick
+            self._selector.unregister(self._listener)
+            self._deaf = True
+            return
+        with contextlib.suppress(OSError):
             strangers = sum(line.node is None for line in self._lines.values())
-            if strangers >= STRANGERS or not self._key:
+            if strangers >= STRANGERS + len(self.peers.nodes) or not self._key:
                 connection.close()
                 return
             connection.setblocking(False)
             line = _Line(connection, Session(self._key, dialled=False), time.monotonic())
             self._lines[connection.fileno()] = line
-            self._selector.register(connection, selectors.EVENT_READ, lambda: self._readable(line))
+            self._selector.register(connection, selectors.EVENT_READ, lambda: self._ready(line))
             line.out += line.session.greeting
             self._flush(line)
 
@@ -284,8 +334,8 @@ class Link(threading.Thread):
             if line.session.is_open:
                 line.dialling = False
                 waiting, line.waiting = line.waiting, []
-                for message in waiting:
-                    self._send(line, message)
+                for kept in waiting:
+                    self._send(line, kept)
             for message in messages:
                 self._taken(line, message)
         except (BlockingIOError, InterruptedError):
@@ -302,7 +352,8 @@ class Link(threading.Thread):
         except OSError:
             self._drop(line)
             return
-        if line.socket.fileno() in self._selector.get_map():
+        if line.awaits_room != bool(line.out) and line.socket.fileno() in self._selector.get_map():
+            line.awaits_room = bool(line.out)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.out else 0)
             self._selector.modify(line.socket, events, lambda: self._ready(line))
 
@@ -311,6 +362,13 @@ class Link(threading.Thread):
             self._flush(line)
         if line.socket.fileno() >= 0:
             self._readable(line)
+
+    def _lines_of(self, node: int) -> list[_Line]:
+        return [line for line in self._lines.values() if line.node == node]
+
+    def _drop_node(self, node: int) -> None:
+        for line in self._lines_of(node):
+            self._drop(line)
 
     def _drop(self, line: _Line) -> None:
         descriptor = line.socket.fileno()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import resource
 import socket
 from dataclasses import dataclass
 
+OWN_FILES = 256  # descriptors of a supervisor beside the link's
+BACKLOG = 1024  # all nodes of a job dial at once
 ANY_PORT = 9  # a datagram socket is only told where its packets would go: nothing is sent
 
 
@@ -40,6 +43,16 @@ def listen(endpoint: str) -> Listening:
     with contextlib.ExitStack() as failed:
         failed.callback(listener.close)
         listener.bind(("" if here else own, 0))
-        listener.listen(128)
+        listener.listen(BACKLOG)
         failed.pop_all()
     return Listening(listener, "" if here else own, int(listener.getsockname()[1]))
+
+
+def make_room(nodes: int) -> None:
+    """Let this process have a connection to each node, where its hard limit of open files allows that. The ranks keep
+    the limit that they have: their agent runs already when the nodes meet."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = nodes + OWN_FILES
+    if resource.RLIM_INFINITY != soft < wanted and (hard == resource.RLIM_INFINITY or wanted <= hard):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -25,10 +25,11 @@ class Beat:
 
 @dataclass(frozen=True)
 class Answer:
-    """The hub's answer to a beat: the `t` that it told of, and the hub's own."""
+    """The hub's answer to a beat: the `t` that it told of, the hub's own, and its ranks' step."""
 
     asked: float
     t: float
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,3 +97,4 @@ Message = Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Se
 KINDS: dict[str, type[Message]] = {
     kind.__name__: kind for kind in (Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends)
 }
+LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged))  # those that take long to read

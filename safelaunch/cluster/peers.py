@@ -41,6 +41,7 @@ class Peers:
         self.mute: frozenset[int] = frozenset()  # never answered as the hub: blocked, or no node of ours
         self.members: tuple[int, ...] = ()  # the nodes that are linked, as the hub says
         self.offset_s: float | None = None  # the hub's clock less this one's
+        self._in_order: tuple[int, ...] = ()  # those that have a supervisor
         self._known: dict[int, _Known] = {}
         self._rounds: list[tuple[float, float]] = []  # time of a round trip, offset
         self._looked: float | None = None
@@ -54,12 +55,15 @@ class Peers:
         self._known, self._since = {}, now
         self._forget_clock()
         self.nodes = {node.node_rank: node for node in nodes.nodes}
+        self._in_order = tuple(sorted(n for n, node in self.nodes.items() if node.port))
 
     @property
     def hub(self) -> int | None:
         """The node rank of the hub: the lowest that lives; None before the nodes have met."""
-        out = {*self.lost, *self.gone, *self.mute}
-        return min((n for n, node in self.nodes.items() if node.port and n not in out), default=None)
+        for node in self._in_order:  # asked for each message: the first one it is, as a rule
+            if node not in self.lost and node not in self.gone and node not in self.mute:
+                return node
+        return None
 
     @property
     def is_hub(self) -> bool:

@@ -6,6 +6,7 @@ others say only where its own ranks have failed or wait.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -17,23 +18,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from safelaunch import redaction
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
 from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.diagnosis import infra
-from safelaunch.evidence.offline.nodes import one_case, shifted
-from safelaunch.model import Case, Stack, Verdict, WorkerGroup
+from safelaunch.evidence.offline.nodes import one_case
+from safelaunch.model import Case, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import Nodes
 from safelaunch.run.console import Console
+from safelaunch.run.digest import digest
 from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
 VERDICT_S = 2.5  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
+NODE_S = 0.05  # more of the second for each node, and half of that of the first: the hub reads one case after the other
+NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
 GOODBYE_S = 0.3  # between what a node says last and its goodbye there is next to nothing
 CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is no accident
 LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
@@ -41,6 +44,9 @@ ENDED_S = 2.0  # for a rank to wait for others that another node has ended
 STILL_S = 5.0  # ... and for those of a node that is lost
 OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
 UNLINKED_S = 30.0
+POLL_S = 0.1
+AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
+AT_ONCE = 2048  # messages
 
 
 @dataclass
@@ -52,6 +58,21 @@ class _Inquiry:
     cases: dict[int, Case] = field(default_factory=dict)  # by node rank
     answered: set[int] = field(default_factory=set)
     asked: list[tuple[int, int]] = field(default_factory=list)  # `Judged.asked`
+
+
+@dataclass(frozen=True)
+class _Concluded:
+    """What the latest look at all nodes has come to, at the hub. It holds for those as well who notice a little later,
+    and whose case is in it: another look would take as long, and tell the same."""
+
+    t: float
+    verdict: Verdict
+    kind: str
+    nodes: frozenset[int]
+
+    def holds(self, node: int, case: Case) -> bool:
+        is_fresh = time.monotonic() - self.t < AGAIN_S
+        return is_fresh and bool(self.verdict.culprit_ranks) and case.incident.kind == self.kind and node in self.nodes
 
 
 class JobNodes:
@@ -79,6 +100,7 @@ class JobNodes:
         self._listening: Listening | None = None
         self._link: Link | None = None
         self._inquiry: _Inquiry | None = None
+        self._concluded: _Concluded | None = None
         self._numbers = itertools.count(1)
         self._asks = itertools.count(1)
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
@@ -120,7 +142,7 @@ class JobNodes:
             return
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
-        self.end, self._lost_at, self._inquiry, self._judged = None, None, None, None
+        self.end, self._lost_at, self._inquiry, self._judged, self._concluded = None, None, None, None, None
         self._outlived = frozenset()
         self._met = time.monotonic()
         self._link.meet(found, key)
@@ -158,7 +180,7 @@ class JobNodes:
 
     def verdict(self, facts: Case) -> Verdict | None:
         """The verdict over all nodes, of which this one's case is a part; None where there are no others, or where they
-        do not answer in time. It takes up to `VERDICT_S` seconds."""
+        do not answer in time. It takes up to `VERDICT_S` seconds, and more in a large job."""
         link = self._link
         if link is None or link.peers.me < 0:
             return None
@@ -167,9 +189,10 @@ class JobNodes:
                 self._news.wait_for(lambda: self.end is not None, GOODBYE_S if link.peers.gone else 0.0)
             return self.end or self._of_lost(CLOSED_S)
         self._judged, self._asked = None, next(self._asks)
-        link.to_hub(Suspect(self._asked, self._shown(link, facts)))
+        link.to_hub(Suspect(self._asked, digest(facts, link.peers.offset_s or 0.0)))
         with self._news:
-            self._news.wait_for(lambda: self._judged is not None or self.end is not None, VERDICT_S)
+            patience = VERDICT_S + _more_s(link)
+            self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
         self._common = self._judged or self.end or self._of_lost(CLOSED_S)
         return self._common
@@ -211,12 +234,10 @@ class JobNodes:
             self.close()
 
     def _round(self, link: Link) -> None:
-        try:
-            node, message = link.inbox.get(timeout=0.1)
-        except queue.Empty:
-            pass
-        else:
-            self._take_in(link, node, message)
+        with contextlib.suppress(queue.Empty):
+            self._take_in(link, *link.take(POLL_S))
+            for _ in range(AT_ONCE):  # what follows asks for all nodes, and so it does not follow each message
+                self._take_in(link, *link.take(0.0))
         inquiry = self._inquiry
         if inquiry is not None and self._is_over(link, inquiry):
             self._inquiry = None
@@ -229,11 +250,7 @@ class JobNodes:
 
     def _take_in(self, link: Link, node: int, message: Message) -> None:
         if isinstance(message, Suspect):
-            if self._inquiry is None:
-                self._inquiry = _Inquiry(next(self._numbers), time.monotonic() + ANSWER_S)
-                link.to_all(Look(self._inquiry.number))
-            self._inquiry.asked.append((node, message.number))
-            self._add(self._inquiry, node, message.case)
+            self._asked_by(link, node, message)
         elif isinstance(message, Seen):
             if self._inquiry is not None and self._inquiry.number == message.number:
                 self._add(self._inquiry, node, message.case)
@@ -258,6 +275,19 @@ class JobNodes:
         elif not lost and self._lost_at is not None:
             self.end = self._lost_at = None  # they are back
 
+    def _asked_by(self, link: Link, node: int, message: Suspect) -> None:
+        """As the hub: a node asks for a verdict over all."""
+        found = self._concluded
+        if self._inquiry is None and found is not None and found.holds(node, message.case):
+            link.to_node(node, Judged(found.verdict, ((node, message.number),)))
+            return
+        if self._inquiry is None:
+            until = time.monotonic() + ANSWER_S + _more_s(link) / 2
+            self._inquiry = _Inquiry(next(self._numbers), until)
+            link.to_all(Look(self._inquiry.number))
+        self._inquiry.asked.append((node, message.number))
+        self._add(self._inquiry, node, message.case)
+
     def _set_end(self, verdict: Verdict | None) -> None:
         with self._news:
             self.end = self.end or verdict
@@ -268,7 +298,7 @@ class JobNodes:
         group, case = self._group, None
         with contained(self._console.degraded, "the other nodes learn nothing of this node's ranks"):
             if self.look is not None and group is not None and group.workers:
-                case = self._shown(link, self.look(group))
+                case = digest(self.look(group), link.peers.offset_s or 0.0)
         link.to_hub(Seen(number, case))
 
     @staticmethod
@@ -286,13 +316,15 @@ class JobNodes:
         cases = [case for _, case in sorted(inquiry.cases.items())]
         if not cases:
             return
-        verdict = self._judge.verdict(one_case(cases))
+        case = one_case(cases)
+        verdict = self._judge.verdict(case)
         if not verdict.culprit_ranks:
             verdict = self._of_lost(CLOSED_S) or verdict
         else:
             hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
             verdict = dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
+        self._concluded = _Concluded(time.monotonic(), verdict, case.incident.kind, frozenset(inquiry.cases))
 
     def _of_lost(self, for_s: float) -> Verdict | None:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
@@ -313,26 +345,10 @@ class JobNodes:
             more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
             self._console.degraded(f"no link to {', '.join(hosts[:4])}{more}: each is diagnosed for itself")
 
-    @staticmethod
-    def _shown(link: Link, case: Case) -> Case:
-        """What the others see of this node: times of the hub's clock, no secrets that are known as such, and no texts
-        of stacks, which no rule reads."""
-        ranks = tuple(
-            dataclasses.replace(
-                facts,
-                last_lines=tuple(map(redaction.text, facts.last_lines)),
-                fault=_without_text(facts.fault),
-                stack=_without_text(facts.stack),
-                earlier=_without_text(facts.earlier),
-                stacks=tuple(dataclasses.replace(stack, text="") for stack in facts.stacks),
-            )
-            for facts in case.ranks
-        )
-        return shifted(dataclasses.replace(case, ranks=ranks), link.peers.offset_s or 0.0)
 
-
-def _without_text(stack: Stack | None) -> Stack | None:
-    return dataclasses.replace(stack, text="") if stack is not None else None
+def _more_s(link: Link) -> float:
+    """Seconds that a verdict may take longer in a job of so many nodes."""
+    return min(NODES_S, NODE_S * len(link.peers.nodes))
 
 
 def _sound(verdict: Verdict) -> Verdict:

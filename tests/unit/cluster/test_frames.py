@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 
 import pytest
 
 from safelaunch.cluster import frames
-from safelaunch.cluster.frames import GREETING, HEAD, NONCE, FrameError, Session
-from safelaunch.cluster.messages import Beat, Hello
+from safelaunch.cluster.frames import GREETING, HEAD, NONCE, FrameError, Session, Unread
+from safelaunch.cluster.messages import Beat, Hello, Suspect
+from safelaunch.model import Case, Incident
 
 KEY = bytes(range(32))
 
@@ -75,18 +75,20 @@ def sealed(dialler: Session, payload: bytes) -> bytes:
     "payload",
     [
         b"",
-        b"no zlib",
-        zlib.compress(b"no json"),
-        zlib.compress(b"5"),
-        zlib.compress(json.dumps(["Nobody", {}]).encode()),
-        zlib.compress(json.dumps(["Hello", {"node_rank": "three"}]).encode()),
-        zlib.compress(json.dumps(["Hello", {"node_rank": 1 << 70}]).encode()),
-        zlib.compress(b"[" * 100_000),
-        zlib.compress(b'["Hello", {"node_rank": 1}]' + b" " * (64 << 20)),
+        b"Hello\nno json",
+        b"Hello\n" + zlib.compress(b"no json"),
+        b"Hello\n5",
+        b"Nobody\n{}",
+        b'Hello\n{"node_rank": "three"}',
+        b'Hello\n{"node_rank": %d}' % (1 << 70),
+        b'Hello\n{"node_rank": {"=": 0}}',
+        b"Hello\n" + zlib.compress(b"[" * 100_000),
+        b"Hello\n" + zlib.compress(b'{"node_rank": 1}' + b" " * (64 << 20)),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_does_not_unpack(payload: bytes) -> None:
     dialler, listener = pair()
+    listener.feed(dialler.seal(Hello(1)))
     with pytest.raises(FrameError):
         listener.feed(sealed(dialler, payload))
 
@@ -94,10 +96,24 @@ def test_what_makes_no_sense_is_refused_and_does_not_unpack(payload: bytes) -> N
 def test_a_length_that_nothing_has_is_refused_before_it_comes() -> None:
     _, listener = pair()
     with pytest.raises(FrameError):
+        listener.feed(HEAD.pack(frames.FIRST + 1, bytes(frames.TAG)))  # of somebody who has not shown the key
+    dialler, listener = pair()
+    listener.feed(dialler.seal(Hello(1)))
+    with pytest.raises(FrameError):
         listener.feed(HEAD.pack(frames.MOST + 1, bytes(frames.TAG)))
+
+
+def test_a_case_is_read_by_whoever_takes_it() -> None:
+    dialler, listener = pair()
+    case = Case(Incident("hang", 0, (), 1.0), "node-1", 6, ())
+    (message,) = listener.feed(dialler.seal(Suspect(3, case)))
+    assert isinstance(message, Unread)
+    assert message.read() == Suspect(3, case)
+    with pytest.raises(FrameError):
+        Unread("Suspect", b"{}").read()
 
 
 def test_unknown_fields_of_a_newer_version_are_passed_over() -> None:
     dialler, listener = pair()
-    payload = zlib.compress(json.dumps(["Hello", {"node_rank": 1, "mood": "good"}]).encode())
+    payload = b'Hello\n{"node_rank": 1, "mood": "good"}'
     assert listener.feed(sealed(dialler, payload)) == [Hello(1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from safelaunch.cluster.link import STRANGERS, Link
-from safelaunch.cluster.listener import listen
+from safelaunch.cluster.link import STRANGERS, TICK_S, Link
+from safelaunch.cluster.listener import listen, make_room
 from safelaunch.cluster.messages import Ends, Look, Message, Suspect
 from safelaunch.model import Case, Incident, Verdict
 from safelaunch.model.nodes import Node, Nodes
@@ -39,7 +40,7 @@ class Job:
             self.links[rank].meet(Nodes(0, rank, self.nodes, ""), KEY)
 
     def said(self, rank: int) -> Message:
-        return self.links[rank].inbox.get(timeout=PATIENCE_S)[1]
+        return self.links[rank].take(PATIENCE_S)[1]
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_a_node_with_another_key_has_no_part(job: Job) -> None:
     job.links[1].to_hub(Look(1))
     assert job.said(0) == Look(1)
     with pytest.raises(queue.Empty):
-        job.links[0].inbox.get_nowait()
+        job.links[0].take(0.0)
 
 
 def test_a_new_attempt_begins_anew(job: Job) -> None:
@@ -152,3 +153,48 @@ def test_the_node_of_the_endpoint_listens_at_that_address_alone() -> None:
     with found.socket as listener:
         assert found.ip == ""  # a loopback address is told to nobody: the others come by the endpoint's name
         assert listener.getsockname()[0] == "0.0.0.0"
+
+
+class Counting(Link):
+    accepted = 0
+
+    def _accept(self) -> None:
+        self.accepted += 1
+        super()._accept()
+
+
+def test_without_descriptors_nobody_is_let_in_nor_is_a_core_burnt_and_later_all_are() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    end = listen("127.0.0.1")
+    link = Counting(end.socket, "127.0.0.1")
+    link.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(link.close)
+        link.meet(Nodes(0, 0, (Node(0, port=end.port), Node(1, port=1)), ""), KEY)
+        eventually(lambda: link.peers.is_hub)
+        line = stack.enter_context(socket.socket())
+        spare = os.dup(0)
+        os.close(spare)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare, before[1]))
+        line.connect(("127.0.0.1", end.port))
+        eventually(lambda: link.accepted > 2)
+        began, so_far = time.monotonic(), link.accepted
+        time.sleep(4 * TICK_S)
+        assert link.accepted - so_far <= 2 + (time.monotonic() - began) / TICK_S
+        assert not link._lines
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        line.settimeout(PATIENCE_S)
+        assert line.recv(9) == b"safelaunc"
+
+
+def test_a_hub_has_room_for_a_connection_to_each_node() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        make_room(100)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 512
+        make_room(1024)
+        assert 1024 < resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
