@@ -171,6 +171,16 @@ class Sighting(Event):
 
 
 @dataclass(frozen=True)
+class Odd:
+    """What is odd about the numbers or the warnings of a job that runs. `kind` is `value` (of a loss or a count),
+    `pace` (of its steps) or `warning` (of its own log)."""
+
+    at: LogLine
+    what: str
+    kind: Literal["value", "pace", "warning"]
+
+
+@dataclass(frozen=True)
 class LogFile:
     """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
     counts its lines that could not be read, as when two processes wrote at once, and `left_out` what was read and was
@@ -198,8 +208,9 @@ class LogFacts:
     """All that was found in the logs of one job. `world_size` is None where no line tells it. `tails` are the last
     lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
     `finished` are lines near the ends of files that say that the job ended well, and `parting` the last one of each
-    file there that says that something failed; `attempt` is the latest one begun.
-    `passed_over` are files whose names do not say what they are: they were not read.
+    file there that says that something failed; `attempt` is the latest one begun. `odd` is what is odd about the
+    numbers of steps, and `last` the last lines of each file. `passed_over` are files whose names do
+    not say what they are: they were not read.
     """
 
     files: tuple[LogFile, ...] = ()
@@ -217,6 +228,8 @@ class LogFacts:
     finished: tuple[LogLine, ...] = ()
     parting: tuple[LogLine, ...] = ()
     attempt: int = 0
+    odd: tuple[Odd, ...] = ()
+    last: tuple[LogLine, ...] = ()
     passed_over: tuple[str, ...] = ()
 
     @property
