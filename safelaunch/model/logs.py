@@ -85,7 +85,8 @@ class Raised(Event):
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(Event):
     """The watchdog of a rank gave up on a collective. `member` is the rank's number within the group. `torn` marks a
-    piece of a line that two processes wrote at once: whose it is, and of which group, is not known (`member` is -1)."""
+    piece of a line that two processes wrote at once: whose it is, and of which group, is not known (`member` is -1).
+    `limit_ms` and `ran_ms` are its timeout and the time that it had taken (-1: not said)."""
 
     member: int
     group: str
@@ -93,16 +94,20 @@ class TimedOut(Event):
     op: str
     numel_in: int = -1
     torn: bool = False
+    limit_ms: int = -1
+    ran_ms: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
     """How far a rank had come in a group, in its watchdog's own words (-1: it had made none; None: not said).
-    `work` is the number that timed out, None where the watchdog answers for another rank's timeout."""
+    `work` is the number that timed out, None where the watchdog answers for another rank's timeout, or (`own`) does
+    not say which of its own."""
 
     member: int
     group: str
     work: int | None = None
+    own: bool = False
     enqueued: int | None = None
     completed: int | None = None
 

@@ -15,6 +15,9 @@ from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Location
 from safelaunch.model.logs import Ended, LogFacts, Raised, Sighting
 
+# Ray shows a line once, and counts the processes that wrote it as well.
+REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\]")
+
 
 def user_place(raised: Raised) -> Location | None:
     """The innermost line of a traceback that belongs to the program."""
@@ -30,6 +33,8 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
     """
     place = user_place(one)
     came_from = one.chain[0] if one.chain else ""
+    more = REPEATED.search(one.message) or REPEATED.search(one.at.text)
+    one = replace(one, message=REPEATED.sub("", one.message).rstrip())
     said, reason = _said(one), nccl.of_exception(one)
     return Candidate(
         rank=one.rank,
@@ -43,7 +48,7 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         remedy=one.known.remedy if one.known is not None else "",
         traceback=one.traceback,
         pid=_pid(end),
-        times=one.times,
+        times=one.times + (int(more[1]) if more else 0),
         message_only=not one.whole,
         local=one.local,
         process=one.process,
@@ -128,17 +133,25 @@ def from_messages(
                 host=s.host,
                 code=s.known.code or "SL401",
                 at=s.at,
-                what=nccl.headline(s.known, nccl.of_line(s)) or s.known.means,
+                what=nccl.headline(s.known, nccl.of_line(s)) or s.known.means + _of_gpu(s),
                 sources=frozenset({"kernel" if hardware else "message"}),
                 alike=s.known.name,
                 remedy=s.known.remedy,
                 message_only=not hardware,
                 local=s.local,
                 process=s.process,
-                blameless=s.known.name in nccl.BLAMELESS,
+                blameless=s.known.name in nccl.BLAMELESS or (hardware and rank is None),
             )
         )
     return found
+
+
+def _of_gpu(sighting: Sighting) -> str:
+    """The GPU that the driver names, and the number of its fault."""
+    if not sighting.known.name.startswith("xid"):
+        return ""
+    said = [f"{word} {sighting.field(name)}" for word, name in (("GPU", "gpu"), ("Xid", "xid")) if sighting.field(name)]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _rank_of(sighting: Sighting, by_pid: Mapping[int, Ended]) -> int | None:

@@ -10,6 +10,7 @@ from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK
 from safelaunch.diagnosis.logs import nccl
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
+from safelaunch.diagnosis.logs.witnesses import awaited, testifies
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind
 from safelaunch.model.logs import Ended, Known, Sighting
@@ -131,14 +132,28 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
         return None
     ranks = _distinct(rank for rank, _ in timeline.victims)
     said = nccl.of_lost_peer(timeline.facts)
+    who = names(ranks) if ranks else "ranks"
+    absent = awaited(timeline.victims)
+    if absent:
+        summary = f"{who} waited for {names(absent)}, and the logs do not show what became of {_it(absent)}"
+        remedy = f"look at the log of {names(absent)} first: it says what happened there, or who was late"
+    elif any(testifies(at.text, rank) for rank, at in timeline.victims):
+        summary = f"{who} tell{'s' if len(ranks) == 1 else ''} of others that failed, or did not come, and not of which"
+        remedy = "give the logs of all ranks and nodes: the ones that failed have no such line"
+    else:
+        summary = f"{who} lost a peer, or waited for one in vain, and the logs do not show which"
+        remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
     return _verdict(
         "SL412",
-        f"{names(ranks) if ranks else 'ranks'} lost a peer, or waited for one in vain, and the logs do not show which"
-        + (f": {said}" if said else ""),
+        summary + (f": {said}" if said else ""),
         because=(*(quote(line) for _, line in timeline.victims[:2]), *missing(timeline.facts)[:2]),
-        remedy="give the logs of all ranks and nodes: the one that was lost has no such line",
+        remedy=remedy,
         secondary=ranks,
     )
+
+
+def _it(ranks: Sequence[int]) -> str:
+    return "it" if len(ranks) == 1 else "them"
 
 
 def from_outside(timeline: Timeline) -> Verdict | None:

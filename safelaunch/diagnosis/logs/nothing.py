@@ -24,7 +24,8 @@ PHASES = (
     (re.compile(r"NCCL INFO|NCCL version"), "what NCCL says while it starts"),
     (
         re.compile(
-            r"(?i)\binit\w* (?:torch )?(?:distributed|(?:the )?process group)|distributed init|init_process_group|rendezvous"
+            r"(?i)\binit\w* (?:torch )?(?:distributed|(?:the )?process group)|distributed init|init_process_group"
+            r"|rendezvous"
         ),
         "the start of torch.distributed",
     ),

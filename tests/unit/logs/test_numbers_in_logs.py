@@ -14,7 +14,9 @@ def megatron(i: int, *, norm: str = "1.204", skipped: int = 0, ms: float = 2100.
 
 
 def clocked(minutes: list[int], between: str = "") -> str:
-    lines = [f"2031-05-04 {m // 60:02d}:{m % 60:02d}:10 | INFO | step {100 * n} loss 2.5\n" for n, m in enumerate(minutes)]
+    lines = [
+        f"2031-05-04 {m // 60:02d}:{m % 60:02d}:10 | INFO | step {100 * n} loss 2.5\n" for n, m in enumerate(minutes)
+    ]
     return between.join(lines)
 
 
