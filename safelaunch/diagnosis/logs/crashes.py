@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK
-from safelaunch.diagnosis.logs import nccl
+from safelaunch.diagnosis.logs import inner, nccl
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.logs.witnesses import awaited, testifies
@@ -214,11 +214,12 @@ def meeting_failed(timeline: Timeline) -> Verdict | None:
     if found is None:
         return None
     lead, known = found
+    said, at = inner.words(timeline.facts, lead.at, lead.chain) if inner.POINTS.search(lead.message) else ("", None)
     name = lead.type.rpartition(".")[2]
     return _verdict(
         known.code,
-        f"the launcher failed: {known.means} ({name}: {one_line(lead.message, 120)})",
-        because=(quote(lead.at), *missing(timeline.facts)[:1]),
+        f"the launcher failed: {known.means} ({name}: {one_line(said or lead.message, 150 if said else 120)})",
+        because=(quote(lead.at), *((quote(at),) if at is not None else ()), *missing(timeline.facts)[:1]),
         remedy=known.remedy,
         kind="infra" if has(known.code, Trait.INFRASTRUCTURE) else "crash",
         confidence="medium",

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.logs import nccl
+from safelaunch.diagnosis.logs import cut_off, nccl
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
@@ -104,12 +104,13 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
     if timeline.earlier and not timeline.facts.finished:
         line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
         return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
-    if timeline.cut:
-        line = f"a traceback is cut off: {quote(timeline.cut[0].at)}"
-        return _cannot_tell(
-            "a traceback is cut off, and the logs do not say more", *because, *_restarted(timeline), line
-        )
-    return None
+    cut = (*timeline.cut, *(one for one in timeline.launcher if one.frames))
+    lead = cut_off.innermost(cut)
+    if lead is None:
+        return None
+    what, lines = cut_off.told(lead)
+    remedy = "give the whole log: the last line of the traceback says what failed"
+    return _cannot_tell(what, *lines, *cut_off.others(cut, lead), *because, *_restarted(timeline), remedy=remedy)
 
 
 def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:

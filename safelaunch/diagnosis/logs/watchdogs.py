@@ -45,17 +45,19 @@ def timed_out(timeline: Timeline) -> Verdict | None:
             groups.setdefault(t.group, {})[t.rank] = t
     if not groups:
         return _unknown_blocker(timeline, list(facts.timed_out))
-    for group, calls in groups.items():
-        verdict = _different(timeline, calls) if _same_group(calls) else None
-        verdict = verdict or _behind(timeline, group, calls) or _shifted(timeline, group, calls)
-        if verdict is not None:
-            return verdict
-    for group, calls in groups.items():
-        verdict = _out_of_step(timeline, group, calls)
-        if verdict is not None:
-            return verdict
+    apart = [_apart(timeline, group, calls) for group, calls in groups.items()]
+    apart += [_out_of_step(timeline, group, calls) for group, calls in groups.items()]
+    verdict = next((one for one in apart if one is not None), None)
+    if verdict is not None:
+        return verdict
     group, calls = max(groups.items(), key=lambda item: len(item[1]))
     return _together(timeline, group, calls) or _unknown_blocker(timeline, first)
+
+
+def _apart(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+    """The verdict where members of one group are shown to be at different calls."""
+    verdict = _different(timeline, calls) if _same_group(calls) else None
+    return verdict or _behind(timeline, group, calls) or _shifted(timeline, group, calls)
 
 
 def _first_timeouts(timeouts: Iterable[TimedOut]) -> list[TimedOut]:
@@ -285,20 +287,11 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
     call = min(calls, key=lambda t: t.seq)
     ranks = sorted({t.rank for t in calls if t.rank is not None})
     meetings = {(t.seq, t.op): t for t in calls}
-    silent = sorted(set(range(facts.world_size or 0)) - set(ranks)) if facts.world_size else []
-    silent = silent or sorted(set(facts.ranks) - set(ranks))
-    detected = sorted({p.rank for p in facts.progress if p.rank in silent and (p.work is not None or p.own)})
-    silent = [rank for rank in silent if rank not in detected]
     lines = [quote(t.at, limits_of.LONG) for t in list(meetings.values())[:2]]
     lines += _sizes(calls)
     lines += limits_of.of_limits(facts.timed_out)
     lines += _place(facts, names(ranks[:1]), ranks[0]) if ranks else ()
-    if detected:
-        lines.append(
-            f"{names(detected)} {'say' if len(detected) > 1 else 'says'} that a timeout was detected there, too"
-        )
-    if silent:
-        lines.append(of_silence(facts, silent))
+    lines += _of_others(facts, ranks)
     who = names(ranks) if ranks else "ranks"
     return hang_verdict(
         "SL399",
@@ -311,6 +304,16 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
         call=call,
         waiting=ranks,
     )
+
+
+def _of_others(facts: LogFacts, ranks: Sequence[int]) -> list[str]:
+    """What is known of the ranks whose own timeout is not in the logs."""
+    silent = sorted(set(range(facts.world_size or 0)) - set(ranks)) or sorted(set(facts.ranks) - set(ranks))
+    detected = sorted({p.rank for p in facts.progress if p.rank in silent and (p.work is not None or p.own)})
+    silent = [rank for rank in silent if rank not in detected]
+    say = "say" if len(detected) > 1 else "says"
+    said = [f"{names(detected)} {say} that a timeout was detected there, too"] if detected else []
+    return [*said, of_silence(facts, silent)] if silent else said
 
 
 def _sizes(calls: list[TimedOut]) -> list[str]:
