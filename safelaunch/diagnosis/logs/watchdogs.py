@@ -208,7 +208,15 @@ def _out_of_step(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> 
     """Members of one group waited at different numbers, and in calls that no member leaves alone: whoever is behind
     meets a call of another number, and who is wrong is not told."""
     first, last = (pick(calls.values(), key=lambda t: t.seq) for pick in (min, max))
-    if first.seq == last.seq or group in ("", UNKNOWN_GROUP) or not _same_group(calls) or first.op not in SYMMETRIC:
+    # Of two ranks, all groups have the same members; of more, numbers compare only within a group that a line names.
+    unnamed = not group and not (timeline.facts.world_size == len(calls) == 2)
+    if (
+        first.seq == last.seq
+        or group == UNKNOWN_GROUP
+        or unnamed
+        or not _same_group(calls)
+        or first.op not in SYMMETRIC
+    ):
         return None
     if any(t.op in MESSAGES for t in calls.values()):
         return None

@@ -28,12 +28,12 @@ _AWAITED = re.compile(
 _FAILING = re.compile(
     rf"\b{_WHO}s? \[?(?P<ranks>\d{{1,7}}(?:, ?\d{{1,7}})*)\]? "
     r"(?:did not|didn't|never|failed|has not|have not|hasn't|is not respond|is dead|exited|died|crashed|disconnected"
-    r"|timed out|is missing|are missing|is gone|went away|was lost)",
+    r"|is missing|are missing|is gone|went away|was lost)",
     re.IGNORECASE,
 )
 _SELF = re.compile(
     r"\brank:? (?P<rank>\d{1,7})\]? (?:has |had |have )?(?:success\w* |already |could |can |was able to )?"
-    r"(?:reach|finish|complet|load|wait|came|enter|arriv|join|receiv|pass)",
+    r"(?:reach|finish|complet|load|wait|came|enter|arriv|join|receiv|pass|time[ds]? ?out)",
     re.IGNORECASE,
 )
 

@@ -23,9 +23,11 @@ LONGEST = 2000  # characters of a line that are looked at
 
 MANY_TIMES = 10  # the median: evaluations and checkpoints that no line tells of stay below that in most jobs
 PAUSE_S = 120  # shorter ones are no news
+SOME_TIMES, LONG_S = 4, 3600
 FEW = 4  # values, of which a median says something
 LAST = 3  # values, or lines, that show how it is at the end
 
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 _VALUE = r"['\"]?\s*(?:is|at|of)?\s*[:=|]?\s*['\"]?(?:tensor\()?"
 _NAME = (
     r"(?<![A-Za-z])(?P<name>[\w/.-]{0,40}(?:loss|perplexity|ppl)(?:[\w/.-]{0,20})?"
@@ -42,12 +44,20 @@ _STEP = re.compile(
 )
 _TIME = re.compile(
     r"(?P<name>elapsed time per iteration \(m?s\)|(?:step|iter(?:ation)?|batch)[ _-]?time(?:[ _]?\(m?s\))?"
-    r"|time[ _/]per[ _](?:step|iter(?:ation)?)|time/step|sec/step|s/step|ms/step)['\"]?\s*[:=]\s*(?P<value>\d[\d.]*)",
+    r"|(?<![\w/-])time(?!\s*[:=]\s*\d+:)|time[ _/]per[ _](?:step|iter(?:ation)?)|time/step|sec/step"
+    r"|s/step|ms/step)['\"]?\s*[:=]\s*(?P<value>\d[\d.]*)",
     re.IGNORECASE,
+)
+_PACE = re.compile(r"(?P<bar>^.{0,60}?\d%\s?\|)?.*?(?P<value>\d[\d.]*)\s?s(?:ec)?/(?:step|it|iter)\b")
+_COUNTED = re.compile(r"\bstep=(?P<step>\d{1,12}), skipped=(?P<skipped>\d{1,12})")  # DeepSpeed, since the start
+# A server of a language model: requests that run or wait, and tokens that it generates.
+_SERVES = re.compile(
+    r"generation throughput: (?P<rate>[\d.]+) tok.*?Running: (?P<running>\d+) req"
+    r"|#running-req: (?P<batch>\d+).*?gen throughput \(token/s\): (?P<pace>[\d.]+)"
 )
 _RATE = re.compile(
     r"\b(?P<name>samples per second|tokens per second(?: per gpu)?|tps|tokens/s(?:ec)?|samples/s(?:ec)?|tflops|mfu"
-    r"|throughput)\b['\"]?[^\d\n:=|]{0,12}[:=]\s*(?P<value>\d[\d,.]*)",
+    r"|throughput(?! \(?tok)(?!.*\breq))\b['\"]?[^\d\n:=|]{0,12}[:=]\s*(?P<value>\d[\d,.]*)",
     re.IGNORECASE,
 )
 # What a job does between two steps that takes its time, and ends.
@@ -70,6 +80,8 @@ class Numbers:
     _overflows: list[tuple[int, LogLine]] = field(default_factory=list)
     _times: dict[str, list[tuple[float, LogLine]]] = field(default_factory=dict)
     _rates: dict[str, list[tuple[float, LogLine]]] = field(default_factory=dict)
+    _counted: list[tuple[int, int, LogLine]] = field(default_factory=list)
+    _idle: list[tuple[bool, LogLine]] = field(default_factory=list)
     _clock: dict[str, list[tuple[int, float, bool, LogLine]]] = field(default_factory=dict)
     _warnings: list[LogLine] = field(default_factory=list)
     _meanwhile: bool = False
@@ -92,6 +104,7 @@ class Numbers:
         for pattern, kept in ((_TIME, self._times), (_RATE, self._rates)):
             for match in pattern.finditer(text):
                 kept.setdefault(match["name"].lower(), []).append((_float(match["value"]), at))
+        self._others(at, text)
         is_step = habitual.STEP.search(text) is not None
         self._steps += is_step
         if is_step and (match := _STEP.search(text)) and at.t is not None:
@@ -106,6 +119,17 @@ class Numbers:
             self._values.setdefault(match["name"].lower(), []).append((None, at))
         for match in _NUMBER.finditer(text):
             self._values.setdefault(match["name"].lower(), []).append((_float(match["value"]), at))
+
+    def _others(self, at: LogLine, text: str) -> None:
+        """Numbers of which the names stand behind them, or that tell something together with others."""
+        if match := _PACE.search(text):
+            bar = (match["bar"] or "").translate(_NO_DIGITS)
+            self._times.setdefault(f"pace {bar}", []).append((_float(match["value"]), at))
+        if match := _COUNTED.search(text):
+            self._counted.append((int(match["step"]), int(match["skipped"]), at))
+        if match := _SERVES.search(text):
+            busy = int(match["running"] or match["batch"]) > 0
+            self._idle.append((busy and _float(match["rate"] or match["pace"]) == 0, at))
 
     def odd(self) -> tuple[Odd, ...]:
         """What is odd, the weightiest first."""
@@ -144,6 +168,11 @@ class Numbers:
                     f"iterations were {'skipped' if name == 'skipped' else name}, up to the last line that counts them",
                     "value",
                 )
+        if self._counted and 0 < self._counted[-1][0] == self._counted[-1][1]:
+            yield Odd(self._counted[-1][2], f"all of the first {self._counted[-1][0]} steps were skipped", "value")
+        last = self._idle[-LAST:]
+        if len(last) == LAST and all(stuck for stuck, _ in last):
+            yield Odd(last[-1][1], f"requests run, and no token was generated in the last {LAST} lines", "pace")
         if len(self._overflows) >= LAST and len(self._overflows) >= self._steps - self._overflows[0][0]:
             yield Odd(
                 self._overflows[-1][1], f"steps were skipped for an overflow in {len(self._overflows)} lines", "value"
@@ -153,12 +182,12 @@ class Numbers:
         """Steps that say themselves that they took far longer than the others. The first ones warm up."""
         for values in self._times.values():
             usual = median(value for value, _ in values)
-            worst = max(values[1:], default=None, key=lambda one: one[0])
+            worst = max(values[_warm_up(values) :], default=None, key=lambda one: one[0])
             if worst and len(values) >= FEW and usual > 0 and worst[0] >= MANY_TIMES * usual:
                 yield Odd(worst[1], f"a step took {worst[0] / usual:.0f} times as long as the median step", "pace")
         for name, rates in self._rates.items():
             usual = median(value for value, _ in rates)
-            worst = min(rates[1:], default=None, key=lambda one: one[0])
+            worst = min(rates[_warm_up(rates) :], default=None, key=lambda one: one[0])
             if worst and len(rates) >= FEW and usual > 0 and worst[0] * MANY_TIMES <= usual:
                 yield Odd(worst[1], f"{name} fell to a tenth of its median, or below", "pace")
 
@@ -170,7 +199,8 @@ class Numbers:
                 continue
             usual = median(span / count for count, span, _, _ in spans)
             for count, span, busy, at in spans:
-                if not busy and span - usual * count >= PAUSE_S and span >= MANY_TIMES * usual * count:
+                long = span - usual * count >= LONG_S and span >= SOME_TIMES * usual * count
+                if not busy and (long or (span - usual * count >= PAUSE_S and span >= MANY_TIMES * usual * count)):
                     times = span / (usual * count) if usual else 0.0
                     than = f", {times:.0f} times as long as the median" if times else ""
                     yield Odd(at, f"{_duration(span)} went by before this step{than}", "pace")
@@ -187,6 +217,11 @@ def _spans(steps: Sequence[tuple[int, float, bool, LogLine]]) -> Iterable[tuple[
             yield step - latest, t - moment, between, at
         if latest is None or step != latest:
             latest, moment, between = step, t, False
+
+
+def _warm_up(values: Sequence[object]) -> int:
+    """How many of the first values are of a start: compilers, caches and averages take their time."""
+    return 1 + len(values) // 4
 
 
 def _float(text: str) -> float:

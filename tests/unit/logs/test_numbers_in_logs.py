@@ -32,6 +32,11 @@ ODD = {
     "a step that says it was slow": ("".join(megatron(i, ms=2100 if i != 6 else 99000) for i in range(9)), "47 times as long"),
     "a rate that fell": ("".join(f"step {i} loss 2.0 tps: {'12,413' if i < 6 else '310'}\n" for i in range(9)), "tps fell"),
     "a pause by the clock": (clocked([0, 2, 4, 6, 126]), "2 h 0 min went by"),
+    "all steps skipped, by a count": ("".join(f"[INFO] [Rank 0] step={i}, skipped={i}, lr=[0.0]\n" for i in (10, 20)), "all of the first 20 steps were skipped"),
+    "a server that generates nothing": ("Engine 000: Avg generation throughput: 0.0 tokens/s, Running: 5 reqs, Waiting: 2 reqs\n" * 4, "no token was generated"),
+    "a step of another framework": ("".join(f"Epoch(train) [1][{i}50/1000] time: {0.5 if i != 5 else 90.1} data_time: 0.01 loss: 1.2\n" for i in range(8)), "180 times as long"),
+    "a unit behind its number": ("".join(f"train, step {i}, loss 2.5, {1.2 if i != 5 else 300} sec/step\n" for i in range(6)), "250 times as long"),
+    "a bar that stands": ("".join(f"{i}%|##  | {i}/100 [0{i}:10<10:00,  {1.1 if i < 6 else 440}s/it]\n" for i in range(1, 7)), "400 times as long"),
     "a warning among steps": (STEPS + "2031-05-04 10:00:00,100 - root - WARNING - 2 allocations were tried again.\n" + STEPS, "a warning was written"),
 }  # fmt: skip
 
@@ -55,6 +60,9 @@ WELL = {
     "several ranks by the clock": "".join(line * 3 for line in clocked([0, 2, 4, 6, 8]).splitlines(keepends=True)),
     "warnings before the first step": "2031-05-04 10:00:00,100 - root - WARNING - no cache is used\n" + STEPS,
     "a warning of Python": STEPS + "x.py:3: FutureWarning: WARNING this will go\n" + STEPS,
+    "an idle server": "".join(f"Engine 000: Avg generation throughput: {t} tokens/s, Running: {r} reqs, Waiting: 0 reqs\n" for t, r in ((50, 4), (48, 4), (0.0, 0), (0.0, 0), (0.0, 0))),
+    "bars of several kinds": "".join(f"Train: {i}%|##  | {i}/100 [00:10<10:00,  1.1s/it]\n" for i in range(1, 9)) + "Val: 5%|# | 1/20 [00:30<10:00,  30.0s/it]\n",
+    "a bar that warms up": "".join(f"{i}%|##  | {i}/100 [0{i}:10<10:00,  {90 / i**2:.1f}s/it]\n" for i in range(1, 9)),
     "a word": STEPS + "the learning rate: information is in the financial report\n",
 }  # fmt: skip
 

@@ -42,6 +42,28 @@ def test_the_one_that_was_awaited_is_where_to_look(tmp_path: Path, name: str) ->
     assert "look at the log of rank 0 first" in verdict.remedy
 
 
+def test_a_rank_that_hccl_let_wait_is_not_to_blame(tmp_path: Path) -> None:
+    text = "RuntimeError: HCCL error in: ProcessGroupHCCL.cpp:64\nEI0006: Getting socket times out. Reason: Remote Rank did not send the data in time."
+    verdict = judged(tmp_path, STEPS + rank(2, traceback(text, MAIN)))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL412", ())
+
+
+def test_a_rank_that_timed_out_in_a_monitored_barrier_waited(tmp_path: Path) -> None:
+    verdict = judged(
+        tmp_path, STEPS + traceback("RuntimeError: Rank 2 timed out in monitoredBarrier after 60000 ms.", MAIN)
+    )
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL412", ())
+    assert "waited for rank 2" not in verdict.summary
+
+
+def test_the_rank_whose_crash_a_launcher_tells_of_is_named(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, STEPS + "ERROR:composer.cli.launcher:Rank 3 crashed with exit code -9.\n")
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL403", (3,))
+
+
 OWN = ["ValueError: rank 2 has no data", "RuntimeError: failed to load the shard of rank 2", "KeyError: 'process'"]
 
 
