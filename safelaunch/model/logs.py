@@ -178,11 +178,11 @@ class Sighting(Event):
 @dataclass(frozen=True)
 class Odd:
     """What is odd about the numbers or the warnings of a job that runs. `kind` is `value` (of a loss or a count),
-    `pace` (of its steps) or `warning` (of its own log)."""
+    `pace` (of its steps), `warning` (of its own log, of what may end or slow it) or `remark` (any other warning)."""
 
     at: LogLine
     what: str
-    kind: Literal["value", "pace", "warning"]
+    kind: Literal["value", "pace", "warning", "remark"]
 
 
 @dataclass(frozen=True)

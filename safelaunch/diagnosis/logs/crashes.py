@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
-from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK
+from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK, PEER_LOSS
 from safelaunch.diagnosis.logs import inner, nccl
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
@@ -52,7 +52,16 @@ def _first(candidates: list[Candidate]) -> tuple[list[Candidate], bool]:
         crowd = (other for other in candidates if other is not single[0])
         return (single, True) if all(before(single[0].at, other.at) for other in crowd) else ([], False)
     ahead = [one for one in candidates if all(before(one.at, other.at) for other in candidates if other is not one)]
+    if _broke_with_a_peer(ahead, candidates):
+        return [], False
     return ahead, bool(ahead) and all(one.at.t is not None for one in candidates)
+
+
+def _broke_with_a_peer(ahead: Sequence[Candidate], candidates: Sequence[Candidate]) -> bool:
+    """Whether the first only lost a connection, and others failed otherwise: it may have been to one of them, whose
+    words were written later."""
+    lost = [one for one in candidates if PEER_LOSS.search(one.what)]
+    return bool(ahead) and ahead[0] in lost and len(lost) < len(candidates)
 
 
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
@@ -197,7 +206,12 @@ def _distance(said: Sighting) -> int:
 
 
 def _means(said: Sighting) -> str:
-    why = said.field("why") or said.field("why2") or _signal(said.field("signal") or said.field("death"))
+    why = (
+        said.field("why")
+        or said.field("why2")
+        or said.field("named")
+        or _signal(said.field("signal") or said.field("death"))
+    )
     return said.known.means + (f" ({why.strip()})" if why else "")
 
 

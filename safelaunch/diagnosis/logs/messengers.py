@@ -18,6 +18,7 @@ NAMES = ("ray-actor-died", "messenger", "worker-died")
 
 _FIELDS = {
     "what": re.compile(r"\bclass_name: (\S+)"),
+    "dead": re.compile(r"\bdead: ([Rr]ank \d+ scheduler)"),
     "worker": re.compile(r"\bwhat: (\S+)"),
     "pid": re.compile(r"\b(?:Worker PID|pid): ?(\d{1,9})"),
     "node": re.compile(r"\b(?:Worker IP address|ip): ?(\w[\w.:]+)"),
@@ -78,6 +79,8 @@ def _who(found: dict[str, str]) -> str:
     words = {"pid": "pid", "node": "on"}
     place = " ".join(f"{word} {found[name]}" for name, word in words.items() if name in found)
     what = f"actor {found['what']}" if "what" in found else "a worker of Ray"
+    if "dead" in found:
+        return f"the scheduler of {found['dead'].lower().removesuffix(' scheduler')}"
     if "worker" in found:
         what = f"process {found['worker']}"
     return f"{what} ({place})" if place else what

@@ -164,6 +164,7 @@ def _odd(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     warning, and a pause, are overcome by a job that says that it ended well."""
     finished = {end.file for end in timeline.facts.finished}
     odd = [one for one in timeline.facts.odd if one.kind == "value" or one.at.file not in finished]
+    odd = [one for one in odd if one.kind != "remark"]
     if not odd:
         return None
     remedy = {
@@ -250,11 +251,12 @@ def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str,
 def _healthy(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
     facts = timeline.facts
     torn = any(file.torn for file in read)
+    warned = (f"a warning that it wrote while it ran: {quote(one.at)}" for one in facts.odd[:1])
     understood = facts.finished or facts.sightings or any(file.ranks for file in read)
     return _plain(
         "SL498",
         "nothing wrong was found" + (" in the lines that could be read" if torn else ""),
-        (*because, *_restarted(timeline), *_passed_over(facts), *missing(facts)[:1]),
+        (*because, *warned, *_restarted(timeline), *_passed_over(facts), *missing(facts)[:1]),
         "if the job did fail, give the logs of all ranks and of the launcher",
         "medium" if understood and not torn else "low",
         EXIT_OK,

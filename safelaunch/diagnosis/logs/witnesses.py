@@ -13,8 +13,10 @@ from safelaunch.model.logs import LogLine
 _WHO = r"(?:TP |DP |PP |EP |global |local |remote )?(?:rank|worker|peer|node|process)"
 # Others in general, who did something else than the one that speaks.
 _OTHERS = re.compile(
-    rf"\b(?:other|some|remaining|not all|all other|any other|certain) (?:of the )?(?:\w+ )?{_WHO}(?:s|es)?\b(?! than\b)"
-    rf"|\banother {_WHO}\b"
+    r"\b(?:other|some|remaining|not all|all other|any other|certain) (?:of the )?(?:\w+ )?"
+    r"(?:ranks?|workers?|peers?|nodes?)\b(?! than\b)|\banother (?:rank|worker|peer|node)\b"
+    r"|\b(?:other|another|some) process(?:es)? (?:that |which )?"
+    r"(?:did|has|have|had|fail|could|crash|died|exit|is dead|are dead)"
     rf"|\b(?:waiting|waited|wait|timed? ?out waiting) (?:for|on) (?:all |the )?(?:other )?{_WHO}(?:s|es)\b",
     re.IGNORECASE,
 )

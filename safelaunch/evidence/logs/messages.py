@@ -20,8 +20,8 @@ NEEDLES = (
     "Unable to shutdown process", "srun: error:", "Killed process", "Kill process", "segfault at", "traps: ",
     "with PID ", "failed collective", "attempts left", "world_size", "WORLD_SIZE", "nranks", "MEMBER:",
     "distributed processes registered", "return code", "died with <Signals", "exits with", "non-zero exit status",
-    "Exit Code:", "crashed with exit code", "(local_rank: ", "received by PID ", "worker group finished",
-    "status.SUCCEEDED",
+    "Exit Code:", "crashed with exit code", "terminated with code", "(local_rank: ", "received by PID ",
+    "worker group finished", "status.SUCCEEDED",
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
@@ -76,6 +76,9 @@ _MPIRUN = re.compile(
     r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
 )
 _COMPOSER = re.compile(r"\b[Rr]ank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,3})")
+_LIGHTNING = re.compile(
+    r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,3})\. Forcefully"
+)
 # DeepSpeed's launcher, and torch's until 1.8, quote the command of the process that they started last, whichever of
 # them failed (launch.py: `cmd` is the variable of the loop that starts them). So the local rank in it says nothing.
 _QUOTED = re.compile(
@@ -286,6 +289,9 @@ class Messages:
                 pid=int(match["pid"]),
                 first=True,
             )
+        if match := _LIGHTNING.search(text):
+            code, pid = int(match["code"]), int(match["pid"])
+            yield Ended(**common, by="launcher", code=code, pid=pid, first=True)
         if match := _COMPOSER.search(text):
             rank = int(match["rank"])
             yield Ended(**{**common, "rank": rank}, by="launcher", code=int(match["code"]), first=True)

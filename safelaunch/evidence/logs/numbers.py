@@ -65,6 +65,11 @@ _MEANWHILE = re.compile(
     r"eval|valid|\btest|sav(?:e|ing)|checkpoint|ckpt|compil|load|download|resum|generat", re.IGNORECASE
 )
 WARNING = re.compile(r"(?<![\w.])(?:WARNING|WARN)(?![\w=])|^\[?W\d{3,4} \d\d:|\blevel=warn")
+_GRAVE = re.compile(
+    r"(?i)memory|\bretr(?:y|ies)|tried again|\bslow|stall|straggl|tim(?:e|ed) ?out|fail|error|overflow|\bnan\b|\binf\b|skip"
+    r"|\blost\b|\bdropp|throttl|\boom\b|disconnect|corrupt|exceed|\bhang|\bhung|stuck|unhealthy|restart|diverg|unstable"
+    r"|\bspike|\bfull\b|terminat|kill|abort|unreachable|died|dead"
+)
 _HABITUAL = re.compile(
     r"(?:Future|Deprecation|User|Resource|Runtime|Syntax|Import)Warning|OMP_NUM_THREADS|deprecat", re.IGNORECASE
 )
@@ -135,8 +140,13 @@ class Numbers:
         """What is odd, the weightiest first."""
         return tuple(
             [*self._no_numbers(), *self._zeros(), *self._unchanged_steps(), *self._slow(), *self._pauses()]
-            + [Odd(at, "a warning was written while the job ran", "warning") for at in self._warnings[:1]]
+            + [Odd(at, "a warning was written while the job ran", "warning") for at in self._grave()[:1]]
+            + [Odd(at, "a warning", "remark") for at in self._warnings[:1] if not self._grave()]
         )
+
+    def _grave(self) -> list[LogLine]:
+        """The warnings that speak of what may end a job, or slows it."""
+        return [at for at in self._warnings if _GRAVE.search(at.text)]
 
     def _no_numbers(self) -> Iterable[Odd]:
         """Losses that are no numbers. A norm of gradients may be one where a step is skipped for it: only what stays

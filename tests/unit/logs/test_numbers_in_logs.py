@@ -63,6 +63,7 @@ WELL = {
     "an idle server": "".join(f"Engine 000: Avg generation throughput: {t} tokens/s, Running: {r} reqs, Waiting: 0 reqs\n" for t, r in ((50, 4), (48, 4), (0.0, 0), (0.0, 0), (0.0, 0))),
     "bars of several kinds": "".join(f"Train: {i}%|##  | {i}/100 [00:10<10:00,  1.1s/it]\n" for i in range(1, 9)) + "Val: 5%|# | 1/20 [00:30<10:00,  30.0s/it]\n",
     "a bar that warms up": "".join(f"{i}%|##  | {i}/100 [0{i}:10<10:00,  {90 / i**2:.1f}s/it]\n" for i in range(1, 9)),
+    "a warning of no weight": STEPS + "2031-05-04 10:00:00,100 - root - WARNING - the schedule is not set\n" + STEPS,
     "a word": STEPS + "the learning rate: information is in the financial report\n",
 }  # fmt: skip
 
@@ -77,6 +78,12 @@ def test_a_job_that_ended_well_overcame_its_warnings_but_not_its_numbers(tmp_pat
     broken = judged(tmp_path, ODD["a norm that is no number"][0] + "Training completed in 3 h\n")
 
     assert (warned.code, broken.code) == ("SL498", "SL499")
+
+
+def test_a_warning_of_no_weight_is_quoted(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, WELL["a warning of no weight"])
+
+    assert any("the schedule is not set" in reason for reason in verdict.because)
 
 
 def test_what_a_healthy_log_that_breaks_off_was_about_is_told(tmp_path: Path) -> None:

@@ -64,7 +64,25 @@ def test_the_rank_whose_crash_a_launcher_tells_of_is_named(tmp_path: Path) -> No
     assert (verdict.code, verdict.culprit_ranks) == ("SL403", (3,))
 
 
-OWN = ["ValueError: rank 2 has no data", "RuntimeError: failed to load the shard of rank 2", "KeyError: 'process'"]
+def test_a_broken_connection_is_not_first_because_it_was_written_first(tmp_path: Path) -> None:
+    broken = rank(0, traceback("ConnectionResetError: [Errno 104] Connection reset by peer", MAIN))
+    verdict = judged(tmp_path, STEPS + broken + rank(2, traceback("KeyError: 'ids'", MAIN)))
+
+    assert 0 not in verdict.culprit_ranks
+
+
+def test_the_agents_newer_words_of_a_signal_are_known(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, STEPS + "Received Signals.SIGTERM death signal, shutting down workers\n")
+
+    assert (verdict.code, "SIGTERM" in verdict.summary) == ("SL603", True)
+
+
+OWN = [
+    "RuntimeError: a GPU may be occupied by other processes",
+    "ValueError: rank 2 has no data",
+    "RuntimeError: failed to load the shard of rank 2",
+    "KeyError: 'process'",
+]
 
 
 @pytest.mark.parametrize("message", OWN)
