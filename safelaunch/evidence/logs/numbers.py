@@ -66,8 +66,8 @@ _MEANWHILE = re.compile(
 )
 WARNING = re.compile(r"(?<![\w.])(?:WARNING|WARN)(?![\w=])|^\[?W\d{3,4} \d\d:|\blevel=warn")
 _GRAVE = re.compile(
-    r"(?i)memory|\bretr(?:y|ies)|tried again|\bslow|stall|straggl|tim(?:e|ed) ?out|fail|error|overflow|\bnan\b|\binf\b|skip"
-    r"|\blost\b|\bdropp|throttl|\boom\b|disconnect|corrupt|exceed|\bhang|\bhung|stuck|unhealthy|restart|diverg|unstable"
+    r"(?i)memory|\bretr(?:y|ies)|tried again|\bslow|stall|straggl|tim(?:e|ed) ?out|fail|error|overflow|\bnan\b|\binf\b"
+    r"|skip|\blost\b|\bdropp|throttl|\boom\b|disconnect|corrupt|exceed|\bhang|\bhung|stuck|unhealthy|restart|diverg|unstable"
     r"|\bspike|\bfull\b|terminat|kill|abort|unreachable|died|dead"
 )
 _HABITUAL = re.compile(
@@ -112,8 +112,9 @@ class Numbers:
         self._others(at, text)
         is_step = habitual.STEP.search(text) is not None
         self._steps += is_step
-        if is_step and (match := _STEP.search(text)) and at.t is not None:
-            self._clock.setdefault(at.clock, []).append((int(match["step"]), at.t, self._meanwhile, at))
+        step = _STEP.search(text) if is_step else None
+        if step is not None and at.t is not None:
+            self._clock.setdefault(at.clock, []).append((int(step["step"]), at.t, self._meanwhile, at))
             self._meanwhile = False
         self._meanwhile |= _MEANWHILE.search(text) is not None
         if self._steps and not harmless and WARNING.search(whole) and not _HABITUAL.search(whole):
