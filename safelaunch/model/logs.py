@@ -85,7 +85,8 @@ class Raised(Event):
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(Event):
     """The watchdog of a rank gave up on a collective. `member` is the rank's number within the group. `torn` marks a
-    piece of a line that two processes wrote at once: whose it is, and of which group, is not known (`member` is -1)."""
+    piece of a line that two processes wrote at once: whose it is, and of which group, is not known (`member` is -1).
+    `limit_ms` and `ran_ms` are its timeout and the time that it had taken (-1: not said)."""
 
     member: int
     group: str
@@ -93,16 +94,20 @@ class TimedOut(Event):
     op: str
     numel_in: int = -1
     torn: bool = False
+    limit_ms: int = -1
+    ran_ms: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
     """How far a rank had come in a group, in its watchdog's own words (-1: it had made none; None: not said).
-    `work` is the number that timed out, None where the watchdog answers for another rank's timeout."""
+    `work` is the number that timed out, None where the watchdog answers for another rank's timeout, or (`own`) does
+    not say which of its own."""
 
     member: int
     group: str
     work: int | None = None
+    own: bool = False
     enqueued: int | None = None
     completed: int | None = None
 
@@ -171,6 +176,16 @@ class Sighting(Event):
 
 
 @dataclass(frozen=True)
+class Odd:
+    """What is odd about the numbers or the warnings of a job that runs. `kind` is `value` (of a loss or a count),
+    `pace` (of its steps), `warning` (of its own log, of what may end or slow it) or `remark` (any other warning)."""
+
+    at: LogLine
+    what: str
+    kind: Literal["value", "pace", "warning", "remark"]
+
+
+@dataclass(frozen=True)
 class LogFile:
     """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
     counts its lines that could not be read, as when two processes wrote at once, and `left_out` what was read and was
@@ -198,8 +213,9 @@ class LogFacts:
     """All that was found in the logs of one job. `world_size` is None where no line tells it. `tails` are the last
     lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
     `finished` are lines near the ends of files that say that the job ended well, and `parting` the last one of each
-    file there that says that something failed; `attempt` is the latest one begun.
-    `passed_over` are files whose names do not say what they are: they were not read.
+    file there that says that something failed; `attempt` is the latest one begun. `odd` is what is odd about the
+    numbers of steps, and `last` the last lines of each file. `passed_over` are files whose names do
+    not say what they are: they were not read.
     """
 
     files: tuple[LogFile, ...] = ()
@@ -217,6 +233,8 @@ class LogFacts:
     finished: tuple[LogLine, ...] = ()
     parting: tuple[LogLine, ...] = ()
     attempt: int = 0
+    odd: tuple[Odd, ...] = ()
+    last: tuple[LogLine, ...] = ()
     passed_over: tuple[str, ...] = ()
 
     @property

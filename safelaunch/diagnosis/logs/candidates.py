@@ -11,14 +11,48 @@ from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs import nccl
 from safelaunch.diagnosis.logs.exits import EARLIEST, only_failed
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
-from safelaunch.diagnosis.wording import one_line
+from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Location
 from safelaunch.model.logs import Ended, LogFacts, Raised, Sighting
+
+# Ray shows a line once, and counts the processes that wrote it as well.
+REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\]")
+
+
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): \S")
 
 
 def user_place(raised: Raised) -> Location | None:
     """The innermost line of a traceback that belongs to the program."""
     return first_of_user(reversed(raised.frames))
+
+
+# torch/distributed/checkpoint/api.py: every rank raises it, and it names those whose own part had failed.
+_PARTS = re.compile(r"CheckpointException ranks:\s*dict_keys\(\[([\d, ]+)\]\)")
+
+
+def of_parts(one: Raised) -> Candidate | None:
+    """The candidate of an exception that names the ranks whose part of a distributed checkpoint failed."""
+    match = _PARTS.search(f"{one.type}: {one.message}")
+    ranks = sorted({int(number) for number in re.findall(r"\d{1,7}", match[1])}) if match else []
+    if not ranks:
+        return None
+    why = next((line.strip() for line in reversed(one.message.splitlines()) if _ERROR.match(line.strip())), "")
+    what = "failed in its part of a distributed checkpoint" if len(ranks) == 1 else "a distributed checkpoint failed"
+    what += f" on {names(ranks)}" if len(ranks) > 1 else ""
+    return Candidate(
+        rank=ranks[0] if len(ranks) == 1 else None,
+        host="",
+        code="SL401",
+        at=one.at,
+        what=f"{what}: {why}" if why else what,
+        sources=frozenset({"traceback" if one.whole else "message"}),
+        alike=("checkpoint", tuple(ranks)),
+        remedy="look at what follows this line: the traceback of each of these ranks tells why",
+        traceback=one.traceback,
+        message_only=not one.whole,
+        blameless=len(ranks) > 1,
+    )
 
 
 def from_raised(end: Ended | None, one: Raised) -> Candidate:
@@ -28,8 +62,13 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         end: how the launcher says that its rank ended.
         one: the exception.
     """
+    return of_parts(one) or _of_itself(end, one)
+
+
+def _of_itself(end: Ended | None, one: Raised) -> Candidate:
     place = user_place(one)
-    came_from = one.chain[0] if one.chain else ""
+    more = REPEATED.search(one.message) or REPEATED.search(one.at.text)
+    one = replace(one, message=REPEATED.sub("", one.message).rstrip())
     said, reason = _said(one), nccl.of_exception(one)
     return Candidate(
         rank=one.rank,
@@ -43,14 +82,20 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         remedy=one.known.remedy if one.known is not None else "",
         traceback=one.traceback,
         pid=_pid(end),
-        times=one.times,
+        times=one.times + (int(more[1]) if more else 0),
         message_only=not one.whole,
         local=one.local,
         process=one.process,
         vague=bool(reason) and not nccl.has_last_error(one),
         blameless=one.known is not None and one.known.name in nccl.BLAMELESS,
-        more=(f"it came from {one_line(came_from, 150)}",) if came_from and came_from[:60] not in said else (),
+        more=_came_from(one, said),
     )
+
+
+def _came_from(one: Raised, said: str) -> tuple[str, ...]:
+    """What an exception came from, where its words do not say so."""
+    first = one.chain[0] if one.chain else ""
+    return (f"it came from {one_line(first, 150)}",) if first and first[:60] not in said else ()
 
 
 def from_handled(end: Ended | None, one: Raised) -> Candidate:
@@ -128,17 +173,25 @@ def from_messages(
                 host=s.host,
                 code=s.known.code or "SL401",
                 at=s.at,
-                what=nccl.headline(s.known, nccl.of_line(s)) or s.known.means,
+                what=nccl.headline(s.known, nccl.of_line(s)) or s.known.means + _of_gpu(s),
                 sources=frozenset({"kernel" if hardware else "message"}),
                 alike=s.known.name,
                 remedy=s.known.remedy,
                 message_only=not hardware,
                 local=s.local,
                 process=s.process,
-                blameless=s.known.name in nccl.BLAMELESS,
+                blameless=s.known.name in nccl.BLAMELESS or (hardware and rank is None),
             )
         )
     return found
+
+
+def _of_gpu(sighting: Sighting) -> str:
+    """The GPU that the driver names, and the number of its fault."""
+    if not sighting.known.name.startswith("xid"):
+        return ""
+    said = [f"{word} {sighting.field(name)}" for word, name in (("GPU", "gpu"), ("Xid", "xid")) if sighting.field(name)]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _rank_of(sighting: Sighting, by_pid: Mapping[int, Ended]) -> int | None:

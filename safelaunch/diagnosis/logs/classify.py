@@ -23,6 +23,7 @@ from safelaunch.diagnosis.logs.exceptions import (
     sort_exceptions,
 )
 from safelaunch.diagnosis.logs.exits import from_exits, own_exits, without_terminated
+from safelaunch.diagnosis.logs.inner import with_inner_words
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline
 from safelaunch.model.logs import Ended, Event, LogFacts, LogLine, Raised, Sighting
 
@@ -84,7 +85,7 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
     for one in exceptions.causes:
         end = by_rank.get(one.rank) if one.rank is not None else None
         found.append(from_handled(end, one) if ended_losing_a_peer(one) else from_raised(end, one))
-    found = nccl.with_reasons(facts, attributed(facts, found, victims))
+    found = with_inner_words(facts, nccl.with_reasons(facts, attributed(facts, found, victims)))
     ended, unexplained = from_exits(facts, {one.rank for one in found} | victims, by_pid)
     found = of_loaders(facts, merged([*found, *_unless_ambiguous(ended)]))
     if something_failed(facts) or found or victims or _ends_with_a_cause(facts):

@@ -6,10 +6,11 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
-from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK
-from safelaunch.diagnosis.logs import nccl
+from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK, PEER_LOSS
+from safelaunch.diagnosis.logs import inner, nccl
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
+from safelaunch.diagnosis.logs.witnesses import awaited, testifies
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind
 from safelaunch.model.logs import Ended, Known, Sighting
@@ -51,7 +52,16 @@ def _first(candidates: list[Candidate]) -> tuple[list[Candidate], bool]:
         crowd = (other for other in candidates if other is not single[0])
         return (single, True) if all(before(single[0].at, other.at) for other in crowd) else ([], False)
     ahead = [one for one in candidates if all(before(one.at, other.at) for other in candidates if other is not one)]
+    if _broke_with_a_peer(ahead, candidates):
+        return [], False
     return ahead, bool(ahead) and all(one.at.t is not None for one in candidates)
+
+
+def _broke_with_a_peer(ahead: Sequence[Candidate], candidates: Sequence[Candidate]) -> bool:
+    """Whether the first only lost a connection, and others failed otherwise: it may have been to one of them, whose
+    words were written later."""
+    lost = [one for one in candidates if PEER_LOSS.search(one.what)]
+    return bool(ahead) and ahead[0] in lost and len(lost) < len(candidates)
 
 
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
@@ -131,14 +141,28 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
         return None
     ranks = _distinct(rank for rank, _ in timeline.victims)
     said = nccl.of_lost_peer(timeline.facts)
+    who = names(ranks) if ranks else "ranks"
+    absent = awaited(timeline.victims)
+    if absent:
+        summary = f"{who} waited for {names(absent)}, and the logs do not show what became of {_it(absent)}"
+        remedy = f"look at the log of {names(absent)} first: it says what happened there, or who was late"
+    elif any(testifies(at.text, rank) for rank, at in timeline.victims):
+        summary = f"{who} tell{'s' if len(ranks) == 1 else ''} of others that failed, or did not come, and not of which"
+        remedy = "give the logs of all ranks and nodes: the ones that failed have no such line"
+    else:
+        summary = f"{who} lost a peer, or waited for one in vain, and the logs do not show which"
+        remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
     return _verdict(
         "SL412",
-        f"{names(ranks) if ranks else 'ranks'} lost a peer, or waited for one in vain, and the logs do not show which"
-        + (f": {said}" if said else ""),
+        summary + (f": {said}" if said else ""),
         because=(*(quote(line) for _, line in timeline.victims[:2]), *missing(timeline.facts)[:2]),
-        remedy="give the logs of all ranks and nodes: the one that was lost has no such line",
+        remedy=remedy,
         secondary=ranks,
     )
+
+
+def _it(ranks: Sequence[int]) -> str:
+    return "it" if len(ranks) == 1 else "them"
 
 
 def from_outside(timeline: Timeline) -> Verdict | None:
@@ -182,7 +206,12 @@ def _distance(said: Sighting) -> int:
 
 
 def _means(said: Sighting) -> str:
-    why = said.field("why") or said.field("why2") or _signal(said.field("signal") or said.field("death"))
+    why = (
+        said.field("why")
+        or said.field("why2")
+        or said.field("named")
+        or _signal(said.field("signal") or said.field("death"))
+    )
     return said.known.means + (f" ({why.strip()})" if why else "")
 
 
@@ -199,11 +228,12 @@ def meeting_failed(timeline: Timeline) -> Verdict | None:
     if found is None:
         return None
     lead, known = found
+    said, at = inner.words(timeline.facts, lead.at, lead.chain) if inner.POINTS.search(lead.message) else ("", None)
     name = lead.type.rpartition(".")[2]
     return _verdict(
         known.code,
-        f"the launcher failed: {known.means} ({name}: {one_line(lead.message, 120)})",
-        because=(quote(lead.at), *missing(timeline.facts)[:1]),
+        f"the launcher failed: {known.means} ({name}: {one_line(said or lead.message, 150 if said else 120)})",
+        because=(quote(lead.at), *((quote(at),) if at is not None else ()), *missing(timeline.facts)[:1]),
         remedy=known.remedy,
         kind="infra" if has(known.code, Trait.INFRASTRUCTURE) else "crash",
         confidence="medium",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from safelaunch.diagnosis.crash.first_failure import PEER_LOSS, TRANSPORT
 from safelaunch.diagnosis.logs.exits import failed_by_itself, own_exits
 from safelaunch.diagnosis.logs.timeline import before
+from safelaunch.diagnosis.logs.witnesses import testifies
 from safelaunch.model import Location
 from safelaunch.model.logs import Known, LogFacts, LogLine, Raised
 
@@ -153,6 +154,8 @@ def _follows(facts: LogFacts, one: Raised) -> bool:
     if _tells_of_peer([first], one.known, one.frames):
         return True
     if one.known is not None and one.known.role == "outside":
+        return True
+    if (one.known is None or not one.known.code) and not one.chain and testifies(one.message, one.rank):
         return True
     own = (t.at for t in facts.timed_out if one.rank is None or t.rank == one.rank)
     return any(before(at, one.at) for at in own)

@@ -122,7 +122,7 @@ def _mismatched(timeline: Timeline) -> Verdict | None:
     differ = len(set(operations.values())) > 1
     brought, code = (operations, "SL411") if differ else (shapes, "SL410")
     if len(set(brought.values())) < 2:
-        return _half_of_a_mismatch(timeline)
+        return _other_numbers(timeline) or _half_of_a_mismatch(timeline)
     named = odd_one(facts, brought, "")
     sides = [
         f"{names(r for r, what in brought.items() if what == side)} brought {side}"
@@ -139,12 +139,40 @@ def _mismatched(timeline: Timeline) -> Verdict | None:
         if differ
         else "ranks brought different tensors to one collective, and the votes do not say who is wrong",
         named,
-        because=(*sides[:3], quote(facts.brought[0].at), *missing(facts)[:1]),
+        because=(*sides[:3], *_numbers(facts), quote(facts.brought[0].at), *missing(facts)[:1]),
         remedy="look for a collective under a condition that differs between ranks"
         if differ
         else "compare the shapes at this line on all ranks",
         confidence="medium",
         location=user,
+    )
+
+
+def _numbers(facts: LogFacts) -> tuple[str, ...]:
+    """The numbers of the collectives that met, where they differ: the one that is behind skipped some, or is new."""
+    numbers = {b.rank: b.seq for b in facts.brought if b.rank is not None and b.seq >= 0}
+    if len(set(numbers.values())) < 2:
+        return ()
+    sides = [
+        f"{names(r for r, seq in numbers.items() if seq == number)} in #{number}"
+        for number in Counter(numbers.values())
+    ]
+    return (f"their numbers differ: {', '.join(sides[:4])}",)
+
+
+def _other_numbers(timeline: Timeline) -> Verdict | None:
+    """Ranks met in the same operation, with different numbers: one has made more collectives than another."""
+    facts = timeline.facts
+    differ = _numbers(facts)
+    if not differ:
+        return None
+    op = facts.brought[0].op
+    return hang_verdict(
+        "SL411",
+        f"ranks met in {op}, and have made different numbers of collectives before: {differ[0].partition(': ')[2]}",
+        because=(quote(facts.brought[0].at), *missing(facts)[:1]),
+        remedy="look for a collective under a condition that differs between ranks: one skipped some, or made more",
+        confidence="low",
     )
 
 

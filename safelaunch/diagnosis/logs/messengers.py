@@ -14,12 +14,14 @@ from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogLine
 
-NAMES = ("ray-actor-died", "messenger")
+NAMES = ("ray-actor-died", "messenger", "worker-died")
 
 _FIELDS = {
     "what": re.compile(r"\bclass_name: (\S+)"),
+    "dead": re.compile(r"\bdead: ([Rr]ank \d+ scheduler)"),
+    "worker": re.compile(r"\bwhat: (\S+)"),
     "pid": re.compile(r"\b(?:Worker PID|pid): ?(\d{1,9})"),
-    "node": re.compile(r"\b(?:Worker IP address|ip): ?([\w.:]+)"),
+    "node": re.compile(r"\b(?:Worker IP address|ip): ?(\w[\w.:]+)"),
 }
 _WHY = re.compile(r"(?:The actor is dead because|Worker exit type:|Worker exit detail:|The actor died because) ?[^\n]*")
 
@@ -30,7 +32,7 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     places = {(at.file, at.line) for at, _ in said}
     if not said or any((at.file, at.line) not in places for _, at in timeline.victims):
         return None
-    lead, text = next((one for one in said if _FIELDS["pid"].search(one[1])), said[0])
+    lead, text = next((one for one in said if _FIELDS["pid"].search(one[1])), _first_death(timeline.facts) or said[0])
     found = {name: match[1] for name, pattern in _FIELDS.items() if (match := pattern.search(text))}
     why = _WHY.search(text)
     return Verdict(
@@ -58,8 +60,14 @@ def _messages(facts: LogFacts) -> list[tuple[LogLine, str]]:
     """The lines in which processes pass on that another one failed, each with all its words."""
     raised = [(one.at, one.message) for one in facts.raised if one.known is not None and one.known.name in NAMES]
     seen = {(at.file, at.line) for at, _ in raised}
-    lines = [(s.at, s.at.text + _told(s.fields)) for s in facts.sightings if s.known.name in NAMES]
+    lines = [(s.at, f"{_told(s.fields)} {s.at.text}") for s in facts.sightings if s.known.name in NAMES]
     return raised + [one for one in lines if (one[0].file, one[0].line) not in seen]
+
+
+def _first_death(facts: LogFacts) -> tuple[LogLine, str] | None:
+    """The line that says first that a worker died: it tells more than what passes on that something failed."""
+    died = (s for s in facts.sightings if s.known.name == "worker-died")
+    return next(((s.at, f"{_told(s.fields)} {s.at.text}") for s in died), None)
 
 
 def _told(fields: tuple[tuple[str, str], ...]) -> str:
@@ -71,4 +79,8 @@ def _who(found: dict[str, str]) -> str:
     words = {"pid": "pid", "node": "on"}
     place = " ".join(f"{word} {found[name]}" for name, word in words.items() if name in found)
     what = f"actor {found['what']}" if "what" in found else "a worker of Ray"
+    if "dead" in found:
+        return f"the scheduler of {found['dead'].lower().removesuffix(' scheduler')}"
+    if "worker" in found:
+        what = f"process {found['worker']}"
     return f"{what} ({place})" if place else what

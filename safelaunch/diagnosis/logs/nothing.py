@@ -6,15 +6,34 @@ its steps or its end, and no line speaks of a failure that nothing overcame.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.logs import nccl
+from safelaunch.diagnosis.logs import cut_off, nccl
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts, LogFile, LogLine, Sighting
+from safelaunch.model.logs import LogFacts, LogFile, LogLine, Odd, Sighting
 from safelaunch.sizes import plural
 
 VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning")
+
+# What the last line of a log belongs to, where it is no failure.
+PHASES = (
+    (re.compile(r"NCCL INFO|NCCL version"), "what NCCL says while it starts"),
+    (
+        re.compile(
+            r"(?i)\binit\w* (?:torch )?(?:distributed|(?:the )?process group)|distributed init|init_process_group"
+            r"|rendezvous"
+        ),
+        "the start of torch.distributed",
+    ),
+    (re.compile(r"(?i)load(?:ing|ed)\b.*(?:checkpoint|shard|model|weight|safetensor)"), "the loading of the model"),
+    (re.compile(r"(?i)captur\w+ .*(?:cuda )?graph|torch\.compile|compil(?:e|ing)"), "the compilation of the model"),
+    (re.compile(r"(?i)sav(?:e|ing)\b.*checkpoint|checkpoint.*\bsav(?:e|ing)"), "the saving of a checkpoint"),
+    (re.compile(r"(?i)\b(?:step|iter|iteration|epoch)\b\W{0,4}\d"), "the steps of the job"),
+)
 
 FEW = 50  # lines, of which nothing can be said
 
@@ -29,7 +48,9 @@ def nothing_found(timeline: Timeline) -> Verdict:
     - a traceback that ended a process;
     - a record of a failed process;
     - a line that speaks of a failure (a warning of NCCL, a lost connection, a timeout, ERROR), and no word after it
-      that the job ended well.
+      that the job ended well;
+    - a number that speaks against it: a loss that is nan, a step that took many times the median, steps that were all
+      skipped, or a warning that the job wrote while it ran. Then it is SL499, with that line.
 
     What to do: if the job did fail, give the logs of all ranks and of the launcher. Output that is buffered may be lost
     when a process is killed (PYTHONUNBUFFERED=1).
@@ -46,11 +67,15 @@ def nothing_found(timeline: Timeline) -> Verdict:
     if not any(file.lines for file in facts.files) and len(read) == len(facts.files):
         what = "cannot tell: the log is empty" if len(read) == 1 else "cannot tell: the logs are empty"
         return _cannot_tell(what, *because, remedy="give the logs of all ranks and of the launcher")
+    verdict = _inconclusive(timeline, because) or _alarmed(timeline, because)
+    return verdict or _not_understood(timeline, read, because) or _of_a_job_that_ran(timeline, read, because)
+
+
+def _of_a_job_that_ran(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
+    """The verdict where no line that is understood speaks of a failure."""
     return (
-        _inconclusive(timeline, because)
-        or _alarmed(timeline, because)
-        or _not_understood(timeline, read, because)
-        or _with_last_words(timeline, because)
+        _with_last_words(timeline, because)
+        or _odd(timeline, because)
         or _cut_off(timeline, because)
         or _without_steps(timeline, read, because)
         or _healthy(timeline, read, because)
@@ -79,12 +104,13 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
     if timeline.earlier and not timeline.facts.finished:
         line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
         return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
-    if timeline.cut:
-        line = f"a traceback is cut off: {quote(timeline.cut[0].at)}"
-        return _cannot_tell(
-            "a traceback is cut off, and the logs do not say more", *because, *_restarted(timeline), line
-        )
-    return None
+    cut = (*timeline.cut, *(one for one in timeline.launcher if one.frames))
+    lead = cut_off.innermost(cut)
+    if lead is None:
+        return None
+    what, lines = cut_off.told(lead)
+    remedy = "give the whole log: the last line of the traceback says what failed"
+    return _cannot_tell(what, *lines, *cut_off.others(cut, lead), *because, *_restarted(timeline), remedy=remedy)
 
 
 def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
@@ -133,6 +159,32 @@ def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | 
     return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
 
 
+def _odd(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where a job ran, and its own numbers or warnings say that not all is well; None where none do. A
+    warning, and a pause, are overcome by a job that says that it ended well."""
+    finished = {end.file for end in timeline.facts.finished}
+    odd = [one for one in timeline.facts.odd if one.kind == "value" or one.at.file not in finished]
+    odd = [one for one in odd if one.kind != "remark"]
+    if not odd:
+        return None
+    remedy = {
+        "value": "the job runs, and may learn nothing: look at data, learning rate and loss scale there",
+        "pace": "see what the job, its storage and its network did then",
+        "warning": "read that warning: it may explain what the job does",
+    }[odd[0].kind]
+    others = [f"{one.what}: {quote(one.at)}" for one in odd[1:3]]
+    what = f"cannot tell: no failure is shown, but {odd[0].what}"
+    return _cannot_tell(what, _around(odd[0]), *others, *because[:1], *_restarted(timeline), remedy=remedy)
+
+
+def _around(odd: Odd) -> str:
+    """The line of an odd number, from a little before it."""
+    names = odd.what.split(" is ")[0].split(" fell ")[0]
+    start = max(0, odd.at.text.lower().find(names) - 40)
+    text = odd.at.text if start == 0 else f"... {odd.at.text[start:]}"
+    return quote(replace(odd.at, text=text))
+
+
 def _is_known(facts: LogFacts, at: LogLine) -> bool:
     """Whether what a last line says is known to be no failure: a message that is worth a note, or one that the job
     ended well after."""
@@ -145,8 +197,11 @@ def _cut_off(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     facts = timeline.facts
     if not facts.cut or facts.finished:
         return None
-    what = f"cannot tell: {facts.cut}, and what is not there may be what failed"
-    return _cannot_tell(what, *because, *_restarted(timeline), remedy="give the whole log, from its first line on")
+    what = f"cannot tell: no failure is shown in these lines, and {_ends_in(facts)}"
+    part = f"{facts.cut}: what is not there may be what failed"
+    return _cannot_tell(
+        what, *because, part, *_restarted(timeline), remedy="give the whole log, from its first line on"
+    )
 
 
 def _without_steps(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
@@ -159,8 +214,19 @@ def _without_steps(timeline: Timeline, read: list[LogFile], because: tuple[str, 
     if strange and not facts.sightings:
         what = "cannot tell: this is no log that can be read, since no line of it is of a kind that is known"
         return _cannot_tell(what, *because, remedy=remedy)
-    what = "cannot tell: no line shows a step of the job, its end, or a failure"
-    return _cannot_tell(what, *because, *_restarted(timeline), *missing(facts)[:1], remedy=remedy)
+    what = f"cannot tell: no failure is shown in these lines, and {_ends_in(facts)}"
+    nothing = "no line shows a step of the job, or its end"
+    return _cannot_tell(what, nothing, *because, *_restarted(timeline), *missing(facts)[:1], remedy=remedy)
+
+
+def _ends_in(facts: LogFacts) -> str:
+    """What the job was about to do where its logs end. A last line may be cut."""
+    lines = [line for line in reversed(facts.last) if line.file == facts.last[0].file]
+    phase = next((what for line in lines for pattern, what in PHASES if pattern.search(line.text)), "")
+    if phase:
+        return f"they end in {phase}"
+    longest = max(lines[:2], default=None, key=lambda line: len(line.text) > len(lines[0].text) + 20)
+    return f"they end with: {one_line(longest.text, 100)}" if longest else "none shows a step of the job or its end"
 
 
 def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
@@ -185,11 +251,12 @@ def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str,
 def _healthy(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
     facts = timeline.facts
     torn = any(file.torn for file in read)
+    warned = (f"a warning that it wrote while it ran: {quote(one.at)}" for one in facts.odd[:1])
     understood = facts.finished or facts.sightings or any(file.ranks for file in read)
     return _plain(
         "SL498",
         "nothing wrong was found" + (" in the lines that could be read" if torn else ""),
-        (*because, *_restarted(timeline), *_passed_over(facts), *missing(facts)[:1]),
+        (*because, *warned, *_restarted(timeline), *_passed_over(facts), *missing(facts)[:1]),
         "if the job did fail, give the logs of all ranks and of the launcher",
         "medium" if understood and not torn else "low",
         EXIT_OK,

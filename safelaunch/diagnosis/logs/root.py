@@ -15,7 +15,7 @@ from safelaunch.model import Confidence, Verdict
 from safelaunch.model.logs import LogFacts
 
 # With which what a rank did begins; else it is what happened to it.
-VERBS = ("raised", "got", "was", "crashed", "aborted")
+VERBS = ("raised", "got", "was", "crashed", "aborted", "failed in")
 
 REMEDIES = {
     "SL401": "the traceback is where it started",
@@ -161,8 +161,16 @@ def _summary(root: Root) -> str:
         everybody = "every rank" if root.timeline.facts.world_size else f"{names(ranks)}, all that the log shows,"
         return f"{everybody} {did}"
     if root.unmarked:
+        if _in_the_launcher(root):
+            return f"the launcher failed, before any rank ran: {lead.what}"
         return _of_nobody(lead, sum(one.times for one in root.unmarked))
     return f"{names(ranks)} {lead.what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {lead.what}"
+
+
+def _in_the_launcher(root: Root) -> bool:
+    """Whether a message is of the launcher: its own traceback stands beside it, and no rank wrote anything."""
+    said = not root.lead.what.startswith(VERBS) and root.lead.message_only
+    return said and bool(root.timeline.launcher) and not root.timeline.facts.ranks
 
 
 def _of_nobody(lead: Candidate, times: int) -> str:

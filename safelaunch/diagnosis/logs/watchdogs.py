@@ -7,8 +7,10 @@ to have come with something else than all others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from safelaunch.diagnosis.logs import limits_of
+from safelaunch.diagnosis.logs.limits_of import UNKNOWN_GROUP, label
 from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote
 from safelaunch.diagnosis.logs.waits import DEFAULT_GROUPS, hang_verdict, odd_one, of_silence, peers
 from safelaunch.diagnosis.wording import names
@@ -23,7 +25,6 @@ SAME_SIZE = {
 # Operations that no member leaves before all have come.
 _UNEVEN = {"ALLGATHER", "REDUCE_SCATTER", "ALLTOALL", "ALLTOALL_BASE", "BARRIER"}
 SYMMETRIC = {*SAME_SIZE, *_UNEVEN} - {"BROADCAST", "REDUCE"}
-UNKNOWN_GROUP = "?"
 MESSAGES = {"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"}
 
 
@@ -32,24 +33,31 @@ def timed_out(timeline: Timeline) -> Verdict | None:
     facts = timeline.facts
     if not facts.timed_out:
         return None
+    short = limits_of.too_short(facts.timed_out)
+    if short is not None:
+        return short
     first = _first_timeouts(facts.timed_out)
+    if _of_several_groups(facts.timed_out):
+        return _unknown_blocker(timeline, first)
     groups: dict[str, dict[int, TimedOut]] = {}
     for t in first:
         if t.rank is not None:
             groups.setdefault(t.group, {})[t.rank] = t
     if not groups:
         return _unknown_blocker(timeline, list(facts.timed_out))
-    for group, calls in groups.items():
-        verdict = _different(timeline, calls) if _same_group(calls) else None
-        verdict = verdict or _behind(timeline, group, calls) or _shifted(timeline, group, calls)
-        if verdict is not None:
-            return verdict
-    for group, calls in groups.items():
-        verdict = _out_of_step(timeline, group, calls)
-        if verdict is not None:
-            return verdict
+    apart = [_apart(timeline, group, calls) for group, calls in groups.items()]
+    apart += [_out_of_step(timeline, group, calls) for group, calls in groups.items()]
+    verdict = next((one for one in apart if one is not None), None)
+    if verdict is not None:
+        return verdict
     group, calls = max(groups.items(), key=lambda item: len(item[1]))
     return _together(timeline, group, calls) or _unknown_blocker(timeline, first)
+
+
+def _apart(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
+    """The verdict where members of one group are shown to be at different calls."""
+    verdict = _different(timeline, calls) if _same_group(calls) else None
+    return verdict or _behind(timeline, group, calls) or _shifted(timeline, group, calls)
 
 
 def _first_timeouts(timeouts: Iterable[TimedOut]) -> list[TimedOut]:
@@ -60,6 +68,21 @@ def _first_timeouts(timeouts: Iterable[TimedOut]) -> list[TimedOut]:
         if earliest is None or t.seq < earliest.seq:
             found[t.rank, t.group] = t
     return list(found.values())
+
+
+def _of_several_groups(timeouts: Sequence[TimedOut]) -> bool:
+    """Whether calls stand in several groups that no line names: a rank has one call at a time that a group waits for
+    first, and numbers of different groups compare with nothing."""
+    unnamed: dict[int | None, set[int]] = {}
+    for t in timeouts:
+        if not t.group and not t.torn:
+            unnamed.setdefault(t.rank, set()).add(t.seq)
+    return len(unnamed) > 1 and any(len(numbers) > 1 for numbers in unnamed.values()) and _differ(unnamed)
+
+
+def _differ(numbers: dict[int | None, set[int]]) -> bool:
+    """Whether not all ranks have the same numbers."""
+    return len({frozenset(one) for one in numbers.values()}) > 1
 
 
 def _same_group(calls: dict[int, TimedOut]) -> bool:
@@ -119,7 +142,7 @@ def _behind(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdi
     single = len({t.group for t in facts.timed_out} | {p.group for p in facts.progress}) == 1
     return hang_verdict(
         "SL301",
-        f"{names(late)} never entered {_label(call)}; {peers(waiting)}",
+        f"{names(late)} never entered {label(call)}; {peers(waiting)}",
         late,
         because=(
             quote(next(iter(late.values())).at),
@@ -171,7 +194,7 @@ def _shifted(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verd
     other = next(t for rank, t in calls.items() if rank not in named)
     return hang_verdict(
         "SL302",
-        f"{names(named)} waited in {_label(call)}, its peers in {_label(other)}: their collectives have come apart",
+        f"{names(named)} waited in {label(call)}, its peers in {label(other)}: their collectives have come apart",
         named,
         because=(quote(call.at), quote(other.at), *missing(timeline.facts, recorder=True)[:1]),
         remedy="make the same collectives in the same order on all ranks",
@@ -185,11 +208,19 @@ def _out_of_step(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> 
     """Members of one group waited at different numbers, and in calls that no member leaves alone: whoever is behind
     meets a call of another number, and who is wrong is not told."""
     first, last = (pick(calls.values(), key=lambda t: t.seq) for pick in (min, max))
-    if first.seq == last.seq or group == UNKNOWN_GROUP or not _same_group(calls) or first.op not in SYMMETRIC:
+    # Of two ranks, all groups have the same members; of more, numbers compare only within a group that a line names.
+    unnamed = not group and not (timeline.facts.world_size == len(calls) == 2)
+    if (
+        first.seq == last.seq
+        or group == UNKNOWN_GROUP
+        or unnamed
+        or not _same_group(calls)
+        or first.op not in SYMMETRIC
+    ):
         return None
     if any(t.op in MESSAGES for t in calls.values()):
         return None
-    sides = {rank: _label(t) for rank, t in sorted(calls.items())}
+    sides = {rank: label(t) for rank, t in sorted(calls.items())}
     said = [
         f"{names(r for r, label in sides.items() if label == side)} in {side}" for side in dict.fromkeys(sides.values())
     ]
@@ -217,7 +248,7 @@ def _together(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Ver
     silent = sorted(set(range(max(calls) + 1)) - set(calls))
     return hang_verdict(
         "SL310" if certain else "SL399",
-        f"{names(calls)} waited in the same {_label(call)}, and it did not end",
+        f"{names(calls)} waited in the same {label(call)}, and it did not end",
         because=(
             quote(call.at),
             *_place(facts, "they", min(calls)),
@@ -264,17 +295,15 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
     call = min(calls, key=lambda t: t.seq)
     ranks = sorted({t.rank for t in calls if t.rank is not None})
     meetings = {(t.seq, t.op): t for t in calls}
-    silent = sorted(set(range(facts.world_size or 0)) - set(ranks)) if facts.world_size else []
-    silent = silent or sorted(set(facts.ranks) - set(ranks))
-    lines = [quote(t.at) for t in list(meetings.values())[:2]]
+    lines = [quote(t.at, limits_of.LONG) for t in list(meetings.values())[:2]]
     lines += _sizes(calls)
+    lines += limits_of.of_limits(facts.timed_out)
     lines += _place(facts, names(ranks[:1]), ranks[0]) if ranks else ()
-    if silent:
-        lines.append(of_silence(facts, silent))
+    lines += _of_others(facts, ranks)
     who = names(ranks) if ranks else "ranks"
     return hang_verdict(
         "SL399",
-        f"{who} timed out in {_label(call)}, and the logs do not say for whom they waited"
+        f"{who} timed out in {label(call)}, and the logs do not say for whom they waited"
         if len(meetings) == 1
         else f"{who} timed out in different collectives, and the logs do not say for whom they waited",
         because=(*lines, *missing(facts, recorder=True)[:2]),
@@ -283,6 +312,16 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
         call=call,
         waiting=ranks,
     )
+
+
+def _of_others(facts: LogFacts, ranks: Sequence[int]) -> list[str]:
+    """What is known of the ranks whose own timeout is not in the logs."""
+    silent = sorted(set(range(facts.world_size or 0)) - set(ranks)) or sorted(set(facts.ranks) - set(ranks))
+    detected = sorted({p.rank for p in facts.progress if p.rank in silent and (p.work is not None or p.own)})
+    silent = [rank for rank in silent if rank not in detected]
+    say = "say" if len(detected) > 1 else "says"
+    said = [f"{names(detected)} {say} that a timeout was detected there, too"] if detected else []
+    return [*said, of_silence(facts, silent)] if silent else said
 
 
 def _sizes(calls: list[TimedOut]) -> list[str]:
@@ -339,17 +378,15 @@ def answered(timeline: Timeline) -> Verdict | None:
     if verdict is not None:
         return verdict
     ranks = sorted({p.rank for p in said if p.rank is not None})
+    numbers = sorted({p.work for p in said if p.work is not None})
+    number = f" (#{numbers[0]})" if len(numbers) == 1 else ""
+    tell = "tells" if len(ranks) == 1 else "tell"
     return hang_verdict(
         "SL399",
-        f"{names(ranks) if ranks else 'ranks'} tell of a collective that timed out, and these lines do not say which",
+        f"{names(ranks) if ranks else 'ranks'} {tell} of a collective that timed out{number}, "
+        "and these lines do not say which",
         because=(*(quote(p.at) for p in said[:2]), *missing(timeline.facts, recorder=True)[:2]),
         remedy="give the whole logs of all ranks, and dumps of the Flight Recorder where there are some",
         confidence="low",
         waiting=ranks,
     )
-
-
-def _label(call: TimedOut) -> str:
-    group = " of a subgroup" if call.group == UNKNOWN_GROUP else f" of group {call.group}"
-    group = "" if call.group in DEFAULT_GROUPS else group
-    return f"{call.op} #{call.seq}{group}"

@@ -100,6 +100,8 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         finished=tuple(file.finished for file in files if file.finished is not None),
         parting=tuple(dated(file.parting) for file in files if file.parting is not None),
         attempt=attempt,
+        odd=tuple(replace(one, at=dated(one.at)) for file in files for one in file.odd),
+        last=tuple(dated(line) for file in files for line in file.last),
     )
 
 

@@ -9,7 +9,8 @@ LINES = 10  # at the end of a log; the usage of a program stands ahead of what i
 
 # The last words of jobs that end well: torch elastic's, and what programs say.
 FINISHED = re.compile(
-    r"worker group successfully finished"
+    r"worker group successfully finished|worker group finished \(SUCCEEDED\)|torchelastic\.worker\.status\.SUCCEEDED"
+    r"|`?Trainer\.fit`? stopped: `?max_|['\"]train_runtime['\"]: ?\d|\b(?:finished|completed|done) (?:the )?training\b"
     r"|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)"
     r"[^:=]{0,30}?\b"
     r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from typing import TypeVar
 
 from safelaunch.evidence.logs.tracebacks import FRAME, HEADER
+
+# What torch's logger writes in a marked line, before the words of NCCL, which have a line of their own.
+_ANNOUNCES = re.compile(r"NCCL error\b.*(?:NCCL version|details\))|async exception:")
+_ANNOUNCED = re.compile(r"nccl\w+Error: |torch\.distributed\.\w+Error: ")
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -28,7 +33,9 @@ class Loose:
         """
         head, self._head = self._head, None
         if marked:
-            self._head = (number, stream) if HEADER.search(text) else None
+            self._head = (number, stream) if HEADER.search(text) or _ANNOUNCES.search(text) else None
+        elif head is not None and head[0] + 1 == number and _ANNOUNCED.match(text):
+            return head[1]  # type: ignore[return-value]
         elif head is not None and head[0] + 1 == number and FRAME.match(text):
             self._owners[stream] = head[1]
         return self._owners.get(stream, stream)  # type: ignore[return-value]

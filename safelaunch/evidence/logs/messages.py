@@ -10,7 +10,7 @@ from typing import Any
 
 from safelaunch.evidence.logs import prefixes
 from safelaunch.model import Location
-from safelaunch.model.logs import Brought, Desync, Ended, Event, LogLine, Progress, TimedOut
+from safelaunch.model.logs import DIGITS, Brought, Desync, Ended, Event, LogLine, Progress, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 
 NEEDLES = (
@@ -20,13 +20,21 @@ NEEDLES = (
     "Unable to shutdown process", "srun: error:", "Killed process", "Kill process", "segfault at", "traps: ",
     "with PID ", "failed collective", "attempts left", "world_size", "WORLD_SIZE", "nranks", "MEMBER:",
     "distributed processes registered", "return code", "died with <Signals", "exits with", "non-zero exit status",
-    "Exit Code:",
+    "Exit Code:", "crashed with exit code", "terminated with code", "(local_rank: ", "received by PID ",
+    "worker group finished", "status.SUCCEEDED",
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
     r"\[(?:PG GUID [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
     r"Work\w+\((?P<work>.{0,1000}?)\) ran for (?P<ms>\d+)"
 )
+# The same, where the log, or a line of it, ends within.
+_WATCHDOG_CUT = re.compile(
+    r"\[(?:PG GUID [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
+    r"Work\w+\((?P<work>SeqNum=\d+, OpType=\w+(?:, Numel(?:In|Out)=\d+)*)(?:, ?[A-Z]?[\w()]*=?\d*)?\)?[ a-z]{0,8}\s*$"
+)
+_LIMIT = re.compile(r"Timeout\(ms\)=(\d{1,15})")
+_RAN = re.compile(r"\) ran for (\d{1,15})")
 # What is left where two processes wrote at once: the part of a sentence that names the work.
 _INTACT = re.compile(r"Work\w+\((?P<work>SeqNum=\d+, OpType=\w+(?=[,)])[^()]{0,300}?(?:NumelIn=\d+(?=[,)]))?)")
 _GAVE_UP = re.compile(r"Watchdog caught|before timing out|timed out in blocking wait")
@@ -41,6 +49,10 @@ _STATUS = re.compile(
     r"(?:at (?:NCCL )?work(?: sequence id)?: (?P<work>-?\d+).{0,300}?)?"
     r"[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+)"
     r"(?:, last started (?:\w+ )?work: -?\d+(?: \([^)]*\))?)?, last completed (?:\w+ )?work: (?P<completed>-?\d+)"
+)
+_STATUS_CUT = re.compile(
+    r"at (?:NCCL )?work(?: sequence id)?: -?\d+(?:, |. ?PG status: )?(?:[Ll]ast(?: [a-z]+){0,2}(?: NCCL)?(?: work)?"
+    r"(?:: -?\d+)?,? ?){0,3}$"
 )
 _STACK_LINE = re.compile(r"^#\d+ (\S+) from (.+):(\d+)$")
 _LATE = re.compile(r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<seq>\d+), but didn't join")
@@ -62,6 +74,10 @@ _SEGFAULT = re.compile(r"(?<![^\s\[])(?P<name>[^\s\[]{1,64})\[(?P<pid>\d+)\]: se
 _TRAP = re.compile(r"\btraps: (?P<name>[^\s\[]{1,64})\[(?P<pid>\d+)\] (?P<what>general protection|trap invalid opcode)")
 _MPIRUN = re.compile(
     r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
+)
+_COMPOSER = re.compile(r"\b[Rr]ank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,3})")
+_LIGHTNING = re.compile(
+    r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,3})\. Forcefully"
 )
 # DeepSpeed's launcher, and torch's until 1.8, quote the command of the process that they started last, whichever of
 # them failed (launch.py: `cmd` is the variable of the loop that starts them). So the local rank in it says nothing.
@@ -101,6 +117,7 @@ class Messages:
     _first: bool = False
     _stacks: set[Any] = field(default_factory=set)  # who wrote the stack of a collective that failed
     _latest: Any = None  # ... last
+    _half: str = ""  # a status that the next line may continue
 
     def read(self, text: str, at: LogLine, host: str, key: Any) -> Iterator[Event | tuple[str, Any]]:
         """The events of a line.
@@ -109,6 +126,10 @@ class Messages:
         understood and tells nothing by itself, and `("attend", n)` where the next lines belong to it.
         """
         common = {"at": at, "host": host, "attempt": self.attempt}
+        half, self._half = self._half, ""
+        if half and not text.startswith("["):
+            text = f"{half.rstrip()} {text.lstrip()}"  # the line was broken where it was too wide
+            common["at"] = replace(at, text=text)
         yield from self._watchdog(text, common)
         yield from self._waiting(text, key)
         yield from self._desync(text, common)
@@ -117,16 +138,19 @@ class Messages:
         yield from self._elastic(text, common)
         yield from self._others(text, common)
 
-    def _watchdog(self, text: str, common: dict[str, Any]) -> Iterator[Event]:
+    def _watchdog(self, text: str, common: dict[str, Any]) -> Iterator[Event | tuple[str, Any]]:
         group = _GROUP.search(text)
         name = (group["guid"] or group["only"] or group["id"]) if group else ""
-        whole = _WATCHDOG.search(text) or _BLOCKING.search(text)
+        whole = _WATCHDOG.search(text) or _WATCHDOG_CUT.search(text) or _BLOCKING.search(text)
         torn = text.count("Watchdog caught") > 1 or _MARK_WITHIN.search(text) is not None
         if whole is not None and not torn:
-            yield from _timed_out(whole["work"], common, member=int(whole["member"]), group=name)
+            yield from _timed_out(whole["work"], common, member=int(whole["member"]), group=name, text=whole.string)
         elif _GAVE_UP.search(text):
             for work in _INTACT.findall(text):
                 yield from _timed_out(work, common, member=-1, group="", torn=True)
+        if group and _STATUS_CUT.search(text):
+            self._half = text
+            yield ("attend", 1)
         if group and (match := _STATUS.search(text)):
             work = match["work"]
             yield Progress(
@@ -134,6 +158,7 @@ class Messages:
                 member=int(group["member"]),
                 group=name,
                 work=int(work) if work else None,
+                own="from this local rank" in text,
                 enqueued=int(match["enqueued"]),
                 completed=int(match["completed"]),
             )
@@ -189,7 +214,8 @@ class Messages:
                 yield from self._end_child(common)
                 self._child = {}
                 yield ("attend", 12)
-            elif self._child is not None:
+            elif self._child is not None or match["key"] == "rank":
+                self._child = self._child or {}  # a log may begin within the record
                 self._child[match["key"]] = match["value"].strip()
                 if match["key"] == "traceback":
                     yield from self._end_child(common)
@@ -263,6 +289,12 @@ class Messages:
                 pid=int(match["pid"]),
                 first=True,
             )
+        if match := _LIGHTNING.search(text):
+            code, pid = int(match["code"]), int(match["pid"])
+            yield Ended(**common, by="launcher", code=code, pid=pid, first=True)
+        if match := _COMPOSER.search(text):
+            rank = int(match["rank"])
+            yield Ended(**{**common, "rank": rank}, by="launcher", code=int(match["code"]), first=True)
         if match := _QUOTED.search(text):
             code = -int(match["signal"]) if match["signal"] else int(match["code"] or match["status"])
             yield Ended(**common, by="launcher", code=code, first=True)
@@ -309,7 +341,14 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
                 yield low, high
 
 
-def _timed_out(work: str, common: dict[str, Any], *, member: int, group: str, torn: bool = False) -> Iterator[TimedOut]:
+def _number(pattern: re.Pattern[str], text: str) -> int:
+    match = pattern.search(text)
+    return int(match[1]) if match else -1
+
+
+def _timed_out(
+    work: str, common: dict[str, Any], *, member: int, group: str, text: str = "", torn: bool = False
+) -> Iterator[TimedOut]:
     parts = dict(_WORK.findall(work))
     if parts.get("SeqNum", "").isdecimal() and "OpType" in parts:
         yield TimedOut(
@@ -320,12 +359,15 @@ def _timed_out(work: str, common: dict[str, Any], *, member: int, group: str, to
             op=parts["OpType"],
             numel_in=_count(parts.get("NumelIn", "")),
             torn=torn,
+            limit_ms=_number(_LIMIT, text),
+            ran_ms=_number(_RAN, text),
         )
 
 
 def _count(text: str) -> int:
-    """A number of elements; -1 where it runs into what another process wrote (`1048Watchdog`), or is not there."""
-    return int(text) if text.isdecimal() else -1
+    """A number of elements; -1 where it runs into what another process wrote (`1048Watchdog`), or is not there, or is
+    none: of coalesced calls, torch writes -1 as a number without a sign."""
+    return int(text) if text.isdecimal() and len(text) <= DIGITS else -1
 
 
 def _ranks(text: str) -> tuple[int, ...]:

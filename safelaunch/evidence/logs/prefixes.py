@@ -61,6 +61,8 @@ _SGLANG_BARE = re.compile(r"(\[) ?((?:(?:DP|TP|PP|EP)\d+ ?){1,4})\] ?")
 _LEVEL = re.compile(
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[?[\w./-]{1,80}:\d+\] ?"
 )
+# The same with a pid in place of the time, behind a time of its own.
+_LEVEL_BARE = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:\d{1,9} )?\[[\w./-]{1,80}\.py:\d+\] ?")
 _COMPOSER = re.compile(r"rank(\d+)\[\d+\]\[[^\]]{1,40}\]: ?(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): [\w.]{1,80}: ?)?")
 _KAGGLE = re.compile(r"(\d{1,7}\.\d)s\t(?:\d+\t)?")
 # Only where most lines of a file have them: torchrun's own template, people's own marks, mpiexec -prepend-rank.
@@ -221,7 +223,8 @@ def _of_sglang(found: Stripped, match: re.Match[str]) -> Stripped:
 def _time(found: Stripped) -> Stripped | None:
     text = found.text
     if found.clock:
-        match = _ISO.match(text) or _DAY.match(text) if text[:1].isdecimal() else _LEVEL.match(text)
+        digit = text[:1].isdecimal()
+        match = _ISO.match(text) or _DAY.match(text) if digit else _LEVEL.match(text) or _LEVEL_BARE.match(text)
         return replace(found, text=text[match.end() :]) if match else None
     if match := _ISO.match(text):
         year, month, day, hour, minute, second = (int(match[i] or 0) for i in range(1, 7))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import cuts, habitual, last_words, messages, prefixes, tracebacks
+from safelaunch.evidence.logs import cuts, habitual, last_words, messages, numbers, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
@@ -20,19 +20,18 @@ from safelaunch.evidence.logs.sieve import Sieve, open_log
 from safelaunch.evidence.logs.signatures import Signature, any_of, is_trouble, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model import Location
-from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
+from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Odd, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 from safelaunch.shortened import shortened
 
-SAMPLE = 1 << 16
-WIDE = 256  # bytes: some lines of it
+SAMPLE, WIDE = 1 << 16, 256  # bytes; some lines of UTF-16
 WIDTH = 400  # of a quoted line
 CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
+LAST = 3  # lines of a file, that show what it was about
 VARIANTS = 50  # of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
-OF_A_LINE = 2000  # events; a single line may tell of a million tasks
-EVENTS = 20_000  # of one file; a job that says more says the same again
+OF_A_LINE, EVENTS = 2000, 20_000  # a single line may tell of a million tasks; a job that says more says it again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
@@ -70,6 +69,8 @@ class Contents:
     finished: LogLine | None = None
     parting: LogLine | None = None
     attempt: int = 0
+    odd: tuple[Odd, ...] = ()
+    last: tuple[LogLine, ...] = ()
 
 
 def unread(path: str, why: str) -> Contents:
@@ -161,8 +162,8 @@ class _Pass:
         ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
         contents.events += [*self._troubles, *((Origin(file=self._number), event) for event in ended)]
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
-        contents.of_nccl = self._messages.of_nccl
-        sieve = self._sieve
+        contents.of_nccl, sieve = self._messages.of_nccl, self._sieve
+        contents.odd = numbers.of(self._path, sieve, self._habits or Habits(), self._signatures)
         if sieve.wide > min(WIDE, sieve.size // 4) or (not contents.events and sieve.sample[:2] in BYTE_ORDER):
             sieve.broken = sieve.broken or f"it is UTF-16 or UTF-32, or parts of it are: {HOW_TO}"
         elif not contents.events and is_binary(sieve.sample + sieve.tail):
@@ -376,7 +377,7 @@ class _Pass:
                 except (ValueError, RecursionError):
                     self._torn.add(number)
         told = (at for at in reversed(ending) if last_words.tells_of_failure(at.text))
-        self._contents.parting = next(told, None)
+        self._contents.parting, self._contents.last = next(told, None), tuple(ending)[-LAST:]
         for origin, (at, ordinary) in self._contents.tails.items():
             text = shortened(redaction.lines(recent[origin])[-1].strip(), WIDTH)
             if text != at.text:

@@ -117,7 +117,7 @@ WORDINGS = {
     "x NCCL WARN Cuda failure 'out of memory'": "nccl-cuda-out-of-memory",
     "RuntimeError: CUDA error: invalid device ordinal": "invalid-device-ordinal",
     "CUDA error: an illegal memory access was encountered": "cuda-fault",
-    "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001": "xid",
+    "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001": "xid-follows",
     "NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus.": "xid-hardware",
     "Mismatched NCCL version detected : rank 0 version 22304 rank 1 version 22105": "nccl-version-mismatch",
     "x ib_plugin.c:1105 NCCL WARN NET/IB : Got completion from peer 10.0.35.1<49189> with error 4, opcode 5327": "nccl-ib-completion",

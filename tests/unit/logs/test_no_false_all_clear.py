@@ -94,7 +94,8 @@ def test_what_shows_neither_a_step_nor_an_end_is_not_all_right(tmp_path: Path) -
     verdict = judged(tmp_path, "Loading checkpoint shards\nlr: 0.001\nbatch_size: 32\nepochs: 3\n")
 
     assert (verdict.code, verdict.confidence) == ("SL499", "low")
-    assert "no line shows a step of the job, its end, or a failure" in verdict.summary
+    assert "no failure is shown in these lines, and they end with: epochs: 3" in verdict.summary
+    assert "no line shows a step of the job, or its end" in verdict.because
 
 
 def test_noise_is_no_log(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Tracebacks whose end is not in the logs: whose they are, and how far they lead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from safelaunch.diagnosis.logs.timeline import quote
+from safelaunch.diagnosis.wording import one_line, short
+from safelaunch.model.logs import Raised
+
+_RAISES = re.compile(r"^raise (?P<name>[A-Za-z_][\w.]*)\b")
+# Calls in which an error of something else shows: of another rank, or of a kernel that was started before.
+_WAITS = re.compile(
+    r"synchronize|\bwait\(|\bbarrier\b|all_?reduce|all_?gather|broadcast|reduce_scatter|all_to_all|\brecv\b|\bsend\b"
+    r"|\.item\(|\.cpu\(|\.tolist\(|\.get\("
+)
+_FRAME = re.compile(r"^\s*File \"")
+_NO_CODE = re.compile(r"^\s*(?:[\^~|+ ]*|\[.*|File \".*|Traceback .*|\.\.\.|.*Traceback \(most recent call last\):.*)$")
+
+
+def innermost(cut: Sequence[Raised]) -> Raised | None:
+    """The traceback that leads furthest; of those that lead nowhere, the first."""
+    return max(cut, default=None, key=lambda one: (bool(one.type), len(one.frames)))
+
+
+def told(one: Raised) -> tuple[str, tuple[str, ...]]:
+    """What a traceback without its end tells, as a headline, and the lines that show it."""
+    who = _who(one)
+    if one.type:
+        return f"{who} raised {one_line(f'{one.type}: {one.message}', 150)}, and the rest is cut off", (quote(one.at),)
+    if not one.frames:
+        return f"a traceback{'' if who == 'a process' else f' of {who}'} is cut off, and the logs do not say more", (
+            f"a traceback is cut off: {quote(one.at)}",
+        )
+    last = one.frames[-1]
+    place = f"{last.function} ({short(last)})"
+    code = _code(one)
+    begins = f"a traceback is cut off: {quote(one.at)}"
+    innermost_call = (
+        f"its innermost line that is there: {short(last)} in {last.function}: {one_line(code, 120)}".rstrip(": ")
+    )
+    raises = _RAISES.search(code)
+    if raises:
+        return f"{who} raised {raises['name']} in {place}, and its message is cut off", (innermost_call, begins)
+    at = f"at `{one_line(code, 80)}` in {place}" if code else f"in {place}"
+    more = ("an error that shows there may be of another rank, or of a kernel started before",)
+    return f"a traceback of {who} is cut off {at}, and the logs do not say more", (
+        innermost_call,
+        *(more if _WAITS.search(code + last.function) else ()),
+        begins,
+    )
+
+
+def others(cut: Sequence[Raised], lead: Raised) -> tuple[str, ...]:
+    """Whose tracebacks are cut off besides."""
+    more = list(dict.fromkeys(_who(one) for one in cut if one is not lead and _who(one) != _who(lead)))
+    return (f"cut off are tracebacks of {', '.join(more[:6])} as well",) if more else ()
+
+
+def _who(one: Raised) -> str:
+    if one.launcher:
+        return "the launcher"
+    if one.rank is not None:
+        return f"rank {one.rank}"
+    return one.process or (f"local rank {one.local}" if one.local is not None else "a process")
+
+
+def _code(one: Raised) -> str:
+    """The last line of source that a traceback shows."""
+    code = ""
+    within = False
+    for line in one.traceback.splitlines():
+        if _FRAME.match(line):
+            within = True
+        elif within and not _NO_CODE.match(line):
+            code, within = line.strip(), False
+    return code
