@@ -13,8 +13,8 @@ from safelaunch.worker.user_code import is_user_code
 MOST, LONGEST, DEEP = 16, 512, 64
 IN_A_FUNCTION = 1  # of `co_flags`: its names are no dictionary of their own
 LOOKING = {"exists", "lexists", "isfile", "is_file", "isdir", "is_dir", "stat", "getmtime", "access", "glob", "listdir"}
-# Modules that look at files, and at nobody's frames.
-FILES = {"genericpath", "posixpath", "ntpath", "os", "pathlib", "glob", "stat", "fnmatch"}
+# Modules that look at files, or wait, and look at nobody's frames.
+PLAIN = {"genericpath", "posixpath", "ntpath", "os", "pathlib", "glob", "fnmatch", "threading", "selectors"}
 OWN_NAMES = {"locals", "vars", "eval", "exec", "dir"}  # a function that calls these may keep what we are to let go
 # By the end of a file's name: the attribute of its `self` that has the path.
 LOCKS = (
@@ -65,7 +65,7 @@ def _locals(frame: Any, inner: Any) -> Dict[str, Any]:
     code = frame.f_code
     if not code.co_flags & IN_A_FUNCTION or frame.f_trace is not None or OWN_NAMES.intersection(code.co_names):
         return {}
-    if inner is not None and str(inner.f_globals.get("__name__")).partition(".")[0] not in FILES:
+    if inner is not None and str(inner.f_globals.get("__name__")).partition(".")[0] not in PLAIN:
         return {}
     own = frame.f_locals
     found = dict(own)
