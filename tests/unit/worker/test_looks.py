@@ -82,12 +82,10 @@ def profiler(inside: threading.Event, on: threading.Event) -> Any:
 def profiled(inside: threading.Event, on: threading.Event, flag: str) -> None:
     sys.setprofile(profiler(inside, on))
     try:
-        assert len(flag)
-        KEPT.append(flag)
+        len(flag)
+        KEPT.append("" if pathlib.Path(flag).exists() else flag)  # pytest's `assert` would ask for `locals`
     finally:
         sys.setprofile(None)
-        inside.set()
-    assert not pathlib.Path(flag).exists()
 
 
 def test_a_function_that_is_profiled_keeps_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
