@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from safelaunch.cluster.frames import FrameError, Session
-from safelaunch.cluster.messages import Answer, Beat, Goodbye, Hello, Lost, Members, Message
+from safelaunch.cluster.messages import Answer, Beat, Goodbye, Hello, Judged, Look, Lost, Members, Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.model.nodes import Node, Nodes
 
@@ -26,8 +26,10 @@ BEAT_S = 2.0
 DIAL_S = 3.0  # the kernel sends a second packet after 1 s
 REDIAL_S = 0.5
 GREET_S = 5.0  # for whoever has connected to say that it is one of us
-STRANGERS = 64  # connections of those who have not: more are closed at once
+STRANGERS = 64  # connections of those who have not: for one more, the oldest is closed
 BACKLOG = 4 << 20  # bytes that one node may leave unread
+WAITING = 4096  # messages that are not taken in yet; a case of each of so many nodes
+OF_THE_HUB = (Answer, Members, Lost, Look, Judged)  # nobody else says these
 
 
 @dataclass(eq=False)
@@ -133,8 +135,9 @@ class Link(threading.Thread):
     def _met(self, nodes: Nodes, key: bytes) -> None:
         for line in list(self._lines.values()):
             self._drop(line)
-        while not self.inbox.empty():
-            self.inbox.get()  # of an attempt before
+        with contextlib.suppress(queue.Empty):  # whoever reads the inbox may be quicker
+            while True:
+                self.inbox.get_nowait()  # of an attempt before
         self._key = key
         self.peers.meet(nodes, time.monotonic())
 
@@ -197,6 +200,8 @@ class Link(threading.Thread):
             return
         if line.node is None:
             raise FrameError("a word before the greeting")
+        if isinstance(message, OF_THE_HUB) and line is not self._uplink:
+            raise FrameError("a node that is not the hub speaks as the hub")
         self.peers.heard(line.node, now, message.step if isinstance(message, Beat) else 0)
         if isinstance(message, Beat):
             if self.peers.is_hub:
@@ -208,10 +213,11 @@ class Link(threading.Thread):
         elif isinstance(message, Members):
             self.peers.members = message.node_ranks
         elif isinstance(message, Lost):
-            if line is self._uplink:
-                self.peers.told(message.nodes)
-        else:
+            self.peers.told(message.nodes)
+        elif self.inbox.qsize() < WAITING:
             self.inbox.put((line.node, message))
+        else:
+            raise FrameError("more than anybody has to say")
 
     def _greeted(self, line: _Line, hello: Hello, now: float) -> None:
         if not self.peers.admits(hello):
@@ -264,10 +270,12 @@ class Link(threading.Thread):
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
-            strangers = sum(line.node is None for line in self._lines.values())
-            if strangers >= STRANGERS or not self._key:
+            if not self._key:
                 connection.close()
                 return
+            strangers = [line for line in self._lines.values() if line.node is None]
+            if len(strangers) >= STRANGERS:  # a node says at once that it is one of us: it finds room beside the silent
+                self._drop(min(strangers, key=lambda line: line.opened))
             connection.setblocking(False)
             line = _Line(connection, Session(self._key, dialled=False), time.monotonic())
             self._lines[connection.fileno()] = line
