@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from safelaunch.cluster.frames import FrameError, Session, Unread, packed
 from safelaunch.cluster.listener import make_room
-from safelaunch.cluster.messages import Answer, Beat, Goodbye, Hello, Lost, Members, Message
+from safelaunch.cluster.messages import Answer, Beat, Goodbye, Hello, Judged, Look, Lost, Members, Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.model.nodes import Node, Nodes
 
@@ -27,8 +27,10 @@ BEAT_S = 2.0
 DIAL_S = 3.0  # the kernel sends a second packet after 1 s
 REDIAL_S = 0.5
 GREET_S = 5.0  # for whoever has connected to say that it is one of us
-STRANGERS = 64  # connections of those who have not, beside one for each node: more are closed at once
+STRANGERS = 64  # connections of those who have not, beside one for each node: for one more, the oldest is closed
 BACKLOG = 4 << 20  # bytes that one node may leave unread
+WAITING = 4096  # messages that are not taken in yet; a case of each of so many nodes
+OF_THE_HUB = {kind.__name__ for kind in (Answer, Members, Lost, Look, Judged)}  # nobody else says these
 
 
 @dataclass(eq=False)
@@ -165,8 +167,9 @@ class Link(threading.Thread):
         self._next_tick = 0.0
         for line in list(self._lines.values()):
             self._drop(line)
-        while not self._inbox.empty():
-            self._inbox.get()  # of an attempt before
+        with contextlib.suppress(queue.Empty):  # whoever reads the inbox may be quicker
+            while True:
+                self._inbox.get_nowait()  # of an attempt before
         self._key = key
         make_room(len(nodes.nodes))
         self.peers.meet(nodes, time.monotonic())
@@ -240,6 +243,9 @@ class Link(threading.Thread):
             return
         if line.node is None:
             raise FrameError("a word before the greeting")
+        kind = message.kind if isinstance(message, Unread) else type(message).__name__
+        if kind in OF_THE_HUB and line is not self._uplink:
+            raise FrameError("a node that is not the hub speaks as the hub")
         self.peers.heard(line.node, now, message.step if isinstance(message, (Beat, Answer)) else 0)
         if isinstance(message, Beat):
             if self.peers.is_hub:
@@ -251,10 +257,11 @@ class Link(threading.Thread):
         elif isinstance(message, Members):
             self.peers.members = message.node_ranks
         elif isinstance(message, Lost):
-            if line is self._uplink:
-                self.peers.told(message.nodes)
-        else:
+            self.peers.told(message.nodes)
+        elif self._inbox.qsize() < WAITING:
             self._inbox.put((line.node, message))
+        else:
+            raise FrameError("more than anybody has to say")
 
     def _greeted(self, line: _Line, hello: Hello, now: float) -> None:
         if not self.peers.admits(hello):
@@ -314,10 +321,12 @@ class Link(threading.Thread):
             self._deaf = True
             return
         with contextlib.suppress(OSError):
-            strangers = sum(line.node is None for line in self._lines.values())
-            if strangers >= STRANGERS + len(self.peers.nodes) or not self._key:
+            if not self._key:
                 connection.close()
                 return
+            strangers = [line for line in self._lines.values() if line.node is None]
+            if len(strangers) >= STRANGERS + len(self.peers.nodes):  # a node is known at once, and finds room so
+                self._drop(min(strangers, key=lambda line: line.opened))
             connection.setblocking(False)
             line = _Line(connection, Session(self._key, dialled=False), time.monotonic())
             self._lines[connection.fileno()] = line

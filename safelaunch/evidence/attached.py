@@ -15,7 +15,7 @@ from safelaunch.evidence.gather import gather
 from safelaunch.evidence.offline import dump_case, dump_files
 from safelaunch.evidence.offline.dump import Dump
 from safelaunch.evidence.ranks import Group
-from safelaunch.evidence.source_lines import describe, places
+from safelaunch.evidence.source_lines import describe, places, rights_of
 from safelaunch.model import Case, Evidence, Gap, Incident, RankFacts, SourceLine, Stack, WorkerGroup, WorkerProcess
 
 # None of these stops a rank. One of safelaunch is asked for its Flight Recorder, as its own launcher does.
@@ -76,19 +76,22 @@ def yama() -> int:
 
 
 def _source(ranks: Iterable[RankFacts]) -> tuple[SourceLine, ...]:
-    """What stands around the lines of all stacks, in the files as the ranks see them."""
-    stacks: dict[str, list[Stack]] = {}
+    """What stands around the lines of all stacks, in the files as the ranks see them and may read them."""
+    stacks: dict[tuple[str, str], list[Stack]] = {}
     roots: dict[str, str] = {}
     own = _mounts("self")
     for rank in ranks:
         mounts = _mounts(str(rank.pid)) if rank.pid else ""
+        rights = rights_of(rank.pid) if rank.pid else None
+        if rights is None:
+            continue
         roots.setdefault(mounts, "" if mounts in ("", own) else f"/proc/{rank.pid}/root")
-        stacks.setdefault(mounts, []).extend(places(rank))
+        stacks.setdefault((mounts, rights), []).extend(places(rank))
     until = time.monotonic() + SOURCE_S
     lines: list[SourceLine] = []
-    for mounts, seen in stacks.items():
+    for (mounts, rights), seen in stacks.items():
         if (left := until - time.monotonic()) > 0:
-            lines += describe(seen, left, roots[mounts])
+            lines += describe(seen, left, roots[mounts], rights)
     return tuple(lines)
 
 

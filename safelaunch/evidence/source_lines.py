@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from safelaunch import procfs
 from safelaunch.codec import from_json
 from safelaunch.evidence import programs
 from safelaunch.model import Case, ExitCall, Location, RankFacts, SourceLine, Stack
@@ -21,17 +22,30 @@ PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "source_probe.p
 LIMIT = 64
 
 
-def describe(stacks: Iterable[Stack], seconds: float, root: str = "") -> tuple[SourceLine, ...]:
+def describe(stacks: Iterable[Stack], seconds: float, root: str = "", rights: str = "") -> tuple[SourceLine, ...]:
     """The lines of user code on these stacks, at most `LIMIT`, innermost frames of each stack first. A file that
     cannot be read is left out; after `seconds`, all that is not known yet. `root` is where the files of a container
-    are seen from here."""
+    are seen from here. `rights` are those that root reads them with, as `rights_of` says."""
     lines = dict.fromkeys(
         (frame.file, frame.line)
         for stack in stacks
         for frame in stack.frames
         if frame.line > 0 and is_user_code(frame.file)
     )
-    return tuple(from_json(SourceLine, one) for one in _ask(list(lines)[:LIMIT], seconds, root))
+    return tuple(from_json(SourceLine, one) for one in _ask(list(lines)[:LIMIT], seconds, root, rights))
+
+
+def rights_of(pid: int) -> str | None:
+    """The rights with which root reads the files that a process of another user names: that user's and no more, since
+    it may name anybody's. Empty for our own; None where nobody can tell whose process it is."""
+    user = procfs.owner(pid)
+    if os.geteuid() != 0 or user == 0:
+        return ""
+    try:
+        group, groups = procfs.status(pid, "Gid")[0], procfs.status(pid, "Groups")
+    except (OSError, IndexError):
+        return None
+    return f"{user}:{group}:{','.join(groups)}" if user > 0 else None
 
 
 def places(facts: RankFacts) -> list[Stack]:
@@ -68,8 +82,8 @@ def _raised_exit(facts: RankFacts) -> int | None:
     return facts.exit.code
 
 
-def _ask(asked: list[tuple[str, int]], seconds: float, root: str = "") -> list[dict[str, Any]]:
+def _ask(asked: list[tuple[str, int]], seconds: float, root: str = "", rights: str = "") -> list[dict[str, Any]]:
     """What the probe says of these lines within `seconds`."""
     if not asked:
         return []
-    return programs.answers([sys.executable, "-I", "-S", PROBE, *([root] if root else [])], asked, seconds)
+    return programs.answers([sys.executable, "-I", "-S", PROBE, root, rights], asked, seconds)

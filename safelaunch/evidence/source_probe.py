@@ -1,11 +1,12 @@
 """Runs in: a child process. Says what stands around lines of source files; a dead file system holds only this child.
 
 On stdin a JSON list of [file, line], on stdout a line of JSON for each that could be read, as soon as it is known; for
-line 0, one for each place where the file raises SystemExit. An argument is the root of a container, as it is seen from
-here: the files are looked for below it.
+line 0, one for each place where the file raises SystemExit. The first argument is the root of a container, as it is
+seen from here: the files are looked for below it. The second one, `uid:gid:group,...`, is for root: whose rights they
+are read with.
 
-A process that is looked at says itself which files its code is from. They are read with our own rights, perhaps root's:
-so nothing is told of what is no regular file below that root, or no Python.
+A process that is looked at says itself which files its code is from, and may name those of others. So they are read
+with the rights of its user, and nothing is told of what is no regular file below that root, or no Python.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ Texts = tuple[tuple[int, str], ...]
 
 
 def main() -> None:
-    root = sys.argv[1] if len(sys.argv) > 1 else ""
+    root, rights = (*sys.argv[1:], "", "")[:2]
+    if rights:
+        root = _as_another(rights, root)
     resource.setrlimit(resource.RLIMIT_DATA, (ROOM, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     latest, source, module = "", "", None  # one tree at a time: they take a hundred times what is written
     for file, line in json.load(sys.stdin):
@@ -52,6 +55,18 @@ def main() -> None:
             names = "loops", "conditions", "holds", "ahead", "exits", "caught"
             record = {"file": file, "line": line, "text": text, **dict(zip(names, around, strict=True))}
             print(json.dumps(record), flush=True)
+
+
+def _as_another(rights: str, root: str) -> str:
+    """Take on the rights of another user for good, and nothing else of him. Returns the root by a name under which he
+    reaches it as well: what /proc shows of a process may be closed to its own user."""
+    uid, gid, groups = rights.split(":")
+    if root:
+        root = f"/proc/self/fd/{os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}"
+    os.setgroups([int(group) for group in groups.split(",") if group])
+    os.setresgid(int(gid), int(gid), int(gid))
+    os.setresuid(int(uid), int(uid), int(uid))
+    return root
 
 
 def resolved(root: str, path: str) -> str:

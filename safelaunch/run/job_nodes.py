@@ -23,6 +23,7 @@ from safelaunch.cluster.listener import Listening, listen
 from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
+from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis import infra
 from safelaunch.evidence.offline.nodes import one_case
 from safelaunch.model import Case, Verdict, WorkerGroup
@@ -107,6 +108,8 @@ class JobNodes:
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
         self._told_unlinked = False
+        self._wanted: int | None = None  # the look that the hub waits for
+        self._own: Verdict | None = None  # what this node has judged as the hub
         self._common: Verdict | None = None  # the latest one over all nodes
         self._met: float = 0.0
 
@@ -139,6 +142,9 @@ class JobNodes:
             key = job_key(found.key, secret)
         except SecretError as error:
             self._console.degraded(f"the nodes of this job are diagnosed separately: {VARIABLE}={error}")
+            return
+        except ValueError:
+            self._console.degraded("the nodes of this job are diagnosed separately: their key in the store is none")
             return
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
@@ -256,14 +262,14 @@ class JobNodes:
                 self._add(self._inquiry, node, message.case)
         elif isinstance(message, Look):
             if self._asked is None:  # else the hub has this node's case, or is about to
-                threading.Thread(target=self._answer, args=(link, message.number), daemon=True).start()
+                self._look_for(link, message.number)
         elif isinstance(message, Judged):
-            if (link.peers.me, self._asked) in message.asked:
+            if (link.peers.me, self._asked) in message.asked and message.verdict.code in CATALOGUE:
                 with self._news:
-                    self._judged = _sound(message.verdict)
+                    self._judged = self._as_known(message.verdict)
                     self._news.notify_all()
-        elif isinstance(message, Ends) and self.end is None:
-            self._set_end(_sound(message.verdict))
+        elif isinstance(message, Ends) and self.end is None and message.verdict.code in CATALOGUE:
+            self._set_end(self._as_known(message.verdict))
             if link.peers.is_hub:
                 link.to_all(message)
 
@@ -293,13 +299,31 @@ class JobNodes:
             self.end = self.end or verdict
             self._news.notify_all()
 
-    def _answer(self, link: Link, number: int) -> None:
-        """Take a look at this node's ranks for the hub: beside all else, since it takes a second."""
+    def _look_for(self, link: Link, number: int) -> None:
+        """Take a look at this node's ranks for the hub: beside all else, since it takes a second. Of those who ask
+        meanwhile the last one gets the same answer: each look costs the ranks some of their time."""
+        with self._news:
+            looking, self._wanted = self._wanted is not None, number
+        if not looking:
+            threading.Thread(target=self._answer, args=(link,), daemon=True).start()
+
+    def _answer(self, link: Link) -> None:
         group, case = self._group, None
         with contained(self._console.degraded, "the other nodes learn nothing of this node's ranks"):
             if self.look is not None and group is not None and group.workers:
                 case = digest(self.look(group), link.peers.offset_s or 0.0)
-        link.to_hub(Seen(number, case))
+        with self._news:
+            number, self._wanted = self._wanted, None
+        if number is not None:
+            link.to_hub(Seen(number, case))
+
+    def _as_known(self, verdict: Verdict) -> Verdict:
+        """Another node's verdict, with an exit code that ends no job as if it had succeeded, and without its advice:
+        who has the link's key may have put any command there. What this node has judged for all it knows itself."""
+        own = self._own
+        known = own is not None and (own.code, own.summary) == (verdict.code, verdict.summary)
+        exit_code = verdict.exit_code if verdict.exit_code in range(1, 256) else 1
+        return dataclasses.replace(verdict, exit_code=exit_code, remedy=own.remedy if own and known else "")
 
     @staticmethod
     def _add(inquiry: _Inquiry, node: int, case: Case | None) -> None:
@@ -323,6 +347,7 @@ class JobNodes:
         else:
             hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
             verdict = dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
+        self._own = verdict
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
         self._concluded = _Concluded(time.monotonic(), verdict, case.incident.kind, frozenset(inquiry.cases))
 
@@ -349,8 +374,3 @@ class JobNodes:
 def _more_s(link: Link) -> float:
     """Seconds that a verdict may take longer in a job of so many nodes."""
     return min(NODES_S, NODE_S * len(link.peers.nodes))
-
-
-def _sound(verdict: Verdict) -> Verdict:
-    """Another node's verdict, with an exit code that ends no job as if it had succeeded."""
-    return verdict if verdict.exit_code in range(1, 256) else dataclasses.replace(verdict, exit_code=1)

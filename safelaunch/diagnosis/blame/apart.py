@@ -13,6 +13,8 @@ from safelaunch.diagnosis.waitgraph.record import LEAVING, WORLD
 from safelaunch.diagnosis.wording import below, call_at, names, short, under
 from safelaunch.model import Case, Collective, Condition, Location, RankFacts
 
+_Calls = dict[str, dict[int, Collective]]  # by group and number
+
 LEAST_OF_MAJORITY = 2  # ranks that agree against one
 
 
@@ -87,9 +89,12 @@ def came_apart(case: Case, one: Iterable[int], others: Iterable[int], lines: Lin
     sides = [[facts for rank in sorted(side) if _is_known(facts := ranks[rank])] for side in (one, others)]
     if not all(sides):
         return None
+    calls = {facts.rank: _by_group(facts) for side in sides for facts in side}
     for more, fewer in (sides, sides[::-1]):
-        found = [pair for facts in more for peer in fewer if (pair := _extra(facts, peer)) is not None]
-        if len(found) == len(more) * len(fewer) and len({(c.location, c.seq, m.location) for c, m in found}) == 1:
+        # Each rank against the first one of the other side: all pairs of 256 ranks would take a minute.
+        pairs = [(more[0], peer) for peer in fewer] + [(facts, fewer[0]) for facts in more[1:]]
+        found = _all_extra((calls[facts.rank], calls[peer.rank]) for facts, peer in pairs)
+        if len({(c.location, c.seq, m.location) for c, m in found}) == 1:
             extra, met = found[0]
             return Apart(_of(more), _of(fewer), extra, met, _for_one(more, extra, lines))
     return None
@@ -134,10 +139,28 @@ def _leaves_all(call: Collective) -> bool:
     return call.op == LEAVING and call.group == WORLD
 
 
-def _extra(facts: RankFacts, peer: RankFacts) -> tuple[Collective, Collective] | None:
+def _by_group(facts: RankFacts) -> _Calls:
+    found: _Calls = {}
+    for call in _calls(facts):
+        found.setdefault(call.group, {})[call.seq] = call
+    return found
+
+
+def _all_extra(pairs: Iterable[tuple[_Calls, _Calls]]) -> list[tuple[Collective, Collective]]:
+    """What `_extra` says of each pair; nothing where it finds none in one of them."""
+    found = []
+    for own, theirs in pairs:
+        extra = _extra(own, theirs)
+        if extra is None:
+            return []
+        found.append(extra)
+    return found
+
+
+def _extra(calls: _Calls, of_peer: _Calls) -> tuple[Collective, Collective] | None:
     """The first call that a rank has made and its peer has not, with that of the peer at the same number."""
-    for group in dict.fromkeys(call.group for call in _calls(facts)):
-        own, theirs = ({c.seq: c for c in _calls(each) if c.group == group} for each in (facts, peer))
+    for group, own in calls.items():
+        theirs = of_peer.get(group, {})
         shared = sorted(own.keys() & theirs.keys())
         first = next((seq for seq in shared if own[seq].location != theirs[seq].location), None)
         if first is None or not _met(own[first], theirs[first]):

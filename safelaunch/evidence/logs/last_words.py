@@ -40,12 +40,35 @@ _ENDED = re.compile(
     r"|\b[Ll]oss is:? (?:tensor\()?-?(?:[Nn]a[Nn]|inf)\b|Watchdog caught |Back-off restarting failed"
     r"|CrashLoopBackOff|OOMKilled",
 )
+# The same in other languages: the C library's names of signals, and the words for failed and error.
+_ABROAD = re.compile(
+    r"(?:^|: |\d {1,8})(?:Speicherzugriffsfehler|Getötet|Abgebrochen|Erreur de segmentation|Processus arrêté"
+    r"|Tué|Abandon|Violación de segmento|Abortado|Errore di segmentazione|Ucciso|Falha de segmentação|Morto"
+    r"|Ошибка сегментирования|Убито"
+    r"|段错误|已杀死|已终止|已放弃|总线错误)(?:$| {2,}\S|: \d| ?[(\uff08])"
+    r"|Speicherabzug geschrieben|核心已转储|コアダンプ|imagem do núcleo gravada"
+    r"|(?i:\b(?:fehler|erreur|errore|ошибка)\b *:|\b(?:fehlgeschlagen|abgestürzt|échec|échoué|falló|fallito)\b)"
+    r"|失败|失敗|崩溃|強制終了|エラーが|실패|오류"
+)
+# What machines write of an end: managers of processes, schedulers, drivers, and loggers that write fields.
+_RECORDED = re.compile(
+    r"^make(?:\[\d+\])?: \*\*\* |Main process exited, code=(?:killed|dumped)|Failed with result "
+    r"|\b(?:Job)?State=(?:CANCELLED|TIMEOUT|OUT_OF_MEMORY|NODE_FAIL|FAILED|DEADLINE|BOOT_FAIL)\b"
+    r"|(?i:\bexit[_ ]?(?:code|status)\b\W{1,4}-?[1-9]\d{0,2}\b)|(?i:^\W{0,3}(?:rc|ret)[ =:]{1,3}-?[1-9]\d{0,2}\W*$)"
+    r"|\blevel=(?:error|fatal|panic|critical)\b"
+    r"|\"(?:level|severity|levelname|lvl)\": ?\"(?i:error|fatal|critical|panic)\""
+    r"|Memory access fault by GPU|HSA_STATUS_ERROR|fallen off the bus|double.bit ECC|GPU reset begin"
+    r"|\bNo space left\b|Stale file handle|Read-only file system|Disk quota exceeded|launch\.py:\d+:sigkill_handler\]"
+    r"|\b(?:job|rank \d+|worker(?: \d+)?|node \S+) (?:has )?(?:failed|crashed|died|exited unexpectedly)(?:$|[,.])"
+    r"|\b[Uu]nhandled exception\b|[Ss]omething went wrong|\b[Ll]oss (?:became|has become) (?:[Nn]a[Nn]|inf)\b"
+    r"|^SystemExit: (?!0$|None$)|^[A-Za-z_][\w.]{0,80}(?:Error|Exception)\(.{0,2000}\)$"
+)
 _NO_NUMBER = r"(?!\W{0,4}(?:\d|nan|none|tensor))"  # `val error: 0.03`
 # What loggers and programs say of a failure, after which a job may yet have gone on.
 _COMPLAINED = re.compile(
     rf"(?<![\w.-])(?:ERROR|FATAL|CRITICAL)(?![\w=]){_NO_NUMBER}"
     rf"|(?:^|[:\]>] ?)(?:[Ee]rror|[Ff]atal(?: error)?)[:!] ?{_NO_NUMBER}|^Error executing |^Could not override "
-    r"|^(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception)(?:$|: )"
+    r"|^(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception)(?:\([\w.]{1,80}\))?(?:$|: )"
     r"|(?<!\b0 )(?<!\bno )\b[Ff]ailed\b(?!\W{0,3}0\b)|\b(?:stopping training|giving up|aborting)\b"
     r"|: (?:No such file or directory|Permission denied)"
 )
@@ -58,6 +81,6 @@ def tells_of_failure(text: str) -> bool:
     Args:
         text: the line, without what stands before its message.
     """
-    if _ENDED.search(text):
+    if _ENDED.search(text) or _RECORDED.search(text) or _ABROAD.search(text):
         return True
     return _COMPLAINED.search(text) is not None and not _NO_FAILURE.search(text)

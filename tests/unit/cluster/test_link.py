@@ -7,6 +7,7 @@ import os
 import queue
 import resource
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pytest
 
 from safelaunch.cluster.link import STRANGERS, TICK_S, Link
 from safelaunch.cluster.listener import listen, make_room
-from safelaunch.cluster.messages import Ends, Look, Message, Suspect
+from safelaunch.cluster.messages import Answer, Ends, Judged, Look, Lost, Message, Suspect
 from safelaunch.model import Case, Incident, Verdict
 from safelaunch.model.nodes import Node, Nodes
 
@@ -121,7 +122,7 @@ def test_garbage_strangers_and_slow_ones_disturb_nobody(job: Job) -> None:
                 line.sendall((b"s", b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096))[number % 3])
         job.links[1].to_hub(Suspect(1, case()))
         assert job.said(0) == Suspect(1, case())
-        assert len(job.links[0]._lines) <= STRANGERS + 2
+        assert len(job.links[0]._lines) <= STRANGERS + 3 + 2
     assert job.links[0].peers.linked == (1, 2)
     assert job.links[0].is_alive()
 
@@ -131,8 +132,8 @@ def test_a_node_with_another_key_has_no_part(job: Job) -> None:
     job.links[2].meet(Nodes(0, 2, job.nodes, ""), os.urandom(32))
     eventually(lambda: job.links[0].peers.linked == (1,))
     job.links[2].to_hub(Suspect(1, case()))
-    job.links[1].to_hub(Look(1))
-    assert job.said(0) == Look(1)
+    job.links[1].to_hub(Suspect(2, case()))
+    assert job.said(0) == Suspect(2, case())
     with pytest.raises(queue.Empty):
         job.links[0].take(0.0)
 
@@ -146,6 +147,57 @@ def test_a_new_attempt_begins_anew(job: Job) -> None:
         job.links[rank].meet(Nodes(1, rank, job.nodes, ""), again)
     eventually(lambda: job.links[0].peers.linked == (1,) and job.links[1].peers.linked == (0,))
     assert not job.links[0].peers.lost
+
+
+class Read(queue.SimpleQueue[tuple[int, Message]]):
+    """An inbox whose reader is quicker: it has taken the last message whenever somebody asked whether one is there."""
+
+    def empty(self) -> bool:
+        was_empty = super().empty()
+        while not super().empty():
+            self.get_nowait()
+        return was_empty
+
+
+def test_a_new_attempt_waits_for_no_message_that_somebody_else_has_taken(job: Job) -> None:
+    job.links[1].inbox = Read()
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    job.links[1].inbox.put((0, Look(1)))
+    job.meet(0, 1, 2)
+    done = threading.Event()
+    job.links[1]._order(done.set)
+    assert done.wait(PATIENCE_S)
+
+
+def test_a_node_comes_back_while_strangers_hold_all_places(job: Job) -> None:
+    """They say nothing, and have no key: a healthy node must not be lost for them."""
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * STRANGERS):
+            stack.enter_context(socket.create_connection(("127.0.0.1", job.nodes[0].port)))
+        eventually(lambda: sum(line.node is None for line in list(job.links[0]._lines.values())) == STRANGERS + 3)
+        before = job.links[1]._uplink
+        assert before is not None
+        job.links[1]._order(lambda: job.links[1]._drop(before))
+        job.links[1].to_hub(Suspect(1, case()))  # of nobody: there is no hub yet
+        eventually(lambda: job.links[1]._uplink not in (None, before) and not job.links[1]._uplink.dialling)
+        job.links[1].to_hub(Suspect(2, case()))
+        assert job.said(0) == Suspect(2, case())
+        assert not job.links[0].peers.lost
+
+
+@pytest.mark.parametrize("message", [Look(1), Judged(VERDICT, ((0, 1),)), Answer(1e300, -1e300), Lost(())])
+def test_a_node_that_is_not_the_hub_does_not_speak_as_the_hub(job: Job, message: Message) -> None:
+    job.meet(0, 1, 2)
+    eventually(lambda: linked(job))
+    before = job.links[1]._uplink
+    job.links[1].to_hub(message)
+    eventually(lambda: job.links[1]._uplink not in (None, before))  # the hub has closed it
+    job.links[2].to_hub(Suspect(2, case()))
+    assert job.said(0) == Suspect(2, case())
+    assert job.links[0].peers.offset_s is None
 
 
 def test_the_node_of_the_endpoint_listens_at_that_address_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sysconfig
 from pathlib import Path
 
@@ -225,6 +226,34 @@ def test_links_of_a_container_lead_to_its_own_files(container: Path, target: str
 def test_files_of_a_container_keep_their_names(container: Path) -> None:
     stack = Stack((Location("/opt/app/train.py", 1),), "py-spy")
     assert source_lines.describe([stack], 30, str(container)) == (SourceLine("/opt/app/train.py", 1, "step()"),)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone has the rights of others")
+
+
+@needs_root
+def test_root_shows_of_a_file_what_the_user_may_read_who_has_named_it(container: Path) -> None:
+    """A process says itself which files its code is from: it may name those of root, or of anybody."""
+    (container / "opt" / "app" / "key.py").write_text("key = 'of somebody else'\n")
+    (container / "opt" / "app" / "key.py").chmod(0o600)
+    (container / "opt" / "app" / "link.py").symlink_to("key.py")
+    files = [f"/opt/app/{name}.py" for name in ("train", "key", "link")]
+    stack = Stack(tuple(Location(file, 1) for file in files), "py-spy")
+
+    assert [found.file for found in source_lines.describe([stack], 30, str(container))] == files
+    assert [found.file for found in source_lines.describe([stack], 30, str(container), "65534:65534:")] == files[:1]
+
+
+@needs_root
+def test_root_reads_with_the_rights_of_the_user_of_a_rank() -> None:
+    assert source_lines.rights_of(os.getpid()) == ""
+    with subprocess.Popen(["sleep", "60"], user=65534, group=65533, extra_groups=[65532]) as rank:
+        try:
+            assert source_lines.rights_of(rank.pid) == "65534:65533:65532"
+        finally:
+            rank.kill()
+            rank.wait()
+            assert source_lines.rights_of(rank.pid) is None
 
 
 def test_lines_are_counted_as_python_does(tmp_path: Path) -> None:

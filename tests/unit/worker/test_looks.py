@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -61,3 +62,34 @@ def test_a_function_that_looks_at_no_file_is_not_asked(monkeypatch: pytest.Monke
 
 def test_a_function_that_uses_its_own_names_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen_in(keeps, "/data/ready", monkeypatch=monkeypatch) == {}
+
+
+PROFILER = """
+def callback(frame, event, arg):
+    if event == "c_call" and arg is len:
+        inside.set()
+        on.wait(20)
+"""
+KEPT: list[str] = []
+
+
+def profiler(inside: threading.Event, on: threading.Event) -> Any:
+    library: dict[str, Any] = {"__name__": "profiler", "inside": inside, "on": on}
+    exec(compile(PROFILER, "/lib/profiler.py", "exec"), library)
+    return library["callback"]
+
+
+def profiled(inside: threading.Event, on: threading.Event, flag: str) -> None:
+    sys.setprofile(profiler(inside, on))
+    try:
+        len(flag)
+        KEPT.append("" if pathlib.Path(flag).exists() else flag)  # pytest's `assert` would ask for `locals`
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_function_that_is_profiled_keeps_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python writes a copy of them back when the profiler's callback has ended: one that was emptied took them away."""
+    KEPT.clear()
+    assert seen_in(profiled, "/data/ready", monkeypatch=monkeypatch) == {}
+    assert KEPT == ["/data/ready"]
