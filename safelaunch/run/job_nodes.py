@@ -224,7 +224,8 @@ class JobNodes:
         except queue.Empty:
             pass
         else:
-            self._take_in(link, node, message)
+            if not isinstance(message, (Judged, Ends)) or message.verdict.code in CATALOGUE:
+                self._take_in(link, node, message)
         inquiry = self._inquiry
         if inquiry is not None and self._is_over(link, inquiry):
             self._inquiry = None
@@ -249,11 +250,11 @@ class JobNodes:
             if self._asked is None:  # else the hub has this node's case, or is about to
                 self._look_for(link, message.number)
         elif isinstance(message, Judged):
-            if (link.peers.me, self._asked) in message.asked and message.verdict.code in CATALOGUE:
+            if (link.peers.me, self._asked) in message.asked:
                 with self._news:
                     self._judged = self._as_known(link, node, message.verdict)
                     self._news.notify_all()
-        elif isinstance(message, Ends) and self.end is None and message.verdict.code in CATALOGUE:
+        elif isinstance(message, Ends) and self.end is None:
             self._set_end(self._as_known(link, node, message.verdict))
             if link.peers.is_hub:
                 link.to_all(message)
