@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import os
 import queue
+import re
 import socket
 import threading
 import time
@@ -28,7 +29,7 @@ from safelaunch.diagnosis import infra
 from safelaunch.evidence.offline.nodes import one_case
 from safelaunch.model import Case, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
-from safelaunch.model.nodes import Nodes
+from safelaunch.model.nodes import LostNode, Nodes
 from safelaunch.run.console import Console
 from safelaunch.run.digest import digest
 from safelaunch.run.judge import Judge
@@ -109,6 +110,7 @@ class JobNodes:
         self._news = threading.Condition()
         self._told_unlinked = False
         self._wanted: int | None = None  # the look that the hub waits for
+        self._said_by = -1  # the node that was the hub when a verdict over all nodes came
         self._own: Verdict | None = None  # what this node has judged as the hub
         self._common: Verdict | None = None  # the latest one over all nodes
         self._met: float = 0.0
@@ -212,10 +214,10 @@ class JobNodes:
     def as_said_here(self, verdict: Verdict) -> Verdict:
         """The verdict as this node says it: of one over all nodes the hub says all, and the others the headline."""
         link, common = self._link, self.end or self._common
-        if link is None or link.peers.is_hub or common is None or common.summary != verdict.summary:
+        if link is None or common is None or common.summary != verdict.summary or verdict.kind == "infra":
             return verdict
-        hub = link.peers.nodes[min(link.peers.nodes)]
-        if hub.node_rank in link.peers.lost:
+        hub = link.peers.nodes.get(self._said_by)  # it may have said goodbye meanwhile
+        if hub is None or hub.node_rank == link.peers.me or hub.node_rank in link.peers.lost:
             return verdict
         remedy = f"all of it is in the output of {host_name(hub.host)}, and in verdict.json"
         return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
@@ -255,6 +257,8 @@ class JobNodes:
         self._tell_unlinked(link)
 
     def _take_in(self, link: Link, node: int, message: Message) -> None:
+        if isinstance(message, (Judged, Ends)) and message.verdict.code not in CATALOGUE:
+            return  # of a newer version, or of nobody
         if isinstance(message, Suspect):
             self._asked_by(link, node, message)
         elif isinstance(message, Seen):
@@ -264,12 +268,12 @@ class JobNodes:
             if self._asked is None:  # else the hub has this node's case, or is about to
                 self._look_for(link, message.number)
         elif isinstance(message, Judged):
-            if (link.peers.me, self._asked) in message.asked and message.verdict.code in CATALOGUE:
+            if (link.peers.me, self._asked) in message.asked:
                 with self._news:
-                    self._judged = self._as_known(message.verdict)
+                    self._judged = self._as_known(link, node, message.verdict)
                     self._news.notify_all()
-        elif isinstance(message, Ends) and self.end is None and message.verdict.code in CATALOGUE:
-            self._set_end(self._as_known(message.verdict))
+        elif isinstance(message, Ends) and self.end is None:
+            self._set_end(self._as_known(link, node, message.verdict))
             if link.peers.is_hub:
                 link.to_all(message)
 
@@ -317,13 +321,22 @@ class JobNodes:
         if number is not None:
             link.to_hub(Seen(number, case))
 
-    def _as_known(self, verdict: Verdict) -> Verdict:
+    def _as_known(self, link: Link, node: int, verdict: Verdict) -> Verdict:
         """Another node's verdict, with an exit code that ends no job as if it had succeeded, and without its advice:
-        who has the link's key may have put any command there. What this node has judged for all it knows itself."""
+        who has the link's key may have put any command there. What this node has judged for all it knows itself, and
+        what helps against lost nodes follows from their names."""
         own = self._own
-        known = own is not None and (own.code, own.summary) == (verdict.code, verdict.summary)
+        remedy = own.remedy if own is not None and (own.code, own.summary) == (verdict.code, verdict.summary) else ""
+        words = set(re.split(r"[^\w.:-]+", verdict.summary))
+        nodes = link.peers.nodes
+        lost = tuple(
+            LostNode(number, 0.0) for number, one in nodes.items() if one.host and host_name(one.host) in words
+        )
+        if lost and verdict.kind == "infra":
+            remedy = infra.node_lost(lost, nodes, link.peers.me).remedy
+        self._said_by = link.peers.me if link.peers.is_hub else node
         exit_code = verdict.exit_code if verdict.exit_code in range(1, 256) else 1
-        return dataclasses.replace(verdict, exit_code=exit_code, remedy=own.remedy if own and known else "")
+        return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
 
     @staticmethod
     def _add(inquiry: _Inquiry, node: int, case: Case | None) -> None:

@@ -160,10 +160,10 @@ class Read(queue.SimpleQueue[tuple[int, Message]]):
 
 
 def test_a_new_attempt_waits_for_no_message_that_somebody_else_has_taken(job: Job) -> None:
-    job.links[1].inbox = Read()
+    job.links[1]._inbox = Read()
     job.meet(0, 1, 2)
     eventually(lambda: linked(job))
-    job.links[1].inbox.put((0, Look(1)))
+    job.links[1]._inbox.put((0, Look(1)))
     job.meet(0, 1, 2)
     done = threading.Event()
     job.links[1]._order(done.set)

@@ -43,7 +43,7 @@ class Pair:
         self.looking, self.go_on = threading.Event(), threading.Event()
         self.nodes = JobNodes("127.0.0.1", cast("Any", None), cast("Any", Said()), self._look)
         self.nodes.open()
-        self.nodes.follow(cast("WorkerGroup", WorkerGroup(0, 4, 2, cast("Any", (1,)))), 1)
+        self.nodes.follow(WorkerGroup(0, 4, 2, cast("Any", (1,))), 1)
         end = listen("127.0.0.1")
         self.other = Link(end.socket, "127.0.0.1")
         self.other.start()
