@@ -78,12 +78,19 @@ class Peers:
         return tuple(sorted(n for n, one in known.items() if one.closed is None and n not in self.lost))
 
     def dropped(self, now: float, for_s: float) -> tuple[LostNode, ...]:
-        """Nodes that have been lost, and those whose connection was closed without a goodbye `for_s` seconds ago."""
+        """Nodes that have been lost, and those whose connection was closed without a goodbye `for_s` seconds ago.
+
+        Where the hub is silent, so are all others, until the next hub answers: it may be this node that is cut off.
+        """
         known = dict(self._known)
         gone = {n: one.closed for n, one in known.items() if one.closed is not None and not one.expected}
         closed = (node for node, since in gone.items() if now - since >= for_s)
         more = {n: self._loss(n, now) for n in closed if n not in self.gone}
-        return tuple(loss for _, loss in sorted({**more, **self.lost}.items()))
+        found = {**more, **self.lost}
+        if not self.is_hub and self.hub not in known and any(not loss.closed for loss in found.values()):
+            unheard = {n for n, node in self.nodes.items() if node.port} - {self.me, *self.gone, *self.mute}
+            found = {**{n: LostNode(n, round(now - self._heard, 1)) for n in unheard}, **found}
+        return tuple(loss for _, loss in sorted(found.items()))
 
     def admits(self, hello: Hello) -> bool:
         """Whether this may be a node of the attempt."""

@@ -13,23 +13,22 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-from safelaunch import redaction
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
-from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
+from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.diagnosis import infra
-from safelaunch.evidence.offline.nodes import one_case, shifted
-from safelaunch.model import Case, Stack, Verdict, WorkerGroup
+from safelaunch.evidence.offline.nodes import one_case
+from safelaunch.model import AgentEnd, Case, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import Nodes
 from safelaunch.run.console import Console
 from safelaunch.run.judge import Judge
+from safelaunch.run.nodes_asked import Inquiry, shown, sound
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
@@ -41,17 +40,6 @@ ENDED_S = 2.0  # for a rank to wait for others that another node has ended
 STILL_S = 5.0  # ... and for those of a node that is lost
 OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
 UNLINKED_S = 30.0
-
-
-@dataclass
-class _Inquiry:
-    """One look at all nodes, at the hub."""
-
-    number: int
-    until: float
-    cases: dict[int, Case] = field(default_factory=dict)  # by node rank
-    answered: set[int] = field(default_factory=set)
-    asked: list[tuple[int, int]] = field(default_factory=list)  # `Judged.asked`
 
 
 class JobNodes:
@@ -78,7 +66,7 @@ class JobNodes:
         self._console = console
         self._listening: Listening | None = None
         self._link: Link | None = None
-        self._inquiry: _Inquiry | None = None
+        self._inquiry: Inquiry | None = None
         self._numbers = itertools.count(1)
         self._asks = itertools.count(1)
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
@@ -86,6 +74,9 @@ class JobNodes:
         self._news = threading.Condition()
         self._told_unlinked = False
         self._common: Verdict | None = None  # the latest one over all nodes
+        self._failing = self._leaving = False  # ranks of this node have failed; it was told to end
+        self._failed: Case | None = None  # what came of that
+        self._interrupted: Verdict | None = None  # a node was told to end: why ranks of others fail
         self._met: float = 0.0
 
     # ------------------------------------------------------------------------------------------ from the run
@@ -121,7 +112,7 @@ class JobNodes:
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
         self.end, self._lost_at, self._inquiry, self._judged = None, None, None, None
-        self._outlived = frozenset()
+        self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
         self._met = time.monotonic()
         self._link.meet(found, key)
 
@@ -163,22 +154,41 @@ class JobNodes:
         if link is None or link.peers.me < 0:
             return None
         if not link.peers.linked:
-            with self._news:  # one that has left may have said why
-                self._news.wait_for(lambda: self.end is not None, GOODBYE_S if link.peers.gone else 0.0)
-            return self.end or self._of_lost(CLOSED_S)
+            return self._alone(link)
         self._judged, self._asked = None, next(self._asks)
-        link.to_hub(Suspect(self._asked, self._shown(link, facts)))
+        case = shown(facts, link.peers.offset_s or 0.0)
+        self._failed = case if self._failing else None
+        link.to_hub(Suspect(self._asked, case))
         with self._news:
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, VERDICT_S)
         self._asked = None
-        self._common = self._judged or self.end or self._of_lost(CLOSED_S)
+        self._common = self._judged or self._from_elsewhere()
         return self._common
+
+    def failing(self) -> None:
+        """Ranks of this node have failed: their case comes soon, and says more than a look at them."""
+        self._failing = True
+
+    def interrupted(self, signum: int) -> None:
+        """This node was told to end, by a signal."""
+        link, self._leaving = self._link, True
+        if link is not None and link.peers.linked:
+            self._interrupted = verdict = infra.interrupted(signum, link.peers.nodes[link.peers.me])
+            self._say(link, Interrupted(verdict))
+
+    def denied(self, ranks: Set[int]) -> Verdict | None:
+        """Why this node has not succeeded although all of its ranks have: others end for one of them."""
+        return self.end if self.end is not None and ranks & set(self.end.culprit_ranks) else None
 
     def tell_end(self, verdict: Verdict) -> None:
         """This node ends its ranks, for good; the others are to end as well."""
         if self._link is not None and self._link.peers.linked and self.end is None:
-            say = self._link.to_all if self._link.peers.is_hub else self._link.to_hub  # before its goodbye
-            say(Ends(verdict))
+            self._say(self._link, Ends(verdict))
+
+    @staticmethod
+    def _say(link: Link, message: Message) -> None:
+        say = link.to_all if link.peers.is_hub else link.to_hub  # before its goodbye
+        say(message)
 
     def as_said_here(self, verdict: Verdict) -> Verdict:
         """The verdict as this node says it: of one over all nodes the hub says all, and the others the headline."""
@@ -191,15 +201,38 @@ class JobNodes:
         remedy = f"all of it is in the output of {host_name(hub.host)}, and in verdict.json"
         return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
 
-    def lost(self) -> Verdict | None:
-        """The verdict on nodes that were lost, for an agent that has failed; it waits for that to be known."""
-        until = time.monotonic() + LOST_WAIT_S
-        while self._link is not None and self._link.peers.me >= 0 and time.monotonic() < until:
-            found = self.end or self._of_lost(CLOSED_S)
-            if found is not None:
-                return found
-            time.sleep(0.1)
-        return None
+    def of_agent(self, end: AgentEnd) -> Verdict:
+        """The verdict on an agent that has ended by itself: one that has failed may have done so for another node."""
+        link = self._link
+        if link is None or link.peers.me < 0 or not end.workers_started:
+            return infra.judge(end)
+        failed = end.type and not end.signal
+        found = self._settled(link, LOST_WAIT_S) if failed else None
+        if found is not None:
+            return found
+        host = host_name(link.peers.nodes[link.peers.me].host)
+        verdict = dataclasses.replace(infra.judge(end, host), host=host)
+        if not failed:
+            self.tell_end(verdict)
+        return verdict
+
+    def _alone(self, link: Link) -> Verdict | None:
+        """As `verdict`, where no other node is linked now: one that has left may have said why, and when the hub is
+        silent it takes a moment to see whether all others are."""
+        lost = bool(link.peers.lost) and not link.peers.settled
+        return self._settled(link, VERDICT_S if lost else GOODBYE_S if link.peers.gone else 0.0)
+
+    def _settled(self, link: Link, patience: float) -> Verdict | None:
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            if self.end or self._interrupted or (link.peers.settled and self._of_lost(CLOSED_S)):
+                break
+            time.sleep(0.05)
+        return self._from_elsewhere()
+
+    def _from_elsewhere(self) -> Verdict | None:
+        """Why ranks fail here for what has happened to another node, as far as that is known."""
+        return self.end or self._interrupted or self._of_lost(CLOSED_S)
 
     # ------------------------------------------------------------------------------------------- the thread
 
@@ -217,11 +250,9 @@ class JobNodes:
             pass
         else:
             self._take_in(link, node, message)
-        inquiry = self._inquiry
-        if inquiry is not None and self._is_over(link, inquiry):
-            self._inquiry = None
-            self._conclude(link, inquiry)
         self._follow_losses(link)
+        if self._inquiry is not None:
+            self._conclude(link, self._inquiry)
         if link.fault is not None:
             fault, link.fault = link.fault, None
             raise fault
@@ -230,25 +261,37 @@ class JobNodes:
     def _take_in(self, link: Link, node: int, message: Message) -> None:
         if isinstance(message, Suspect):
             if self._inquiry is None:
-                self._inquiry = _Inquiry(next(self._numbers), time.monotonic() + ANSWER_S)
+                self._inquiry = Inquiry(next(self._numbers), time.monotonic() + ANSWER_S)
                 link.to_all(Look(self._inquiry.number))
             self._inquiry.asked.append((node, message.number))
-            self._add(self._inquiry, node, message.case)
+            self._inquiry.add(node, message.case, looked=False)
         elif isinstance(message, Seen):
             if self._inquiry is not None and self._inquiry.number == message.number:
-                self._add(self._inquiry, node, message.case)
+                self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
-            if self._asked is None:  # else the hub has this node's case, or is about to
-                threading.Thread(target=self._answer, args=(link, message.number), daemon=True).start()
+            self._be_seen(link, message.number)
         elif isinstance(message, Judged):
             if (link.peers.me, self._asked) in message.asked:
                 with self._news:
-                    self._judged = _sound(message.verdict)
+                    self._judged = sound(message.verdict)
                     self._news.notify_all()
         elif isinstance(message, Ends) and self.end is None:
-            self._set_end(_sound(message.verdict))
-            if link.peers.is_hub:
-                link.to_all(message)
+            self._set_end(sound(message.verdict))
+            self._pass_on(link, node, message)
+        elif isinstance(message, Interrupted) and self._interrupted is None:
+            self._interrupted = sound(message.verdict)
+            self._pass_on(link, node, message)
+
+    @staticmethod
+    def _pass_on(link: Link, node: int, message: Message) -> None:
+        if link.peers.is_hub and node != link.peers.me:
+            link.to_all(message)
+
+    def _be_seen(self, link: Link, number: int) -> None:
+        if self._failed is not None or self._leaving:  # of whoever was told to end nothing follows
+            link.to_hub(Seen(number, self._failed))
+        elif self._asked is None and not self._failing:  # else the hub has this node's case, or is about to
+            threading.Thread(target=self._answer, args=(link, number), daemon=True).start()
 
     def _follow_losses(self, link: Link) -> None:
         lost = set(link.peers.lost) - self._outlived
@@ -268,31 +311,32 @@ class JobNodes:
         group, case = self._group, None
         with contained(self._console.degraded, "the other nodes learn nothing of this node's ranks"):
             if self.look is not None and group is not None and group.workers:
-                case = self._shown(link, self.look(group))
-        link.to_hub(Seen(number, case))
+                case = shown(self.look(group), link.peers.offset_s or 0.0)
+        if not self._failing:
+            link.to_hub(Seen(number, case))
 
-    @staticmethod
-    def _add(inquiry: _Inquiry, node: int, case: Case | None) -> None:
-        inquiry.answered.add(node)
-        if case is not None:
-            inquiry.cases[node] = case
-
-    @staticmethod
-    def _is_over(link: Link, inquiry: _Inquiry) -> bool:
-        wanted = {link.peers.me, *link.peers.linked}
-        return wanted <= inquiry.answered or time.monotonic() > inquiry.until
-
-    def _conclude(self, link: Link, inquiry: _Inquiry) -> None:
-        cases = [case for _, case in sorted(inquiry.cases.items())]
-        if not cases:
+    def _conclude(self, link: Link, inquiry: Inquiry) -> None:
+        """Tell the verdict, once all have answered. One on failures that names nobody waits for its time: ranks that
+        lose a peer may fail before the supervisor of that peer knows of it."""
+        late = time.monotonic() > inquiry.until
+        if not late and not {link.peers.me, *link.peers.linked} <= inquiry.answered:
             return
+        cases = [case for _, case in sorted(inquiry.cases.items())]
+        verdict = inquiry.verdict = inquiry.verdict or self._over_all(cases)
+        if not verdict.culprit_ranks:
+            known = self._from_elsewhere()
+            if known is None and not late and inquiry.of_failures:
+                return
+            verdict = known or verdict
+        self._inquiry = None
+        link.to_all(Judged(verdict, tuple(inquiry.asked)))
+
+    def _over_all(self, cases: list[Case]) -> Verdict:
         verdict = self._judge.verdict(one_case(cases))
         if not verdict.culprit_ranks:
-            verdict = self._of_lost(CLOSED_S) or verdict
-        else:
-            hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
-            verdict = dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
-        link.to_all(Judged(verdict, tuple(inquiry.asked)))
+            return verdict
+        hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
+        return dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
 
     def _of_lost(self, for_s: float) -> Verdict | None:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
@@ -312,29 +356,3 @@ class JobNodes:
             hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
             more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
             self._console.degraded(f"no link to {', '.join(hosts[:4])}{more}: each is diagnosed for itself")
-
-    @staticmethod
-    def _shown(link: Link, case: Case) -> Case:
-        """What the others see of this node: times of the hub's clock, no secrets that are known as such, and no texts
-        of stacks, which no rule reads."""
-        ranks = tuple(
-            dataclasses.replace(
-                facts,
-                last_lines=tuple(map(redaction.text, facts.last_lines)),
-                fault=_without_text(facts.fault),
-                stack=_without_text(facts.stack),
-                earlier=_without_text(facts.earlier),
-                stacks=tuple(dataclasses.replace(stack, text="") for stack in facts.stacks),
-            )
-            for facts in case.ranks
-        )
-        return shifted(dataclasses.replace(case, ranks=ranks), link.peers.offset_s or 0.0)
-
-
-def _without_text(stack: Stack | None) -> Stack | None:
-    return dataclasses.replace(stack, text="") if stack is not None else None
-
-
-def _sound(verdict: Verdict) -> Verdict:
-    """Another node's verdict, with an exit code that ends no job as if it had succeeded."""
-    return verdict if verdict.exit_code in range(1, 256) else dataclasses.replace(verdict, exit_code=1)
