@@ -10,6 +10,7 @@ from safelaunch.model.nodes import LostNode, Node, Nodes
 # A node that has said nothing for so long is lost: four beats, of which a network that loses 5 % of its packets, and
 # repeats them after 0.2 to 0.8 s, takes none away.
 LOST_S = 9.0
+DOUBT_S = 3.0  # a beat and a half: one that has said nothing for so long may be about to be lost
 CLOSED_S = 3.0  # ... or that has closed its connection and does not come back
 COME_S = 30.0  # for the first hub to answer; one that does not is blocked, or no node of ours
 TAKEOVER_S = 5.0  # for the others to come to the next one: they lose a silent hub within a beat of each other
@@ -67,9 +68,12 @@ class Peers:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known who the hub is: this node, or one that has answered."""
-        known = dict(self._known)
-        return not any(one.expected for one in known.values()) if self.is_hub else self.hub in known
+        """Whether it is known who lives: the hub has answered, or this node is it and all others are heard or lost.
+        Nodes that a cut cable takes away are not lost in the same moment."""
+        known, now = dict(self._known), self._looked or 0.0
+        if not self.is_hub:
+            return self.hub in known
+        return not any(one.expected or (one.closed is None and now - one.heard > DOUBT_S) for one in known.values())
 
     @property
     def linked(self) -> tuple[int, ...]:

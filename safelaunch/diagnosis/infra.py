@@ -99,7 +99,7 @@ def interrupted(signum: int, node: Node) -> Verdict:
     job; a scheduler takes the node away, and the job may be tried again."""
     name, host = signal.Signals(signum).name, host_name(node.host) or f"node {node.node_rank}"
     ranks = names(range(node.first_rank, node.first_rank + node.ranks)) if node.ranks else "its ranks"
-    summary = f"{host} got {name}, and ended {ranks}"
+    summary = f"{host} got {name}, which ends {ranks}"
     remedy = f"look for who sent it to {host} alone: the scheduler (preemption, a time limit), a person"
     at_keyboard = signum in (signal.SIGINT, signal.SIGQUIT)
     verdict = _verdict("SL603", summary, remedy, 128 + signum if at_keyboard else EXIT_INFRASTRUCTURE)

@@ -204,7 +204,7 @@ def test_the_others_say_which_node_was_told_to_end(hosts: netns.Hosts, tmp_path:
     (first, beside), (second, itself), (third, there) = job.ended(1, 2, 3)
     assert (first, second, third) == (75, 143, 75)
     for err in (beside, there):
-        assert headline(err) == f"error[SL603]: {hosts.name(2)} got SIGTERM, and ended ranks 2 and 3", err
+        assert headline(err) == f"error[SL603]: {hosts.name(2)} got SIGTERM, which ends ranks 2 and 3", err
     assert "error[" not in itself
 
 

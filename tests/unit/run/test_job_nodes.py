@@ -153,7 +153,7 @@ def test_a_node_that_was_told_to_end_is_why_others_fail_and_ends_nobody(monkeypa
     for node in (0, 1, 2):
         hub.hears(node, Seen(look.number, None))
     (judged,) = hub.said(Judged)
-    assert judged.verdict.summary == "node-1 got SIGTERM, and ended ranks 2 and 3"
+    assert judged.verdict.summary == "node-1 got SIGTERM, which ends ranks 2 and 3"
     assert (judged.verdict.code, judged.verdict.host, judged.verdict.exit_code) == ("SL603", "node-1", 75)
 
 
