@@ -217,9 +217,9 @@ class JobNodes:
         return verdict
 
     def _alone(self, link: Link) -> Verdict | None:
-        """As `verdict`, where no other node is linked now: one that has left may have said why, and when the hub is
-        silent it takes a moment to see whether all others are."""
-        lost = bool(link.peers.lost) and not link.peers.settled
+        """As `verdict`, where no other node is linked now: one that has left may have said why, one whose connection
+        was closed may come back, and when the hub is silent it takes a moment to see whether all others are."""
+        lost = link.peers.dropped(time.monotonic(), 0.0)
         return self._settled(link, VERDICT_S if lost else GOODBYE_S if link.peers.gone else 0.0)
 
     def _settled(self, link: Link, patience: float) -> Verdict | None:

@@ -186,3 +186,12 @@ def test_a_node_that_hears_nobody_blames_nobody_else_alone(monkeypatch: pytest.M
     assert found is not None
     assert found.summary.startswith("node-2 has lost all other nodes at the same time (node-0, node-1")
     assert found.host == "node-2"
+
+
+def test_a_hub_that_has_just_gone_is_why_ranks_lose_their_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection closes in the moment in which its ranks die, and those of others fail for it."""
+    one = OneNode(2, monkeypatch)
+    one.link.peers.closed(0, time.monotonic())
+    found = one.nodes.verdict(case(2, failed="connection lost"))
+    assert found is not None
+    assert found.summary.startswith("node-0 has gone without a goodbye (ranks 0 and 1)")
