@@ -41,6 +41,7 @@ class Peers:
         self.gone: frozenset[int] = frozenset()  # left with a goodbye
         self.mute: frozenset[int] = frozenset()  # never answered as the hub: blocked, or no node of ours
         self.members: tuple[int, ...] = ()  # the nodes that are linked, as the hub says
+        self.given_up: LostNode | None = None  # this node, by the hub, which has not answered since
         self.offset_s: float | None = None  # the hub's clock less this one's
         self._known: dict[int, _Known] = {}
         self._rounds: list[tuple[float, float]] = []  # time of a round trip, offset
@@ -52,7 +53,7 @@ class Peers:
         """The nodes of a new attempt."""
         self.me = nodes.me
         self.lost, self.gone, self.mute, self.members = {}, frozenset(), frozenset(), ()
-        self._known, self._since = {}, now
+        self._known, self._since, self.given_up = {}, now, None
         self._forget_clock()
         self.nodes = {node.node_rank: node for node in nodes.nodes}
 
@@ -127,6 +128,7 @@ class Peers:
         """The hub has lost nodes."""
         others = {one.node_rank: one for one in lost if one.node_rank in self.nodes and one.node_rank != self.me}
         self.lost = {**self.lost, **others}
+        self.given_up = next((one for one in lost if one.node_rank == self.me), self.given_up)
 
     def look(self, now: float) -> tuple[LostNode, ...]:
         """One round: the nodes that are lost since the last one."""
@@ -162,6 +164,7 @@ class Peers:
 
     def clock(self, asked: float, theirs: float, now: float) -> None:
         """The hub has answered: `theirs` is its clock, between `asked` and `now` of this one's."""
+        self.given_up = None  # it hears this node
         self._rounds = [*self._rounds[-ROUNDS:], (now - asked, theirs - (asked + now) / 2)]
         self.offset_s = min(self._rounds)[1]
 

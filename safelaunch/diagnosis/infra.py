@@ -106,6 +106,14 @@ def interrupted(signum: int, node: Node) -> Verdict:
     return dataclasses.replace(verdict, host=host)
 
 
+def given_up(lost: LostNode, node: Node) -> Verdict:
+    """What a node says of itself that the others have lost, and whose ranks fail because they have ended."""
+    host = host_name(node.host) or f"node {node.node_rank}"
+    summary = f"the other nodes have given {host} up, after {lost.silent_s:.0f} s without a word of it"
+    remedy = f"look at {host}: it stood still (stopped, suspended, overloaded), or its network was cut for a while"
+    return dataclasses.replace(_verdict("SL604", summary, remedy, EXIT_INFRASTRUCTURE), host=host)
+
+
 def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> Verdict:
     """A node of the job is not heard any more, and the ranks of the others fail or wait because of it.
 

@@ -225,14 +225,18 @@ class JobNodes:
     def _settled(self, link: Link, patience: float) -> Verdict | None:
         until = time.monotonic() + patience
         while time.monotonic() < until:
-            if self.end or self._interrupted or (link.peers.settled and self._of_lost(CLOSED_S)):
+            if self.end or self._interrupted or link.peers.given_up or (link.peers.settled and self._of_lost(CLOSED_S)):
                 break
             time.sleep(0.05)
         return self._from_elsewhere()
 
     def _from_elsewhere(self) -> Verdict | None:
         """Why ranks fail here for what has happened to another node, as far as that is known."""
-        return self.end or self._interrupted or self._of_lost(CLOSED_S)
+        return self.end or self._interrupted or self._given_up() or self._of_lost(CLOSED_S)
+
+    def _given_up(self) -> Verdict | None:
+        peers = self._link.peers if self._link is not None else None
+        return infra.given_up(peers.given_up, peers.nodes[peers.me]) if peers and peers.given_up else None
 
     # ------------------------------------------------------------------------------------------- the thread
 
@@ -297,7 +301,7 @@ class JobNodes:
         lost = set(link.peers.lost) - self._outlived
         if lost and link.peers.settled and self.end is None:
             self._lost_at = time.monotonic()
-            self._set_end(self._of_lost(CLOSED_S))
+            self._set_end(self._given_up() or self._of_lost(CLOSED_S))
         elif not lost and self._lost_at is not None:
             self.end = self._lost_at = None  # they are back
 

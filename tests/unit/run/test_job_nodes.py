@@ -13,7 +13,7 @@ from said import Said
 from safelaunch.cluster.messages import Ends, Hello, Interrupted, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.peers import LOST_S, Peers
 from safelaunch.model import AgentEnd, Case, Exit, Incident, RankFacts, Verdict, WorkerGroup
-from safelaunch.model.nodes import Node, Nodes
+from safelaunch.model.nodes import LostNode, Node, Nodes
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 
@@ -195,3 +195,25 @@ def test_a_hub_that_has_just_gone_is_why_ranks_lose_their_peers(monkeypatch: pyt
     found = one.nodes.verdict(case(2, failed="connection lost"))
     assert found is not None
     assert found.summary.startswith("node-0 has gone without a goodbye (ranks 0 and 1)")
+
+
+def test_a_node_that_the_others_have_given_up_says_so_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood still, and finds the others gone when it goes on."""
+    one = OneNode(2, monkeypatch)
+    one.link.peers.told((LostNode(2, 9.2),))
+    one.link.peers.left(0, time.monotonic())
+    failed = AgentEnd(phase="run", type="RendezvousConnectionError", message="it failed", workers_started=True)
+    for found in (one.nodes.of_agent(failed), one.nodes.verdict(case(2, failed="connection lost"))):
+        assert found is not None
+        assert found.summary == "the other nodes have given node-2 up, after 9 s without a word of it"
+        assert (found.code, found.host, found.exit_code) == ("SL604", "node-2", 75)
+
+
+def test_a_node_that_is_heard_again_has_not_been_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = OneNode(2, monkeypatch)
+    one.link.peers.told((LostNode(2, 9.2),))
+    now = time.monotonic()
+    one.link.peers.clock(now - 0.1, now, now)
+    one.link.peers.left(0, now)
+    monkeypatch.setattr("safelaunch.run.job_nodes.GOODBYE_S", 0.0)
+    assert one.nodes.verdict(case(2, failed="connection lost")) is None
