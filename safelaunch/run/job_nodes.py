@@ -356,7 +356,8 @@ class JobNodes:
         self._told_unlinked = True
         peers = link.peers
         missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.gone, *peers.lost}
-        if missing and (peers.is_hub or not peers.linked):  # elsewhere the hub knows better
+        ended = peers.gone or peers.given_up  # the others have met, and this node has slept through it
+        if missing and not ended and (peers.is_hub or not peers.linked):  # elsewhere the hub knows better
             hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
             more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
             self._console.degraded(f"no link to {', '.join(hosts[:4])}{more}: each is diagnosed for itself")

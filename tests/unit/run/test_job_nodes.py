@@ -217,3 +217,13 @@ def test_a_node_that_is_heard_again_has_not_been_given_up(monkeypatch: pytest.Mo
     one.link.peers.left(0, now)
     monkeypatch.setattr("safelaunch.run.job_nodes.GOODBYE_S", 0.0)
     assert one.nodes.verdict(case(2, failed="connection lost")) is None
+
+
+def test_a_node_that_slept_while_the_others_ended_warns_of_no_missing_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Said()
+    one = OneNode(1, monkeypatch)
+    one.nodes._console = said
+    one.nodes._met = time.monotonic() - 100.0
+    one.link.peers.left(0, time.monotonic())  # so this node is the hub, and node 2 has not come to it
+    one.idles()
+    assert said.lines == []
