@@ -191,14 +191,17 @@ class JobNodes:
         say(message)
 
     def as_said_here(self, verdict: Verdict) -> Verdict:
-        """The verdict as this node says it: of one over all nodes the hub says all, and the others the headline."""
+        """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
+        and the others the headline. What has happened to a node is short: all say it."""
         link, common = self._link, self.end or self._common
-        if link is None or link.peers.is_hub or common is None or common.summary != verdict.summary:
+        if link is None or common is None or common.summary != verdict.summary:
             return verdict
-        hub = link.peers.nodes[min(link.peers.nodes)]
-        if hub.node_rank in link.peers.lost:
+        peers = link.peers
+        known = [n for n, node in peers.nodes.items() if node.port and n not in peers.lost and n not in peers.mute]
+        first = peers.nodes[min(known, default=peers.me)]
+        if first.node_rank == peers.me or verdict.kind == "infra":
             return verdict
-        remedy = f"all of it is in the output of {host_name(hub.host)}, and in verdict.json"
+        remedy = f"all of it is in the output of {host_name(first.host)}, and in verdict.json"
         return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
 
     def of_agent(self, end: AgentEnd) -> Verdict:

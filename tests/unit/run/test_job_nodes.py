@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import signal
 import time
@@ -227,3 +228,18 @@ def test_a_node_that_slept_while_the_others_ended_warns_of_no_missing_link(monke
     one.link.peers.left(0, time.monotonic())  # so this node is the hub, and node 2 has not come to it
     one.idles()
     assert said.lines == []
+
+
+def test_one_node_says_all_also_where_it_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, hub = OneNode(1, monkeypatch), OneNode(0, monkeypatch)
+    found = dataclasses.replace(verdict("SL401", 2), traceback="ValueError: a bad sample")
+    for node in (one, hub):
+        node.hears(0, Ends(found))
+    one.link.peers.left(0, time.monotonic())
+    assert one.link.peers.is_hub
+    assert not one.nodes.as_said_here(found).traceback
+    assert hub.nodes.as_said_here(found) == found
+    lost = dataclasses.replace(verdict("SL604"), kind="infra", remedy="start again without node-2")
+    two = OneNode(1, monkeypatch)
+    two.hears(0, Ends(lost))
+    assert two.nodes.as_said_here(lost) == lost
