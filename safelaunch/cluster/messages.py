@@ -93,8 +93,17 @@ class Ends:
     verdict: Verdict
 
 
-Message = Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Seen | Judged | Ends
+@dataclass(frozen=True)
+class Interrupted:
+    """A node was told to end. Its ranks may take their time for it, and nobody ends for that alone: where ranks of
+    others fail, this is why."""
+
+    verdict: Verdict
+
+
+Message = Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Seen | Judged | Ends | Interrupted
 KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends)
+    kind.__name__: kind
+    for kind in (Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends, Interrupted)
 }
 LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged))  # those that take long to read

@@ -10,6 +10,7 @@ from safelaunch.model.nodes import LostNode, Node, Nodes
 # A node that has said nothing for so long is lost: four beats, of which a network that loses 5 % of its packets, and
 # repeats them after 0.2 to 0.8 s, takes none away.
 LOST_S = 9.0
+DOUBT_S = 3.0  # a beat and a half: one that has said nothing for so long may be about to be lost
 CLOSED_S = 3.0  # ... or that has closed its connection and does not come back
 COME_S = 30.0  # for the first hub to answer; one that does not is blocked, or no node of ours
 TAKEOVER_S = 5.0  # for the others to come to the next one: they lose a silent hub within a beat of each other
@@ -40,6 +41,7 @@ class Peers:
         self.gone: frozenset[int] = frozenset()  # left with a goodbye
         self.mute: frozenset[int] = frozenset()  # never answered as the hub: blocked, or no node of ours
         self.members: tuple[int, ...] = ()  # the nodes that are linked, as the hub says
+        self.given_up: LostNode | None = None  # this node, by the hub, which has not answered since
         self.offset_s: float | None = None  # the hub's clock less this one's
         self._in_order: tuple[int, ...] = ()  # those that have a supervisor
         self._known: dict[int, _Known] = {}
@@ -52,7 +54,7 @@ class Peers:
         """The nodes of a new attempt."""
         self.me = nodes.me
         self.lost, self.gone, self.mute, self.members = {}, frozenset(), frozenset(), ()
-        self._known, self._since = {}, now
+        self._known, self._since, self.given_up = {}, now, None
         self._forget_clock()
         self.nodes = {node.node_rank: node for node in nodes.nodes}
         self._in_order = tuple(sorted(n for n, node in self.nodes.items() if node.port))
@@ -71,9 +73,12 @@ class Peers:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known who the hub is: this node, or one that has answered."""
-        known = dict(self._known)
-        return not any(one.expected for one in known.values()) if self.is_hub else self.hub in known
+        """Whether it is known who lives: the hub has answered, or this node is it and all others are heard or lost.
+        Nodes that a cut cable takes away are not lost in the same moment."""
+        known, now = dict(self._known), self._looked or 0.0
+        if not self.is_hub:
+            return self.hub in known
+        return not any(one.expected or (one.closed is None and now - one.heard > DOUBT_S) for one in known.values())
 
     @property
     def linked(self) -> tuple[int, ...]:
@@ -82,12 +87,19 @@ class Peers:
         return tuple(sorted(n for n, one in known.items() if one.closed is None and n not in self.lost))
 
     def dropped(self, now: float, for_s: float) -> tuple[LostNode, ...]:
-        """Nodes that have been lost, and those whose connection was closed without a goodbye `for_s` seconds ago."""
+        """Nodes that have been lost, and those whose connection was closed without a goodbye `for_s` seconds ago.
+
+        Where the hub is silent, so are all others, until the next hub answers: it may be this node that is cut off.
+        """
         known = dict(self._known)
         gone = {n: one.closed for n, one in known.items() if one.closed is not None and not one.expected}
         closed = (node for node, since in gone.items() if now - since >= for_s)
         more = {n: self._loss(n, now) for n in closed if n not in self.gone}
-        return tuple(loss for _, loss in sorted({**more, **self.lost}.items()))
+        found = {**more, **self.lost}
+        if not self.is_hub and self.hub not in known and any(not loss.closed for loss in found.values()):
+            unheard = {n for n, node in self.nodes.items() if node.port} - {self.me, *self.gone, *self.mute}
+            found = {**{n: LostNode(n, round(now - self._heard, 1)) for n in unheard}, **found}
+        return tuple(loss for _, loss in sorted(found.items()))
 
     def admits(self, hello: Hello) -> bool:
         """Whether this may be a node of the attempt."""
@@ -120,6 +132,7 @@ class Peers:
         """The hub has lost nodes."""
         others = {one.node_rank: one for one in lost if one.node_rank in self.nodes and one.node_rank != self.me}
         self.lost = {**self.lost, **others}
+        self.given_up = next((one for one in lost if one.node_rank == self.me), self.given_up)
 
     def look(self, now: float) -> tuple[LostNode, ...]:
         """One round: the nodes that are lost since the last one."""
@@ -155,6 +168,7 @@ class Peers:
 
     def clock(self, asked: float, theirs: float, now: float) -> None:
         """The hub has answered: `theirs` is its clock, between `asked` and `now` of this one's."""
+        self.given_up = None  # it hears this node
         self._rounds = [*self._rounds[-ROUNDS:], (now - asked, theirs - (asked + now) / 2)]
         self.offset_s = min(self._rounds)[1]
 

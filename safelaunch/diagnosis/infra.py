@@ -15,18 +15,19 @@ from safelaunch.model.nodes import LostNode, Node
 MOST_NAMED = 8  # hosts in a line
 
 
-def judge(end: AgentEnd) -> Verdict:
-    """The verdict on an agent that ended without success and without a failed rank."""
+def judge(end: AgentEnd, host: str = "") -> Verdict:
+    """The verdict on an agent that ended without success and without a failed rank; `host` is its node's, where there
+    are several."""
     if end.signal:
-        return agent_lost(end)
+        return agent_lost(end, host)
     if end.phase == "config":
         return _verdict("SL001", f"torchrun's options: {one_line(end.message)}", "see safelaunch --help", EXIT_USAGE)
     if end.phase == "rendezvous" and not end.workers_started:
         return rendezvous_failed(end)
-    return agent_lost(end)
+    return agent_lost(end, host)
 
 
-def agent_lost(end: AgentEnd) -> Verdict:
+def agent_lost(end: AgentEnd, host: str = "") -> Verdict:
     """The agent, torch elastic's process on this node, ended although no rank of this node had failed.
 
     Example:
@@ -47,10 +48,11 @@ def agent_lost(end: AgentEnd) -> Verdict:
 
     What it is not: nodes that did not come together before a rank was started (SL602), or a rank that failed (SL4xx).
     """
+    agent, of_host = f"the agent of {host}" if host else "the agent", f" of {host}" if host else ""
     if end.signal:
         remedy = "look for who sent it: the scheduler, a person; a job is ended by a signal to safelaunch itself"
         what = "and ended its ranks" if end.workers_started else "before it had started a rank"
-        summary = f"the agent got {signal.Signals(end.signal).name} {what}"
+        summary = f"{agent} got {signal.Signals(end.signal).name} {what}"
         return _verdict("SL601", summary, remedy, EXIT_INFRASTRUCTURE)
     if end.phase == "import":
         remedy = "check the installation of torch: python -c 'import torch'"
@@ -59,14 +61,14 @@ def agent_lost(end: AgentEnd) -> Verdict:
         remedy = "agent.log in the run directory has the whole text"
         if "numa_node" in end.message:
             remedy = "this node does not say which CPUs are near its GPUs: run without --numa-binding"
-        what = "the agent failed" if end.workers_started else "torch's agent could not start the ranks"
+        what = f"{agent} failed" if end.workers_started else "torch's agent could not start the ranks"
         summary = f"{what}: {end.type}: {one_line(end.message)}"
         return _verdict("SL601", summary, remedy, EXIT_INFRASTRUCTURE)
     code = end.exit.code if end.exit is not None else 0
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"gone with exit code {code}"
     remedy = "look for who killed it: the kernel log (memory), the scheduler, a person"
     who = "fork server" if end.phase == FORK_SERVER else "agent"
-    return _verdict("SL601", f"the {who} was {how}; its ranks ended with it", remedy, EXIT_INFRASTRUCTURE)
+    return _verdict("SL601", f"the {who}{of_host} was {how}; its ranks ended with it", remedy, EXIT_INFRASTRUCTURE)
 
 
 def rendezvous_failed(end: AgentEnd) -> Verdict:
@@ -92,6 +94,26 @@ def rendezvous_failed(end: AgentEnd) -> Verdict:
     return _verdict("SL602", summary, remedy, EXIT_INFRASTRUCTURE)
 
 
+def interrupted(signum: int, node: Node) -> Verdict:
+    """What the other nodes say where one was told to end, and their ranks fail for it. Somebody at a keyboard ends the
+    job; a scheduler takes the node away, and the job may be tried again."""
+    name, host = signal.Signals(signum).name, host_name(node.host) or f"node {node.node_rank}"
+    ranks = names(range(node.first_rank, node.first_rank + node.ranks)) if node.ranks else "its ranks"
+    summary = f"{host} got {name}, which ends {ranks}"
+    remedy = f"look for who sent it to {host} alone: the scheduler (preemption, a time limit), a person"
+    at_keyboard = signum in (signal.SIGINT, signal.SIGQUIT)
+    verdict = _verdict("SL603", summary, remedy, 128 + signum if at_keyboard else EXIT_INFRASTRUCTURE)
+    return dataclasses.replace(verdict, host=host)
+
+
+def given_up(lost: LostNode, node: Node) -> Verdict:
+    """What a node says of itself that the others have lost, and whose ranks fail because they have ended."""
+    host = host_name(node.host) or f"node {node.node_rank}"
+    summary = f"the other nodes have given {host} up, after {lost.silent_s:.0f} s without a word of it"
+    remedy = f"look at {host}: it stood still (stopped, suspended, overloaded), or its network was cut for a while"
+    return dataclasses.replace(_verdict("SL604", summary, remedy, EXIT_INFRASTRUCTURE), host=host)
+
+
 def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> Verdict:
     """A node of the job is not heard any more, and the ranks of the others fail or wait because of it.
 
@@ -103,7 +125,7 @@ def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> V
     has ended, and the machine may live on. No node ends for that alone: its own ranks must have failed, or wait.
 
     A node that loses all others at the same time says so: its own network is as likely to be cut as theirs. The nodes
-    on the other side name that one.
+    on the other side name that one. Of two nodes, each names the other: which side is cut is not known.
 
     What to do: start the job again without the node, as with Slurm's `--exclude`. Look at its console, its kernel log
     and its network. The exit code is 75: the job may be tried again elsewhere.
@@ -114,8 +136,8 @@ def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> V
     silent = max(one.silent_s for one in lost)
     remedy = f"start again without {_listed(hosts)} (Slurm: --exclude={','.join(hosts[:MOST_NAMED])})"
     remedy += "; look at its console and network" if len(hosts) == 1 else ""
-    if len(lost) == len(nodes) - 1 > 1:
-        own = host_name(nodes[me].host) or f"node {me}"
+    own, alone = host_name(nodes[me].host) or f"node {me}", len(lost) == len(nodes) - 1 > 1
+    if alone:
         summary = f"{own} has lost all other nodes at the same time ({_listed(hosts)}, silent for {silent:.0f} s)"
         remedy = f"look at the network of {own}: it is cut off from the others, or they are from it"
     elif len(lost) > 1:
@@ -124,13 +146,14 @@ def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> V
         summary = f"{hosts[0]} has gone without a goodbye{_ranks_of(lost[0], nodes)}: killed, or the node went down"
     else:
         what = _ranks_of(lost[0], nodes)
-        summary = f"{hosts[0]} has been silent for {silent:.0f} s{what}: it is down, or its network is cut"
+        network = "its network" if len(nodes) > 2 else f"the network between it and {own}"
+        summary = f"{hosts[0]} has been silent for {silent:.0f} s{what}: it is down, or {network} is cut"
     said = tuple(
         f"{name}: last heard {one.silent_s:.0f} s ago{', then its connection was closed' if one.closed else ''}"
         for name, one in zip(hosts, lost, strict=True)
     )
     verdict = _verdict("SL604", summary, remedy, EXIT_INFRASTRUCTURE)
-    return dataclasses.replace(verdict, host=_listed(hosts), because=said)
+    return dataclasses.replace(verdict, host=own if alone else _listed(hosts), because=said)
 
 
 def _listed(hosts: Sequence[str]) -> str:

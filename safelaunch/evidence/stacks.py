@@ -7,7 +7,9 @@ stacks: it runs in C, also while something holds the interpreter, but its signal
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 import time
 
 from safelaunch import black_box, black_box_reader, procfs, regular
@@ -82,7 +84,21 @@ def _ask(worker: WorkerProcess, until: float) -> tuple[str, str]:
         return "", f"the rank {CANNOT[process.state]} and cannot answer a signal"
     if not procfs.catches(worker.pid, black_box.STACK_SIGNAL):
         return "", "the rank has no handler that writes them"
-    path = os.path.join(worker.rank_dir, f"stacks-{worker.pid}.txt")
+    if not _lock_of(worker.pid).acquire(timeout=max(0.0, until - time.monotonic())):
+        return "", "another look at the rank took too long"
+    try:
+        return _answered(process, os.path.join(worker.rank_dir, f"stacks-{worker.pid}.txt"), until)
+    finally:
+        _lock_of(worker.pid).release()
+
+
+@functools.cache
+def _lock_of(pid: int) -> threading.Lock:  # noqa: ARG001
+    """Of two looks at once, one of them for another node, each would read what both have asked for."""
+    return threading.Lock()
+
+
+def _answered(process: procfs.Process, path: str, until: float) -> tuple[str, str]:
     before = size = _size(path)
     if not procfs.send(process, black_box.STACK_SIGNAL):
         return "", "the rank cannot be sent a signal"

@@ -357,6 +357,7 @@ class Supervisor:
         decided = self._phase in DECIDED
         self._phase = self._phase if self._phase is Phase.OVER else Phase.ENDING
         self._outcome.interrupted = signum
+        self._stages.interrupted(signum)  # before the ranks of other nodes fail for it
         self._timers.clear()
         group = self._group
         if group is None or not group.left or decided:

@@ -90,6 +90,7 @@ class Conclusions:
         """What will not wait: kernel state and stacks of the ranks that live. Of a hang they have been taken."""
         if incident.kind == "hang":
             return Urgent()
+        self._nodes.failing()
         hardware = self._this_node.hardware(group.workers, waits=False)
         return Urgent(gather(incident, group.alive, URGENT, URGENT_S), hardware)
 

@@ -11,34 +11,31 @@ import dataclasses
 import itertools
 import os
 import queue
-import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
-from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen, Suspect
+from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis import infra
 from safelaunch.evidence.offline.nodes import one_case
-from safelaunch.model import Case, Verdict, WorkerGroup
+from safelaunch.model import AgentEnd, Case, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
-from safelaunch.model.nodes import LostNode, Nodes
+from safelaunch.model.nodes import Nodes
 from safelaunch.run.console import Console
 from safelaunch.run.digest import digest
 from safelaunch.run.judge import Judge
+from safelaunch.run.nodes_asked import Concluded, Inquiry, as_known, more_s, unlinked
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
 VERDICT_S = 2.5  # for the verdict over all nodes; what a failed rank leaves is kept back for 5 s (agent.workers)
-NODE_S = 0.05  # more of the second for each node, and half of that of the first: the hub reads one case after the other
-NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
 GOODBYE_S = 0.3  # between what a node says last and its goodbye there is next to nothing
 CLOSED_S = 0.5  # a connection that was closed for so long, while ranks fail, is no accident
 LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already failed
@@ -47,34 +44,7 @@ STILL_S = 5.0  # ... and for those of a node that is lost
 OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
 UNLINKED_S = 30.0
 POLL_S = 0.1
-AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
 AT_ONCE = 2048  # messages
-
-
-@dataclass
-class _Inquiry:
-    """One look at all nodes, at the hub."""
-
-    number: int
-    until: float
-    cases: dict[int, Case] = field(default_factory=dict)  # by node rank
-    answered: set[int] = field(default_factory=set)
-    asked: list[tuple[int, int]] = field(default_factory=list)  # `Judged.asked`
-
-
-@dataclass(frozen=True)
-class _Concluded:
-    """What the latest look at all nodes has come to, at the hub. It holds for those as well who notice a little later,
-    and whose case is in it: another look would take as long, and tell the same."""
-
-    t: float
-    verdict: Verdict
-    kind: str
-    nodes: frozenset[int]
-
-    def holds(self, node: int, case: Case) -> bool:
-        is_fresh = time.monotonic() - self.t < AGAIN_S
-        return is_fresh and bool(self.verdict.culprit_ranks) and case.incident.kind == self.kind and node in self.nodes
 
 
 class JobNodes:
@@ -101,8 +71,8 @@ class JobNodes:
         self._console = console
         self._listening: Listening | None = None
         self._link: Link | None = None
-        self._inquiry: _Inquiry | None = None
-        self._concluded: _Concluded | None = None
+        self._inquiry: Inquiry | None = None
+        self._concluded: Concluded | None = None  # what the latest inquiry has come to, at the hub
         self._numbers = itertools.count(1)
         self._asks = itertools.count(1)
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
@@ -110,9 +80,10 @@ class JobNodes:
         self._news = threading.Condition()
         self._told_unlinked = False
         self._wanted: int | None = None  # the look that the hub waits for
-        self._said_by = -1  # the node that was the hub when a verdict over all nodes came
-        self._own: Verdict | None = None  # what this node has judged as the hub
         self._common: Verdict | None = None  # the latest one over all nodes
+        self._failing = self._leaving = False  # ranks of this node have failed; it was told to end
+        self._failed: Case | None = None  # what came of that
+        self._interrupted: Verdict | None = None  # a node was told to end: why ranks of others fail
         self._met: float = 0.0
 
     # ------------------------------------------------------------------------------------------ from the run
@@ -151,7 +122,7 @@ class JobNodes:
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
         self.end, self._lost_at, self._inquiry, self._judged, self._concluded = None, None, None, None, None
-        self._outlived = frozenset()
+        self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
         self._met = time.monotonic()
         self._link.meet(found, key)
 
@@ -193,44 +164,93 @@ class JobNodes:
         if link is None or link.peers.me < 0:
             return None
         if not link.peers.linked:
-            with self._news:  # one that has left may have said why
-                self._news.wait_for(lambda: self.end is not None, GOODBYE_S if link.peers.gone else 0.0)
-            return self.end or self._of_lost(CLOSED_S)
+            return self._alone(link)
         self._judged, self._asked = None, next(self._asks)
-        link.to_hub(Suspect(self._asked, digest(facts, link.peers.offset_s or 0.0)))
+        case = digest(facts, link.peers.offset_s or 0.0)
+        self._failed = case if self._failing else None
+        link.to_hub(Suspect(self._asked, case))
         with self._news:
-            patience = VERDICT_S + _more_s(link)
+            patience = VERDICT_S + more_s(len(link.peers.nodes))
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
-        self._common = self._judged or self.end or self._of_lost(CLOSED_S)
+        self._common = self._judged or self._from_elsewhere()
         return self._common
+
+    def failing(self) -> None:
+        """Ranks of this node have failed: their case comes soon, and says more than a look at them."""
+        self._failing = True
+
+    def interrupted(self, signum: int) -> None:
+        """This node was told to end, by a signal."""
+        link, self._leaving = self._link, True
+        if link is not None and link.peers.linked:
+            self._interrupted = verdict = infra.interrupted(signum, link.peers.nodes[link.peers.me])
+            self._say(link, Interrupted(verdict))
+
+    def denied(self, ranks: Set[int]) -> Verdict | None:
+        """Why this node has not succeeded although all of its ranks have: others end for one of them."""
+        return self.end if self.end is not None and ranks & set(self.end.culprit_ranks) else None
 
     def tell_end(self, verdict: Verdict) -> None:
         """This node ends its ranks, for good; the others are to end as well."""
         if self._link is not None and self._link.peers.linked and self.end is None:
-            say = self._link.to_all if self._link.peers.is_hub else self._link.to_hub  # before its goodbye
-            say(Ends(verdict))
+            self._say(self._link, Ends(verdict))
+
+    @staticmethod
+    def _say(link: Link, message: Message) -> None:
+        say = link.to_all if link.peers.is_hub else link.to_hub  # before its goodbye
+        say(message)
 
     def as_said_here(self, verdict: Verdict) -> Verdict:
-        """The verdict as this node says it: of one over all nodes the hub says all, and the others the headline."""
+        """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
+        and the others the headline. What has happened to a node is short: all say it."""
         link, common = self._link, self.end or self._common
-        if link is None or common is None or common.summary != verdict.summary or verdict.kind == "infra":
+        if link is None or common is None or common.summary != verdict.summary:
             return verdict
-        hub = link.peers.nodes.get(self._said_by)  # it may have said goodbye meanwhile
-        if hub is None or hub.node_rank == link.peers.me or hub.node_rank in link.peers.lost:
+        peers = link.peers
+        known = [n for n, node in peers.nodes.items() if node.port and n not in peers.lost and n not in peers.mute]
+        first = peers.nodes[min(known, default=peers.me)]
+        if first.node_rank == peers.me or verdict.kind == "infra":
             return verdict
-        remedy = f"all of it is in the output of {host_name(hub.host)}, and in verdict.json"
+        remedy = f"all of it is in the output of {host_name(first.host)}, and in verdict.json"
         return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
 
-    def lost(self) -> Verdict | None:
-        """The verdict on nodes that were lost, for an agent that has failed; it waits for that to be known."""
-        until = time.monotonic() + LOST_WAIT_S
-        while self._link is not None and self._link.peers.me >= 0 and time.monotonic() < until:
-            found = self.end or self._of_lost(CLOSED_S)
-            if found is not None:
-                return found
-            time.sleep(0.1)
-        return None
+    def of_agent(self, end: AgentEnd) -> Verdict:
+        """The verdict on an agent that has ended by itself: one that has failed may have done so for another node."""
+        link = self._link
+        if link is None or link.peers.me < 0 or not end.workers_started:
+            return infra.judge(end)
+        failed = end.type and not end.signal
+        found = self._settled(link, LOST_WAIT_S) if failed else None
+        if found is not None:
+            return found
+        host = host_name(link.peers.nodes[link.peers.me].host)
+        verdict = dataclasses.replace(infra.judge(end, host), host=host)
+        if not failed:
+            self.tell_end(verdict)
+        return verdict
+
+    def _alone(self, link: Link) -> Verdict | None:
+        """As `verdict`, where no other node is linked now: one that has left may have said why, one whose connection
+        was closed may come back, and when the hub is silent it takes a moment to see whether all others are."""
+        lost = link.peers.dropped(time.monotonic(), 0.0)
+        return self._settled(link, VERDICT_S if lost else GOODBYE_S if link.peers.gone else 0.0)
+
+    def _settled(self, link: Link, patience: float) -> Verdict | None:
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            if self.end or self._interrupted or link.peers.given_up or (link.peers.settled and self._of_lost(CLOSED_S)):
+                break
+            time.sleep(0.05)
+        return self._from_elsewhere()
+
+    def _from_elsewhere(self) -> Verdict | None:
+        """Why ranks fail here for what has happened to another node, as far as that is known."""
+        return self.end or self._interrupted or self._given_up() or self._of_lost(CLOSED_S)
+
+    def _given_up(self) -> Verdict | None:
+        peers = self._link.peers if self._link is not None else None
+        return infra.given_up(peers.given_up, peers.nodes[peers.me]) if peers and peers.given_up else None
 
     # ------------------------------------------------------------------------------------------- the thread
 
@@ -246,57 +266,71 @@ class JobNodes:
             self._take_in(link, *link.take(POLL_S))
             for _ in range(AT_ONCE):  # what follows asks for all nodes, and so it does not follow each message
                 self._take_in(link, *link.take(0.0))
-        inquiry = self._inquiry
-        if inquiry is not None and self._is_over(link, inquiry):
-            self._inquiry = None
-            self._conclude(link, inquiry)
         self._follow_losses(link)
+        if self._inquiry is not None:
+            self._conclude(link, self._inquiry)
         if link.fault is not None:
             fault, link.fault = link.fault, None
             raise fault
         self._tell_unlinked(link)
 
     def _take_in(self, link: Link, node: int, message: Message) -> None:
-        if isinstance(message, (Judged, Ends)) and message.verdict.code not in CATALOGUE:
-            return  # of a newer version, or of nobody
-        if isinstance(message, Suspect):
-            self._asked_by(link, node, message)
+        if isinstance(message, (Judged, Ends, Interrupted)):
+            if message.verdict.code in CATALOGUE:  # else it is of a newer version, or of nobody
+                self._hear(link, node, message)
+        elif isinstance(message, Suspect):
+            self._ask_all(link, node, message)
         elif isinstance(message, Seen):
             if self._inquiry is not None and self._inquiry.number == message.number:
-                self._add(self._inquiry, node, message.case)
+                self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
-            if self._asked is None:  # else the hub has this node's case, or is about to
-                self._look_for(link, message.number)
-        elif isinstance(message, Judged):
+            self._be_seen(link, message.number)
+
+    def _hear(self, link: Link, node: int, message: Judged | Ends | Interrupted) -> None:
+        """What another node, or this one as the hub, says of why ranks fail or wait."""
+        if isinstance(message, Judged):
             if (link.peers.me, self._asked) in message.asked:
                 with self._news:
-                    self._judged = self._as_known(link, node, message.verdict)
+                    self._judged = self._as_known(link, message.verdict)
                     self._news.notify_all()
         elif isinstance(message, Ends) and self.end is None:
-            self._set_end(self._as_known(link, node, message.verdict))
-            if link.peers.is_hub:
-                link.to_all(message)
+            self._set_end(self._as_known(link, message.verdict))
+            self._pass_on(link, node, message)
+        elif isinstance(message, Interrupted) and self._interrupted is None:
+            self._interrupted = self._as_known(link, message.verdict)
+            self._pass_on(link, node, message)
 
-    def _follow_losses(self, link: Link) -> None:
-        lost = set(link.peers.lost) - self._outlived
-        if lost and link.peers.settled and self.end is None:
-            self._lost_at = time.monotonic()
-            self._set_end(self._of_lost(CLOSED_S))
-        elif not lost and self._lost_at is not None:
-            self.end = self._lost_at = None  # they are back
-
-    def _asked_by(self, link: Link, node: int, message: Suspect) -> None:
+    def _ask_all(self, link: Link, node: int, message: Suspect) -> None:
         """As the hub: a node asks for a verdict over all."""
         found = self._concluded
         if self._inquiry is None and found is not None and found.holds(node, message.case):
             link.to_node(node, Judged(found.verdict, ((node, message.number),)))
             return
         if self._inquiry is None:
-            until = time.monotonic() + ANSWER_S + _more_s(link) / 2
-            self._inquiry = _Inquiry(next(self._numbers), until)
+            until = time.monotonic() + ANSWER_S + more_s(len(link.peers.nodes)) / 2
+            self._inquiry = Inquiry(next(self._numbers), until)
             link.to_all(Look(self._inquiry.number))
         self._inquiry.asked.append((node, message.number))
-        self._add(self._inquiry, node, message.case)
+        self._inquiry.add(node, message.case, looked=False)
+
+    @staticmethod
+    def _pass_on(link: Link, node: int, message: Message) -> None:
+        if link.peers.is_hub and node != link.peers.me:
+            link.to_all(message)
+
+    def _be_seen(self, link: Link, number: int) -> None:
+        if self._failed is not None or self._leaving:  # of whoever was told to end nothing follows
+            link.to_hub(Seen(number, self._failed))
+        elif self._asked is None and not self._failing:  # else the hub has this node's case, or is about to
+            self._look_for(link, number)
+
+    def _follow_losses(self, link: Link) -> None:
+        lost = set(link.peers.lost) - self._outlived
+        if lost and link.peers.settled and self.end is None:
+            self._lost_at = time.monotonic()
+            self._set_end(self._given_up() or self._of_lost(CLOSED_S))
+        elif not lost and self._lost_at is not None:
+            self.end = self._lost_at = None  # they are back
 
     def _set_end(self, verdict: Verdict | None) -> None:
         with self._news:
@@ -318,51 +352,37 @@ class JobNodes:
                 case = digest(self.look(group), link.peers.offset_s or 0.0)
         with self._news:
             number, self._wanted = self._wanted, None
-        if number is not None:
+        if number is not None and not self._failing:
             link.to_hub(Seen(number, case))
 
-    def _as_known(self, link: Link, node: int, verdict: Verdict) -> Verdict:
-        """Another node's verdict, with an exit code that ends no job as if it had succeeded, and without its advice:
-        who has the link's key may have put any command there. What this node has judged for all it knows itself, and
-        what helps against lost nodes follows from their names."""
-        own = self._own
-        remedy = own.remedy if own is not None and (own.code, own.summary) == (verdict.code, verdict.summary) else ""
-        words = set(re.split(r"[^\w.:-]+", verdict.summary))
-        nodes = link.peers.nodes
-        lost = tuple(
-            LostNode(number, 0.0) for number, one in nodes.items() if one.host and host_name(one.host) in words
-        )
-        if lost and verdict.kind == "infra":
-            remedy = infra.node_lost(lost, nodes, link.peers.me).remedy
-        self._said_by = link.peers.me if link.peers.is_hub else node
-        exit_code = verdict.exit_code if verdict.exit_code in range(1, 256) else 1
-        return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
+    def _as_known(self, link: Link, verdict: Verdict) -> Verdict:
+        own = self._concluded.verdict if self._concluded is not None else None
+        return as_known(verdict, own, link.peers.nodes, link.peers.me)
 
-    @staticmethod
-    def _add(inquiry: _Inquiry, node: int, case: Case | None) -> None:
-        inquiry.answered.add(node)
-        if case is not None:
-            inquiry.cases[node] = case
-
-    @staticmethod
-    def _is_over(link: Link, inquiry: _Inquiry) -> bool:
-        wanted = {link.peers.me, *link.peers.linked}
-        return wanted <= inquiry.answered or time.monotonic() > inquiry.until
-
-    def _conclude(self, link: Link, inquiry: _Inquiry) -> None:
-        cases = [case for _, case in sorted(inquiry.cases.items())]
-        if not cases:
+    def _conclude(self, link: Link, inquiry: Inquiry) -> None:
+        """Tell the verdict, once all have answered. One on failures that names nobody waits for its time: ranks that
+        lose a peer may fail before the supervisor of that peer knows of it."""
+        late = time.monotonic() > inquiry.until
+        if not late and not {link.peers.me, *link.peers.linked} <= inquiry.answered:
             return
-        case = one_case(cases)
-        verdict = self._judge.verdict(case)
+        cases = [case for _, case in sorted(inquiry.cases.items())]
+        verdict = inquiry.verdict = inquiry.verdict or self._over_all(cases)
         if not verdict.culprit_ranks:
-            verdict = self._of_lost(CLOSED_S) or verdict
-        else:
-            hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
-            verdict = dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
-        self._own = verdict
+            known = self._from_elsewhere()
+            if known is None and not late and inquiry.of_failures:
+                return
+            verdict = known or verdict
+        self._inquiry = None
+        kind = "exit" if inquiry.of_failures else "hang"
+        self._concluded = Concluded(time.monotonic(), verdict, kind, frozenset(inquiry.cases))
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
-        self._concluded = _Concluded(time.monotonic(), verdict, case.incident.kind, frozenset(inquiry.cases))
+
+    def _over_all(self, cases: list[Case]) -> Verdict:
+        verdict = self._judge.verdict(one_case(cases))
+        if not verdict.culprit_ranks:
+            return verdict
+        hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
+        return dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
 
     def _of_lost(self, for_s: float) -> Verdict | None:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
@@ -376,14 +396,5 @@ class JobNodes:
         if self._told_unlinked or not self._met or time.monotonic() - self._met < UNLINKED_S:
             return
         self._told_unlinked = True
-        peers = link.peers
-        missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.gone, *peers.lost}
-        if missing and (peers.is_hub or not peers.linked):  # elsewhere the hub knows better
-            hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
-            more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
-            self._console.degraded(f"no link to {', '.join(hosts[:4])}{more}: each is diagnosed for itself")
-
-
-def _more_s(link: Link) -> float:
-    """Seconds that a verdict may take longer in a job of so many nodes."""
-    return min(NODES_S, NODE_S * len(link.peers.nodes))
+        if hosts := unlinked(link.peers):
+            self._console.degraded(f"no link to {hosts}: each is diagnosed for itself")

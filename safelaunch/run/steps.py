@@ -132,7 +132,12 @@ def supervise(job: Run) -> None:
     from safelaunch.launch.supervisor import Supervisor
 
     job.started = time.time()
-    job.outcome = Supervisor(job.plan, job.signals, job.parts.stages(), job.tree).run()
+    job.outcome = outcome = Supervisor(job.plan, job.signals, job.parts.stages(), job.tree).run()
+    ranks = {worker.rank for worker in outcome.groups[-1].workers} if outcome.groups else set()
+    denied = job.parts.nodes.denied(ranks) if outcome.succeeded else None
+    if denied is not None:
+        outcome.succeeded = False
+        outcome.verdicts.append(denied)
 
 
 def hear_the_last(job: Run) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from safelaunch import black_box_reader
-from safelaunch.diagnosis import infra
 from safelaunch.evidence.black_box import leaving
 from safelaunch.launch.stages import Stages
 from safelaunch.model import LaunchPlan, PreflightReport, Settings, WorkerGroup
@@ -68,11 +67,12 @@ class Parts:
             suspect=self.conclusions.suspect,
             settled=_settled,
             conclude=self.conclusions.conclude,
-            infra=lambda end: (self.nodes.lost() if end.workers_started else None) or infra.judge(end),
+            infra=self.nodes.of_agent,
             say=self.console.say,
             notice=self.console.notice,
             address=lambda: self.nodes.address,
             nodes=self.nodes.meet,
+            interrupted=self.nodes.interrupted,
         )
 
     def _preflight(self) -> PreflightReport:

@@ -186,6 +186,28 @@ def test_both_sides_of_a_cut_cable_name_it(hosts: netns.Hosts, tmp_path: Path) -
     assert headline(alone).startswith(f"error[SL604]: {hosts.name(3)} has lost all other nodes at the same time"), alone
 
 
+def test_all_say_whose_agent_was_killed(hosts: netns.Hosts, tmp_path: Path) -> None:
+    job = Running(hosts, tmp_path)
+    job.wait_until_linked()
+    (agent,) = (pid for pid in job.inside(2) if b"safelaunch.agent" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    os.kill(agent, signal.SIGKILL)
+    for code, err in job.ended(1, 2, 3):
+        assert code == 75, err
+        said = f"error[SL601]: the agent of {hosts.name(2)} was killed by SIGKILL; its ranks ended with it"
+        assert headline(err) == said, err
+
+
+def test_the_others_say_which_node_was_told_to_end(hosts: netns.Hosts, tmp_path: Path) -> None:
+    job = Running(hosts, tmp_path)
+    job.wait_until_linked()
+    job.processes[1].send_signal(signal.SIGTERM)
+    (first, beside), (second, itself), (third, there) = job.ended(1, 2, 3)
+    assert (first, second, third) == (75, 143, 75)
+    for err in (beside, there):
+        assert headline(err) == f"error[SL603]: {hosts.name(2)} got SIGTERM, which ends ranks 2 and 3", err
+    assert "error[" not in itself
+
+
 @pytest.mark.long
 def test_a_node_that_stands_still_is_lost_and_named(hosts: netns.Hosts, tmp_path: Path) -> None:
     job = Running(hosts, tmp_path)

@@ -96,7 +96,8 @@ def scheduler_ended() -> None:
 
     How it was concluded: from Slurm's or Kubernetes' own line, or from a word of torchrun or Python that a signal came.
     The line stands before any failure in the logs, or nothing else failed. A job that hung until its time limit shows
-    the watchdog's lines before it, and these lead.
+    the watchdog's lines before it, and these lead. Under `safelaunch` a node that gets SIGTERM or Ctrl-C tells the
+    others, whose ranks fail for it. They exit with 75, or with 130 after Ctrl-C.
 
     What to do: read the reason in the line. Ask for more time, save checkpoints more often, or start again elsewhere.
 

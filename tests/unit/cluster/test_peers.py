@@ -27,6 +27,13 @@ def lives(one: Peers, *nodes: int, until: float, since: float = 0.0) -> None:
         assert one.look(now) == ()
 
 
+def nobody_speaks(one: Peers, since: float, until: float) -> None:
+    now = since
+    while now < until:
+        now = min(now + 0.5, until)
+        one.look(now)
+
+
 def test_the_lowest_node_rank_is_the_hub() -> None:
     assert peers(0).is_hub
     assert peers(2).hub == 0
@@ -48,6 +55,28 @@ def test_a_node_that_falls_silent_is_lost_in_time() -> None:
     (lost,) = hub.look(20.0 + LOST_S + 0.1)
     assert (lost.node_rank, lost.closed) == (1, False)
     assert lost.silent_s == pytest.approx(LOST_S, abs=0.2)
+
+
+def test_a_hub_that_is_cut_off_waits_until_it_has_lost_all_that_are_silent() -> None:
+    hub = peers(0)
+    lives(hub, 1, 2, until=20.0)
+    lives(hub, 2, since=20.0, until=21.5)  # the last word of each comes a beat apart
+    nobody_speaks(hub, since=21.5, until=20.0 + LOST_S + 0.5)
+    assert list(hub.lost) == [1]
+    assert not hub.settled
+    nobody_speaks(hub, since=20.0 + LOST_S + 0.5, until=21.5 + LOST_S + 0.5)
+    assert list(hub.lost) == [1, 2]
+    assert hub.settled
+
+
+def test_a_node_that_hears_neither_the_hub_nor_the_next_one_has_lost_both() -> None:
+    one = peers(2)
+    lives(one, 0, until=5.0)
+    nobody_speaks(one, since=5.0, until=5.0 + LOST_S + 0.5)
+    assert not one.settled
+    assert [loss.node_rank for loss in one.dropped(5.0 + LOST_S + 0.6, 1.0)] == [0, 1]
+    one.heard(1, 5.0 + LOST_S + 1.0, 0)
+    assert [loss.node_rank for loss in one.dropped(5.0 + LOST_S + 1.0, 1.0)] == [0]
 
 
 def test_a_connection_that_closes_without_a_goodbye_is_a_loss_soon_unless_it_comes_back() -> None:

@@ -65,7 +65,7 @@ def change_that_came_too_late() -> Finding:
 TIME_LIMIT = "slurmstepd: error: *** JOB 9 ON node1 CANCELLED AT 2024-04-20T09:09:37 DUE TO TIME LIMIT ***\n"
 NO_STORE = "The connection to the C10d store has failed. See inner exception for details."
 
-NODES = {0: Node(0, "node-a", ranks=16), 1: Node(1, "node-c", first_rank=16, ranks=8)}
+NODES = {0: Node(0, "node-a", ranks=16), 1: Node(1, "node-c", first_rank=16, ranks=8), 2: Node(2, "node-d")}
 
 # What no golden case comes to: its headline, made by what makes it in a run.
 MADE: dict[str, Callable[[], str]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from living import HANG, python, soon, until
 
 from safelaunch import black_box, procfs, pulse
 from safelaunch.evidence import case, frames, kernel, native, proc_tasks, spy, stacks
-from safelaunch.model import Incident, RankFacts, WorkerGroup
+from safelaunch.model import Evidence, Incident, RankFacts, WorkerGroup
 
 WAITS = "import sys\ndef waits_here():\n    print('ready', flush=True)\n    sys.stdin.read()\n"
 
@@ -106,6 +107,20 @@ ARGUMENTS = (str(int(black_box.STACK_SIGNAL)),)
 @pytest.fixture
 def broken_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spy, "find", lambda: "/bin/false")
+
+
+@pytest.mark.usefixtures("broken_py_spy")
+def test_two_looks_at_once_each_read_the_stacks_once(tmp_path: Path) -> None:
+    found: list[Evidence] = []
+    with python(HANDLER + WAITS + "waits_here()", *ARGUMENTS, str(tmp_path)) as process:
+        worker = living.rank(process.pid, tmp_path)
+        looks = [threading.Thread(target=lambda: found.append(stacks.collect(HANG, worker, soon()))) for _ in range(3)]
+        for look in looks:
+            look.start()
+        for look in looks:
+            look.join()
+
+    assert [one.data["faulthandler"].count("waits_here") for one in found if one.data is not None] == [1, 1, 1]
 
 
 @pytest.mark.usefixtures("broken_py_spy")

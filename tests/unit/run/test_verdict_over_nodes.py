@@ -19,7 +19,7 @@ from safelaunch.codec import to_json
 from safelaunch.model import Case, Verdict, WorkerGroup, WorkerProcess
 from safelaunch.model.nodes import Node, Nodes
 from safelaunch.report.palette import PLAIN
-from safelaunch.run import job_nodes
+from safelaunch.run import nodes_asked
 from safelaunch.run.console import Console
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
@@ -112,7 +112,7 @@ def test_all_who_ask_hear_the_same_rank_of_another_node(job: list[JobNodes]) -> 
 def test_who_asks_a_little_later_hears_the_same_without_another_look(
     job: list[JobNodes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_nodes, "AGAIN_S", 1000.0)
+    monkeypatch.setattr(nodes_asked, "AGAIN_S", 1000.0)
     first = job[1].verdict(seen(1))
     looks = list(job[0].looks)  # type: ignore[attr-defined]
     assert sorted(looks) == [0, 2]

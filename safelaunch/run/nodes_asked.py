@@ -1,0 +1,95 @@
+"""What the nodes of a job are asked, at the hub, what it comes to, and what is taken from others."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from safelaunch.cluster.peers import Peers
+from safelaunch.diagnosis import infra
+from safelaunch.model import Case, Verdict
+from safelaunch.model.hosts import host_name
+from safelaunch.model.nodes import LostNode, Node
+
+NODE_S = 0.05  # seconds more for a verdict for each node, and half of that for the looks: the hub reads one case after the other
+NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
+MOST_NAMED = 4  # hosts in a line
+AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
+
+
+@dataclass
+class Inquiry:
+    """One look at all nodes. `until` is CLOCK_MONOTONIC."""
+
+    number: int
+    until: float
+    cases: dict[int, Case] = field(default_factory=dict)  # by node rank
+    answered: set[int] = field(default_factory=set)
+    asked: list[tuple[int, int]] = field(default_factory=list)  # `Judged.asked`
+    verdict: Verdict | None = None  # of these cases; None where there are others since
+
+    def add(self, node: int, case: Case | None, *, looked: bool) -> None:
+        """What a node has told; a look that the hub has asked for is worth less than what the node says by itself."""
+        self.answered.add(node)
+        if case is not None and not (looked and any(node == asker for asker, _ in self.asked)):
+            self.cases[node] = case
+            self.verdict = None
+
+    @property
+    def of_failures(self) -> bool:
+        """Whether ranks have failed, and not only wait."""
+        return any(case.incident.kind == "exit" for case in self.cases.values())
+
+
+@dataclass(frozen=True)
+class Concluded:
+    """What the latest look at all nodes has come to. It holds for those as well who notice a little later, and whose
+    case is in it: another look would take as long, and tell the same. `t` is CLOCK_MONOTONIC."""
+
+    t: float
+    verdict: Verdict
+    kind: str
+    nodes: frozenset[int]
+
+    def holds(self, node: int, case: Case) -> bool:
+        """Whether it answers a node that asks now."""
+        is_fresh = time.monotonic() - self.t < AGAIN_S
+        return is_fresh and bool(self.verdict.culprit_ranks) and case.incident.kind == self.kind and node in self.nodes
+
+
+def as_known(verdict: Verdict, own: Verdict | None, nodes: Mapping[int, Node], me: int) -> Verdict:
+    """Another node's verdict, with an exit code that ends no job as if it had succeeded, and without its advice: who
+    has the link's key may have put any command there.
+
+    Args:
+        verdict: as it came.
+        own: what this node has judged itself as the hub, whose advice stays.
+        nodes: of the job: what helps against lost ones follows from their names.
+        me: this one's node rank.
+    """
+    remedy = own.remedy if own is not None and (own.code, own.summary) == (verdict.code, verdict.summary) else ""
+    words = set(re.split(r"[^\w.:-]+", verdict.summary))
+    lost = tuple(LostNode(number, 0.0) for number, one in nodes.items() if one.host and host_name(one.host) in words)
+    if lost and verdict.code == "SL604":
+        remedy = infra.node_lost(lost, nodes, me).remedy
+    exit_code = verdict.exit_code if verdict.exit_code in range(1, 256) else 1
+    return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
+
+
+def unlinked(peers: Peers) -> str:
+    """The hosts of nodes that are not linked to this one, where nobody else knows better; empty for none."""
+    missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.gone, *peers.lost}
+    ended = peers.gone or peers.given_up  # the others have met, and this node has slept through it
+    if ended or not (peers.is_hub or not peers.linked):
+        return ""
+    hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
+    more = f" and {len(hosts) - MOST_NAMED} more" if len(hosts) > MOST_NAMED else ""
+    return ", ".join(hosts[:MOST_NAMED]) + more
+
+
+def more_s(nodes: int) -> float:
+    """Seconds that a verdict may take longer in a job of so many nodes."""
+    return min(NODES_S, NODE_S * nodes)
