@@ -24,13 +24,14 @@ LONGEST = 2000  # characters of a line that are looked at
 MANY_TIMES = 10  # the median: evaluations and checkpoints that no line tells of stay below that in most jobs
 PAUSE_S = 120  # shorter ones are no news
 SOME_TIMES, LONG_S = 4, 3600
+GROWN, GROWN_BY = 100, 10  # times, and by: a loss near zero varies by any factor
 FEW = 4  # values, of which a median says something
 LAST = 3  # values, or lines, that show how it is at the end
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 _VALUE = r"['\"]?\s*(?:is|at|of)?\s*[:=|]?\s*['\"]?(?:tensor\()?"
 _NAME = (
-    r"(?<![A-Za-z])(?P<name>[\w/.-]{0,40}(?:loss|perplexity|ppl)(?:[\w/.-]{0,20})?"
+    r"(?<![A-Za-z])(?<!best )(?P<name>[\w/.-]{0,40}(?:loss|perplexity|ppl)(?:[\w/.-]{0,20})?"
     r"|[\w/.-]{0,20}grad[\w/.-]{0,2}[ _-]?norm|gnorm)(?![A-Za-z])"
 )
 _NOT_A_NUMBER = re.compile(rf"{_NAME}{_VALUE}-?(?P<value>nan|inf(?:inity)?)(?![\w])", re.IGNORECASE)
@@ -65,6 +66,7 @@ _MEANWHILE = re.compile(
     r"eval|valid|\btest|sav(?:e|ing)|checkpoint|ckpt|compil|load|download|resum|generat", re.IGNORECASE
 )
 WARNING = re.compile(r"(?<![\w.])(?:WARNING|WARN)(?![\w=])|^\[?W\d{3,4} \d\d:|\blevel=warn")
+_BEST = re.compile(r"best|min_|lowest")  # it begins with infinity
 _GRAVE = re.compile(
     r"(?i)memory|\bretr(?:y|ies)|tried again|\bslow|stall|straggl|tim(?:e|ed) ?out|fail|error|overflow|\bnan\b|\binf\b"
     r"|skip|\blost\b|\bdropp|throttl|\boom\b|disconnect|corrupt|exceed|\bhang|\bhung|stuck|unhealthy|restart|diverg|unstable"
@@ -140,7 +142,14 @@ class Numbers:
     def odd(self) -> tuple[Odd, ...]:
         """What is odd, the weightiest first."""
         return tuple(
-            [*self._no_numbers(), *self._zeros(), *self._unchanged_steps(), *self._slow(), *self._pauses()]
+            [
+                *self._no_numbers(),
+                *self._grown(),
+                *self._zeros(),
+                *self._unchanged_steps(),
+                *self._slow(),
+                *self._pauses(),
+            ]
             + [Odd(at, "a warning was written while the job ran", "warning") for at in self._grave()[:1]]
             + [Odd(at, "a warning", "remark") for at in self._warnings[:1] if not self._grave()]
         )
@@ -154,7 +163,7 @@ class Numbers:
         so, or stands at the end, counts."""
         for name, values in self._values.items():
             broken = [at for value, at in values if value is None]
-            if not broken:
+            if not broken or _BEST.search(name):
                 continue
             stays = values[-1][0] is None or 2 * len(broken) >= len(values)
             if "norm" not in name or stays:
@@ -162,6 +171,16 @@ class Numbers:
                     "each line that tells it" if len(broken) == len(values) else f"{len(broken)} of {len(values)} lines"
                 )
                 yield Odd(broken[-1], f"{name.strip()} is no number (nan or inf) in {count}", "value")
+
+    def _grown(self) -> Iterable[Odd]:
+        """Losses that are many times what they were."""
+        for name, values in self._values.items():
+            known = [value for value, _ in values if value is not None]
+            if "loss" not in name or len(known) < FEW or known[-1] != values[-1][0]:
+                continue
+            least, last = min(known), known[-1]
+            if least > 0 and last >= GROWN * least and last - least >= GROWN_BY:
+                yield Odd(values[-1][1], f"{name} has grown from {least:g} to {last:g}", "value")
 
     def _zeros(self) -> Iterable[Odd]:
         for name, values in self._values.items():
