@@ -31,7 +31,8 @@ _WATCHDOG = re.compile(
 # The same, where the log, or a line of it, ends within.
 _WATCHDOG_CUT = re.compile(
     r"\[(?:PG (?:ID|GUID) [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
-    r"Work\w+\((?P<work>SeqNum=\d+, OpType=\w+(?:, Numel(?:In|Out)=\d+)*)(?:, ?[A-Z]?[\w()]*=?\d*)?\)?[ a-z]{0,8}\s*$"
+    r"Work\w+\((?P<work>SeqNum=\d{1,18}, OpType=\w{1,40}(?:, Numel(?:In|Out)=\d{1,20}){0,2})"
+    r"(?:, ?[\w()]{0,12}=?\d{0,20})?\)?[ a-z]{0,8}\s{0,4}$"
 )
 _LIMIT = re.compile(r"Timeout\(ms\)=(\d{1,15})")
 _RAN = re.compile(r"\) ran for (\d{1,15})")
@@ -51,8 +52,9 @@ _STATUS = re.compile(
     r"(?:, last started (?:\w+ )?work: -?\d+(?: \([^)]*\))?)?, last completed (?:\w+ )?work: (?P<completed>-?\d+)"
 )
 _STATUS_CUT = re.compile(
-    r"at (?:NCCL )?work(?: sequence id)?: -?\d+(?:, |. ?PG status: )?(?:[Ll]ast(?: [a-z]+){0,2}(?: NCCL)?(?: work)?"
-    r"(?:: -?\d+)?,? ?){0,3}$"
+    r"at (?:NCCL )?work(?: sequence id)?: -?\d{1,18}(?:, |. ?PG status: )?"
+    r"(?:[Ll]ast(?: [a-z]+){0,2}(?: NCCL)?(?: work)?"
+    r"(?:: -?\d{1,18})?,? ?){0,3}$"
 )
 _STACK_LINE = re.compile(r"^#\d+ (\S+) from (.+):(\d+)$")
 _LATE = re.compile(r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<seq>\d+), but didn't join")
