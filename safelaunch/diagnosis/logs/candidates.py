@@ -31,6 +31,10 @@ def user_place(raised: Raised) -> Location | None:
 _PARTS = re.compile(r"CheckpointException ranks:\s*dict_keys\(\[([\d, ]+)\]\)")
 
 
+# A driver passes on what one of its workers raised, whose number it does not tell.
+_PASSED_ON = re.compile(r"^(?:A )?[Ww]orkers? failed with error")
+
+
 def of_parts(one: Raised) -> Candidate | None:
     """The candidate of an exception that names the ranks whose part of a distributed checkpoint failed."""
     match = _PARTS.search(f"{one.type}: {one.message}")
@@ -62,7 +66,10 @@ def from_raised(end: Ended | None, one: Raised) -> Candidate:
         end: how the launcher says that its rank ended.
         one: the exception.
     """
-    return of_parts(one) or _of_itself(end, one)
+    found = of_parts(one) or _of_itself(end, one)
+    if _PASSED_ON.search(one.message):
+        return replace(found, rank=None, local=None, process="", pid=None)
+    return found
 
 
 def _of_itself(end: Ended | None, one: Raised) -> Candidate:

@@ -147,7 +147,10 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
         summary = f"{who} waited for {names(absent)}, and the logs do not show what became of {_it(absent)}"
         remedy = f"look at the log of {names(absent)} first: it says what happened there, or who was late"
     elif any(testifies(at.text, rank) for rank, at in timeline.victims):
-        summary = f"{who} tell{'s' if len(ranks) == 1 else ''} of others that failed, or did not come, and not of which"
+        witness = next(at for rank, at in timeline.victims if testifies(at.text, rank))
+        summary = f"{who} tell{'s' if len(ranks) == 1 else ''} of others, which the logs do not show: " + one_line(
+            witness.text, 120
+        )
         remedy = "give the logs of all ranks and nodes: the ones that failed have no such line"
     else:
         summary = f"{who} lost a peer, or waited for one in vain, and the logs do not show which"

@@ -52,10 +52,17 @@ def told(one: Raised) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def others(cut: Sequence[Raised], lead: Raised) -> tuple[str, ...]:
-    """Whose tracebacks are cut off besides."""
-    more = list(dict.fromkeys(_who(one) for one in cut if one is not lead and _who(one) != _who(lead)))
-    return (f"cut off are tracebacks of {', '.join(more[:6])} as well",) if more else ()
+def of_several(cut: Sequence[Raised], lead: Raised) -> tuple[str, tuple[str, ...]]:
+    """The same of all tracebacks: where those of several processes are cut off, none of them leads, but for one that
+    shows what it raised."""
+    summary, lines = told(lead)
+    several = list(dict.fromkeys(_who(one) for one in cut))
+    if len(several) < 2 or lead.type or _RAISES.search(_code(lead)):
+        more = ", ".join(who for who in several if who != _who(lead))
+        return summary, (*lines, *((f"cut off are tracebacks of {more} as well",) if more else ()))
+    whose = ", ".join(several[:6]) + (", ..." if several[6:] else "")
+    far = f"the one that leads furthest is of {_who(lead)}"
+    return f"tracebacks of {len(several)} processes are cut off, and the logs do not say more: {whose}", (*lines, far)
 
 
 def _who(one: Raised) -> str:

@@ -108,9 +108,9 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
     lead = cut_off.innermost(cut)
     if lead is None:
         return None
-    what, lines = cut_off.told(lead)
+    what, lines = cut_off.of_several(cut, lead)
     remedy = "give the whole log: the last line of the traceback says what failed"
-    return _cannot_tell(what, *lines, *cut_off.others(cut, lead), *because, *_restarted(timeline), remedy=remedy)
+    return _cannot_tell(what, *lines, *because, *_restarted(timeline), remedy=remedy)
 
 
 def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:

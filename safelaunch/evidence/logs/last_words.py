@@ -32,7 +32,7 @@ _ENDED = re.compile(
     r"|^(?:free|malloc|realloc|munmap_chunk)\(\): |double free or corruption|corrupted (?:size|double-linked)"
     r"|(?:stack smashing|buffer overflow) detected|terminate called |\bpanicked at |Process received signal"
     r"|MPI_ABORT was invoked|Assertion .{1,200} failed"
-    r"|\bnon-?zero (?:exit|status|return|code)|\bexitcode\W{0,3}-?[1-9]"
+    r"|\bnon-?zero (?:exit|status|return|code)|\bexitcode\W{0,8}-?[1-9]"
     r"|\b[Ee]xit(?:ed)?\b[\w ,]{0,16}\b(?:code|status)\b[ :=]{0,3}\(?-?[1-9]|^\W{0,3}exit [1-9]\d{0,2}$"
     r"|\b(?:terminated|killed|ended|died|exited) (?:by|with|on|from) (?:a )?signal\b"
     r"|command not found|executable file not found|error while loading shared libraries|can't open file"

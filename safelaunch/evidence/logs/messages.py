@@ -25,13 +25,14 @@ NEEDLES = (
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
-    r"\[(?:PG GUID [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
+    r"\[(?:PG (?:ID|GUID) [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
     r"Work\w+\((?P<work>.{0,1000}?)\) ran for (?P<ms>\d+)"
 )
 # The same, where the log, or a line of it, ends within.
 _WATCHDOG_CUT = re.compile(
-    r"\[(?:PG GUID [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
-    r"Work\w+\((?P<work>SeqNum=\d+, OpType=\w+(?:, Numel(?:In|Out)=\d+)*)(?:, ?[A-Z]?[\w()]*=?\d*)?\)?[ a-z]{0,8}\s*$"
+    r"\[(?:PG (?:ID|GUID) [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
+    r"Work\w+\((?P<work>SeqNum=\d{1,18}, OpType=\w{1,40}(?:, Numel(?:In|Out)=\d{1,20}){0,2})"
+    r"(?:, ?[\w()]{0,12}=?\d{0,20})?\)?[ a-z]{0,8}\s{0,4}$"
 )
 _LIMIT = re.compile(r"Timeout\(ms\)=(\d{1,15})")
 _RAN = re.compile(r"\) ran for (\d{1,15})")
@@ -51,8 +52,9 @@ _STATUS = re.compile(
     r"(?:, last started (?:\w+ )?work: -?\d+(?: \([^)]*\))?)?, last completed (?:\w+ )?work: (?P<completed>-?\d+)"
 )
 _STATUS_CUT = re.compile(
-    r"at (?:NCCL )?work(?: sequence id)?: -?\d+(?:, |. ?PG status: )?(?:[Ll]ast(?: [a-z]+){0,2}(?: NCCL)?(?: work)?"
-    r"(?:: -?\d+)?,? ?){0,3}$"
+    r"at (?:NCCL )?work(?: sequence id)?: -?\d{1,18}(?:, |. ?PG status: )?"
+    r"(?:[Ll]ast(?: [a-z]+){0,2}(?: NCCL)?(?: work)?"
+    r"(?:: -?\d{1,18})?,? ?){0,3}$"
 )
 _STACK_LINE = re.compile(r"^#\d+ (\S+) from (.+):(\d+)$")
 _LATE = re.compile(r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<seq>\d+), but didn't join")
@@ -214,7 +216,7 @@ class Messages:
                 yield from self._end_child(common)
                 self._child = {}
                 yield ("attend", 12)
-            elif self._child is not None or match["key"] == "rank":
+            elif self._child is not None or match["key"] in ("rank", "exitcode"):
                 self._child = self._child or {}  # a log may begin within the record
                 self._child[match["key"]] = match["value"].strip()
                 if match["key"] == "traceback":
@@ -243,22 +245,22 @@ class Messages:
             return
         rank = re.match(r"(\d+) \(local_rank: (\d+)\)", child.get("rank", ""))
         code = re.match(r"(-?\d+) +\(pid: (\d+)\)", child.get("exitcode", ""))
-        if rank is None or code is None:
+        if code is None:
             return
         at: LogLine = common["at"]
         said = child.get("traceback", "")
-        text = f"rank {rank[1]}: exitcode {code[1]} (pid {code[2]}); {said}"
+        text = f"rank {rank[1] if rank else '?'}: exitcode {code[1]} (pid {code[2]}); {said}"
         stamp = re.match(r"(\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)", child.get("time", ""))
         t = _seconds(stamp) if stamp else None
         yield Ended(
             at=replace(at, text=text, t=t if t is not None else at.t, clock="local" if t is not None else at.clock),
-            rank=int(rank[1]),
+            rank=int(rank[1]) if rank else None,
             host=child.get("host", "") or common["host"],
             attempt=common["attempt"],
             by="elastic",
             code=int(code[1]),
             pid=int(code[2]),
-            local_rank=int(rank[2]),
+            local_rank=int(rank[2]) if rank else None,
             first=self._first,
             said=said,
         )

@@ -24,40 +24,42 @@ LONGEST = 2000  # characters of a line that are looked at
 MANY_TIMES = 10  # the median: evaluations and checkpoints that no line tells of stay below that in most jobs
 PAUSE_S = 120  # shorter ones are no news
 SOME_TIMES, LONG_S = 4, 3600
+GROWN, GROWN_BY = 100, 10  # times, and by: a loss near zero varies by any factor
 FEW = 4  # values, of which a median says something
 LAST = 3  # values, or lines, that show how it is at the end
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-_VALUE = r"['\"]?\s*(?:is|at|of)?\s*[:=|]?\s*['\"]?(?:tensor\()?"
+_VALUE = r"['\"]?\s{0,4}(?:is|at|of)?\s{0,4}[:=|]?\s{0,8}['\"]?(?:tensor\()?"
 _NAME = (
-    r"(?<![A-Za-z])(?P<name>[\w/.-]{0,40}(?:loss|perplexity|ppl)(?:[\w/.-]{0,20})?"
+    r"(?<![A-Za-z])(?<!best )(?P<name>[\w/.-]{0,40}(?:loss|perplexity|ppl)(?:[\w/.-]{0,20})?"
     r"|[\w/.-]{0,20}grad[\w/.-]{0,2}[ _-]?norm|gnorm)(?![A-Za-z])"
 )
 _NOT_A_NUMBER = re.compile(rf"{_NAME}{_VALUE}-?(?P<value>nan|inf(?:inity)?)(?![\w])", re.IGNORECASE)
-_NUMBER = re.compile(rf"{_NAME}{_VALUE}(?P<value>-?\d[\d.]*(?:e[+-]?\d+)?)(?![\w%])", re.IGNORECASE)
-_SKIPPED = re.compile(r"number of (?P<name>skipped|nan) iterations:\s*(?P<value>\d+)", re.IGNORECASE)
+_NUMBER = re.compile(rf"{_NAME}{_VALUE}(?P<value>-?\d[\d.]{{0,30}}(?:e[+-]?\d{{1,4}})?)(?![\w%])", re.IGNORECASE)
+_SKIPPED = re.compile(r"number of (?P<name>skipped|nan) iterations:\s*(?P<value>\d{1,12})", re.IGNORECASE)
 _OVERFLOW = re.compile(r"\bOVERFLOW!|[Gg]radient overflow|[Ss]kipping (?:the )?(?:step|update|batch|iteration)")
 _STEP = re.compile(
     r"\b(?:global[ _]?)?(?:step|iter|iteration|batch|update)s?\b['\"]?\s?(?:at|=|:|#|\[|\()?\s*(?P<step>\d{1,12})"
-    r"(?![\d.]*\s?(?:s|ms)\b)",
+    r"(?![\d.]{0,30}\s?(?:s|ms)\b)",
     re.IGNORECASE,
 )
 _TIME = re.compile(
     r"(?P<name>elapsed time per iteration \(m?s\)|(?:step|iter(?:ation)?|batch)[ _-]?time(?:[ _]?\(m?s\))?"
-    r"|(?<![\w/-])time(?!\s*[:=]\s*\d+:)|time[ _/]per[ _](?:step|iter(?:ation)?)|time/step|sec/step"
-    r"|s/step|ms/step)['\"]?\s*[:=]\s*(?P<value>\d[\d.]*)",
+    r"|(?<![\w/-])time(?!\s?[:=]\s?\d{1,9}:)|time[ _/]per[ _](?:step|iter(?:ation)?)|time/step|sec/step"
+    r"|s/step|ms/step)['\"]?\s*[:=]\s*(?P<value>\d[\d.]{0,30})",
     re.IGNORECASE,
 )
-_PACE = re.compile(r"(?P<bar>^.{0,60}?\d%\s?\|)?.*?(?P<value>\d[\d.]*)\s?s(?:ec)?/(?:step|it|iter)\b")
+_BAR = re.compile(r"^.{0,60}?\d%\s?\|")
+_PACE = re.compile(r"(?<![\d.])(?P<value>\d{1,9}(?:\.\d{1,9})?)\s?s(?:ec)?/(?:step|it|iter)\b")
 _COUNTED = re.compile(r"\bstep=(?P<step>\d{1,12}), skipped=(?P<skipped>\d{1,12})")  # DeepSpeed, since the start
 # A server of a language model: requests that run or wait, and tokens that it generates.
 _SERVES = re.compile(
-    r"generation throughput: (?P<rate>[\d.]+) tok.*?Running: (?P<running>\d+) req"
-    r"|#running-req: (?P<batch>\d+).*?gen throughput \(token/s\): (?P<pace>[\d.]+)"
+    r"generation throughput: (?P<rate>[\d.]{1,30}) tok.*?Running: (?P<running>\d{1,12}) req"
+    r"|#running-req: (?P<batch>\d{1,12}).*?gen throughput \(token/s\): (?P<pace>[\d.]{1,30})"
 )
 _RATE = re.compile(
     r"\b(?P<name>samples per second|tokens per second(?: per gpu)?|tps|tokens/s(?:ec)?|samples/s(?:ec)?|tflops|mfu"
-    r"|throughput(?! \(?tok)(?!.*\breq))\b['\"]?[^\d\n:=|]{0,12}[:=]\s*(?P<value>\d[\d,.]*)",
+    r"|throughput(?! \(?tok)(?!.*\breq))\b['\"]?[^\d\n:=|]{0,12}[:=]\s*(?P<value>\d[\d,.]{0,30})",
     re.IGNORECASE,
 )
 # What a job does between two steps that takes its time, and ends.
@@ -65,6 +67,7 @@ _MEANWHILE = re.compile(
     r"eval|valid|\btest|sav(?:e|ing)|checkpoint|ckpt|compil|load|download|resum|generat", re.IGNORECASE
 )
 WARNING = re.compile(r"(?<![\w.])(?:WARNING|WARN)(?![\w=])|^\[?W\d{3,4} \d\d:|\blevel=warn")
+_BEST = re.compile(r"best|min_|lowest")  # it begins with infinity
 _GRAVE = re.compile(
     r"(?i)memory|\bretr(?:y|ies)|tried again|\bslow|stall|straggl|tim(?:e|ed) ?out|fail|error|overflow|\bnan\b|\binf\b"
     r"|skip|\blost\b|\bdropp|throttl|\boom\b|disconnect|corrupt|exceed|\bhang|\bhung|stuck|unhealthy|restart|diverg|unstable"
@@ -129,8 +132,9 @@ class Numbers:
     def _others(self, at: LogLine, text: str) -> None:
         """Numbers of which the names stand behind them, or that tell something together with others."""
         if match := _PACE.search(text):
-            bar = (match["bar"] or "").translate(_NO_DIGITS)
-            self._times.setdefault(f"pace {bar}", []).append((_float(match["value"]), at))
+            bar = _BAR.match(text)
+            kind = bar[0].translate(_NO_DIGITS) if bar else ""
+            self._times.setdefault(f"pace {kind}", []).append((_float(match["value"]), at))
         if match := _COUNTED.search(text):
             self._counted.append((int(match["step"]), int(match["skipped"]), at))
         if match := _SERVES.search(text):
@@ -140,7 +144,14 @@ class Numbers:
     def odd(self) -> tuple[Odd, ...]:
         """What is odd, the weightiest first."""
         return tuple(
-            [*self._no_numbers(), *self._zeros(), *self._unchanged_steps(), *self._slow(), *self._pauses()]
+            [
+                *self._no_numbers(),
+                *self._grown(),
+                *self._zeros(),
+                *self._unchanged_steps(),
+                *self._slow(),
+                *self._pauses(),
+            ]
             + [Odd(at, "a warning was written while the job ran", "warning") for at in self._grave()[:1]]
             + [Odd(at, "a warning", "remark") for at in self._warnings[:1] if not self._grave()]
         )
@@ -154,7 +165,7 @@ class Numbers:
         so, or stands at the end, counts."""
         for name, values in self._values.items():
             broken = [at for value, at in values if value is None]
-            if not broken:
+            if not broken or _BEST.search(name):
                 continue
             stays = values[-1][0] is None or 2 * len(broken) >= len(values)
             if "norm" not in name or stays:
@@ -162,6 +173,16 @@ class Numbers:
                     "each line that tells it" if len(broken) == len(values) else f"{len(broken)} of {len(values)} lines"
                 )
                 yield Odd(broken[-1], f"{name.strip()} is no number (nan or inf) in {count}", "value")
+
+    def _grown(self) -> Iterable[Odd]:
+        """Losses that are many times what they were."""
+        for name, values in self._values.items():
+            known = [value for value, _ in values if value is not None]
+            if "loss" not in name or len(known) < FEW or known[-1] != values[-1][0]:
+                continue
+            least, last = min(known), known[-1]
+            if least > 0 and last >= GROWN * least and last - least >= GROWN_BY:
+                yield Odd(values[-1][1], f"{name} has grown from {least:g} to {last:g}", "value")
 
     def _zeros(self) -> Iterable[Odd]:
         for name, values in self._values.items():

@@ -36,6 +36,7 @@ ODD = {
     "a server that generates nothing": ("Engine 000: Avg generation throughput: 0.0 tokens/s, Running: 5 reqs, Waiting: 2 reqs\n" * 4, "no token was generated"),
     "a step of another framework": ("".join(f"Epoch(train) [1][{i}50/1000] time: {0.5 if i != 5 else 90.1} data_time: 0.01 loss: 1.2\n" for i in range(8)), "180 times as long"),
     "a unit behind its number": ("".join(f"train, step {i}, loss 2.5, {1.2 if i != 5 else 300} sec/step\n" for i in range(6)), "250 times as long"),
+    "a loss that has grown": ("".join(f"step {i} loss {v}\n" for i, v in enumerate((2.0, 1.9, 1.8, 45000.0, 200000.0))), "loss has grown from 1.8"),
     "a bar that stands": ("".join(f"{i}%|##  | {i}/100 [0{i}:10<10:00,  {1.1 if i < 6 else 440}s/it]\n" for i in range(1, 7)), "400 times as long"),
     "a warning among steps": (STEPS + "2031-05-04 10:00:00,100 - root - WARNING - 2 allocations were tried again.\n" + STEPS, "a warning was written"),
 }  # fmt: skip
@@ -64,6 +65,8 @@ WELL = {
     "bars of several kinds": "".join(f"Train: {i}%|##  | {i}/100 [00:10<10:00,  1.1s/it]\n" for i in range(1, 9)) + "Val: 5%|# | 1/20 [00:30<10:00,  30.0s/it]\n",
     "a bar that warms up": "".join(f"{i}%|##  | {i}/100 [0{i}:10<10:00,  {90 / i**2:.1f}s/it]\n" for i in range(1, 9)),
     "a warning of no weight": STEPS + "2031-05-04 10:00:00,100 - root - WARNING - the schedule is not set\n" + STEPS,
+    "a best loss": "epoch 1 | best loss inf -> 2.1\nepoch 2 | best loss 2.1 -> 2.0\n",
+    "a watchdog that ended well": STEPS + "[rank0]:[I ProcessGroupNCCL.cpp:835] [Rank 0] NCCL watchdog thread terminated normally\n" + STEPS,
     "a word": STEPS + "the learning rate: information is in the financial report\n",
 }  # fmt: skip
 

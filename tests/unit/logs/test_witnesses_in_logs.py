@@ -217,6 +217,23 @@ def test_a_library_that_nccl_does_without_is_no_alarm(tmp_path: Path) -> None:
     )
 
 
+def test_a_piece_of_torch_elastics_record_tells_of_a_failure(tmp_path: Path) -> None:
+    verdict = judged(
+        tmp_path,
+        "  exitcode  : 1 (pid: 991)\n  error_file: <N/A>\n  traceback : To enable traceback see a page\n=====\n",
+    )
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL499", ())
+    assert "a process ended with an error (exit code 1)" in verdict.summary
+
+
+def test_what_a_driver_passes_on_is_not_its_own(tmp_path: Path) -> None:
+    text = traceback("RuntimeError: Worker failed with error 'CUDA out of memory. Tried to allocate 2.00 GiB'", MAIN)
+    verdict = judged(tmp_path, STEPS + rank(0, text))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL420", ())
+
+
 def test_what_ray_repeats_is_of_several_processes(tmp_path: Path) -> None:
     text = "(RayWorker pid=7) ERROR 04-16 01:01:44 [worker_base.py:620] RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details) [repeated 6x across cluster]\n"
     verdict = judged(tmp_path, text)
