@@ -14,7 +14,9 @@ from safelaunch.model import Case, Verdict
 from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import LostNode, Node
 
-NODE_S = 0.05  # seconds more for a verdict for each node, and half of that for the looks: the hub reads one case after the other
+NODE_S = (
+    0.05  # seconds more for a verdict, for each node, and half of that for the looks: the hub reads case after case
+)
 NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
 MOST_NAMED = 4  # hosts in a line
 AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
