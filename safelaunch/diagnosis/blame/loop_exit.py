@@ -70,13 +70,13 @@ def left_the_loop(source: Iterable[SourceLine], variants: list[Variant]) -> Loop
     everybody = len({*inside, *behind}) == sum(len(variant) for variant in variants)
     if not behind or inside.keys() & behind.keys() or not everybody:
         return UNCLEAR if looked.blind and _is_left_behind(variants) else NOBODY
-    if looked.again and any(_ended_its_loader(facts) for facts in inside.values()):
+    if not looked.again:
+        return LoopExit(tuple(sorted(behind)))
+    if any(_ended_its_loader(facts) for facts in inside.values()):
         return NOBODY
-    ended = all(_ended_its_loader(facts) for facts in behind.values())
-    if looked.guarded and not ended:
-        return UNCLEAR
-    sure = not looked.again or len(behind) == 1 or ended
-    return LoopExit(tuple(sorted(behind)), again=looked.again) if sure else UNCLEAR
+    one = len(behind) == 1 and not looked.guarded
+    sure = one or all(_ended_its_loader(facts) for facts in behind.values())
+    return LoopExit(tuple(sorted(behind)), again=True) if sure else UNCLEAR
 
 
 def has_left(ranks: tuple[int, ...], call: Collective, peers: Collective, *, again: bool) -> str:
@@ -119,8 +119,7 @@ def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
     for (facts, call), (peer, theirs) in _pairs(still):
         fork = _fork(frames(facts, call), frames(peer, theirs), lines)
         blind = blind or fork is None
-        loop = fork.loop_left(facts, call) if fork is not None else None
-        if fork is None or loop is None:
+        if fork is None or (loop := fork.loop_left(facts, call)) is None:
             continue
         was_inside = _was_inside(peer, loop, call, fork.conditions_of(loop))
         if was_inside is None:
@@ -128,14 +127,17 @@ def _look(lines: Lines, variants: list[Variant]) -> _Looked | None:
         if was_inside:
             inside[facts.rank], behind[peer.rank] = facts, peer
             again = again or fork.in_outer_loop
-            other = _fork(frames(peer, theirs), frames(facts, call), lines)
-            unrecorded = call.location is None  # so that nobody knows which pass through the loop it is
-            guarded = guarded or (unrecorded and fork.in_outer_loop and other is not None and other.is_guarded)
-    for facts, mate in gone_on.values():
-        for places in (inside, behind):
-            if mate in places:
-                places[facts.rank] = facts
-    return _Looked(inside, behind, again, blind, guarded)
+            guarded = guarded or _is_guarded(lines, (peer, theirs), (facts, call))
+    for places in (inside, behind):
+        places.update({facts.rank: facts for facts, mate in gone_on.values() if mate in places})
+    return _Looked(inside, behind, again, blind, again and guarded)
+
+
+def _is_guarded(lines: Lines, behind: Place, inside: Place) -> bool:
+    """Whether the one behind has come to its call by a condition of its own, while nobody knows which pass through the
+    loop the other makes: its call is not in a rank's own record."""
+    fork = _fork(frames(*behind), frames(*inside), lines)
+    return inside[1].location is None and fork is not None and fork.is_guarded
 
 
 def _pairs(variants: list[Variant]) -> Iterator[tuple[Place, Place]]:

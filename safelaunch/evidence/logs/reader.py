@@ -24,12 +24,10 @@ from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Odd, R
 from safelaunch.model.ranks import MOST_RANKS
 from safelaunch.shortened import shortened
 
-SAMPLE, WIDE = 1 << 16, 256  # bytes; some lines of UTF-16
-WIDTH = 400  # of a quoted line
+SAMPLE, WIDE, WIDTH = 1 << 16, 256, 400  # bytes; some lines of UTF-16; of a quoted line
 CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
-LAST = 3  # lines of a file, that show what it was about
-VARIANTS = 50  # of one message, with other numbers in it
+LAST, VARIANTS = 3, 50  # lines of a file, that show what it was about; of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 OF_A_LINE, EVENTS = 2000, 20_000  # a single line may tell of a million tasks; a job that says more says it again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
@@ -364,7 +362,7 @@ class _Pass:
 
         assert self._habits is not None
         recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
-        ending: deque[LogLine] = deque(maxlen=last_words.LINES)
+        ending: deque[LogLine] = deque(maxlen=CONTEXT)
         sieve = self._sieve
         first = sieve.tail_line
         for number, raw in enumerate(sieve.tail.split(b"\n"), first):
@@ -376,8 +374,10 @@ class _Pass:
                     self._tail(number, prefixes.strip(text, self._habits), recent, ending)
                 except (ValueError, RecursionError):
                     self._torn.add(number)
-        told = (at for at in reversed(ending) if last_words.tells_of_failure(at.text))
-        self._contents.parting, self._contents.last = next(told, None), tuple(ending)[-LAST:]
+        shown = zip(ending, redaction.lines([at.text for at in ending]), strict=True)
+        ended = [replace(at, text=text) for at, text in shown][-last_words.LINES :]
+        told = (at for at in reversed(ended) if last_words.tells_of_failure(at.text))
+        self._contents.parting, self._contents.last = next(told, None), tuple(ended[-LAST:])
         for origin, (at, ordinary) in self._contents.tails.items():
             text = shortened(redaction.lines(recent[origin])[-1].strip(), WIDTH)
             if text != at.text:
