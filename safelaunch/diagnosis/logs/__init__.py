@@ -60,7 +60,8 @@ def _with_earlier(timeline: Timeline, verdict: Verdict) -> Verdict:
 
 
 def _outside_first(timeline: Timeline) -> Verdict | None:
-    """What came from outside leads where it was there before anything failed, or waited in vain."""
+    """What came from outside leads where it was there before anything failed, or waited in vain. So does Slurm's own
+    word where nothing else ended, and messages before it are nobody's: of the shell that began the job, perhaps."""
     if not timeline.outside:
         return None
     failed = [one.at for one in timeline.candidates] + [t.at for t in timeline.facts.timed_out]
@@ -68,7 +69,10 @@ def _outside_first(timeline: Timeline) -> Verdict | None:
     memory = any(s.known.code == "SL404" for s in timeline.outside)
     if failed and not memory and all(before(first.at, at) for at in failed):
         return crashes.from_outside(timeline)
-    return None
+    ended = any(s.known.name == "slurm-cancelled" for s in timeline.outside)
+    nobodys = all(one.message_only and one.rank is None and one.pid is None for one in timeline.candidates)
+    heard = timeline.facts.timed_out or timeline.facts.ended
+    return crashes.from_outside(timeline) if ended and nobodys and not heard else None
 
 
 def _failed_beside_a_hang(timeline: Timeline) -> Verdict | None:

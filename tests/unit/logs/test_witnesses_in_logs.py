@@ -240,3 +240,20 @@ def test_what_ray_repeats_is_of_several_processes(tmp_path: Path) -> None:
 
     assert verdict.culprit_ranks == ()
     assert "pid=7" not in verdict.summary
+
+
+def test_an_engine_whose_worker_failed_is_no_culprit(tmp_path: Path) -> None:
+    engine = traceback("RuntimeError: Worker failed with error", MAIN)
+    verdict = judged(tmp_path, "".join(f"(EngineCore_DP0 pid=77) {line}\n" for line in engine.splitlines()))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL499", ())
+    assert "another one failed" in verdict.summary
+
+
+def test_the_time_limit_ended_a_job_that_had_outlived_a_word_of_its_shell(tmp_path: Path) -> None:
+    shell = "CommandNotFoundError: the shell has not been set up for 'conda activate'.\n\n"
+    bar = " 22%|## | 11/50 [1:57:05<6:54:42, 638.01s/it]"
+    limit = "slurmstepd: error: *** JOB 42 ON node1 CANCELLED AT 2022-04-14T16:17:16 DUE TO TIME LIMIT ***\n"
+    verdict = judged(tmp_path, shell + bar + limit)
+
+    assert (verdict.code, verdict.host) == ("SL603", "node1")
