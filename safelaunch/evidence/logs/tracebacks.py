@@ -60,6 +60,7 @@ class Found:
     tangled: bool = False
     background: bool = False
     relayed: str = ""  # the process of Ray that raised it first
+    cause: Found | None = None  # the exception that it was raised for, or while it was handled
 
     @property
     def launcher(self) -> bool:
@@ -142,7 +143,8 @@ class Tracebacks:
         self._emit(stream, key)
         for found in stream.open:
             found.whole = False
-            self._raised(key, found)
+            # What is cut off says nothing any more, and what it was raised for does.
+            self._raised(key, found if found.cause is None else found.cause)
         stream.open.clear()
         if stream.fault is not None:
             self._died(key, stream.fault)
@@ -201,7 +203,7 @@ class Tracebacks:
             before = stream.closed
             said = f"{before.type}: {before.message}"
             found.chain = (*before.chain, said)
-            found.background = before.background
+            found.background, found.cause = before.background, before
             stream.closed = None
             if inner:
                 found.frames = list(before.frames)

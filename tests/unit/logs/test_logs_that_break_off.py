@@ -86,3 +86,12 @@ def test_a_distributed_checkpoint_names_the_ranks_whose_parts_failed(tmp_path: P
     verdict = judged(tmp_path, STEPS + rank(1, HEAD + RUN + both))
     assert verdict.culprit_ranks == ()
     assert "ranks 2 and 3" in verdict.summary
+
+
+def test_what_a_traceback_that_is_cut_off_was_raised_for_is_known(tmp_path: Path) -> None:
+    cause = f"{RUN}RuntimeError: the shard has no index\n\n"
+    text = f"{cause}The above exception was the direct cause of the following exception:\n\n{HEAD}{RUN}"
+    verdict = judged(tmp_path, STEPS + rank(2, text))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL401", (2,))
+    assert "rank 2 raised RuntimeError: the shard has no index" in verdict.summary
