@@ -28,10 +28,11 @@ _WATCHDOG = re.compile(
     r"\[(?:PG (?:ID|GUID) [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
     r"Work\w+\((?P<work>.{0,1000}?)\) ran for (?P<ms>\d+)"
 )
-# The same, where the log, or a line of it, ends within.
+# The same, where the log, or a line of it, ends within. A name or a number counts where something stands behind it:
+# `OpType=ALL` may be the beginning of ALLREDUCE.
 _WATCHDOG_CUT = re.compile(
     r"\[(?:PG (?:ID|GUID) [^\]]{0,200} )?Rank (?P<member>\d+)\] Watchdog caught collective operation timeout: "
-    r"Work\w+\((?P<work>SeqNum=\d{1,18}, OpType=\w{1,40}(?:, Numel(?:In|Out)=\d{1,20}){0,2})"
+    r"Work\w+\((?P<work>SeqNum=\d{1,18}, OpType=\w{1,40}(?=,)(?:, Numel(?:In|Out)=\d{1,20}(?=[,)])){0,2})"
     r"(?:, ?[\w()]{0,12}=?\d{0,20})?\)?[ a-z]{0,8}\s{0,4}$"
 )
 _LIMIT = re.compile(r"Timeout\(ms\)=(\d{1,15})")
@@ -187,7 +188,7 @@ class Messages:
 
     def _mismatch(self, text: str, common: dict[str, Any]) -> Iterator[Event]:
         for rank, print_ in _FINGERPRINT.findall(text):
-            op = re.search(r"OpType=(\w+)", print_)
+            op = re.search(r"OpType=(\w+)(?=\W)", print_)
             if op is None:
                 continue
             shape = re.search(r"TensorShape=\[([\d, ]*)\]", print_)
