@@ -102,11 +102,6 @@ class Link(threading.Thread):
             self._order(lambda: self._drop_node(node))
             raise queue.Empty from None
 
-    @property
-    def has_more(self) -> bool:
-        """Whether something waits to be taken."""
-        return not self._inbox.empty()
-
     def close(self) -> None:
         """Say goodbye and end; what has been said before is on its way. It takes at most a second."""
         if self.is_alive():
@@ -304,9 +299,6 @@ class Link(threading.Thread):
         if line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._drop(line)
             return
-        self._begin(line)
-
-    def _begin(self, line: _Line) -> None:
         line.out += line.session.greeting
         self._selector.modify(line.socket, selectors.EVENT_READ, lambda: self._ready(line))
         self._flush(line)

@@ -14,6 +14,7 @@ from safelaunch.preflight.machine.host import Host, Wanted
 from safelaunch.preflight.machine.processes import duration
 from safelaunch.preflight.node_history import Record
 from safelaunch.run.console import Console
+from safelaunch.run.endpoint import endpoint
 from safelaunch.sizes import plural
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
@@ -200,7 +201,7 @@ def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
     """The shape of a launch on this node. Raises SafelaunchError where its ranks cannot be counted."""
     asked = str(settings["nproc_per_node"])
     fewest, _, most = str(settings["nnodes"]).rpartition(":")
-    address, port = _endpoint(settings)
+    address, port = endpoint(settings)
     static = settings["rdzv_backend"] == "static"
     endpoint_port = port or (DEFAULT_PORTS.get(settings["rdzv_backend"]) if address else None)
     if static and int(settings["node_rank"]) > 0:
@@ -226,22 +227,3 @@ def job_of(settings: Settings, host: Host, run_dir: str) -> Job:
         numa_binding=str(settings["numa_binding"] or ""),
         local_addr=str(settings["local_addr"] or ""),
     )
-
-
-def endpoint_host(settings: Settings) -> str:
-    """The host at which the nodes of a job meet; empty in a job of one node, and where it cannot be known."""
-    if str(settings["nnodes"]).rpartition(":")[2] == "1":
-        return ""
-    return _endpoint(settings)[0] or str(settings["rdzv_endpoint"]).partition(",")[0].rpartition(":")[0].strip("[]")
-
-
-def _endpoint(settings: Settings) -> tuple[str, int | None]:
-    """Address and port that the user chose, from `--rdzv-endpoint` or from the options of static rendezvous."""
-    if settings["standalone"]:
-        return "", None
-    endpoint = str(settings["rdzv_endpoint"])
-    if endpoint and "," not in endpoint:  # etcd takes lists; those are servers of their own
-        host, colon, port = endpoint.rpartition(":")
-        return (host.strip("[]"), int(port)) if colon and port.isdecimal() else (endpoint, None)
-    chosen = settings.options["master_addr"]
-    return (str(chosen.value) if chosen.origin.source != "default" else ""), settings["master_port"]

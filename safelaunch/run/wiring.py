@@ -12,12 +12,12 @@ from safelaunch.run.checks import Checks
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
+from safelaunch.run.endpoint import endpoint_host
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
-from safelaunch.run.node import endpoint_host
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.slow import Slow
 from safelaunch.run.start import Start

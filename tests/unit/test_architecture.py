@@ -480,6 +480,14 @@ def test_asking_for_help_loads_nothing_heavy(argument: str) -> None:
     assert not {"torch", "rich", "psutil", "numpy", "pynvml", "jinja2"} & set(modules)
 
 
+def test_the_parts_of_a_run_load_neither_checks_nor_archives() -> None:
+    """The checks are loaded where they are made, beside the import of torch, and archives by `diagnose`."""
+    modules = loaded("-c", f"import safelaunch.run.wiring\n{SHOW}")
+
+    assert "safelaunch.run.hang" in modules
+    assert not {"safelaunch.preflight", "tarfile", "zipfile", "torch"} & set(modules)
+
+
 def test_workers_load_the_standard_library_only() -> None:
     targets = (
         "safelaunch.worker.bootstrap, safelaunch.worker.binding, safelaunch.worker.errors, "

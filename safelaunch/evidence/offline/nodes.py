@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from safelaunch.evidence.offline.bundle import Recorded
 from safelaunch.model import Case, RankFacts
+
+if TYPE_CHECKING:  # a run puts cases together, and reads no archives
+    from safelaunch.evidence.offline.bundle import Recorded
 
 # Incidents of nodes whose runs have names of their own (no --rdzv-id) belong together within this time: half an hour is
 # torch's longest default timeout of a process group, after which nobody waits for anybody.
