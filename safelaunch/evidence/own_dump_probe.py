@@ -38,11 +38,14 @@ def _of(worker: WorkerProcess, path: str) -> Evidence | None:
         # A process has but one life: what was recorded before it began is of an earlier attempt.
         if not calls or calls[-1].t * 1e9 + epoch_ns < _begun_ns(worker):
             return None
+        given_up = any(_is_given_up(call, worker) for call in calls)
+        if worker.exit is None and not given_up:
+            return None
         data = {
             "collectives": to_json(calls),
             "progress": to_json(counters.progress(document, backend)),
             "overwritten": flight_recorder.overwritten(entries),
-            "given_up": any(_is_given_up(call, worker) for call in calls),
+            "given_up": given_up,
         }
     except Exception as error:  # a damaged file may end in any of the unpickler's errors
         return Evidence(SOURCE, worker.rank, unavailable=f"{path}: {error!r}")
@@ -50,8 +53,8 @@ def _of(worker: WorkerProcess, path: str) -> Evidence | None:
 
 
 def _is_given_up(call: Collective, worker: WorkerProcess) -> bool:
-    assert worker.exit is not None
-    return not call.done and 0 < call.timeout_s <= worker.exit.t - call.t + EARLY_S
+    until = worker.exit.t if worker.exit is not None else time.monotonic()
+    return not call.done and 0 < call.timeout_s <= until - call.t + EARLY_S
 
 
 def _begun_ns(worker: WorkerProcess) -> float:

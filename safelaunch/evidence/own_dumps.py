@@ -1,4 +1,4 @@
-"""What torch's watchdogs have written of ranks whose processes they have ended: their Flight Recorders as they were.
+"""What torch's watchdogs have written of ranks whose processes they end: their Flight Recorders as they were.
 
 The watchdog of an NCCL backend writes its dump before it aborts (TORCH_NCCL_DUMP_ON_TIMEOUT, on by default). A rank may
 have left anything under that name, so a child process reads it, with limits of time and memory.
@@ -24,17 +24,18 @@ PROGRAM = "safelaunch.evidence.own_dump_probe"
 READER = f"import sys; sys.path[:1] = []; sys.path.append({ROOT!r}); import {PROGRAM} as it; it.main()"
 
 
-def of_the_dead(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) -> tuple[Evidence, ...]:
-    """The recorders of ranks that have ended, as evidence of `flight_recorder`, with `given_up`: whether a call had
-    lasted for longer than its timeout when the process ended. Nothing of a rank without a dump of its own.
+def left_by(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) -> tuple[Evidence, ...]:
+    """The recorders of ranks that do not answer any more, as evidence of `flight_recorder`, with `given_up`: whether a
+    call had lasted for longer than its timeout when the process ended. Nothing of a rank without a dump of its own, nor
+    of one that lives and had given up nothing: its dump may be of another hour.
 
     Args:
-        workers: of one attempt.
+        workers: of one attempt, which have ended, or are being ended.
         environs: of the ranks, the one that counts first: how their files are called.
     """
     stem = next((environ[name] for name in FILES for environ in environs if environ.get(name)), "")
-    ended = [(worker, f"{stem}{worker.rank}") for worker in workers if worker.exit is not None] if stem else []
-    left = [(worker, path) for worker, path in ended if os.path.lexists(path)]
+    paths = [(worker, f"{stem}{worker.rank}") for worker in workers] if stem else []
+    left = [(worker, path) for worker, path in paths if os.path.lexists(path)]
     until = time.monotonic() + ALL_S
     found: list[Evidence] = []
     while left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,14 +164,19 @@ class Conclusions:
     def _before_an_abort(self, group: WorkerGroup, found: Found) -> Found:
         """What ranks that torch's watchdogs have ended had waited for, by the dumps that these left and by what the
         living say; all as it is, where no watchdog had given up."""
-        from safelaunch.evidence import own_dumps
+        from safelaunch.evidence import flight_recorder, own_dumps
 
         facts = found.facts
-        dumps = own_dumps.of_the_dead(group.workers, self._plan.env, os.environ)
-        given_up = frozenset(item.rank for item in dumps if item.data is not None and item.data["given_up"])
-        if not given_up:
+        ended = [worker for worker in group.workers if worker.exit is not None]
+        dumps = own_dumps.left_by(ended, self._plan.env, os.environ)
+        if not _gave_up(dumps):
             return found
-        more = (*found.evidence, *dumps, *gather(facts.incident, group.alive, ASKED, ASKED_S))
+        asked = gather(facts.incident, group.alive, ASKED, ASKED_S)
+        silent = {item.rank for item in asked if item.source == flight_recorder.SOURCE and item.data is None}
+        ending = [worker for worker in group.alive if worker.rank in silent]  # their watchdogs are at it
+        dumps = (*dumps, *own_dumps.left_by(ending, self._plan.env, os.environ))
+        given_up = _gave_up(dumps)
+        more = (*found.evidence, *dumps, *asked)
         whole = case.build(facts.incident, group, more, self._this_node.name, facts.oom_kills, now=time.monotonic())
         before = aborted.as_it_was(whole, given_up)
         if before is None:
@@ -196,6 +202,11 @@ class Conclusions:
         folder = self._incidents.write(found.facts, found.verdict, found.evidence, folder)
         self._incidents.page_later(folder, found.facts, found.verdict)
         return self._incidents.concluded(found.verdict, folder)
+
+
+def _gave_up(dumps: Iterable[Evidence]) -> frozenset[int]:
+    """Ranks whose watchdogs had given up a call, by the dumps that these have left."""
+    return frozenset(item.rank for item in dumps if item.data is not None and item.data["given_up"])
 
 
 def with_source(facts: Case) -> Case:

@@ -6,12 +6,15 @@ They are victims of what they waited for, and the hang is judged as it was the m
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.crash.first_failure import failures
 from safelaunch.diagnosis.waitgraph.record import SIGABRT
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Incident, RankFacts, Verdict
+
+ABORTING = "Fatal Python error: Aborted"  # how faulthandler calls SIGABRT
 
 
 def may_be(case: Case, verdict: Verdict) -> bool:
@@ -31,31 +34,50 @@ def as_it_was(case: Case, given_up: frozenset[int]) -> Case | None:
     others = [failure for failure in failures(case) if failure.rank not in aborted and not failure.consequence]
     if others or not given_up & aborted:
         return None
-    ranks = tuple(_waiting(facts) if facts.rank in aborted else facts for facts in case.ranks)
+    until = min(map(_given_up_at, case.ranks))
+    ranks = tuple(_waiting(facts, until) if facts.rank in aborted else facts for facts in case.ranks)
     incident = Incident("hang", case.incident.attempt, (), case.incident.t)
     return dataclasses.replace(case, incident=incident, ranks=ranks)
 
 
 def of_waiting(verdict: Verdict, before: Verdict, case: Case) -> Verdict:
-    """The verdict of the hang, if it says more than that ranks were aborted, with how the wait ended."""
+    """The verdict of the hang, if it says more than that ranks were aborted, with how the wait ended, and the exit code
+    of ranks that ended themselves."""
     aborted = _aborted(case)
     if not before.culprit_ranks or (aborted.issuperset(before.culprit_ranks) and before.confidence == "low"):
         return verdict
     ended = f"the wait ended when torch's watchdog aborted {names(aborted)}, after the timeout of the call"
-    return dataclasses.replace(before, because=(*before.because, ended))
+    return dataclasses.replace(before, because=(*before.because, ended), exit_code=verdict.exit_code)
 
 
 def _aborted(case: Case) -> set[int]:
-    """Ranks that ended by SIGABRT without an exception of their own."""
-    return {
-        facts.rank
-        for facts in case.ranks
-        if facts.exit is not None and facts.exit.code == -SIGABRT and facts.error is None
-    }
+    """Ranks that end by SIGABRT without an exception of their own."""
+    return {facts.rank for facts in case.ranks if facts.error is None and _ends_by_abort(facts)}
 
 
-def _waiting(facts: RankFacts) -> RankFacts:
-    """A rank that was aborted, as it was: where its main thread stood, faulthandler has written down."""
+def _ends_by_abort(facts: RankFacts) -> bool:
+    """Also of a process that is not gone yet: a core dump takes its time, and faulthandler writes before it."""
+    if facts.exit is not None:
+        return facts.exit.code == -SIGABRT
+    return facts.fault is not None and facts.fault.text.startswith(ABORTING)
+
+
+def _given_up_at(facts: RankFacts) -> float:
+    """When the first call of a rank had lasted for as long as its timeout."""
+    ends = (call.t + call.timeout_s for call in facts.recorded or () if call.timeout_s and not call.done)
+    return min(ends, default=math.inf)
+
+
+def _waiting(facts: RankFacts, until: float) -> RankFacts:
+    """A rank that was aborted, as it was at `until`: where its main thread stood, faulthandler has written down. What
+    it called later, it called because its communicator was taken from under the call that it waited in."""
     return dataclasses.replace(
-        facts, exit=None, exit_call=None, shut_down=None, raised=False, stack=facts.stack or facts.fault, fault=None
+        facts,
+        exit=None,
+        exit_call=None,
+        shut_down=None,
+        raised=False,
+        stack=facts.stack or facts.fault,
+        fault=None,
+        collectives=tuple(call for call in facts.collectives if call.t <= until),
     )

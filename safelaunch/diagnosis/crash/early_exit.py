@@ -64,7 +64,8 @@ def _left(view: View, left: list[RankFacts], rest: list[RankFacts], held_up: set
     last = last_collective(first, alone=len(left) == 1)
     uneven = uneven_data.compared(view.case, ranks)
     ways = Ways() if uneven else _ways(view, rest)
-    how = "destroyed its process group" if all(left_group(facts) for facts in left) else "exited with 0"
+    gone = [left_group(facts) for facts in left]
+    how = "destroyed its process group" if all(gone) else "left in good order" if any(gone) else "exited with 0"
     return Verdict(
         code="SL408",
         slug=CATALOGUE["SL408"].slug,
@@ -157,8 +158,9 @@ def _who_left(view: View) -> tuple[list[RankFacts], set[int]] | None:
 def _leavers(case: Case) -> list[RankFacts]:
     """The ranks that left in good order, the first one first."""
     left = sorted((facts for facts in case.ranks if left_cleanly(facts) or left_group(facts)), key=departure)
-    # Who left because a collective failed, when another one had left already, has followed that one.
-    return left[:1] + [facts for facts in left[1:] if not _gave_up(facts)]
+    # Who left because a collective failed, when another one had left already, has followed that one; who is still
+    # inside destroy_process_group may wait there for what it has enqueued.
+    return left[:1] + [facts for facts in left[1:] if not _gave_up(facts) and not _is_leaving(facts)]
 
 
 def _left_at(facts: RankFacts) -> Location | None:
@@ -167,6 +169,12 @@ def _left_at(facts: RankFacts) -> Location | None:
         return facts.exit_call.location
     last = facts.last_collective
     return last.location if last is not None and last.op == LEAVING else None
+
+
+def _is_leaving(facts: RankFacts) -> bool:
+    """Whether a rank is inside destroy_process_group."""
+    last = facts.last_collective
+    return facts.exit is None and last is not None and last.op == LEAVING and not last.done
 
 
 def _gave_up(facts: RankFacts) -> bool:

@@ -260,9 +260,11 @@ def broken_by_gloo(case: Case) -> bool:
 
 
 def left_group(facts: RankFacts) -> bool:
-    """Whether the rank still lives, has not failed, and has destroyed its process group."""
+    """Whether the rank still lives, has not failed, and has destroyed its process group. One that faulthandler has
+    written a stack of is being ended by a signal, whatever it was in."""
     last = facts.last_collective
-    return facts.exit is None and facts.error is None and last is not None and last.op == LEAVING
+    failed = facts.error is not None or facts.fault is not None
+    return facts.exit is None and not failed and last is not None and last.op == LEAVING
 
 
 def unaccounted(case: Case) -> list[RankFacts]:

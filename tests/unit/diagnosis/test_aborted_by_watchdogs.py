@@ -11,6 +11,7 @@ from safelaunch.diagnosis.crash import aborted
 from safelaunch.model import Case, Exit, Incident, Location, ProcessGroup, PyError, RankFacts, Stack, Verdict
 
 AT = 100.0
+DYING = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
 WAITS = Stack((Location("train.py", 12, "main"),), "faulthandler")
 
 
@@ -52,6 +53,33 @@ def test_a_rank_that_has_not_been_ended_yet_still_waits() -> None:
     alive = rank(3, call(1, "completed"), call(2, "enqueued"))
 
     assert told(case(waiter(0), waiter(1), late(), alive)).culprit_ranks == (2,)
+
+
+def test_a_rank_that_is_being_aborted_still_waits_and_fails_with_the_others() -> None:
+    dying = dataclasses.replace(waiter(3), exit=None, fault=dataclasses.replace(WAITS, text=DYING))
+
+    verdict = told(case(waiter(0), waiter(1), late(), dying))
+
+    assert verdict.culprit_ranks == (2,)
+    assert "watchdog aborted ranks 0, 1 and 3" in verdict.because[-1]
+
+
+def test_what_a_rank_called_when_its_communicator_was_gone_says_nothing() -> None:
+    began = call(2, "enqueued")
+    gave_up = dataclasses.replace(began, done=False, timeout_s=1.0)
+    went_on = dataclasses.replace(began, op="new_group", group="new_group #1", seq=1, state="", t=began.t + 1.5)
+    released = dataclasses.replace(waiter(1), collectives=(call(1, "completed"), gave_up, went_on))
+    released = dataclasses.replace(released, recorded=(call(1, "completed"), gave_up))
+
+    before = aborted.as_it_was(case(waiter(0), released, late(), waiter(3)), frozenset({0, 1, 3}))
+
+    assert before is not None
+    assert [one.op for one in before.ranks[1].collectives] == ["all_reduce", "all_reduce"]
+    assert told(case(waiter(0), released, late(), waiter(3))).culprit_ranks == (2,)
+
+
+def test_ranks_that_ended_themselves_give_the_exit_code_of_a_failure() -> None:
+    assert told(case(waiter(0), waiter(1), late(), waiter(3))).exit_code == 1
 
 
 def test_an_abort_before_the_timeout_is_an_abort() -> None:

@@ -101,6 +101,24 @@ def test_an_abort_in_user_code_explains_the_aborts_of_its_peers() -> None:
     assert (verdict.code, verdict.culprit_ranks) == ("SL406", (0,))
 
 
+def test_a_rank_that_dies_inside_destroy_process_group_has_not_left() -> None:
+    left = exited(shutting_down(rank(1, inside=(all_reduce(11, done=True), destroyed(12)))), 0, T)
+    dying = crashed(rank(0, inside=(all_reduce(12, done=True), destroyed(13))), 6, STEP)
+    gone = dataclasses.replace(lost_peer(rank(2), t=T + 0.1), fault=dying.fault)
+    verdict = diagnose(case(dataclasses.replace(dying, exit=None), left, gone))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL408", (1,))
+    assert "exited with 0" in verdict.summary
+
+
+def test_a_rank_that_does_not_come_out_of_destroy_process_group_may_wait_there() -> None:
+    left = exited(shutting_down(rank(1, inside=(all_reduce(11, done=True), destroyed(12)))), 0, T)
+    inside = rank(0, inside=(all_reduce(12, done=True), dataclasses.replace(destroyed(13), done=False, t=T + 0.05)))
+    verdict = diagnose(case(inside, left, lost_peer(rank(2), t=T + 0.1)))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL408", (1,))
+
+
 def test_leaving_early_in_good_manners_is_an_early_exit() -> None:
     left = exited(shutting_down(rank(1, inside=(all_reduce(11, done=True), destroyed(12)))), 0, T + 0.05)
     verdict = diagnose(case(lost_peer(rank(0), t=T + 0.1), left))

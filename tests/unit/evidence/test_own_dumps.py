@@ -37,7 +37,7 @@ def dump(rank: int, folder: Path, *, timeout_ms: int = 3000, age_s: float = 0.0)
 def test_calls_of_a_rank_that_was_aborted_stand_as_they_did(tmp_path: Path) -> None:
     dump(0, tmp_path)
 
-    (found,) = own_dumps.of_the_dead([worker(0), worker(1)], {}, {NAME: f"{tmp_path}/fr_rank_"})
+    (found,) = own_dumps.left_by([worker(0), worker(1)], {}, {NAME: f"{tmp_path}/fr_rank_"})
 
     assert found.rank == 0
     assert found.data is not None
@@ -49,23 +49,32 @@ def test_calls_of_a_rank_that_was_aborted_stand_as_they_did(tmp_path: Path) -> N
 def test_what_ended_before_its_timeout_was_not_given_up(tmp_path: Path) -> None:
     dump(0, tmp_path, timeout_ms=600_000)
 
-    (found,) = own_dumps.of_the_dead([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
+    (found,) = own_dumps.left_by([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
 
     assert found.data is not None
     assert not found.data["given_up"]
 
 
-def test_of_the_living_and_of_an_earlier_attempt_nothing_is_read(tmp_path: Path) -> None:
-    dump(0, tmp_path)
-    dump(1, tmp_path, age_s=1e6)
+def test_of_an_earlier_attempt_nothing_is_read(tmp_path: Path) -> None:
+    dump(0, tmp_path, age_s=1e6)
 
-    assert own_dumps.of_the_dead([worker(0, ended=False), worker(1)], {NAME: f"{tmp_path}/fr_rank_"}) == ()
+    assert own_dumps.left_by([worker(0)], {NAME: f"{tmp_path}/fr_rank_"}) == ()
+
+
+def test_of_a_living_rank_only_the_dump_of_a_watchdog_that_gave_up_counts(tmp_path: Path) -> None:
+    dump(0, tmp_path, timeout_ms=1)
+    dump(1, tmp_path, timeout_ms=600_000)
+    alive = [worker(0, ended=False), worker(1, ended=False)]
+
+    (found,) = own_dumps.left_by(alive, {NAME: f"{tmp_path}/fr_rank_"})
+
+    assert (found.rank, found.data is not None and found.data["given_up"]) == (0, True)
 
 
 def test_a_damaged_dump_is_told_and_harms_nothing(tmp_path: Path) -> None:
     (tmp_path / "fr_rank_0").write_bytes(b"\x80\x02}q\x00(X")
 
-    (found,) = own_dumps.of_the_dead([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
+    (found,) = own_dumps.left_by([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
 
     assert found.data is None
     assert "fr_rank_0" in found.unavailable
@@ -84,7 +93,7 @@ def test_a_dump_that_asks_for_the_memory_of_the_node_costs_itself(tmp_path: Path
     dump(1, tmp_path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    first, second = own_dumps.of_the_dead([worker(0), worker(1)], {NAME: f"{tmp_path}/fr_rank_"})
+    first, second = own_dumps.left_by([worker(0), worker(1)], {NAME: f"{tmp_path}/fr_rank_"})
 
     assert first.data is None
     assert "fr_rank_0" in first.unavailable
@@ -95,6 +104,6 @@ def test_a_dump_that_asks_for_the_memory_of_the_node_costs_itself(tmp_path: Path
 def test_a_pipe_in_the_place_of_a_dump_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fr_rank_0")
 
-    (found,) = own_dumps.of_the_dead([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
+    (found,) = own_dumps.left_by([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
 
     assert "no regular file" in found.unavailable
