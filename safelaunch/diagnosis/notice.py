@@ -12,11 +12,17 @@ AT_WORK_CPU = 0.5  # cores; a wait that polls takes less
 AT_WORK_BYTES = 4 << 20  # a look itself makes a rank write up to 1 MB
 
 
-def gave_up(verdict: Verdict, notice: Verdict) -> bool:
+def gave_up(verdict: Verdict, notice: Verdict, given_up: frozenset[int] = frozenset()) -> bool:
     """Whether the ranks that failed are such as had waited, and have given up: that says less than what was seen while
-    they waited. NCCL's watchdog aborts the process of whoever waits, and never that of who is waited for."""
+    they waited. NCCL's watchdog aborts the process of whoever waits. That is also the rank for whom its peers wait,
+    where it waits itself for what it has enqueued.
+
+    Args:
+        given_up: ranks of which it is known that their watchdogs gave up a call before they ended.
+    """
     victims = set(verdict.culprit_ranks)
-    aborted = verdict.code == "SL406" and victims <= {*notice.waiting} - {*notice.culprit_ranks}
+    waited = victims <= {*notice.waiting} - {*notice.culprit_ranks}
+    aborted = verdict.code == "SL406" and (waited or victims <= given_up)
     return not victims or verdict.code == "SL414" or aborted
 
 

@@ -18,7 +18,7 @@ from safelaunch.diagnosis.notice import gave_up
 from safelaunch.evidence import ASKED, LASTING, URGENT, case, memory, self_report
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, places, with_raised_exits
-from safelaunch.model import Case, Evidence, Incident, LaunchPlan, Stack, Verdict, WorkerGroup
+from safelaunch.model import Case, Evidence, Incident, LaunchPlan, Stack, Verdict, WorkerGroup, WorkerProcess
 from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
 from safelaunch.run.hang import Hangs
@@ -140,14 +140,16 @@ class Conclusions:
             evidence = (*evidence, *(item for item in asked if item.source == self_report.SOURCE))
             found = self._found(incident, group, evidence, urgent.hardware)
         told = self._hangs.told
-        if told is None and aborted.may_be(found.facts, found.verdict):
-            found = self._before_an_abort(group, found)
+        ended = [worker for worker in group.workers if worker.exit is not None]
+        dumps = self._own_dumps(ended) if aborted.may_be(found.facts, found.verdict) else ()
+        if told is None and _gave_up(dumps):
+            found = self._before_an_abort(group, found, dumps)
         if urgent.hardware is not None:
             found = dataclasses.replace(found, evidence=(*found.evidence, *urgent.hardware.evidence()))
         over_all = self._nodes.verdict(found.facts)
         found = found if over_all is None else dataclasses.replace(found, verdict=over_all)
         verdict = self._timed(found.verdict, incident)
-        if told is not None and gave_up(verdict, told) and not has(verdict.code, Trait.INFRASTRUCTURE):
+        if told is not None and gave_up(verdict, told, _gave_up(dumps)) and not has(verdict.code, Trait.INFRASTRUCTURE):
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
             last = dataclasses.replace(last, exit_code=verdict.exit_code)  # they have ended themselves
             return self._incidents.concluded(last, self._hangs.folder)
@@ -161,20 +163,21 @@ class Conclusions:
         facts = with_source(facts)
         return Found(facts, self._judge.verdict(facts), evidence)
 
-    def _before_an_abort(self, group: WorkerGroup, found: Found) -> Found:
+    def _own_dumps(self, workers: Iterable[WorkerProcess]) -> tuple[Evidence, ...]:
+        """What torch's watchdogs have written of ranks that they have ended, or are ending."""
+        from safelaunch.evidence import own_dumps
+
+        return own_dumps.left_by(workers, self._plan.env, os.environ)
+
+    def _before_an_abort(self, group: WorkerGroup, found: Found, dumps: tuple[Evidence, ...]) -> Found:
         """What ranks that torch's watchdogs have ended had waited for, by the dumps that these left and by what the
-        living say; all as it is, where no watchdog had given up."""
-        from safelaunch.evidence import flight_recorder, own_dumps
+        living say; all as it is, where a rank failed for another reason."""
+        from safelaunch.evidence import flight_recorder
 
         facts = found.facts
-        ended = [worker for worker in group.workers if worker.exit is not None]
-        dumps = own_dumps.left_by(ended, self._plan.env, os.environ)
-        if not _gave_up(dumps):
-            return found
         asked = gather(facts.incident, group.alive, ASKED, ASKED_S)
         silent = {item.rank for item in asked if item.source == flight_recorder.SOURCE and item.data is None}
-        ending = [worker for worker in group.alive if worker.rank in silent]  # their watchdogs are at it
-        dumps = (*dumps, *own_dumps.left_by(ending, self._plan.env, os.environ))
+        dumps = (*dumps, *self._own_dumps(worker for worker in group.alive if worker.rank in silent))
         given_up = _gave_up(dumps)
         more = (*found.evidence, *dumps, *asked)
         whole = case.build(facts.incident, group, more, self._this_node.name, facts.oom_kills, now=time.monotonic())
@@ -183,7 +186,7 @@ class Conclusions:
             return found
         source = describe([place for rank in before.ranks for place in places(rank)], SOURCE_S)
         before = dataclasses.replace(before, source=source, gpus=facts.gpus)
-        told = aborted.of_waiting(found.verdict, self._judge.verdict(before), whole)
+        told = aborted.of_waiting(found.verdict, self._judge.verdict(before), whole, given_up)
         return Found(before, told, more) if told is not found.verdict else found
 
     def _timed(self, verdict: Verdict, incident: Incident) -> Verdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from safelaunch.codes import Trait, has
+from safelaunch.codes import CATALOGUE, Trait, has
 from safelaunch.diagnosis.crash.first_failure import failures
 from safelaunch.diagnosis.waitgraph.record import SIGABRT
 from safelaunch.diagnosis.wording import names
@@ -40,14 +40,40 @@ def as_it_was(case: Case, given_up: frozenset[int]) -> Case | None:
     return dataclasses.replace(case, incident=incident, ranks=ranks)
 
 
-def of_waiting(verdict: Verdict, before: Verdict, case: Case) -> Verdict:
+def of_waiting(verdict: Verdict, before: Verdict, case: Case, given_up: frozenset[int]) -> Verdict:
     """The verdict of the hang, if it says more than that ranks were aborted, with how the wait ended, and the exit code
-    of ranks that ended themselves."""
+    of ranks that ended themselves.
+
+    Args:
+        verdict: on the ranks that were aborted.
+        before: on the case `as_it_was`.
+        case: in which they were aborted.
+        given_up: as in `as_it_was`.
+    """
     aborted = _aborted(case)
-    if not before.culprit_ranks or (aborted.issuperset(before.culprit_ranks) and before.confidence == "low"):
-        return verdict
     ended = f"the wait ended when torch's watchdog aborted {names(aborted)}, after the timeout of the call"
+    if aborted <= given_up:  # nobody of them is to blame for the abort
+        if has(before.code, Trait.UNKNOWN):
+            return _nobody(verdict, aborted)
+    elif not before.culprit_ranks or (aborted.issuperset(before.culprit_ranks) and before.confidence == "low"):
+        return verdict
     return dataclasses.replace(before, because=(*before.because, ended), exit_code=verdict.exit_code)
+
+
+def _nobody(verdict: Verdict, aborted: set[int]) -> Verdict:
+    """For whom they had waited is not known, and it is no fault of theirs."""
+    return dataclasses.replace(
+        verdict,
+        code="SL414",
+        slug=CATALOGUE["SL414"].slug,
+        summary=f"torch's watchdog aborted {names(aborted)}: a call reached its timeout, and for whom they waited is "
+        "not known",
+        culprit_ranks=(),
+        secondary=(),
+        waiting=tuple(sorted(aborted)),
+        confidence="low",
+        remedy="see where the other ranks stood, in report.html of the bundle",
+    )
 
 
 def _aborted(case: Case) -> set[int]:

@@ -8,6 +8,7 @@ from test_calls_on_devices import ASLEEP, HANG, LINE, SIZE, call, rank
 
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.crash import aborted
+from safelaunch.diagnosis.notice import gave_up
 from safelaunch.model import Case, Exit, Incident, Location, ProcessGroup, PyError, RankFacts, Stack, Verdict
 
 AT = 100.0
@@ -32,7 +33,7 @@ def told(facts: Case, given_up: frozenset[int] = frozenset({0, 1, 3})) -> Verdic
     """As a run concludes it."""
     verdict = diagnose(facts)
     before = aborted.as_it_was(facts, given_up) if aborted.may_be(facts, verdict) else None
-    return aborted.of_waiting(verdict, diagnose(before), facts) if before is not None else verdict
+    return aborted.of_waiting(verdict, diagnose(before), facts, given_up) if before is not None else verdict
 
 
 def late() -> RankFacts:
@@ -76,6 +77,30 @@ def test_what_a_rank_called_when_its_communicator_was_gone_says_nothing() -> Non
     assert before is not None
     assert [one.op for one in before.ranks[1].collectives] == ["all_reduce", "all_reduce"]
     assert told(case(waiter(0), released, late(), waiter(3))).culprit_ranks == (2,)
+
+
+def test_ranks_that_all_waited_in_vain_are_not_to_blame() -> None:
+    verdict = told(case(*map(waiter, range(4))), frozenset(range(4)))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL310", ())
+    assert "watchdog aborted ranks 0-3" in verdict.because[-1]
+
+
+def test_nor_are_they_where_nothing_is_known_of_their_waits() -> None:
+    blank = [dataclasses.replace(waiter(n), collectives=(), recorded=None, progress=()) for n in range(4)]
+    verdict = told(case(*blank), frozenset(range(4)))
+
+    assert (verdict.code, verdict.culprit_ranks, verdict.waiting) == ("SL414", (), (0, 1, 2, 3))
+
+
+def test_who_was_told_of_while_it_waited_itself_is_named_when_its_own_watchdog_aborts_it() -> None:
+    facts = case(waiter(0), waiter(1), late(), waiter(3))
+    notice = dataclasses.replace(told(facts), culprit_ranks=(3,), waiting=(0, 1))
+    verdict = diagnose(facts)
+
+    assert verdict.culprit_ranks == (0, 1, 3)
+    assert gave_up(verdict, notice, frozenset({0, 1, 3}))
+    assert not gave_up(verdict, notice, frozenset({0, 1}))
 
 
 def test_ranks_that_ended_themselves_give_the_exit_code_of_a_failure() -> None:
