@@ -82,6 +82,17 @@ def test_so_they_are_where_it_comes_before_anything_was_told(
 
 
 @pytest.mark.parametrize("backend", NCCL)
+def test_nobody_else_is_blamed_where_all_are_aborted_and_one_gpu_is_the_cause(
+    backend: str, fake_gpus: FakeGpus, tmp_path: Path
+) -> None:
+    ended = run(fake_gpus, "loop", backend, tmp_path, FAULT="kernel", PG_TIMEOUT="1")
+
+    # How far each stream had come only a living rank says, and they end at once.
+    told = verdict(ended)
+    assert (told["code"], told["culprit_ranks"]) in (("SL318", [CULPRIT]), ("SL310", [])), ended.err
+
+
+@pytest.mark.parametrize("backend", NCCL)
 @pytest.mark.parametrize("program", ["loop", "ddp", "fsdp2"])
 def test_a_kernel_that_does_not_end_is_of_the_rank_that_enqueued_it(
     program: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path
