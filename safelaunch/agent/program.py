@@ -30,7 +30,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
     try:
         import torch
 
-        from safelaunch.agent import elastic
+        from safelaunch.agent import elastic, node_order
         from safelaunch.agent.forked import ForkServer
         from safelaunch.agent.workers import WorkerGroups
         from safelaunch.codec import from_json
@@ -41,6 +41,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         channel.wait_for_go()
         phase = "config"
         config, entrypoint, arguments = elastic.configure(plan)
+        node_order.rank_by(plan.hosts)
         phase = "launch"
         # What torch elastic tees to the console is the workers' output.
         elastic.keep_words_in_log(sys.stderr)

@@ -114,6 +114,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
         unset=settings.taken_away,
+        hosts=settings.allocation.hosts if settings.allocation is not None else (),
         warnings=tuple(filter(None, [made.warning, run_dir.file_limit(), without_recorder(of_ranks)])),
     )
 

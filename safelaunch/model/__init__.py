@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from safelaunch.model.kernel import Endpoint, Kernel, Process, ThreadCall
     from safelaunch.model.plan import (
         RUN_PATH,
+        Allocation,
         Job,
         LaunchMode,
         LaunchPlan,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentEnd",
+    "Allocation",
     "CallState",
     "Case",
     "Changed",

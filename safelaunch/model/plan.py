@@ -18,11 +18,11 @@ LaunchMode = Literal["script", "module", "no_python", "run_path"]
 class Origin:
     """Where a value came from.
 
-    `source` is one of `flag`, `shell`, `profile`, `default`, `launcher`; `where` is what to look at: the flag,
-    the variable, or `file:line`.
+    `source` is one of `flag`, `shell`, `profile`, `default`, `launcher`, `file`, `scheduler`; `where` is what to look
+    at: the flag, the variable, or `file:line`.
     """
 
-    source: Literal["flag", "shell", "profile", "default", "launcher", "file"]
+    source: Literal["flag", "shell", "profile", "default", "launcher", "file", "scheduler"]
     where: str = ""
 
     def __str__(self) -> str:
@@ -38,13 +38,40 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Allocation:
+    """The nodes of a job, and the place of this one among them.
+
+    Args:
+        scheduler: its name, as people write it.
+        job: the name of this attempt of the job, the same on all nodes and never used again; "" where nothing says it.
+        nodes: how many there are; None where the scheduler does not tell its jobs.
+        node_rank: of this node, from 0; None where it is not known.
+        leader: a name or address of node 0 that all nodes can resolve; None where it is not known.
+        gpus: of this node; None where the scheduler does not say.
+        hosts: names of the nodes in the scheduler's order, where it lists them.
+        ends: when the allocation ends, in seconds of the epoch; None where nothing says it.
+    """
+
+    scheduler: str
+    job: str = ""
+    nodes: Value | None = None
+    node_rank: Value | None = None
+    leader: Value | None = None
+    gpus: Value | None = None
+    hosts: tuple[str, ...] = ()
+    ends: float | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that flags, environment, profiles and defaults say, each value with its origin.
 
     `options` holds torchrun's options and ours by argparse destination (`nproc_per_node`, `run_dir`). `env`
     holds what the profiles set for agent and workers, after the shell has had its word; `unset` the variables that
     they take out of the shell's environment first, and `computed` the profile's own text of each value of `env` that
-    was computed from the launch. The tables hold profile keys of the same name; durations are seconds (float).
+    was computed from the launch.
+    `allocation` is what the scheduler gives, where the launch takes its nodes from it. The tables hold profile keys of
+    the same name; durations are seconds (float).
     """
 
     options: dict[str, Value]
@@ -60,6 +87,7 @@ class Settings:
     unset: dict[str, Value] = field(default_factory=dict)
     computed: dict[str, str] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
+    allocation: Allocation | None = None
     notes: tuple[Finding, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
@@ -131,8 +159,9 @@ class LaunchPlan:
     `torchrun` maps torchrun's argparse destinations to values; the agent rebuilds torch's own configuration
     from it. `env` is added to the inherited environment, of which `unset` is taken away. `token` marks every process of
     the run (variable `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, in memory where possible, and gone after the
-    run. `restart_hangs` is false where a hang ends the run whatever restarts are left. `warm` is None for a cold start.
-    `warnings` are lines to be said at the start. Durations are seconds.
+    run. `restart_hangs` is false where a hang ends the run whatever restarts are left. `hosts` are the nodes in the
+    scheduler's order, in which they get their ranks. `warm` is None for a cold start. `warnings` are lines to be said
+    at the start. Durations are seconds.
     """
 
     run_id: str
@@ -150,5 +179,6 @@ class LaunchPlan:
     bind_device: bool = False
     restart_hangs: bool = True
     unset: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     warm: WarmStart | None = None
     warnings: tuple[str, ...] = ()

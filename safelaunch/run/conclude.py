@@ -135,10 +135,7 @@ class Conclusions:
         evidence = (*urgent.evidence, *gather(incident, group.workers, LASTING, LASTING_S))
         found = self._found(incident, group, evidence, urgent.hardware)
         if not found.verdict.culprit_ranks and group.alive:
-            # Nobody can be named: the living may know more, such as an exception that a program has caught.
-            asked = gather(incident, group.alive, ASKED, ASKED_S)
-            evidence = (*evidence, *(item for item in asked if item.source == self_report.SOURCE))
-            found = self._found(incident, group, evidence, urgent.hardware)
+            found = self._asked(incident, group, evidence, urgent.hardware)
         told = self._hangs.told
         ended = [worker for worker in group.workers if worker.exit is not None]
         dumps = self._own_dumps(ended) if aborted.may_be(found.facts, found.verdict) else ()
@@ -154,6 +151,14 @@ class Conclusions:
             last = dataclasses.replace(last, exit_code=verdict.exit_code)  # they have ended themselves
             return self._incidents.concluded(last, self._hangs.folder)
         return self._keep(dataclasses.replace(found, verdict=verdict))
+
+    def _asked(
+        self, incident: Incident, group: WorkerGroup, evidence: tuple[Evidence, ...], hardware: Hardware | None
+    ) -> Found:
+        """Where nobody can be named, the living may know more, such as an exception that a program has caught."""
+        asked = gather(incident, group.alive, ASKED, ASKED_S)
+        reports = (item for item in asked if item.source == self_report.SOURCE)
+        return self._found(incident, group, (*evidence, *reports), hardware)
 
     def _found(
         self, incident: Incident, group: WorkerGroup, evidence: tuple[Evidence, ...], hardware: Hardware | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from safelaunch.model import Finding, Settings, Value
 from safelaunch.redaction import redact
-from safelaunch.settings import kill_wait, options, profile, schema, severity, timeouts
+from safelaunch.settings import from_scheduler, kill_wait, options, profile, schema, severity, timeouts
 from safelaunch.settings.commandline import misuse
 from safelaunch.settings.options import CommandLine
 from safelaunch.settings.profile import Profile
@@ -64,6 +64,7 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
     for path, dest in schema.OPTION_OF.items():
         if path in layers.values and chosen[dest].origin.source == "default":
             chosen[dest] = layers.values[path]
+    chosen, given = from_scheduler.completed(chosen, environ)
     timeout = chosen["shutdown_timeout"]
     seconds = timeouts.SHUTDOWN_S if timeout.value is None else float(timeout.value)
     chosen["shutdown_timeout"] = Value(seconds, timeout.origin)
@@ -88,6 +89,7 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
         launch={key: value for key, value in layers.table("launch").items() if ("launch", key) not in schema.OPTION_OF},
         unset=unset,
         profiles=names,
+        allocation=given,
         notes=severity.weighed((*dropped, *beaten), severity.of_table(tables["lint"])),
     )
 

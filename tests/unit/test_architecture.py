@@ -77,7 +77,9 @@ LAYERS: dict[str, set[str]] = {
         "import_variables",
         "regular",
         "toml",
+        "schedulers",
     },
+    "schedulers": {"model", "codes"},
     "preflight": {
         "model",
         "codec",

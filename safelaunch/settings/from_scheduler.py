@@ -1,0 +1,104 @@
+"""What the command line leaves open, from the scheduler that started this process."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+from safelaunch.model import Allocation, Origin, Value
+from safelaunch.schedulers import allocation
+from safelaunch.schedulers.variables import misstart
+
+# Who names one of these has a rendezvous of their own, and the launch is what torchrun makes of that.
+RENDEZVOUS = ("node_rank", "rdzv_backend", "rdzv_endpoint", "standalone", "master_addr", "master_port")
+
+# Ports for the rendezvous: below those that Linux (from 32768) and Kubernetes (from 30000) hand out, and not torch's
+# own 29400 and 29500, which other jobs of a shared node use. One job keeps its port, and a requeued one gets another.
+FIRST_PORT, PORTS = 20000, 9000
+
+
+def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[dict[str, Value], Allocation | None]:
+    """Options with what the scheduler says in the place of defaults, and what it has given.
+
+    Flags, PET_<OPTION> and profiles beat it. A command line with a rendezvous of its own is left as it is.
+
+    Args:
+        chosen: all options by destination.
+        environ: of safelaunch.
+
+    Raises:
+        SafelaunchError: SL009, where it was started in a way that cannot become one job.
+    """
+    options = dict(chosen)
+    if any(_is_chosen(options[name]) for name in RENDEZVOUS):
+        _check_node_rank(options, environ)
+        return options, None
+    if str(options["nnodes"].value) == "1" and _is_chosen(options["nnodes"]):
+        environ = {name: text for name, text in environ.items() if name != "SLURM_JOB_NUM_NODES"}
+    found = allocation(environ)
+    if found is None:
+        return options, None
+    if environ.get("LOCAL_RANK"):
+        raise misstart(
+            f"LOCAL_RANK={environ['LOCAL_RANK']} is set: safelaunch was started as a rank, and starts ranks itself",
+            "start it once on each node, and take `export LOCAL_RANK=…` out of the script",
+            f"{found.scheduler} has started this process",
+        )
+    if found.gpus is not None and found.gpus.value and not _is_chosen(options["nproc_per_node"]):
+        options["nproc_per_node"] = Value(str(found.gpus.value), found.gpus.origin)
+    if found.nodes is not None and not _is_chosen(options["nnodes"]):
+        options["nnodes"] = Value(str(found.nodes.value), found.nodes.origin)
+    if str(options["nnodes"].value).rpartition(":")[2] != "1":
+        options |= _meeting(found, options)
+    return options, found
+
+
+def _meeting(found: Allocation, options: Mapping[str, Value]) -> dict[str, Value]:
+    """Where the nodes meet, under which name, and which of them keeps the store."""
+    if found.node_rank is None or found.leader is None:
+        lacks = "which node this is" if found.node_rank is None else "the address of node 0"
+        raise misstart(
+            f"{found.scheduler} does not say {lacks}, and --nnodes {options['nnodes'].value} asks for several",
+            "add `--rdzv-backend c10d --rdzv-endpoint HOST:PORT` with a name of one node that all can resolve",
+        )
+    job = found.job or str(found.leader.value)
+    origin = Origin("scheduler", found.scheduler)
+    meeting = {
+        "rdzv_backend": Value("c10d", origin),
+        "rdzv_endpoint": Value(f"{found.leader.value}:{port(job)}", found.leader.origin),
+        # Names differ between nodes and containers, so that the store's own guess at who keeps it can fail.
+        "rdzv_conf": _with_host(options["rdzv_conf"], found.node_rank),
+    }
+    if not _is_chosen(options["rdzv_id"]):
+        meeting["rdzv_id"] = Value(f"{found.scheduler.lower().replace(' ', '-')}-{job}", origin)
+    return meeting
+
+
+def _with_host(conf: Value, node_rank: Value) -> Value:
+    if "is_host" in str(conf.value):
+        return conf
+    pairs = [str(conf.value).strip(), f"is_host={'true' if node_rank.value == 0 else 'false'}"]
+    return Value(",".join(filter(None, pairs)), conf.origin if _is_chosen(conf) else node_rank.origin)
+
+
+def port(job: str) -> int:
+    """The port of a job's rendezvous, which all its nodes compute alike."""
+    return FIRST_PORT + zlib.crc32(job.encode()) % PORTS
+
+
+def _check_node_rank(options: Mapping[str, Value], environ: Mapping[str, str]) -> None:
+    """`--node-rank $SLURM_PROCID` that the batch shell has expanded is 0 on each node, and all wait for the others."""
+    said, real = options["node_rank"], environ.get("SLURM_NODEID", "0")
+    static = options["rdzv_backend"].value == "static"
+    several = static and environ.get("SLURM_STEP_NUM_NODES", "1") != "1"
+    if several and _is_chosen(said) and said.value == 0 and real != "0":
+        raise misstart(
+            f"--node-rank 0 on node {real} of {environ['SLURM_STEP_NUM_NODES']}: each is told that it is the first",
+            "leave out --node-rank and the rendezvous, which come from Slurm; or write `\\$SLURM_NODEID`, so that the "
+            "node expands it and not the batch script",
+            f"SLURM_NODEID={real}",
+        )
+
+
+def _is_chosen(value: Value) -> bool:
+    return value.origin.source != "default"
