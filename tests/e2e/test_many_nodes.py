@@ -254,6 +254,18 @@ def test_a_node_that_runs_torchrun_costs_the_others_nothing(torchrun: int, hosts
     assert {headline(err) for _, err in ended} == {"error[SL401]: rank 3 raised ValueError: a bad sample"}
 
 
+@pytest.mark.long
+def test_a_slow_link_makes_no_straggler(hosts: netns.Hosts, tmp_path: Path) -> None:
+    job = Running(hosts, tmp_path)
+    job.wait_until_linked()
+    hosts.do("rate", 3, 64)
+    time.sleep(30)  # a straggler is told of after ten seconds or so
+    (tmp_path / "stop").touch()
+    ended = job.ended(1, 2, 3)
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    assert not any("SL503" in err for _, err in ended), ended
+
+
 def test_a_job_that_ends_well_says_nothing(hosts: netns.Hosts, tmp_path: Path) -> None:
     job = Running(hosts, tmp_path)
     job.wait_until_linked()
