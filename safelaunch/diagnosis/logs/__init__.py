@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, Trait
-from safelaunch.diagnosis.logs import crashes, hangs, messengers, nccl2
+from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2
 from safelaunch.diagnosis.logs.classify import classify
 from safelaunch.diagnosis.logs.nothing import nothing_found
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, quote
@@ -36,8 +36,8 @@ def diagnose(facts: LogFacts) -> Verdict:
         crashes.from_outside,
         hangs.stuck_watchdog,
         messengers.passed_on,
-        crashes.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,
-        crashes.peers_lost,
+        lost.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,
+        lost.peers_lost,
     )
     for rule in rules:
         verdict = rule(timeline)

@@ -15,12 +15,13 @@ from safelaunch.model import Confidence, Verdict
 from safelaunch.model.logs import LogFacts
 
 # With which what a rank did begins; else it is what happened to it.
+BY_PID = "process "  # what a line of NCCL names, which has no mark
 VERBS = ("raised", "got", "was", "crashed", "aborted", "failed in")
 
 REMEDIES = {
     "SL401": "the traceback is where it started",
     "SL402": "no rank stands out: look at the arguments, the files and the code that all ranks share",
-    "SL409": "the environment or the code differs on this rank: compare it with a rank that started",
+    "SL409": "see that this environment has what is missing, and is the same on all nodes and in all containers",
 }
 
 
@@ -216,6 +217,6 @@ def _lacks_marks(root: Root) -> bool:
     """Whether marks of ranks would have told whose a failure is, and no line has any."""
     if root.culprits or root.lead.blameless or has(root.lead.code, Trait.INFRASTRUCTURE):
         return False
-    if all(one.local is not None or one.process for one in root.unmarked):
+    if all(one.local is not None or (one.process and not one.process.startswith(BY_PID)) for one in root.unmarked):
         return False
     return not any(file.marked for file in root.timeline.facts.files)

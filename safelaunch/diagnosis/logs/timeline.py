@@ -13,6 +13,10 @@ from safelaunch.model.logs import Ended, LogFacts, LogLine, Raised, Sighting
 SIMULTANEOUS_S = 1.0
 
 _LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|py):\d+\] ")
+# `ERROR:root:`, `| ERROR | trainer |`, `[ERROR] [launch.py:341:handler]`, `E 393 393]`
+_LEVEL = re.compile(
+    r"^(?:[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Candidate:
         guessed: its rank was found by counting, not told.
         vague: an error of NCCL that does not say why.
         blameless: it tells of what several processes do to each other.
+        error: the name of the error, equal for ranks that met the same one at whatever place.
     """
 
     rank: int | None
@@ -48,6 +53,7 @@ class Candidate:
     vague: bool = False
     blameless: bool = False
     more: tuple[str, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,11 @@ def before(one: LogLine, other: LogLine) -> bool | None:
 def quote(line: LogLine, limit: int = 170) -> str:
     """`train.log:12: RuntimeError: ...`, without what torch's loggers put before a message."""
     return f"{line.file}:{line.line}: {one_line(_LOGGER.sub('', line.text), limit)}"
+
+
+def words(line: LogLine, limit: int = 140) -> str:
+    """What a line says, without what loggers put before it."""
+    return one_line(_LEVEL.sub("", _LOGGER.sub("", line.text)).strip(), limit)
 
 
 def missing(facts: LogFacts, *, recorder: bool = False) -> tuple[str, ...]:

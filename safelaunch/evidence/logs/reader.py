@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import cuts, habitual, last_words, messages, numbers, prefixes, tracebacks
+from safelaunch.evidence.logs import cuts, habitual, last_words, messages, numbers, own_words, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
@@ -257,8 +257,8 @@ class _Pass:
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
             if match.start() > FAR:
                 at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
-            place: Hashable = (signature.known.name, origin, fields, self._messages.attempt)
             same = (signature.known.name, origin)
+            place: Hashable = (*same, fields, self._messages.attempt, own_words.spoken(at.text))
             if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
                 return True
             if place in self._seen:
