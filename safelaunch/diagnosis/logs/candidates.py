@@ -52,7 +52,7 @@ def of_parts(one: Raised) -> Candidate | None:
         code="SL401",
         at=one.at,
         what=f"{what}: {why}" if why else what,
-        sources=frozenset({"traceback" if one.whole else "message"}),
+        sources=frozenset({"traceback" if one.whole and why else "message"}),
         alike=("checkpoint", tuple(ranks)),
         remedy="look at what follows this line: the traceback of each of these ranks tells why",
         traceback=one.traceback,

@@ -121,11 +121,26 @@ def _unless_ambiguous(ended: list[Candidate]) -> list[Candidate]:
     return [*others, *unmarked]
 
 
-def _last_attempt(facts: LogFacts) -> LogFacts:
-    events: list[Event] = [*facts.raised, *facts.timed_out, *(end for end in facts.ended if end.code)]
-    last = max([facts.attempt, *(event.attempt for event in events)])
-    if not last:
+def before_the_last(facts: LogFacts) -> LogFacts:
+    """The facts of the attempt before the last one; the same where there was none, or where the last one ended well."""
+    last = _number_of_attempts(facts)
+    if not last or facts.finished:
         return facts
+    former = _of_attempt(facts, last - 1)
+    return replace(former, attempt=last - 1, last=(), parting=())
+
+
+def _number_of_attempts(facts: LogFacts) -> int:
+    events: list[Event] = [*facts.raised, *facts.timed_out, *(end for end in facts.ended if end.code)]
+    return max([facts.attempt, *(event.attempt for event in events)])
+
+
+def _last_attempt(facts: LogFacts) -> LogFacts:
+    last = _number_of_attempts(facts)
+    return _of_attempt(facts, last) if last else facts
+
+
+def _of_attempt(facts: LogFacts, last: int) -> LogFacts:
     return replace(
         facts,
         raised=tuple(e for e in facts.raised if e.attempt == last),

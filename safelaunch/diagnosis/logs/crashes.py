@@ -164,7 +164,7 @@ def from_outside(timeline: Timeline) -> Verdict | None:
         code,
         f"{_means(lead)}{f' on {where}' if where else ''}",
         because=(*lines, *missing(timeline.facts)[:1]),
-        remedy=lead.known.remedy,
+        remedy=_fitting(lead.known.remedy, why_of(lead)),
         kind="crash" if code == "SL404" else "infra",
         confidence="medium",
         culprits=ranks,
@@ -188,13 +188,24 @@ def _distance(said: Sighting) -> int:
     return next(at for at, mark in enumerate(marks) if mark in (said.known.code, said.known.name[: len(mark)]))
 
 
+def why_of(said: Sighting) -> str:
+    """The reason, or the signal, that a message from outside names."""
+    why = said.field("why") or said.field("why2") or said.field("named")
+    return why or _signal(said.field("signal") or said.field("death"))
+
+
+def _fitting(remedy: str, why: str) -> str:
+    """Of advice for several reasons (`TIME LIMIT: ...; PREEMPTION, NODE FAILURE: ...`), that for the one that is told;
+    all of it where none fits."""
+    parts = [part.partition(": ") for part in remedy.split("; ")]
+    if not all(key.isupper() or key == "else" for key, _, _ in parts):
+        return remedy
+    found = next((advice for key, _, advice in parts if why and why.strip().upper() in key.split(", ")), "")
+    return found or next((advice for key, _, advice in parts if key == "else"), remedy)
+
+
 def _means(said: Sighting) -> str:
-    why = (
-        said.field("why")
-        or said.field("why2")
-        or said.field("named")
-        or _signal(said.field("signal") or said.field("death"))
-    )
+    why = why_of(said)
     return said.known.means + (f" ({why.strip()})" if why else "")
 
 

@@ -44,15 +44,17 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     lead, text = next((one for one in said if _FIELDS["pid"].search(one[1])), _first_death(timeline.facts) or said[0])
     found = {name: match[1] for name, pattern in _FIELDS.items() if (match := pattern.search(text))}
     why = _WHY.search(text)
-    of_ray = any(_OF_RAY.search(text) for _, text in said)
+    if timeline.unexplained and not set(found) - {"code"}:
+        return None  # a launcher names the one that ended
+    summary = f"{_who(found)} died{_how(found)}, and its own words are not in the logs"
+    if not set(found) - {"code"}:
+        summary = "a process tells that another one failed, and the words of that one are not in the logs: "
+        summary += words(lead, 120)
     return Verdict(
         code="SL499",
         slug=CATALOGUE["SL499"].slug,
         kind="crash",
-        summary=f"{_who(found)} died{_how(found)}, and its own words are not in the logs"
-        if set(found) - {"code"}
-        else "a process tells that another one failed, and the words of that one are not in the logs: "
-        + words(lead, 120),
+        summary=summary,
         because=(
             quote(lead),
             *((one_line(why[0], 200),) if why else ()),
@@ -63,12 +65,16 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         host=found.get("node", ""),
         pid=int(found["pid"]) if "pid" in found else None,
         confidence="low",
-        remedy="give that process's own log (Ray keeps it in session_latest/logs) and the kernel log of its node"
-        if of_ray
-        else "give the log from its start: the process that failed wrote why before this; the kernel log of its node "
-        "says whether it was killed",
+        remedy=_where_to_look(said),
         exit_code=EXIT_SCRIPT_FAILED,
     )
+
+
+def _where_to_look(said: list[tuple[LogLine, str]]) -> str:
+    if any(_OF_RAY.search(text) for _, text in said):
+        return "give that process's own log (Ray keeps it in session_latest/logs) and the kernel log of its node"
+    remedy = "give the log from its start: the process that failed wrote why before this; "
+    return remedy + "the kernel log of its node says whether it was killed"
 
 
 def _of_engine(timeline: Timeline) -> list[Sighting]:

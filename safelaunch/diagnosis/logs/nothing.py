@@ -165,7 +165,7 @@ def _what(said: Sighting) -> str:
         return f"NCCL warned: {reason}"
     if said.known.name not in WORDY:
         return f"{said.known.means}, and the logs do not say more"
-    means = "the log ends with" if said.known.name == "trouble" else f"{said.known.means}:"
+    means = "near its end, the log says" if said.known.name == "trouble" else f"{said.known.means}:"
     return f"{means} `{words(said.at)}`"
 
 

@@ -54,5 +54,5 @@ def of_message(s: Sighting) -> str:
     port = s.field("port") or s.field("port2")
     if port:
         return f"{s.known.means} ({port})"
-    own = s.field("what") or s.field("also") or words(s.at)
+    own = s.field("what") or s.field("also") or s.field("assertion") or words(s.at)
     return s.known.means if not own or own in s.known.means else f"{s.known.means}: {one_line(own, WIDE)}"

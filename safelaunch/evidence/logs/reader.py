@@ -315,6 +315,7 @@ class _Pass:
         known = of_exception(self._signatures, said) if may else None
         event = Raised(
             at=found.at,
+            rank=found.rank,
             host=key.host,
             attempt=self._attempts.get(key, self._messages.attempt),
             type=found.type,
@@ -329,7 +330,7 @@ class _Pass:
             relayed=found.relayed,
             known=known,
         )
-        place = (key, event.type, event.message, event.frames, event.attempt, event.whole)
+        place = (key, event.rank, event.type, event.message, event.frames, event.attempt, event.whole)
         if place in self._seen:
             self._again(place)
         elif len(self._contents.events) < EVENTS:
@@ -363,8 +364,7 @@ class _Pass:
         assert self._habits is not None
         recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
         ending: deque[LogLine] = deque(maxlen=CONTEXT)
-        sieve = self._sieve
-        first = sieve.tail_line
+        first = (sieve := self._sieve).tail_line
         for number, raw in enumerate(sieve.tail.split(b"\n"), first):
             for part in raw.split(b"\r")[-2:]:
                 text = part[-2000:].decode("utf-8", "replace")

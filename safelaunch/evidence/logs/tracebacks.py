@@ -37,6 +37,7 @@ _STARTED = re.compile(
     r"^Command '?\[?['\"]?(?:\S{0,200}/)?(?:torchrun|accelerate|deepspeed|mpirun|srun|safelaunch)\b"
     r"|^Command .{0,200}'-m', '(?:torch\.distributed\.|accelerate\.|deepspeed\.|safelaunch)"
 )
+_PART = re.compile(r"\(RANK (\d{1,7})\)")  # torch/distributed/checkpoint/api.py
 _RELAYED = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError\([\w.]+\): "
     r"ray::(?P<name>[\w.<>]+)\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]+))?"
@@ -68,6 +69,7 @@ class Found:
     whole: bool = True
     tangled: bool = False
     background: bool = False
+    rank: int | None = None  # whose it is, where its head says so: of a part of a distributed checkpoint
     relayed: str = ""  # the process of Ray that raised it first
     cause: Found | None = None  # the exception that it was raised for, or while it was handled
 
@@ -222,6 +224,8 @@ class Tracebacks:
         inner = text[: match.start()].strip().endswith("Original") and stream.closed is not None
         found = Found(at.line, at, text=[text[match.start() :]])
         found.background = 0 <= at.line - stream.background <= 3
+        part = _PART.search(text, match.end())
+        found.rank = int(part[1]) if part else None
         if stream.closed is not None and (stream.chained or inner):
             before = stream.closed
             said = f"{before.type}: {before.message}"
