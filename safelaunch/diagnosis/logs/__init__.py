@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, Trait
-from safelaunch.diagnosis.logs import crashes, hangs, messengers, nccl2
-from safelaunch.diagnosis.logs.classify import classify
+from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2
+from safelaunch.diagnosis.logs.classify import before_the_last, classify
 from safelaunch.diagnosis.logs.nothing import nothing_found
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, quote
 from safelaunch.model import Verdict
@@ -28,7 +28,21 @@ def diagnose(facts: LogFacts) -> Verdict:
 
     After them comes what is left of messages and records.
     """
-    timeline = classify(facts)
+    verdict = _judge(classify(facts))
+    earlier = facts if says_why(verdict) or verdict.kind != "crash" else before_the_last(facts)
+    if earlier is facts:
+        return verdict
+    # The last attempt shows no failure of its own: why there was one is what the one before says.
+    former = _judge(classify(earlier))
+    if not says_why(former) and "ended with an error" not in former.summary:
+        return verdict
+    said = f"then the workers were started again: {verdict.summary}"
+    summary = f"an earlier attempt failed: {former.summary}"
+    return replace(former, summary=summary, because=(*former.because, said), culprit_ranks=(), confidence="low")
+
+
+def _judge(timeline: Timeline) -> Verdict:
+    """The verdict on one attempt."""
     rules: tuple[Callable[[Timeline], Verdict | None], ...] = (
         _outside_first,
         _failed_beside_a_hang,
@@ -36,8 +50,8 @@ def diagnose(facts: LogFacts) -> Verdict:
         crashes.from_outside,
         hangs.stuck_watchdog,
         messengers.passed_on,
-        crashes.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,
-        crashes.peers_lost,
+        lost.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,
+        lost.peers_lost,
     )
     for rule in rules:
         verdict = rule(timeline)

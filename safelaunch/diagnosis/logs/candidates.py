@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from safelaunch.diagnosis.crash.first_failure import IMPORT_ERRORS
 from safelaunch.diagnosis.frames import first_of_user
-from safelaunch.diagnosis.logs import nccl
+from safelaunch.diagnosis.logs import nccl, said
 from safelaunch.diagnosis.logs.exits import EARLIEST, only_failed
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
 from safelaunch.diagnosis.wording import names, one_line
@@ -18,6 +18,8 @@ from safelaunch.model.logs import Ended, LogFacts, Raised, Sighting
 # Ray shows a line once, and counts the processes that wrote it as well.
 REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\]")
 
+
+MOST_GPUS = 8  # that are shown
 
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): \S")
 
@@ -50,7 +52,7 @@ def of_parts(one: Raised) -> Candidate | None:
         code="SL401",
         at=one.at,
         what=f"{what}: {why}" if why else what,
-        sources=frozenset({"traceback" if one.whole else "message"}),
+        sources=frozenset({"traceback" if one.whole and why else "message"}),
         alike=("checkpoint", tuple(ranks)),
         remedy="look at what follows this line: the traceback of each of these ranks tells why",
         traceback=one.traceback,
@@ -76,13 +78,13 @@ def _of_itself(end: Ended | None, one: Raised) -> Candidate:
     place = user_place(one)
     more = REPEATED.search(one.message) or REPEATED.search(one.at.text)
     one = replace(one, message=REPEATED.sub("", one.message).rstrip())
-    said, reason = _said(one), nccl.of_exception(one)
+    told, reason = _said(one), nccl.of_exception(one)
     return Candidate(
         rank=one.rank,
         host=one.host,
         code=_code(one),
         at=one.at,
-        what=nccl.headline(one.known, reason) or f"raised {said}",
+        what=nccl.headline(one.known, reason) or f"raised {told}",
         sources=frozenset({"traceback" if one.whole else "message", *({"launcher"} if end is not None else ())}),
         alike=(one.type, place or (one.frames[-1] if one.frames else one.message[:60])),
         location=place,
@@ -95,14 +97,15 @@ def _of_itself(end: Ended | None, one: Raised) -> Candidate:
         process=one.process,
         vague=bool(reason) and not nccl.has_last_error(one),
         blameless=one.known is not None and one.known.name in nccl.BLAMELESS,
-        more=_came_from(one, said),
+        more=_came_from(one, told),
+        error=one.known.name if one.known is not None else _name(one),
     )
 
 
-def _came_from(one: Raised, said: str) -> tuple[str, ...]:
+def _came_from(one: Raised, told: str) -> tuple[str, ...]:
     """What an exception came from, where its words do not say so."""
     first = one.chain[0] if one.chain else ""
-    return (f"it came from {one_line(first, 150)}",) if first and first[:60] not in said else ()
+    return (f"it came from {one_line(first, 150)}",) if first and first[:60] not in told else ()
 
 
 def from_handled(end: Ended | None, one: Raised) -> Candidate:
@@ -132,7 +135,7 @@ def _code(one: Raised) -> str:
 
 
 def _said(one: Raised) -> str:
-    return f"{_name(one)}: {one_line(one.message, 140)}".rstrip(": ")
+    return said.of_exception(one, _name(one))
 
 
 def _name(one: Raised) -> str:
@@ -149,6 +152,8 @@ def attributed(facts: LogFacts, candidates: list[Candidate], victims: set[int | 
     end = only_failed(facts, {one.rank for one in candidates} | victims)
     if len(unknown) != 1 or unknown[0].times != 1 or end is None or None in victims:
         return candidates
+    if end.at.file == unknown[0].at.file and end.at.line < unknown[0].at.line:
+        return candidates  # what is written behind the launcher's record is of whoever had started it
     found = replace(
         unknown[0],
         rank=end.rank,
@@ -180,7 +185,7 @@ def from_messages(
                 host=s.host,
                 code=s.known.code or "SL401",
                 at=s.at,
-                what=nccl.headline(s.known, nccl.of_line(s)) or s.known.means + _of_gpu(s),
+                what=nccl.headline(s.known, nccl.of_line(s)) or _means(facts, s),
                 sources=frozenset({"kernel" if hardware else "message"}),
                 alike=s.known.name,
                 remedy=s.known.remedy,
@@ -188,17 +193,32 @@ def from_messages(
                 local=s.local,
                 process=s.process,
                 blameless=s.known.name in nccl.BLAMELESS or (hardware and rank is None),
+                error=s.known.name,
             )
         )
     return found
 
 
-def _of_gpu(sighting: Sighting) -> str:
-    """The GPU that the driver names, and the number of its fault."""
-    if not sighting.known.name.startswith("xid"):
-        return ""
-    said = [f"{word} {sighting.field(name)}" for word, name in (("GPU", "gpu"), ("Xid", "xid")) if sighting.field(name)]
-    return f" ({', '.join(said)})" if said else ""
+def _means(facts: LogFacts, s: Sighting) -> str:
+    """What a message means: of the driver's, with its GPUs; of others, with their own words."""
+    if not s.known.name.startswith(("xid", "gpu-lost", "pcie")):
+        return said.of_message(s)
+    alike = [other for other in facts.sightings if other.known.name == s.known.name]
+    gpus = list(dict.fromkeys(gpu for other in alike if (gpu := _gpu_of(facts, other))))
+    xid = f"Xid {s.field('xid')}" if s.field("xid") else ""
+    shown = f"GPU{'s' if gpus[1:] else ''} {', '.join(gpus[:MOST_GPUS])}" + (", ..." if gpus[MOST_GPUS:] else "")
+    parts = [part for part in (shown if gpus else "", xid) if part]
+    return s.known.means + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _gpu_of(facts: LogFacts, s: Sighting) -> str:
+    """The GPU that the driver names, in its line or in one just before it."""
+    near = (
+        other.field("gpu")
+        for other in reversed(facts.sightings)
+        if other.known.name == "field-of-gpu" and other.at.file == s.at.file and 0 <= s.at.line - other.at.line <= 3
+    )
+    return s.field("gpu") or s.field("gpu2") or next(near, "")
 
 
 def _rank_of(sighting: Sighting, by_pid: Mapping[int, Ended]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from safelaunch.diagnosis.crash.first_failure import TRANSPORT
-from safelaunch.diagnosis.logs import nccl
+from safelaunch.diagnosis.logs import deaths, nccl
 from safelaunch.diagnosis.logs.candidates import (
     attributed,
     from_handled,
@@ -24,6 +24,7 @@ from safelaunch.diagnosis.logs.exceptions import (
 )
 from safelaunch.diagnosis.logs.exits import from_exits, own_exits, without_terminated
 from safelaunch.diagnosis.logs.inner import with_inner_words
+from safelaunch.diagnosis.logs.located import located, with_named_ranks
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline
 from safelaunch.model.logs import Ended, Event, LogFacts, LogLine, Raised, Sighting
 
@@ -90,6 +91,7 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
     found = of_loaders(facts, merged([*found, *_unless_ambiguous(ended)]))
     if something_failed(facts) or found or victims or _ends_with_a_cause(facts):
         found += from_messages(facts, found, victims, by_pid)
+    found = deaths.with_reasons(facts, located(facts, with_named_ranks(facts, found)))
     return found, without_terminated(unexplained)
 
 
@@ -119,11 +121,26 @@ def _unless_ambiguous(ended: list[Candidate]) -> list[Candidate]:
     return [*others, *unmarked]
 
 
-def _last_attempt(facts: LogFacts) -> LogFacts:
-    events: list[Event] = [*facts.raised, *facts.timed_out, *(end for end in facts.ended if end.code)]
-    last = max([facts.attempt, *(event.attempt for event in events)])
-    if not last:
+def before_the_last(facts: LogFacts) -> LogFacts:
+    """The facts of the attempt before the last one; the same where there was none, or where the last one ended well."""
+    last = _number_of_attempts(facts)
+    if not last or facts.finished:
         return facts
+    former = _of_attempt(facts, last - 1)
+    return replace(former, attempt=last - 1, last=(), parting=())
+
+
+def _number_of_attempts(facts: LogFacts) -> int:
+    events: list[Event] = [*facts.raised, *facts.timed_out, *(end for end in facts.ended if end.code)]
+    return max([facts.attempt, *(event.attempt for event in events)])
+
+
+def _last_attempt(facts: LogFacts) -> LogFacts:
+    last = _number_of_attempts(facts)
+    return _of_attempt(facts, last) if last else facts
+
+
+def _of_attempt(facts: LogFacts, last: int) -> LogFacts:
     return replace(
         facts,
         raised=tuple(e for e in facts.raised if e.attempt == last),

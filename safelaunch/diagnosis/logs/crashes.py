@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK, PEER_LOSS
-from safelaunch.diagnosis.logs import inner, nccl
+from safelaunch.diagnosis.logs import inner
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
-from safelaunch.diagnosis.logs.witnesses import awaited, testifies
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind
 from safelaunch.model.logs import Ended, Known, Sighting
@@ -26,8 +25,22 @@ def crashed(timeline: Timeline) -> Verdict | None:
     first, certain = _first(candidates)
     if not first or (len(first) > 1 and _points_elsewhere(first)):
         return order_unknown(timeline, candidates)
+    first = [*first, *_same_error(timeline, first)]
     leading = {id(one) for one in first}
     return verdict_of(Root(timeline, first, [one for one in candidates if id(one) not in leading], certain))
+
+
+def _same_error(timeline: Timeline, first: list[Candidate]) -> list[Candidate]:
+    """What is left of the same error of other ranks: a message without its traceback."""
+    ranks = {one.rank for one in first}
+    lead = first[0]
+    if not lead.error or None in ranks:
+        return []
+    return [
+        one
+        for one in timeline.candidates
+        if one.message_only and one.rank not in (None, *ranks) and (one.code, one.error) == (lead.code, lead.error)
+    ]
 
 
 def _points_elsewhere(first: list[Candidate]) -> bool:
@@ -67,7 +80,7 @@ def _broke_with_a_peer(ahead: Sequence[Candidate], candidates: Sequence[Candidat
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
     """Several things went wrong, and their order cannot be told."""
     said = tuple(f"{who(one)} {one.what}: {quote(one.at, 110)}" for one in candidates[:3])
-    return _verdict(
+    return verdict(
         "SL499",
         "processes failed in different ways, and the logs do not say which was first",
         because=(*said, *missing(timeline.facts)[:1]),
@@ -82,11 +95,11 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
     only_task = None if timeline.facts.cut else _only_task(timeline.unexplained)
     if only_task is not None:
         return only_task_failed(timeline, *only_task)
-    ranks = _distinct(end.rank for end in timeline.unexplained)
-    locals_ = _distinct(end.local_rank for end in timeline.unexplained)
+    ranks = distinct(end.rank for end in timeline.unexplained)
+    locals_ = distinct(end.local_rank for end in timeline.unexplained)
     unnamed = f"local {names(locals_)}" if locals_ else "a process"
     how = ", ".join(dict.fromkeys(how_it_ended(end) for end in timeline.unexplained[:4]))
-    return _verdict(
+    return verdict(
         "SL499",
         f"{names(ranks) if ranks else unnamed} ended with an error ({how}), and the logs do not say why",
         because=(*_of_unexplained(timeline), *missing(timeline.facts)[:1]),
@@ -125,7 +138,7 @@ def _only_task(unexplained: Sequence[Ended]) -> tuple[Ended, int] | None:
 
 def only_task_failed(timeline: Timeline, end: Ended, rank: int) -> Verdict:
     """One task ended with an exit code, and all others were terminated because of that."""
-    return _verdict(
+    return verdict(
         "SL407",
         f"{names([rank])} exited with code {end.code}, and says no reason",
         because=(quote(end.at), "no other task ended by itself", *missing(timeline.facts)[:1]),
@@ -135,39 +148,6 @@ def only_task_failed(timeline: Timeline, end: Ended, rank: int) -> Verdict:
     )
 
 
-def peers_lost(timeline: Timeline) -> Verdict | None:
-    """Ranks lost a peer, and the logs do not show the one that was lost."""
-    if not timeline.victims:
-        return None
-    ranks = _distinct(rank for rank, _ in timeline.victims)
-    said = nccl.of_lost_peer(timeline.facts)
-    who = names(ranks) if ranks else "ranks"
-    absent = awaited(timeline.victims)
-    if absent:
-        summary = f"{who} waited for {names(absent)}, and the logs do not show what became of {_it(absent)}"
-        remedy = f"look at the log of {names(absent)} first: it says what happened there, or who was late"
-    elif any(testifies(at.text, rank) for rank, at in timeline.victims):
-        witness = next(at for rank, at in timeline.victims if testifies(at.text, rank))
-        summary = f"{who} tell{'s' if len(ranks) == 1 else ''} of others, which the logs do not show: " + one_line(
-            witness.text, 120
-        )
-        remedy = "give the logs of all ranks and nodes: the ones that failed have no such line"
-    else:
-        summary = f"{who} lost a peer, or waited for one in vain, and the logs do not show which"
-        remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
-    return _verdict(
-        "SL412",
-        summary + (f": {said}" if said else ""),
-        because=(*(quote(line) for _, line in timeline.victims[:2]), *missing(timeline.facts)[:2]),
-        remedy=remedy,
-        secondary=ranks,
-    )
-
-
-def _it(ranks: Sequence[int]) -> str:
-    return "it" if len(ranks) == 1 else "them"
-
-
 def from_outside(timeline: Timeline) -> Verdict | None:
     """Somebody outside the job ended it."""
     if not timeline.outside:
@@ -175,16 +155,16 @@ def from_outside(timeline: Timeline) -> Verdict | None:
     lead = min(timeline.outside, key=_distance)
     code = lead.known.code or "SL603"
     out_of_memory = [end for end in timeline.facts.ended if end.memory]
-    ranks = _distinct(end.rank for end in out_of_memory) if code == "SL404" else []
+    ranks = distinct(end.rank for end in out_of_memory) if code == "SL404" else []
     lines = [quote(lead.at), *(quote(s.at) for s in timeline.outside if s is not lead)][:2]
     if not ranks:
-        lines += _of_srun(_distinct(end.task for end in out_of_memory))
+        lines += _of_srun(distinct(end.task for end in out_of_memory))
     where = lead.host or lead.field("host") or lead.field("host2")
-    return _verdict(
+    return verdict(
         code,
         f"{_means(lead)}{f' on {where}' if where else ''}",
         because=(*lines, *missing(timeline.facts)[:1]),
-        remedy=lead.known.remedy,
+        remedy=_fitting(lead.known.remedy, why_of(lead)),
         kind="crash" if code == "SL404" else "infra",
         confidence="medium",
         culprits=ranks,
@@ -192,7 +172,7 @@ def from_outside(timeline: Timeline) -> Verdict | None:
     )
 
 
-def _distinct(numbers: Iterable[int | None]) -> list[int]:
+def distinct(numbers: Iterable[int | None]) -> list[int]:
     return sorted({number for number in numbers if number is not None})
 
 
@@ -208,13 +188,24 @@ def _distance(said: Sighting) -> int:
     return next(at for at, mark in enumerate(marks) if mark in (said.known.code, said.known.name[: len(mark)]))
 
 
+def why_of(said: Sighting) -> str:
+    """The reason, or the signal, that a message from outside names."""
+    why = said.field("why") or said.field("why2") or said.field("named")
+    return why or _signal(said.field("signal") or said.field("death"))
+
+
+def _fitting(remedy: str, why: str) -> str:
+    """Of advice for several reasons (`TIME LIMIT: ...; PREEMPTION, NODE FAILURE: ...`), that for the one that is told;
+    all of it where none fits."""
+    parts = [part.partition(": ") for part in remedy.split("; ")]
+    if not all(key.isupper() or key == "else" for key, _, _ in parts):
+        return remedy
+    found = next((advice for key, _, advice in parts if why and why.strip().upper() in key.split(", ")), "")
+    return found or next((advice for key, _, advice in parts if key == "else"), remedy)
+
+
 def _means(said: Sighting) -> str:
-    why = (
-        said.field("why")
-        or said.field("why2")
-        or said.field("named")
-        or _signal(said.field("signal") or said.field("death"))
-    )
+    why = why_of(said)
     return said.known.means + (f" ({why.strip()})" if why else "")
 
 
@@ -233,7 +224,7 @@ def meeting_failed(timeline: Timeline) -> Verdict | None:
     lead, known = found
     said, at = inner.words(timeline.facts, lead.at, lead.chain) if inner.POINTS.search(lead.message) else ("", None)
     name = lead.type.rpartition(".")[2]
-    return _verdict(
+    return verdict(
         known.code,
         f"the launcher failed: {known.means} ({name}: {one_line(said or lead.message, 150 if said else 120)})",
         because=(quote(lead.at), *((quote(at),) if at is not None else ()), *missing(timeline.facts)[:1]),
@@ -249,7 +240,7 @@ def _explains_launcher(known: Known) -> bool:
     return bool(known.code) and (known.role == "cause" or known.name == "store-clients")
 
 
-def _verdict(
+def verdict(
     code: str,
     summary: str,
     *,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from safelaunch.diagnosis.logs.timeline import quote
+from safelaunch.diagnosis.logs.timeline import Timeline, quote
 from safelaunch.diagnosis.wording import one_line, short
-from safelaunch.model.logs import Raised
+from safelaunch.model.logs import Raised, Sighting
 
+NEAR = 60  # lines between what was said and a traceback
+ANNOUNCEMENTS = ("launcher-failed", "trouble", "messenger", "worker-died")
 _RAISES = re.compile(r"^raise (?P<name>[A-Za-z_][\w.]*)\b")
 # Calls in which an error of something else shows: of another rank, or of a kernel that was started before.
 _WAITS = re.compile(
@@ -22,6 +24,23 @@ _NO_CODE = re.compile(r"^\s*(?:[\^~|+ ]*|\[.*|File \".*|Traceback .*|\.\.\.|.*Tr
 def innermost(cut: Sequence[Raised]) -> Raised | None:
     """The traceback that leads furthest; of those that lead nowhere, the first."""
     return max(cut, default=None, key=lambda one: (bool(one.type), len(one.frames)))
+
+
+def announced(timeline: Timeline, lead: Raised) -> Sighting | None:
+    """What was said shortly before a traceback that is cut off, by its own rank or by one that is not known: a warning
+    of NCCL or of a process group, or an error of a library."""
+    if lead.type:
+        return None
+    start = lead.at.line
+    near = [
+        s
+        for s in timeline.alarms
+        if s.at.file == lead.at.file and 0 < start - s.at.line <= NEAR and not s.inside
+        if s.rank is None or lead.rank is None or s.rank == lead.rank
+        if s.known.name not in ANNOUNCEMENTS and not _FRAME.match(s.at.text) and "Traceback" not in s.at.text
+        if "NCCL INFO" not in s.at.text
+    ]
+    return max(near, default=None, key=lambda s: s.at.line)
 
 
 def told(one: Raised) -> tuple[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -103,12 +104,22 @@ def _not_listed(facts: LogFacts, raised: list[Raised]) -> list[Raised]:
     for end in facts.ended:
         if end.by == "elastic" and end.rank is not None and end.code:
             failed.setdefault(end.at.file, set()).add(end.rank)
-    own = {one.at.file for one in raised if one.rank in failed.get(one.at.file, ()) and not _follows(facts, one)}
+    own = [one for one in raised if one.rank in failed.get(one.at.file, ()) and not _follows(facts, one)]
+    files = {one.at.file for one in own}
+    # A rank that met the same may have been ended before the launcher noticed.
+    alike = {(one.at.file, *_error(one)) for one in own}
     return [
         one
         for one in raised
-        if one.at.file in own and one.rank is not None and one.rank not in failed[one.at.file] and one.whole
+        if one.at.file in files and one.rank is not None and one.rank not in failed[one.at.file] and one.whole
+        if (one.at.file, *_error(one)) not in alike
     ]
+
+
+def _error(one: Raised) -> tuple[str, str]:
+    """What is equal of one error on several ranks: its message may tell of a GPU, a shard or a pid of each."""
+    known = one.known.name if one.known is not None else re.sub(r"\d+", "0", one.message.partition("\n")[0])
+    return one.type.rpartition(".")[2], known
 
 
 def _without_echoes(raised: list[Raised]) -> list[Raised]:
@@ -120,15 +131,14 @@ def _without_echoes(raised: list[Raised]) -> list[Raised]:
             latest = last.get(one.rank)
             if latest is None or before(latest.at, one.at) is not False:
                 last[one.rank] = one
-    anything = any(one.whole for one in raised)
-    kept = []
-    for one in raised:
+    errors = {_error(one) for one in raised if one.whole}
+
+    def is_kept(one: Raised) -> bool:
         if one.rank is not None and one.rank in last:
-            if last[one.rank] is one:
-                kept.append(one)
-        elif one.whole or not anything:
-            kept.append(one)
-    return kept
+            return last[one.rank] is one
+        return one.whole or not errors or (one.rank is not None and _error(one) in errors)
+
+    return [one for one in raised if is_kept(one)]
 
 
 def _tells_of_peer(said: Iterable[str], known: Known | None, frames: tuple[Location, ...]) -> bool:

@@ -204,7 +204,7 @@ def _never_came(timeline: Timeline) -> Verdict | None:
     world, came = said[0].number("world"), max(s.number("came") or 0 for s in said)
     if world is None or world > MOST_RANKS:
         return None
-    reported = _selves(said) | {s.rank for s in said if s.rank is not None}
+    reported = _selves(said) | {s.rank for s in said if s.rank is not None} or _holds_the_store(timeline.facts)
     if came >= world:
         return _all_came(said[0], came, world, reported)
     absent = set(range(world)) - reported
@@ -224,6 +224,13 @@ def _never_came(timeline: Timeline) -> Verdict | None:
         confidence="medium" if named else "low",
         waiting=reported,
     )
+
+
+def _holds_the_store(facts: LogFacts) -> set[int]:
+    """Rank 0, where a rank counts in init_process_group who came: only who holds the store waits so, and that is rank 0
+    (torch/distributed/rendezvous.py)."""
+    counted = (one for one in facts.raised if one.known is not None and one.known.name == "store-clients")
+    return {0} if any("init_process_group" in one.traceback and not one.launcher for one in counted) else set()
 
 
 def _counts(timeline: Timeline) -> list[Sighting]:

@@ -1,7 +1,7 @@
 """Processes that only pass on that another one failed: Ray's callers, the engines of vLLM and SGLang, process pools.
 
 Whoever says so is named nowhere. Ray's message says which actor died, with its pid and its node; why it died is in the
-words of that process, or nowhere.
+words of that process, or nowhere. Where an engine's watchdog spoke before, its processes hung.
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ from __future__ import annotations
 import re
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
-from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
-from safelaunch.diagnosis.wording import one_line
+from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote, words
+from safelaunch.diagnosis.logs.waits import hang_verdict
+from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts, LogLine
+from safelaunch.model.logs import LogFacts, LogLine, Sighting
 
 NAMES = ("ray-actor-died", "messenger", "worker-died")
+NEAR = 12  # lines, in which Ray writes what it knows of an actor
 
 _FIELDS = {
     "what": re.compile(r"\bclass_name: (\S+)"),
+    "actor": re.compile(r"\bactor: (\S+)"),
     "dead": re.compile(r"\bdead: ([Rr]ank \d+ scheduler)"),
     "worker": re.compile(r"\bwhat: (\S+)"),
     "pid": re.compile(r"\b(?:Worker PID|pid): ?(\d{1,9})"),
-    "node": re.compile(r"\b(?:Worker IP address|ip): ?(\w[\w.:]+)"),
+    "node": re.compile(r"\b(?:Worker IP address|ip|node): ?(\w[\w.:]+)"),
+    "code": re.compile(r"\bexit code:? (-?\d{1,3})"),
 }
 _WHY = re.compile(r"(?:The actor is dead because|Worker exit type:|Worker exit detail:|The actor died because) ?[^\n]*")
+_OF_RAY = re.compile(r"\bray\b|Ray|actor", re.IGNORECASE)
+_SECONDS = re.compile(r"(?:watchdog_timeout=|found in )(\d{1,7})")
 
 
 def passed_on(timeline: Timeline) -> Verdict | None:
@@ -32,36 +38,100 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     places = {(at.file, at.line) for at, _ in said}
     if not said or any((at.file, at.line) not in places for _, at in timeline.victims):
         return None
+    stuck = _stuck(timeline, said[0][0])
+    if stuck is not None:
+        return stuck
     lead, text = next((one for one in said if _FIELDS["pid"].search(one[1])), _first_death(timeline.facts) or said[0])
     found = {name: match[1] for name, pattern in _FIELDS.items() if (match := pattern.search(text))}
     why = _WHY.search(text)
+    if timeline.unexplained and not set(found) - {"code"}:
+        return None  # a launcher names the one that ended
+    summary = f"{_who(found)} died{_how(found)}, and its own words are not in the logs"
+    if not set(found) - {"code"}:
+        summary = "a process tells that another one failed, and the words of that one are not in the logs: "
+        summary += words(lead, 120)
     return Verdict(
         code="SL499",
         slug=CATALOGUE["SL499"].slug,
         kind="crash",
-        summary=f"{_who(found)} died, and its own words are not in the logs"
-        if found
-        else "a process tells that another one failed, and the words of that one are not in the logs",
+        summary=summary,
         because=(
             quote(lead),
             *((one_line(why[0], 200),) if why else ()),
             *(quote(at) for at, _ in said[:1] if at != lead),
+            *(quote(s.at) for s in _of_engine(timeline)[:1]),
             *missing(timeline.facts)[:1],
         ),
         host=found.get("node", ""),
         pid=int(found["pid"]) if "pid" in found else None,
         confidence="low",
-        remedy="give that process's own log (Ray keeps it in session_latest/logs) and the kernel log of its node",
+        remedy=_where_to_look(said),
         exit_code=EXIT_SCRIPT_FAILED,
     )
+
+
+def _where_to_look(said: list[tuple[LogLine, str]]) -> str:
+    if any(_OF_RAY.search(text) for _, text in said):
+        return "give that process's own log (Ray keeps it in session_latest/logs) and the kernel log of its node"
+    remedy = "give the log from its start: the process that failed wrote why before this; "
+    return remedy + "the kernel log of its node says whether it was killed"
+
+
+def _of_engine(timeline: Timeline) -> list[Sighting]:
+    """What the watchdogs of an engine said."""
+    return [s for s in timeline.facts.sightings if s.known.name == "engine-stuck"]
+
+
+def _stuck(timeline: Timeline, first: LogLine) -> Verdict | None:
+    """The verdict where an engine's watchdog spoke before anybody told of a failure: that one follows from the hang."""
+    said = [s for s in _of_engine(timeline) if before(s.at, first) is not False]
+    if not said or timeline.candidates or _first_death(timeline.facts) is not None:
+        return None  # nobody frees what a process held that has died
+    ranks = sorted({s.rank for s in said if s.rank is not None})
+    whose = names(ranks) if ranks else said[0].process or "processes of the engine"
+    seconds = max((int(match[1]) for s in said if (match := _SECONDS.search(s.at.text))), default=0)
+    times = max(len(said), *(s.times for s in said))
+    often = f", {times} times" if times > 1 and not ranks else ""
+    long = f" for {seconds} s{often}" if seconds else often
+    return hang_verdict(
+        "SL399",
+        f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom they waited",
+        because=(quote(said[0].at), f"what ended it came after that: {quote(first)}", *missing(timeline.facts)[:1]),
+        remedy="take the stacks while it hangs (py-spy dump on each process, or `safelaunch attach`): the one that is "
+        "in another call than its peers is late",
+        confidence="low",
+        call=None,
+        waiting=ranks,
+    )
+
+
+def _did(said: Sighting, ranks: int, long: str) -> str:
+    if "Watchdog timeout" in said.at.text:
+        return f"{'was' if ranks == 1 else 'were'} stuck in a batch{long}, until the engine's watchdog gave up"
+    return f"waited{long} for a block of shared memory that no peer freed"
 
 
 def _messages(facts: LogFacts) -> list[tuple[LogLine, str]]:
     """The lines in which processes pass on that another one failed, each with all its words."""
     raised = [(one.at, one.message) for one in facts.raised if one.known is not None and one.known.name in NAMES]
     seen = {(at.file, at.line) for at, _ in raised}
-    lines = [(s.at, f"{_told(s.fields)} {s.at.text}") for s in facts.sightings if s.known.name in NAMES]
+    lines = [
+        (s.at, f"{_told(s.fields)} {s.at.text}{_near(facts, s)}") for s in facts.sightings if s.known.name in NAMES
+    ]
     return raised + [one for one in lines if (one[0].file, one[0].line) not in seen]
+
+
+def _near(facts: LogFacts, s: Sighting) -> str:
+    """What Ray says of the actor in the lines around: each of its fields has one."""
+    if s.known.name != "ray-actor-died":
+        return ""
+    fields = (
+        other
+        for other in facts.sightings
+        if other.known.name in ("field-of-actor", "ray-actor-died") and other is not s
+        if other.at.file == s.at.file and abs(other.at.line - s.at.line) <= NEAR
+    )
+    return "".join(f" {other.at.text.strip()} {_told(other.fields)}" for other in fields)
 
 
 def _first_death(facts: LogFacts) -> tuple[LogLine, str] | None:
@@ -76,11 +146,16 @@ def _told(fields: tuple[tuple[str, str], ...]) -> str:
 
 def _who(found: dict[str, str]) -> str:
     """`actor Worker (pid 7 on 10.0.0.9)`."""
-    words = {"pid": "pid", "node": "on"}
-    place = " ".join(f"{word} {found[name]}" for name, word in words.items() if name in found)
-    what = f"actor {found['what']}" if "what" in found else "a worker of Ray"
+    marks = {"pid": "pid", "node": "on"}
+    place = " ".join(f"{mark} {found[name]}" for name, mark in marks.items() if name in found)
+    actor = found.get("actor") or found.get("what")
+    what = f"actor {actor}" if actor else "a worker"
     if "dead" in found:
         return f"the scheduler of {found['dead'].lower().removesuffix(' scheduler')}"
-    if "worker" in found:
+    if "worker" in found and not actor:
         what = f"process {found['worker']}"
     return f"{what} ({place})" if place else what
+
+
+def _how(found: dict[str, str]) -> str:
+    return f" (exit code {found['code']})" if "code" in found else ""

@@ -11,13 +11,18 @@ from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import cut_off, nccl
-from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote
+from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogFile, LogLine, Odd, Sighting
 from safelaunch.sizes import plural
 
-VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning")
+VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning", "launcher-failed")
+# What these mean says less than their own words.
+WORDY = (
+    *VAGUE, "process-aborted", "gpu-unavailable", "kernel-alarm", "engine-stuck", "container-failed", "not-scheduled",
+    "field-of-gpu", "xid-memory", "xid-follows", "xid",
+)  # fmt: skip
 
 # What the last line of a log belongs to, where it is no failure.
 PHASES = (
@@ -87,7 +92,8 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     facts = timeline.facts
     lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
     survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
-    warnings = [f"a warning: {quote(s.at)}" for s in facts.sightings if s.known.role in ("note", "alarm")]
+    noted = (s for s in facts.sightings if s.known.role in ("note", "alarm") and not s.known.name.startswith("field-"))
+    warnings = [f"a warning: {quote(s.at)}" for s in noted]
     return (lines, *survived, *warnings[:1])
 
 
@@ -104,12 +110,25 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
     if timeline.earlier and not timeline.facts.finished:
         line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
         return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
+    return _of_cut(timeline, because)
+
+
+def _of_cut(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where tracebacks are cut off: what was said before them may be why they were written."""
     cut = (*timeline.cut, *(one for one in timeline.launcher if one.frames))
     lead = cut_off.innermost(cut)
     if lead is None:
         return None
     what, lines = cut_off.of_several(cut, lead)
     remedy = "give the whole log: the last line of the traceback says what failed"
+    before = cut_off.announced(timeline, lead)
+    number = next((odd for odd in timeline.facts.odd if odd.kind == "value"), None)
+    if before is not None:
+        lines = (quote(before.at), *lines)
+        what = f"{_whose(before)}{_what(before)}; {what}"
+    elif number is not None:
+        lines = (_around(number), *lines)
+        what = f"{number.what}; then {what}"
     return _cannot_tell(what, *lines, *because, *_restarted(timeline), remedy=remedy)
 
 
@@ -121,7 +140,7 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     lines = {(s.at.file, s.at.line): s for s in timeline.alarms}
     others = [s for place, s in lines.items() if place != (lead.at.file, lead.at.line)][-2:]
     return _cannot_tell(
-        f"cannot tell what became of the job: {_whose(lead)}{_what(lead)}, and the logs do not say more",
+        f"cannot tell what became of the job: {_whose(lead)}{_what(lead)}",
         quote(lead.at),
         *(quote(s.at) for s in others),
         *because[:1],
@@ -142,7 +161,12 @@ def _whose(said: Sighting) -> str:
 def _what(said: Sighting) -> str:
     """What a line says: of NCCL, its own words."""
     reason = nccl.of_line(said)
-    return f"NCCL warned: {reason}" if reason else said.known.means
+    if reason:
+        return f"NCCL warned: {reason}"
+    if said.known.name not in WORDY:
+        return f"{said.known.means}, and the logs do not say more"
+    means = "near its end, the log says" if said.known.name == "trouble" else f"{said.known.means}:"
+    return f"{means} `{words(said.at)}`"
 
 
 def _vagueness(said: Sighting) -> tuple[bool, bool]:
@@ -155,7 +179,7 @@ def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | 
     parting = next((at for at in timeline.facts.parting if not _is_known(timeline.facts, at)), None)
     if parting is None:
         return None
-    what = "a log ends with words of a failure, and does not say whose it is"
+    what = f"cannot tell what became of the job: the log ends with `{words(parting)}`"
     return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
 
 

@@ -15,12 +15,13 @@ from safelaunch.model import Confidence, Verdict
 from safelaunch.model.logs import LogFacts
 
 # With which what a rank did begins; else it is what happened to it.
+BY_PID = "process "  # what a line of NCCL names, which has no mark
 VERBS = ("raised", "got", "was", "crashed", "aborted", "failed in")
 
 REMEDIES = {
     "SL401": "the traceback is where it started",
     "SL402": "no rank stands out: look at the arguments, the files and the code that all ranks share",
-    "SL409": "the environment or the code differs on this rank: compare it with a rank that started",
+    "SL409": "see that this environment has what is missing, and is the same on all nodes and in all containers",
 }
 
 
@@ -155,16 +156,27 @@ def _summary(root: Root) -> str:
     if has(lead.code, Trait.MISFIT) and lead.what.startswith("raised"):
         return f"{names(ranks) if ranks else 'a rank'} {lead.what}"
     if root.everybody:
-        did = lead.what if lead.what.startswith(VERBS) else f"failed: {lead.what}"
-        if not ranks:
-            return f"several ranks {did}, and the log does not say which"
-        everybody = "every rank" if root.timeline.facts.world_size else f"{names(ranks)}, all that the log shows,"
-        return f"{everybody} {did}"
+        return _of_everybody(root)
     if root.unmarked:
         if _in_the_launcher(root):
             return f"the launcher failed, before any rank ran: {lead.what}"
         return _of_nobody(lead, sum(one.times for one in root.unmarked))
-    return f"{names(ranks)} {lead.what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {lead.what}"
+    what = _of_several(lead.what) if len(ranks) > 1 else lead.what
+    return f"{names(ranks)} {what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {what}"
+
+
+def _of_everybody(root: Root) -> str:
+    lead, ranks = root.lead, root.ranks
+    did = lead.what if lead.what.startswith(VERBS) else f"failed: {lead.what}"
+    if not ranks:
+        return f"several ranks {did}, and the log does not say which"
+    everybody = "every rank" if root.timeline.facts.world_size else f"{names(ranks)}, all that the log shows,"
+    return f"{everybody} {did if root.timeline.facts.world_size else _of_several(did)}"
+
+
+def _of_several(what: str) -> str:
+    """What one rank did, as it is said of several."""
+    return re.sub("^was ", "were ", what)
 
 
 def _in_the_launcher(root: Root) -> bool:
@@ -182,7 +194,7 @@ def _of_nobody(lead: Candidate, times: int) -> str:
         who = "a process" if times == 1 else f"{times} processes"
         if whose and times == 1:
             return f"{whose}{where} {lead.what}; the log does not say which rank that is"
-        what = re.sub("^was ", "were ", lead.what) if times > 1 else lead.what
+        what = _of_several(lead.what) if times > 1 else lead.what
         return f"{who}{where} {what}; the log does not say which rank"
     if whose and times == 1:
         return f"{whose}{where}: {lead.what}; the log does not say which rank that is"
@@ -216,6 +228,6 @@ def _lacks_marks(root: Root) -> bool:
     """Whether marks of ranks would have told whose a failure is, and no line has any."""
     if root.culprits or root.lead.blameless or has(root.lead.code, Trait.INFRASTRUCTURE):
         return False
-    if all(one.local is not None or one.process for one in root.unmarked):
+    if all(one.local is not None or (one.process and not one.process.startswith(BY_PID)) for one in root.unmarked):
         return False
     return not any(file.marked for file in root.timeline.facts.files)

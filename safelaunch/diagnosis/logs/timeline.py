@@ -12,7 +12,14 @@ from safelaunch.model.logs import Ended, LogFacts, LogLine, Raised, Sighting
 # Times of different processes closer than this say nothing: stamps are taken when a line is written. An estimate.
 SIMULTANEOUS_S = 1.0
 
-_LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|py):\d+\] ")
+_LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|cc|rs|py):\d+\] ")
+_NCCL = re.compile(r"^.{0,200}?NCCL WARN ")
+_DATE = re.compile(r"^[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d ")
+_SOURCE = re.compile(r"\[[\w./+-]{1,200}\.(?:cc|cpp|hpp|h):\d{1,6}\] ")
+# `ERROR:root:`, `| ERROR | trainer |`, `[ERROR] [launch.py:341:handler]`, `E 393 393]`
+_LEVEL = re.compile(
+    r"^(?:[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class Candidate:
         guessed: its rank was found by counting, not told.
         vague: an error of NCCL that does not say why.
         blameless: it tells of what several processes do to each other.
+        error: the name of the error, equal for ranks that met the same one at whatever place.
     """
 
     rank: int | None
@@ -48,6 +56,7 @@ class Candidate:
     vague: bool = False
     blameless: bool = False
     more: tuple[str, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,14 @@ def quote(line: LogLine, limit: int = 170) -> str:
     return f"{line.file}:{line.line}: {one_line(_LOGGER.sub('', line.text), limit)}"
 
 
+def words(line: LogLine, limit: int = 140) -> str:
+    """What a line says, without what loggers put before it."""
+    text = line.text
+    for before_message in (_LOGGER, _LEVEL, _NCCL, _DATE, _SOURCE):
+        text = before_message.sub("", text, count=1)
+    return one_line(text.strip(), limit)
+
+
 def missing(facts: LogFacts, *, recorder: bool = False) -> tuple[str, ...]:
     """What would have told more, as `because` lines."""
     said: list[str] = []
@@ -105,7 +122,8 @@ def missing(facts: LogFacts, *, recorder: bool = False) -> tuple[str, ...]:
             said.append(f"no log of {names(away)} was given")
     if any(s.known.name == "flight-recorder-off" for s in facts.sightings):
         said.append(
-            "the Flight Recorder was off: set TORCH_FR_BUFFER_SIZE=2000 (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.8)"
+            "the watchdog shows no stack of the call, potentially since the Flight Recorder was off: set "
+            "TORCH_FR_BUFFER_SIZE=2000 (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.8)"
         )
     elif recorder:
         said.append("a dump of the Flight Recorder would tell where each rank was (TORCH_FR_BUFFER_SIZE=2000)")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from safelaunch.evidence.logs import own_words
 from safelaunch.evidence.logs.messages import NCCL_PROCESS
 from safelaunch.evidence.logs.prefixes import seconds
 from safelaunch.evidence.logs.reader import SPAWNED, Contents, Origin
@@ -46,6 +47,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         for origin, event in file.events:
             rank = event.rank if event.rank is not None else ranks.of(origin)
             rank = _of_nccl(event, file, whole) if rank is None else rank
+            rank = own_words.rank_of(event, whole) if rank is None else rank
             rank = None if isinstance(event, TimedOut) and event.torn else rank
             host = event.host or ranks.host(origin)
             before = sum(line < event.at.line for line in earlier)
@@ -63,6 +65,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
             if isinstance(settled, Raised):
                 settled = replace(settled, survived=_survived(settled, file.tails.get(origin)))
             events.append(settled)
+    events = own_words.shared(events)
     tails: dict[int, LogLine] = {}
     for file in files:
         for origin, (line, _) in file.tails.items():

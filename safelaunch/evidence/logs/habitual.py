@@ -30,7 +30,7 @@ _TROUBLES = (
     "|no devices|invalid|mismatch(?:ed)?|disconnected|unhealthy|assertion|backoff|leaving|rejected|unresponsive"
 )
 TROUBLE = re.compile(
-    r"^(?!.*(?:warn|\bINFO\b|\bDEBUG\b|retry|\btry(?:ing)? |\bagain\b)).*?"
+    r"^(?!.*(?:exception ignored in|warn|\bINFO\b|\bDEBUG\b|retry|\btry(?:ing)? |\bagain\b)).*?"
     rf"(?:(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b"
     r"(?![\w.]*\s*[:=]?\s*(?:-?\d+(?:\.\d+)?\b|nan|none|tensor))(?![-_=/.]\w)"
     r"|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d)|^\^C",

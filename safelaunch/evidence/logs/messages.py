@@ -21,7 +21,7 @@ NEEDLES = (
     "with PID ", "failed collective", "attempts left", "world_size", "WORLD_SIZE", "nranks", "MEMBER:",
     "distributed processes registered", "return code", "died with <Signals", "exits with", "non-zero exit status",
     "Exit Code:", "crashed with exit code", "terminated with code", "(local_rank: ", "received by PID ",
-    "worker group finished", "status.SUCCEEDED",
+    "worker group finished", "status.SUCCEEDED", "terminated with signal", "terminated with exit code",
 )  # fmt: skip
 
 _WATCHDOG = re.compile(
@@ -81,6 +81,9 @@ _MPIRUN = re.compile(
 _COMPOSER = re.compile(r"\b[Rr]ank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,3})")
 _LIGHTNING = re.compile(
     r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,3})\. Forcefully"
+)
+_SPAWN = re.compile(
+    r"\bprocess (?P<local>\d{1,5}) terminated with (?:signal (?P<signal>SIG\w{2,8})|exit code (?P<code>\d{1,3}))"
 )
 # DeepSpeed's launcher, and torch's until 1.8, quote the command of the process that they started last, whichever of
 # them failed (launch.py: `cmd` is the variable of the loop that starts them). So the local rank in it says nothing.
@@ -295,6 +298,10 @@ class Messages:
         if match := _LIGHTNING.search(text):
             code, pid = int(match["code"]), int(match["pid"])
             yield Ended(**common, by="launcher", code=code, pid=pid, first=True)
+        if match := _SPAWN.search(text):
+            name = match["signal"]
+            code = -signal.Signals[name] if name in signal.Signals.__members__ else int(match["code"] or 1)
+            yield Ended(**common, by="launcher", code=code, local_rank=int(match["local"]), first=True)
         if match := _COMPOSER.search(text):
             rank = int(match["rank"])
             yield Ended(**{**common, "rank": rank}, by="launcher", code=int(match["code"]), first=True)

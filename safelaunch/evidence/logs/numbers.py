@@ -37,7 +37,11 @@ _NAME = (
 _NOT_A_NUMBER = re.compile(rf"{_NAME}{_VALUE}-?(?P<value>nan|inf(?:inity)?)(?![\w])", re.IGNORECASE)
 _NUMBER = re.compile(rf"{_NAME}{_VALUE}(?P<value>-?\d[\d.]{{0,30}}(?:e[+-]?\d{{1,4}})?)(?![\w%])", re.IGNORECASE)
 _SKIPPED = re.compile(r"number of (?P<name>skipped|nan) iterations:\s*(?P<value>\d{1,12})", re.IGNORECASE)
-_OVERFLOW = re.compile(r"\bOVERFLOW!|[Gg]radient overflow|[Ss]kipping (?:the )?(?:step|update|batch|iteration)")
+_OVERFLOW = re.compile(
+    r"\bOVERFLOW!|[Gg]radient overflow|\boverflow detected, setting loss scale"
+    r"|[Ss]kipping (?:the )?(?:step|update|batch|iteration)"
+)
+_SCALE = re.compile(r"(?:loss scale to:?|reducing to) ?(?P<value>[\d.e+-]{1,30}\d)")
 _STEP = re.compile(
     r"\b(?:global[ _]?)?(?:step|iter|iteration|batch|update)s?\b['\"]?\s?(?:at|=|:|#|\[|\()?\s*(?P<step>\d{1,12})"
     r"(?![\d.]{0,30}\s?(?:s|ms)\b)",
@@ -206,9 +210,10 @@ class Numbers:
         if len(last) == LAST and all(stuck for stuck, _ in last):
             yield Odd(last[-1][1], f"requests run, and no token was generated in the last {LAST} lines", "pace")
         if len(self._overflows) >= LAST and len(self._overflows) >= self._steps - self._overflows[0][0]:
-            yield Odd(
-                self._overflows[-1][1], f"steps were skipped for an overflow in {len(self._overflows)} lines", "value"
-            )
+            to = _SCALE.search(self._overflows[-1][1].text)
+            scale = f", and the loss scale has come to {to['value']}" if to else ""
+            what = f"steps were skipped for an overflow in {len(self._overflows)} lines{scale}"
+            yield Odd(self._overflows[-1][1], what, "value")
 
     def _slow(self) -> Iterable[Odd]:
         """Steps that say themselves that they took far longer than the others. The first ones warm up."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import cuts, habitual, last_words, messages, numbers, prefixes, tracebacks
+from safelaunch.evidence.logs import cuts, habitual, last_words, messages, numbers, own_words, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
@@ -257,8 +257,8 @@ class _Pass:
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
             if match.start() > FAR:
                 at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
-            place: Hashable = (signature.known.name, origin, fields, self._messages.attempt)
             same = (signature.known.name, origin)
+            place: Hashable = (*same, fields, self._messages.attempt, own_words.spoken(at.text))
             if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
                 return True
             if place in self._seen:
@@ -315,6 +315,7 @@ class _Pass:
         known = of_exception(self._signatures, said) if may else None
         event = Raised(
             at=found.at,
+            rank=found.rank,
             host=key.host,
             attempt=self._attempts.get(key, self._messages.attempt),
             type=found.type,
@@ -329,7 +330,7 @@ class _Pass:
             relayed=found.relayed,
             known=known,
         )
-        place = (key, event.type, event.message, event.frames, event.attempt, event.whole)
+        place = (key, event.rank, event.type, event.message, event.frames, event.attempt, event.whole)
         if place in self._seen:
             self._again(place)
         elif len(self._contents.events) < EVENTS:
@@ -363,8 +364,7 @@ class _Pass:
         assert self._habits is not None
         recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
         ending: deque[LogLine] = deque(maxlen=CONTEXT)
-        sieve = self._sieve
-        first = sieve.tail_line
+        first = (sieve := self._sieve).tail_line
         for number, raw in enumerate(sieve.tail.split(b"\n"), first):
             for part in raw.split(b"\r")[-2:]:
                 text = part[-2000:].decode("utf-8", "replace")

@@ -19,6 +19,11 @@ _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?(.*))?$")
 _NAMED_LIKE_ONE = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Failed|Fault|Abort|Iteration|Stop|ExceptionGroup)$"
 )
+# Names that a module stands before are those of exceptions, however they end: `triton.runtime.errors.OutOfResources`.
+_OF_A_MODULE = re.compile(r"^(?:[a-z_]\w*\.){1,8}[A-Z]\w*[a-z]\w*(?:: |$)")
+# The lines of an ExceptionGroup, which stand behind bars: those of the exceptions within it deeper than its own.
+_BAR = re.compile(r"^ {2,40}(?:\| ?|\+ (?=Exception Group))")
+_WITHIN = re.compile(r"^ {2,40}\+[-+]+ *\d* *-*\s*$")
 _WEAK = re.compile(r"^(?!Lustre)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt): \S")
 _CHAINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 _BACKGROUND = re.compile(r"^(?:Exception in thread|Exception ignored in|Error in atexit|Error in sys\.excepthook)")
@@ -28,6 +33,11 @@ _LAUNCHER = re.compile(
     r"/spawn\.py"
 )
 _LAUNCHER_TYPES = re.compile(r"(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|SignalException)$")
+_STARTED = re.compile(
+    r"^Command '?\[?['\"]?(?:\S{0,200}/)?(?:torchrun|accelerate|deepspeed|mpirun|srun|safelaunch)\b"
+    r"|^Command .{0,200}'-m', '(?:torch\.distributed\.|accelerate\.|deepspeed\.|safelaunch)"
+)
+_PART = re.compile(r"\(RANK (\d{1,7})\)")  # torch/distributed/checkpoint/api.py
 _RELAYED = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError\([\w.]+\): "
     r"ray::(?P<name>[\w.<>]+)\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]+))?"
@@ -59,13 +69,15 @@ class Found:
     whole: bool = True
     tangled: bool = False
     background: bool = False
+    rank: int | None = None  # whose it is, where its head says so: of a part of a distributed checkpoint
     relayed: str = ""  # the process of Ray that raised it first
     cause: Found | None = None  # the exception that it was raised for, or while it was handled
 
     @property
     def launcher(self) -> bool:
-        """Whether torchrun or another launcher raised it."""
-        return of_launcher(self.frames) or bool(_LAUNCHER_TYPES.search(self.type))
+        """Whether torchrun or another launcher raised it, or a program that had started one."""
+        started = self.type.endswith("CalledProcessError") and _STARTED.search(self.message) is not None
+        return of_launcher(self.frames) or bool(_LAUNCHER_TYPES.search(self.type)) or started
 
 
 @dataclass
@@ -92,6 +104,7 @@ class _Stream:
     quiet: int = 0
     fault: Fault | None = None
     last: str = ""
+    grouped: bool = False  # its last line was one of an ExceptionGroup
 
 
 class Tracebacks:
@@ -158,6 +171,7 @@ class Tracebacks:
     # ------------------------------------------------------------------------------------------ lines
 
     def _line(self, stream: _Stream, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
+        text = self._ungrouped(stream, text)
         if "Traceback" in text and (match := HEADER.search(text)):
             self._open(stream, key, text, match, at)
             return True
@@ -195,10 +209,23 @@ class Tracebacks:
                 return True
         return False
 
+    def _ungrouped(self, stream: _Stream, text: str) -> str:
+        """A line of an ExceptionGroup as it would stand alone. What is within a group is why it was raised."""
+        if stream.grouped or "Exception Group Traceback" in text:
+            stream.grouped = bool(text.strip())
+            if _WITHIN.match(text):
+                if stream.closed is not None and stream.closed.type.endswith("ExceptionGroup"):
+                    stream.closed = None
+                return ""
+            return _BAR.sub("", text)
+        return text
+
     def _open(self, stream: _Stream, key: Hashable, text: str, match: re.Match[str], at: LogLine) -> None:
         inner = text[: match.start()].strip().endswith("Original") and stream.closed is not None
         found = Found(at.line, at, text=[text[match.start() :]])
         found.background = 0 <= at.line - stream.background <= 3
+        part = _PART.search(text, match.end())
+        found.rank = int(part[1]) if part else None
         if stream.closed is not None and (stream.chained or inner):
             before = stream.closed
             said = f"{before.type}: {before.message}"
@@ -239,7 +266,8 @@ class Tracebacks:
         name = _once(match[1])
         last = name.rpartition(".")[2]
         like = bool(_NAMED_LIKE_ONE.search(last))
-        if not (like or (sure and stream.direct and last[:1].isupper())):
+        foreign = stream.direct and (_OF_A_MODULE.match(text) is not None or (sure and last[:1].isupper()))
+        if not (like or foreign):
             return False
         found = stream.open.pop(0)
         if found.tangled:

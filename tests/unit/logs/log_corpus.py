@@ -636,7 +636,7 @@ CORPUS: dict[str, Entry] = {
             + watchdog(0, 51753, at="E810 15:46:05.718597139")
             + closing(4000) + child_failed((1, -6), [(0, -15)], time="2026-08-10_15:46:36")
         },
-        {"code": "SL427", "culprit_ranks": (1,), "secondary": (0,), "confidence": "low"},
+        {"code": "SL428", "culprit_ranks": (1,), "secondary": (0,), "confidence": "low"},
     ),
     "a rank that torchrun had to kill, after two that failed": (
         {"out.log": child_failed((1, 1), [(3, 1)]).replace("Root Cause", "[2]:\n  time      : 2025-05-15_18:37:23\n  host      : node-a\n  rank      : 0 (local_rank: 0)\n  exitcode  : -9 (pid: 4000)\n  error_file: <N/A>\n  traceback : Signal 9 (SIGKILL) received by PID 4000\nRoot Cause")},

@@ -50,7 +50,7 @@ def test_a_port_that_the_launcher_could_not_bind_is_no_ranks(tmp_path: Path) -> 
     verdict = judged(tmp_path, text)
 
     assert verdict.code == "SL424"
-    assert verdict.summary == "the launcher failed, before any rank ran: the port was taken"
+    assert verdict.summary == "the launcher failed, before any rank ran: the port was taken (29500)"
 
 
 def test_what_an_inner_exception_says_stands_in_the_headline(tmp_path: Path) -> None:
