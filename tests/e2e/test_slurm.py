@@ -1,0 +1,115 @@
+"""`srun safelaunch train.py` on a real Slurm of two nodes: no option says anything of nodes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import slurm
+
+pytestmark = [pytest.mark.rig, pytest.mark.timeout(200)]
+
+SAFELAUNCH = (sys.executable, "-m", "safelaunch")
+JOB = (*SAFELAUNCH, "--preflight", "off", "--nproc-per-node", 2)  # the rig's nodes have no GPUs, which say it otherwise
+SCRIPT = """
+import os, socket, time, torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, fault = dist.get_rank(), os.environ.get("FAULT", "")
+print(f"rank {rank} of {dist.get_world_size()} on {socket.gethostname()}", flush=True)
+stop = torch.zeros(1)
+for step in range(int(os.environ.get("STEPS", 20))):
+    if fault == f"raise@{rank}" and step == 10:
+        raise ValueError("a bad sample")
+    dist.all_reduce(stop)
+    if step == 10 and fault == "wait":
+        open(f"ready-{rank}", "w").close()
+    time.sleep(0.05)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
+    if why := slurm.why_not():
+        pytest.skip(why)
+    made = slurm.Slurm(2, tmp_path_factory.mktemp("slurm") / "state")
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def test_all_nodes_are_one_job_and_rank_0_is_on_the_first(cluster: slurm.Slurm, job: Path) -> None:
+    code, said = cluster.run("srun", "-N2", *JOB, "train.py", cwd=job)
+
+    assert code == 0, said
+    first, second = cluster.name(1), cluster.name(2)
+    for rank, node in enumerate((first, first, second, second)):
+        assert f"rank {rank} of 4 on {node}" in said
+
+
+def test_an_exception_on_the_second_node_is_the_verdict_of_both(cluster: slurm.Slurm, job: Path) -> None:
+    code, said = cluster.run("srun", "-N2", *JOB, "train.py", cwd=job, environ={"FAULT": "raise@3"})
+
+    assert code == 1, said
+    assert said.count("error[SL401]: rank 3 raised ValueError: a bad sample") == 2
+    assert f"(host {cluster.name(2)}" in said
+
+
+def test_a_node_that_dies_is_named_to_leave_it_out(cluster: slurm.Slurm, job: Path) -> None:
+    environ = {"FAULT": "wait", "STEPS": "100000"}
+    running = cluster.start("srun", "-N2", *JOB, "train.py", cwd=job, environ=environ)
+    while len(list(job.glob("ready-*"))) < 4:
+        assert running.poll() is None, running.communicate()[0]
+        time.sleep(0.1)
+
+    cluster.kill_node(2)
+    try:
+        # srun itself stays until the controller has noticed, after SlurmdTimeout.
+        said = running.communicate(timeout=120)[0]
+    finally:
+        cluster.start_node(2)
+
+    assert f"error[SL604]: {cluster.name(2)} " in said, said
+    assert f"--exclude={cluster.name(2)}" in said
+    assert "exit 75" in said
+
+
+@pytest.mark.parametrize(
+    ("start", "remedy"),
+    [
+        (("srun", "-N2", "--ntasks-per-node=2"), "srun --ntasks-per-node=1 safelaunch"),
+        (("salloc", "-N2"), "srun --ntasks-per-node=1 safelaunch"),
+        (("srun", "-N2", "env", "LOCAL_RANK=0"), "take `export LOCAL_RANK="),
+    ],
+    ids=["a task for each GPU", "no srun", "started as a rank"],
+)
+def test_a_start_that_cannot_work_is_refused_at_once(
+    start: tuple[str, ...], remedy: str, cluster: slurm.Slurm, job: Path
+) -> None:
+    code, said = cluster.run(*start, *JOB, "train.py", cwd=job)
+
+    assert code == 2, said
+    assert "error[SL009]" in said
+    assert remedy in said
+    assert not (job / "safelaunch_runs").exists()
+
+
+def test_a_node_rank_that_the_batch_script_has_expanded_is_seen(cluster: slurm.Slurm, job: Path) -> None:
+    static = ("--nnodes", 2, "--node-rank", "$SLURM_PROCID", "--master-addr", cluster.name(1), "--master-port", 29600)
+    script = " ".join(map(str, ("srun", "-N2", "-t1", "--wait=5", *JOB, *static, "train.py")))
+    (job / "job.sh").write_text(f"#!/bin/sh\n{script}\n")
+
+    _, said = cluster.run("sbatch", "-N2", "--wait", "-o", "said", "job.sh", cwd=job)
+
+    assert "--node-rank 0 on node 1 of 2" in (job / "said").read_text(), said
