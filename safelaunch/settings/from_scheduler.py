@@ -12,9 +12,10 @@ from safelaunch.schedulers.variables import misstart
 # Who names one of these has a rendezvous of their own, and the launch is what torchrun makes of that.
 RENDEZVOUS = ("node_rank", "rdzv_backend", "rdzv_endpoint", "standalone", "master_addr", "master_port")
 
-# Ports for the rendezvous: below those that Linux (from 32768) and Kubernetes (from 30000) hand out, and not torch's
-# own 29400 and 29500, which other jobs of a shared node use. One job keeps its port, and a requeued one gets another.
-FIRST_PORT, PORTS = 20000, 9000
+# Ports for the rendezvous: above those at which the preflight lets nodes meet (preflight/between), below torch's own
+# 29400 and 29500, which other jobs of a shared node use, and below those that Kubernetes (from 30000) and Linux (from
+# 32768) hand out. All nodes of an attempt compute the same one, and a requeued job gets another.
+FIRST_PORT, PORTS = 25000, 4400
 
 
 def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[dict[str, Value], Allocation | None]:
