@@ -28,8 +28,10 @@ def diagnose(facts: LogFacts) -> Verdict:
 
     After them comes what is left of messages and records.
     """
-    verdict = _judge(classify(facts))
-    earlier = facts if says_why(verdict) or verdict.kind != "crash" else before_the_last(facts)
+    last = classify(facts)
+    verdict = _judge(last)
+    told = last.candidates or last.unexplained or last.victims or last.outside
+    earlier = facts if told or says_why(verdict) or verdict.kind != "crash" else before_the_last(facts)
     if earlier is facts:
         return verdict
     # The last attempt shows no failure of its own: why there was one is what the one before says.

@@ -9,6 +9,7 @@ from safelaunch.diagnosis.logs.exits import failed_by_itself
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
 from safelaunch.model.logs import Ended, LogFacts, Sighting
 
+TERMINATED = (-15, -9)  # srun ends the other tasks so
 WITNESSES = ("elastic", "launcher", "slurm")
 
 
@@ -46,19 +47,22 @@ def located(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
     lead = unknown[0]
     if lead.blameless or lead.pid is not None or end.at.file != lead.at.file or end.at.line < lead.at.line:
         return candidates
-    line = f"{quote(end.at, 120)}: the only process that failed by itself"
-    return [
-        replace(
-            lead,
-            rank=end.rank,
-            local=end.local_rank if end.rank is None else None,
-            host=lead.host or end.host,
-            pid=end.pid or None,
-            sources=lead.sources | {"launcher"},
-            guessed=True,
-            more=(*lead.more, line),
-        )
-    ]
+    return [_of_end(lead, end)]
+
+
+def _of_end(lead: Candidate, end: Ended) -> Candidate:
+    """A candidate, as one of the process whose end a launcher tells."""
+    return replace(
+        lead,
+        rank=end.rank,
+        local=end.local_rank if end.rank is None else None,
+        process=f"task {end.task}" if end.by == "slurm" and end.rank is None else "",
+        host=lead.host or end.host,
+        pid=end.pid or None,
+        sources=lead.sources | {"launcher"},
+        guessed=True,
+        more=(*lead.more, f"{quote(end.at, 120)}: the only process that failed by itself"),
+    )
 
 
 def _is_unmarked(one: Candidate) -> bool:
@@ -69,8 +73,9 @@ def _only_end(facts: LogFacts) -> Ended | None:
     """The one process that failed by itself, where it is known by its rank or its local rank."""
     ends: dict[tuple[object, object], Ended] = {}
     for end in facts.ended:
-        if failed_by_itself(end) and end.by in WITNESSES:
+        if failed_by_itself(end) and end.by in WITNESSES and end.code not in TERMINATED:
             key = (end.host, end.pid or end.task) if end.rank is None else ("rank", end.rank)
             ends.setdefault(key, end)
     only = next(iter(ends.values())) if len(ends) == 1 else None
-    return only if only is not None and (only.rank is not None or only.local_rank is not None) else None
+    known = only is not None and not (only.rank is None and only.local_rank is None and only.task is None)
+    return only if known else None

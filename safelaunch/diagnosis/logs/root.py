@@ -82,7 +82,7 @@ class Root:
     def culprits(self) -> tuple[int, ...]:
         """The ranks to blame; none where all failed alike, a line has no rank, or ranks do not fit together."""
         nobody = self.everybody or self.unmarked or self.shared_gpus or self.lead.blameless
-        nobody = nobody or has(self.lead.code, Trait.MISFIT)
+        nobody = nobody or has(self.lead.code, Trait.MISFIT) or self.lead.code == "SL602"  # where ranks meet
         # What several met in NCCL may lie with one that has not spoken.
         nobody = nobody or (has(self.lead.code, Trait.MAYBE_PEER) and len(self.ranks) > 1)
         return () if nobody else self.ranks

@@ -18,6 +18,7 @@ _ALWAYS = re.compile(
     r"|For further information|Device-side assertion tracking|Set the environment variable HYDRA|\(Request ID"
     r"|object_type=)"
 )
+_BAR = re.compile(r"\d%\s?\||\d(?:it/s|s/it)")
 _URL = re.compile(r"https?://")
 # `Error 802: system not yet initialized`, which torch puts behind three lines of advice.
 _NUMBERED = re.compile(r"\bError (?P<number>\d{1,4}): (?P<said>[^(\n]{3,100})")
@@ -45,7 +46,9 @@ def _joined(message: str) -> str:
 
 
 def _is_announced(said: str, line: str) -> bool:
-    """Whether a line belongs to what stands before it."""
+    """Whether a line belongs to what stands before it. A progress bar is written by another hand."""
+    if _BAR.search(line):
+        return False
     return said.endswith(":") or line[:1] in " \t" or (_URL.search(line) is not None and not _URL.search(said))
 
 
@@ -54,5 +57,5 @@ def of_message(s: Sighting) -> str:
     port = s.field("port") or s.field("port2")
     if port:
         return f"{s.known.means} ({port})"
-    own = s.field("what") or s.field("also") or s.field("assertion") or words(s.at)
+    own = s.field("what") or s.field("also") or s.field("assertion") or s.field("test") or words(s.at)
     return s.known.means if not own or own in s.known.means else f"{s.known.means}: {one_line(own, WIDE)}"

@@ -55,7 +55,7 @@ _PROCESS = re.compile(
 _RAYLET = re.compile(r"\((raylet|gcs_server|autoscaler[^),]{0,20})(?:, ip=([\w.:]+))?\)\s?")
 _TENSOR_PARALLEL = re.compile(r"Worker_TP(\d+)$")  # with nothing beside it that is the rank
 # SGLang: `[2025-05-15 18:36:47 TP3] `; with DP or PP beside it, the number is no rank.
-_SGLANG = re.compile(r"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ((?:[A-Z]{2,4}\d+ ?){1,6})\] ?")
+_SGLANG = re.compile(r"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) ((?:[A-Z]{2,4}\d+ ?){1,6})\] ?")
 _SGLANG_BARE = re.compile(r"(\[) ?((?:(?:DP|TP|PP|EP)\d+ ?){1,4})\] ?")
 # vLLM's logger, which marks each line of a traceback.
 _LEVEL = re.compile(

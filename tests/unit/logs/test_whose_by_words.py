@@ -88,6 +88,20 @@ def test_the_only_process_that_failed_by_itself_is_whose_an_exception_is(tmp_pat
     assert verdict.summary.startswith("local rank 3 raised ModuleNotFoundError")
 
 
+def test_a_task_that_slurm_saw_fail_alone_is_whose_an_exception_is(tmp_path: Path) -> None:
+    text = "AttributeError: 'NoneType' object has no attribute 'all_reduce'\nsrun: error: n17: task 3: Exited with exit code 1\n"
+    text += "slurmstepd: error: *** STEP 11.0 ON n16 CANCELLED AT 2031-02-01T10:00:00 ***\nsrun: error: n16: tasks 0-2: Terminated\n"
+    verdict = judged(tmp_path, text)
+
+    assert verdict.summary.startswith("task 3 on n17 raised AttributeError")
+
+
+def test_nodes_that_do_not_meet_are_no_ranks_fault(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, rank(0, "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError: late\n"))
+
+    assert (verdict.code, verdict.culprit_ranks) == ("SL602", ())
+
+
 def test_what_stands_behind_the_launchers_record_is_of_whoever_had_started_it(tmp_path: Path) -> None:
     after = traceback("OSError: [Errno 28] No space left on device", ("/opt/notebook/io.py", 3, "write"))
     verdict = judged(tmp_path, STEPS + child_failed((0, 1)) + after)
