@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.wording import in_brackets, is_waiting, names, verb
-from safelaunch.model import Case, Kernel, Verdict
+from safelaunch.model import Case, Verdict
 
 AT_WORK_CPU = 0.5  # cores; a wait that polls takes less
 AT_WORK_BYTES = 4 << 20  # a look itself makes a rank write up to 1 MB
@@ -43,13 +43,9 @@ def is_at_work(verdict: Verdict, case: Case) -> bool:
     reason to speak of a fault."""
     named = [facts for facts in case.ranks if facts.rank in verdict.culprit_ranks]
     late = has(verdict.code, Trait.LATE) and not verdict.conclusive
-    return late and bool(named) and bool(verdict.waiting) and all(_works(facts.kernel) for facts in named)
-
-
-def _works(kernel: Kernel | None) -> bool:
-    if kernel is None or kernel.cpu_s is None or not kernel.since_s:
-        return False
-    return kernel.cpu_s > AT_WORK_CPU * kernel.since_s or (kernel.io_bytes or 0) > AT_WORK_BYTES
+    kernels = [facts.kernel for facts in named]
+    works = all(kernel is not None and kernel.worked(AT_WORK_CPU, AT_WORK_BYTES) for kernel in kernels)
+    return late and bool(named) and bool(verdict.waiting) and works
 
 
 def of_those_at_work(verdict: Verdict) -> str:

@@ -74,6 +74,15 @@ class Kernel:
     peer: Endpoint | None = None
     beside: tuple[str, ...] = ()
 
+    @property
+    def cores(self) -> float | None:
+        """CPUs that were used since the look before, on average; None at a first look."""
+        return self.cpu_s / self.since_s if self.cpu_s is not None and self.since_s else None
+
+    def worked(self, cores: float, io_bytes: int) -> bool:
+        """Whether more than so many CPUs were used, or more bytes moved, since the look before; not at a first look."""
+        return (self.cores or 0.0) > cores or (self.io_bytes or 0) > io_bytes
+
     @staticmethod
     def from_older(document: Any) -> Any:
         """A document of an older version in today's shape: see `codec`."""

@@ -340,5 +340,4 @@ def _is_busy_in_phase(rank: RankFacts) -> bool:
     kernel = rank.kernel
     if kernel is None or not any(phase.name.startswith(("checkpoint", "compile")) for phase in rank.phases):
         return False
-    busy = (kernel.cpu_s or 0.0) > AT_WORK_CPU * (kernel.since_s or 1.0)
-    return busy or (kernel.io_bytes or 0) > AT_WORK_BYTES
+    return kernel.worked(AT_WORK_CPU, AT_WORK_BYTES)

@@ -317,8 +317,7 @@ def _does_nothing(facts: RankFacts) -> bool:
     if kernel is None or kernel.cpu_s is None or facts.stack is None or facts.earlier is None:
         return False
     asked = kernel.peer is not None or kernel.syscall in ANSWERED or any(phase.expect_s for phase in facts.phases)
-    moves = kernel.cpu_s > LOADING_CPU * (kernel.since_s or 1.0) or (kernel.io_bytes or 0) > LOADING_BYTES
-    return facts.stack.frames == facts.earlier.frames and not asked and not moves
+    return facts.stack.frames == facts.earlier.frames and not asked and not kernel.worked(LOADING_CPU, LOADING_BYTES)
 
 
 def _living(case: Case) -> tuple[int, ...]:
@@ -339,8 +338,7 @@ def _loads(facts: RankFacts) -> bool:
     frames, kernel = facts.stack.frames if facts.stack is not None else (), facts.kernel
     if not frames or not frames[0].file.startswith("<frozen importlib._bootstrap") or kernel is None:
         return False
-    busy = (kernel.cpu_s or 0.0) > LOADING_CPU * (kernel.since_s or 1.0)
-    return busy or (kernel.io_bytes or 0) > LOADING_BYTES
+    return kernel.worked(LOADING_CPU, LOADING_BYTES)
 
 
 def slow(notice: Notice, now: float) -> Verdict:

@@ -89,9 +89,7 @@ def is_busy(facts: RankFacts) -> bool:
     if facts.stack is not None and facts.earlier is not None and not is_same(facts):
         return True
     kernel = facts.kernel
-    if kernel is None or kernel.cpu_s is None or not kernel.since_s:
-        return False
-    return kernel.cpu_s / kernel.since_s > IDLE_CPU or (kernel.io_bytes or 0) > IDLE_BYTES
+    return kernel is not None and kernel.worked(IDLE_CPU, IDLE_BYTES)
 
 
 def waiter_of(facts: RankFacts) -> Waiter | None:

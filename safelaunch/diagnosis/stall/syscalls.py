@@ -24,9 +24,7 @@ ELSEWHERE = "all ranks must make the same collectives: look at what keeps this o
 
 def computes(kernel: Kernel) -> bool:
     """Whether a thread was seen at work, not in a wait."""
-    return kernel.state == "R" or bool(
-        kernel.cpu_s is not None and kernel.since_s and kernel.cpu_s / kernel.since_s > BUSY
-    )
+    return kernel.state == "R" or (kernel.cores or 0.0) > BUSY
 
 
 def advice(kernel: Kernel | None, for_thread: bool) -> str:

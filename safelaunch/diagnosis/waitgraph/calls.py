@@ -98,7 +98,7 @@ def _waits_in_backward(facts: RankFacts) -> bool:
     kernel = facts.kernel
     if not inside or kernel is None or kernel.state != "S" or facts.device is not None:
         return False  # on a GPU the threads of the device compute the pass, and the main thread always sleeps
-    return not (kernel.cpu_s and kernel.since_s) or kernel.cpu_s < IDLE_CPU * kernel.since_s
+    return (kernel.cores or 0.0) < IDLE_CPU
 
 
 def is_elsewhere(facts: RankFacts, call: Collective) -> bool:
