@@ -79,7 +79,7 @@ def rendezvous_failed(end: AgentEnd) -> Verdict:
             inner exception for details.
 
     How it was concluded: torch elastic's rendezvous raised the error that is quoted, and had started no rank. In logs,
-    the words of the rendezvous or of the store say so.
+    the words of the rendezvous or of the store say so; also those of a rank that did not reach the store, or of ssh.
 
     What to do: check the usual reasons:
     - the endpoint's host cannot be reached;

@@ -58,13 +58,21 @@ def _judge(timeline: Timeline) -> Verdict:
     for rule in rules:
         verdict = rule(timeline)
         if verdict is not None:
-            return _with_earlier(timeline, verdict)
+            return _with_earlier(timeline, _with_deaths(timeline, verdict))
     return nothing_found(timeline)
 
 
 def says_why(verdict: Verdict) -> bool:
     """Whether a verdict on logs says what failed."""
     return verdict.kind != "none" and Trait.UNKNOWN not in CATALOGUE[verdict.code].traits
+
+
+def _with_deaths(timeline: Timeline, verdict: Verdict) -> Verdict:
+    """The verdict on a hang, and a word on the process of which another one says that it died after it."""
+    died = next((s for s in timeline.facts.sightings if s.known.name == "worker-died"), None)
+    if verdict.kind != "hang" or died is None or any(f":{died.at.line}:" in line for line in verdict.because):
+        return verdict
+    return replace(verdict, because=(*verdict.because, f"what it led to: {quote(died.at, 120)}"))
 
 
 def _with_earlier(timeline: Timeline, verdict: Verdict) -> Verdict:

@@ -96,8 +96,12 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
 
 
 def _ends_with_a_cause(facts: LogFacts) -> bool:
-    """Whether a file ends soon after a message that says why a process failed."""
-    return any(near_end(facts, s.at) for s in facts.sightings if s.known.role == "cause")
+    """Whether a file ends soon after a message that says why a process failed, and does not say that all went well."""
+    return any(
+        near_end(facts, s.at) and not any(end.file == s.at.file and end.line > s.at.line for end in facts.finished)
+        for s in facts.sightings
+        if s.known.role == "cause"
+    )
 
 
 def _victims(facts: LogFacts, exceptions: Exceptions) -> list[tuple[int | None, LogLine]]:

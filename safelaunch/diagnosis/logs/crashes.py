@@ -14,7 +14,8 @@ from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Confidence, Verdict, VerdictKind
 from safelaunch.model.logs import Ended, Known, Sighting
 
-# The process that says so is the one that noticed, not the one at fault.
+NEAR = 60  # lines
+OF_LAUNCHERS = ("launcher-failed", "scheduler-alarm", "process-aborted", "trouble")
 
 
 def crashed(timeline: Timeline) -> Verdict | None:
@@ -105,6 +106,7 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
         because=(*_of_unexplained(timeline), *missing(timeline.facts)[:1]),
         remedy="give the ranks' own output as well (torchrun --log-dir logs --redirects 3 --tee 3)",
         secondary=ranks,
+        host=timeline.unexplained[0].host if len(timeline.unexplained) == 1 else "",
     )
 
 
@@ -122,10 +124,23 @@ def _of_unexplained(timeline: Timeline) -> list[str]:
     lines = [quote(first.at)]
     if first.first and first.by == "elastic":
         lines.append("torch elastic's `first observed failure` is the first that it noticed, not the one at fault")
+    said = _said_before(timeline, first)
+    lines += [f"what was said before it: {quote(said.at)}"] if said is not None else []
     lines += [quote(line) for _, line in timeline.victims[:1]] + [quote(one.at) for one in timeline.cut[:1]]
-    if not timeline.victims and not timeline.cut:
+    if not timeline.victims and not timeline.cut and said is None:
         lines.append("no traceback and no message of that process is in these logs")
     return lines
+
+
+def _said_before(timeline: Timeline, end: Ended) -> Sighting | None:
+    """The last error that was logged before a process ended, of its own rank or of one that is not known."""
+    near = (
+        s
+        for s in reversed(timeline.alarms)
+        if s.at.file == end.at.file and 0 < end.at.line - s.at.line <= NEAR and s.rank in (None, end.rank)
+        if s.known.name not in OF_LAUNCHERS and not s.inside
+    )
+    return next(near, None)
 
 
 def _only_task(unexplained: Sequence[Ended]) -> tuple[Ended, int] | None:

@@ -185,6 +185,8 @@ def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since
     - a crash that a GPU may be behind, such as an error of CUDA or NCCL;
     - a hang, on the GPU of the rank that is waited for, or of one inside a collective that does not end.
 
+    An error of CUDA that only faulty hardware gives (an uncorrectable ECC or NVLink error) counts as such, too.
+
     Of logs, the line itself leads: it belongs to a rank only where it names a process whose rank is known.
 
     What to do: run on another node, and have an admin look at the GPU. The exit code is 75: elsewhere the job would go

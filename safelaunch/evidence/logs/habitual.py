@@ -37,6 +37,7 @@ TROUBLE = re.compile(
     re.IGNORECASE,
 )
 TROUBLED = Known("trouble", "alarm", means="the log ends with words of a failure that are not known")
+QUIET = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])")
 LOUD = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")
 LAST_LINES = 30
 STEPS = 2  # lines: a single one may be anything
@@ -46,3 +47,14 @@ MARK = re.compile(
     r"|\[?[EWIF]\d{3,4} \d\d:|\[(?:rank|default)\d+\]"
     r"|[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d |\(\w+ (?:rank=\d+ )?pid=\d+"
 )
+
+
+def with_level(whole: str, text: str) -> str:
+    """A message with the level that a logger gave it, where that says that it ended nothing.
+
+    Args:
+        whole: the line.
+        text: the message without what stands before it.
+    """
+    level = QUIET.search(whole[: len(whole) - len(text)]) if whole.endswith(text) else None
+    return f"{level[0]} {text}" if level else text

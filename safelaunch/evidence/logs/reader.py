@@ -234,7 +234,7 @@ class _Pass:
                 self._contents.waiting.append(event[1])
             elif event[0] == "attend":
                 self._sieve.attend(event[1])
-        seen = self._sight(origin, text, at, told)
+        seen = self._sight(origin, habitual.with_level(whole, text), at, told)
         if not seen and not told and habitual.LOUD.search(whole):
             seen = self._sight(origin, whole, at, told)  # a level that stood before the message
         return seen or told

@@ -93,6 +93,21 @@ def test_what_a_job_did_without_is_no_failure(tmp_path: Path) -> None:
     assert "failed" not in verdict.summary
 
 
+QUIET = (
+    "WARNING 01-01 10:00:00 [interface.py:221] Failed to import with ImportError('libx.so.1: cannot open shared object file: No such file')",
+    "WARNING: PermissionError: [Errno 13] Permission denied: '/root/.cache/x', using a temporary folder",
+    "WARNING: CUDA out of memory on batch 12, trying half of it",
+    "2031-01-01 10:00:00,000 - root - WARNING - optional package: No module named 'flash_attn_3'",
+)
+
+
+@pytest.mark.parametrize("line", QUIET)
+def test_a_job_that_says_that_it_ended_well_has_overcome_what_was_said_before(tmp_path: Path, line: str) -> None:
+    steps = "".join(f"step {i} loss {2.0 - i / 100:.3f}\n" for i in range(8))
+
+    assert judged(tmp_path, line + "\n" + steps + "Training completed.\n").code == "SL498"
+
+
 def test_lines_that_the_first_one_of_a_message_announces_stand_in_the_headline(tmp_path: Path) -> None:
     error = "RuntimeError: Error(s) in loading state_dict for GPT:\n\tsize mismatch for lm_head.weight: shapes differ"
     verdict = judged(tmp_path, rank(0, traceback(error, MAIN)))

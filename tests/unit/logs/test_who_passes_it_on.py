@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_pieces import MAIN, child_failed, rank, traceback
+from log_pieces import MAIN, child_failed, rank, traceback, watchdog
 
 from safelaunch.diagnosis.logs import diagnose
 from safelaunch.evidence.logs import read
@@ -30,6 +30,24 @@ def test_the_fields_of_an_actor_stand_in_lines_of_their_own(tmp_path: Path) -> N
 
     assert verdict.summary.startswith("actor WorkerDict_0:1 (pid 132182 on 172.16.2.252) died")
     assert verdict.pid == 132182
+
+
+def test_a_death_that_a_hang_led_to_is_told_as_well(tmp_path: Path) -> None:
+    text = (
+        watchdog(0, 2)
+        + "ERROR 11-08 11:01:29 multiproc_worker_utils.py:120] Worker VllmWorkerProcess pid 11 died, exit code: -6\n"
+    )
+    verdict = judged(tmp_path, text)
+
+    assert verdict.kind == "hang"
+    assert any("exit code: -6" in line for line in verdict.because)
+
+
+def test_what_was_logged_before_a_process_ended_is_quoted(tmp_path: Path) -> None:
+    end = "E0630 11:36:34.500000 19 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 3 (pid: 22) of binary: /usr/bin/python\n"
+    verdict = judged(tmp_path, STEPS + "ERROR:root:the tokenizer is not there\n" + end)
+
+    assert any("the tokenizer is not there" in line for line in verdict.because)
 
 
 def test_a_messenger_is_quoted_where_it_names_nobody_and_advice_is_of_its_own_framework(tmp_path: Path) -> None:

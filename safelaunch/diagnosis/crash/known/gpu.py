@@ -185,8 +185,9 @@ def ordinal(case: Case, ranks: Sequence[RankFacts], error: PyError) -> Exception
     Example:
         error[SL425]: rank 1 asked for cuda:7, and sees 2 GPUs
 
-    How it was concluded: the rank's exception says `invalid device ordinal`. The reasons show the mapping of the ranks
-    concerned: LOCAL_RANK, CUDA_VISIBLE_DEVICES and who has set it, how many GPUs torch sees, and which one was chosen.
+    How it was concluded: the rank's exception says `invalid device ordinal`, or that there is no GPU at all. The
+    reasons show the mapping of the ranks concerned: LOCAL_RANK, CUDA_VISIBLE_DEVICES and who has set it, how many GPUs
+    torch sees, and which one was chosen.
     The bundle has that of all ranks.
 
     What to do: start no more ranks than there are GPUs (`--nproc-per-node`), and use LOCAL_RANK, not RANK, for the
