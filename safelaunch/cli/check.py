@@ -48,7 +48,7 @@ def run(argv: list[str]) -> int:
 
 def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[PreflightReport, str]:
     """The report on this node, and what it was checked for, in words."""
-    others.settle(options)
+    others.settle(options, environ)
     layers = resolve_profiles(options.profile, environ)
     asked = terms(layers.table("limits"), layers.table("preflight"))
     mode = layers.table("preflight").get("mode")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from safelaunch import codes
 from safelaunch.model import SafelaunchError
 from safelaunch.preflight import between
 from safelaunch.run.node import DEFAULT_PORTS
+from safelaunch.schedulers import allocation
+from safelaunch.settings import from_scheduler
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--nnodes", type=int, default=1, metavar="N", help="nodes of the job (default 1)")
+    add("--nnodes", type=int, metavar="N", help="nodes of the job (default: those of a Slurm step and its kin, else 1)")
     add(
         "--node-rank",
         "--node_rank",
@@ -38,8 +41,16 @@ def port(text: str) -> int:
     return int(text)
 
 
-def settle(options: argparse.Namespace) -> None:
-    """Take address and port from the endpoint where it is given. Raises SafelaunchError for one that cannot be."""
+def settle(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Take the nodes from the scheduler where no option speaks of them, and address and port from the endpoint.
+
+    Raises:
+        SafelaunchError: for an endpoint or a number that cannot be.
+    """
+    if not options.prolog and (options.nnodes, options.node_rank, options.rdzv_endpoint) == (None, None, ""):
+        _from_scheduler(options, environ)
+    if options.nnodes is None:
+        options.nnodes = 1
     if options.nnodes < 1:
         raise _misuse(f"--nnodes {options.nnodes}: expected a number above 0")
     endpoint = options.rdzv_endpoint
@@ -52,6 +63,18 @@ def settle(options: argparse.Namespace) -> None:
         options.master_addr, options.master_port = host.strip("[]"), int(port)
     if options.node_rank is not None and not 0 <= options.node_rank < options.nnodes:
         raise _misuse(f"--node-rank {options.node_rank}: expected a number from 0 to {options.nnodes - 1} (--nnodes)")
+
+
+def _from_scheduler(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """The nodes of this step; outside of one, as in a batch script, the node is looked at alone."""
+    try:
+        found = allocation(environ)
+    except SafelaunchError:
+        return
+    if found is not None and found.nodes is not None and found.node_rank is not None and found.leader is not None:
+        options.nnodes, options.node_rank = found.nodes.value, found.node_rank.value
+        if options.nnodes > 1:
+            options.rdzv_endpoint = from_scheduler.endpoint(found)
 
 
 def meeting(options: argparse.Namespace) -> between.Meeting | None:

@@ -62,16 +62,15 @@ def _meeting(found: Allocation, options: Mapping[str, Value]) -> dict[str, Value
             f"{found.scheduler} does not say {lacks}, and --nnodes {options['nnodes'].value} asks for several",
             "add `--rdzv-backend c10d --rdzv-endpoint HOST:PORT` with a name of one node that all can resolve",
         )
-    job = found.job or str(found.leader.value)
     origin = Origin("scheduler", found.scheduler)
     meeting = {
         "rdzv_backend": Value("c10d", origin),
-        "rdzv_endpoint": Value(f"{found.leader.value}:{port(job)}", found.leader.origin),
+        "rdzv_endpoint": Value(endpoint(found), found.leader.origin),
         # Names differ between nodes and containers, so that the store's own guess at who keeps it can fail.
         "rdzv_conf": _with_host(options["rdzv_conf"], found.node_rank),
     }
     if not _is_chosen(options["rdzv_id"]):
-        meeting["rdzv_id"] = Value(f"{found.scheduler.lower().replace(' ', '-')}-{job}", origin)
+        meeting["rdzv_id"] = Value(f"{found.scheduler.lower().replace(' ', '-')}-{_name(found)}", origin)
     return meeting
 
 
@@ -80,6 +79,16 @@ def _with_host(conf: Value, node_rank: Value) -> Value:
         return conf
     pairs = [str(conf.value).strip(), f"is_host={'true' if node_rank.value == 0 else 'false'}"]
     return Value(",".join(filter(None, pairs)), conf.origin if _is_chosen(conf) else node_rank.origin)
+
+
+def endpoint(found: Allocation) -> str:
+    """HOST:PORT where the nodes of an allocation meet, which names its leader."""
+    assert found.leader is not None
+    return f"{found.leader.value}:{port(_name(found))}"
+
+
+def _name(found: Allocation) -> str:
+    return found.job or str(found.leader.value if found.leader is not None else "")
 
 
 def port(job: str) -> int:

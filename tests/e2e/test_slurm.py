@@ -66,6 +66,13 @@ def test_an_exception_on_the_second_node_is_the_verdict_of_both(cluster: slurm.S
     assert f"(host {cluster.name(2)}" in said
 
 
+def test_the_check_of_new_nodes_compares_them_with_each_other(cluster: slurm.Slurm, job: Path) -> None:
+    code, said = cluster.run("srun", "-N2", *SAFELAUNCH, "check", "--only", "nodes", "-v", cwd=job)
+
+    assert code == 0, said
+    assert said.count("all 2 nodes came and answered") == 2
+
+
 def test_a_node_that_dies_is_named_to_leave_it_out(cluster: slurm.Slurm, job: Path) -> None:
     environ = {"FAULT": "wait", "STEPS": "100000"}
     running = cluster.start("srun", "-N2", *JOB, "train.py", cwd=job, environ=environ)

@@ -127,7 +127,7 @@ LAYERS: dict[str, set[str]] = {
     "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},
     "run": {*BASE, *STAGES, "cluster", "settings", "__init__"},
-    "cli": {*BASE, *STAGES, "run", "settings", "__init__"},
+    "cli": {*BASE, *STAGES, "run", "settings", "schedulers", "__init__"},
 }
 
 # Programs of their own: started as child processes, they answer on their own streams.
