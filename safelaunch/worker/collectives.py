@@ -63,6 +63,10 @@ class _Inside(threading.local):
     joins = False
 
 
+class _Unnamed(Exception):
+    """A backend without the group around it, which has the name: torch.distributed.rpc makes one for itself."""
+
+
 class _Recorder:
     def __init__(self, module: Any, box: Any) -> None:
         self._module = module
@@ -108,6 +112,8 @@ class _Recorder:
                 except ValueError:
                     frame = sys._getframe()  # Python itself calls what `atexit` has
                 entered = enter(box, frame, args, kwargs)
+            except _Unnamed:
+                pass
             except Exception as error:
                 self._give_up(error)
             if entered is None:
@@ -292,9 +298,9 @@ class _Recorder:
         group = self._group(args[0] if args else kwargs.get("group"))
         if group is None:
             return None
+        name = "%s:monitored_barrier" % self._name(group)
         self._inside.before = self._number(group)
         self._inside.group = group
-        name = "%s:monitored_barrier" % self._name(group)
         self._members.add(name, self._module.get_process_group_ranks(group))
         return (name, group.size(), self._next(name), -1, "", -1, 0, "")
 
@@ -346,7 +352,10 @@ class _Recorder:
         return None if isinstance(group, int) else group
 
     def _name(self, group: Any) -> str:
-        name = str(group.group_name)
+        try:
+            name = str(group.group_name)
+        except AttributeError:
+            raise _Unnamed from None
         if name not in self._members.known:
             self._members.update()
         return name

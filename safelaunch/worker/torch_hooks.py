@@ -14,6 +14,7 @@ from safelaunch.worker.collectives import record_collectives
 TARGET = "torch.distributed.distributed_c10d"
 LOADERS = "torch.utils.data.dataloader"
 MODELS = "torch.nn.parallel.distributed"
+REMOTE_CALLS = "torch.distributed.rpc"
 
 
 def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = None) -> None:
@@ -45,6 +46,7 @@ def install(box: Any, timeout: Optional[str], loader_timeout: Optional[str] = No
         call_after_import(MODELS, reducers.watch_models)
         call_after_import(MODELS, stream_marks.watch_models)
         call_after_import("torch.cuda", stream_marks.MARKS.bind)
+        call_after_import(REMOTE_CALLS, functools.partial(watch_rpc, box=box))
         progress.install(box.pulse)
 
 
@@ -61,6 +63,20 @@ def start_beat_with_first_group(module: Any, box: Any) -> None:
 
     module.init_process_group = init_process_group
     rank.when_born(box.pulse.has_torch)
+
+
+def watch_rpc(module: Any, box: Any) -> None:
+    """A rank that asks others by RPC uses torch.distributed, without any process group of its own."""
+    init = module.init_rpc
+
+    @functools.wraps(init)
+    def init_rpc(*args: Any, **kwargs: Any) -> Any:
+        if rank.here:
+            attempt(box.pulse.uses_groups)
+            attempt(start_beat, module, box)
+        return init(*args, **kwargs)
+
+    module.init_rpc = init_rpc
 
 
 def start_beat(module: Any, box: Any) -> None:

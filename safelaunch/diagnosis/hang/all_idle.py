@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.frames import user_frame
-from safelaunch.diagnosis.hang import looking
+from safelaunch.diagnosis.hang import looking, remote_calls
 from safelaunch.diagnosis.hang.store_keys import shape
 from safelaunch.diagnosis.sources.stack_samples import is_busy
 from safelaunch.diagnosis.stall.endpoints import STORE
@@ -35,7 +35,9 @@ def all_idle(view: View) -> Verdict | None:
     - it waits on a connection, at a pipe or for a lock whose other end a rank has;
     - it looks again and again at keys of the store like those that ranks have set;
     - it sleeps and looks again and again at a file, in a loop of the program or of a library (a lock file);
-    - it has lost a thread to an exception, or has tasks that wait for a lock of asyncio.
+    - it has lost a thread to an exception, or has tasks that wait for a lock of asyncio;
+    - it waits for the answer of an RPC (torch.distributed.rpc), as all others do. Then a call that is served and does
+      not end is named, or that all calls which are served ask other ranks again.
     A rank of the last kind is named where all others wait at its end. So is the rank that looks at another key than all
     others at the same line. Otherwise nobody is named: what a program wants to see in the store is not known. A rank
     that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is told.
@@ -46,8 +48,11 @@ def all_idle(view: View) -> Verdict | None:
     What it is not: a wait in a collective. Where one rank is in a collective, other codes say for whom it waits.
     """
     ranks = view.living
-    if len(ranks) < view.case.world_size or not all(_is_quiet(facts, view.now) for facts in ranks):
+    if len(ranks) < view.case.world_size:
         return None
+    asked = remote_calls.unanswered(view, ranks) if len(ranks) > 1 else None
+    if asked is not None or not all(_is_quiet(facts, view.now) for facts in ranks):
+        return asked
     looks = looking.of_all(ranks, view.lines)  # its stack shows a main thread outside of collectives
     if looks:
         return _looking(view, looks)
