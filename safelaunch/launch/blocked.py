@@ -5,18 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from safelaunch.model import LaunchPlan, WorkerGroup
+
 ACTS_S = 5.0  # an agent sees the end of a rank at once
 
 
 class Blocked:
-    """What becomes of such an agent.
+    """What becomes of such an agent, in a job of several nodes.
 
     Args:
         after: does something so many seconds later.
         abandon: ends the agent.
         say: prints a line.
-        patience_s: for which torch's rendezvous lets a node wait. Where attempts are left, the network may come back
-            so long, and the agent with it. None for a job of one node.
+        plan: of the run. Where attempts are left, the network may come back for as long as torch's rendezvous lets a
+            node wait, and the agent with it.
     """
 
     def __init__(
@@ -24,36 +26,41 @@ class Blocked:
         after: Callable[[float, Callable[[], None]], None],
         abandon: Callable[[], None],
         say: Callable[[str], None],
-        patience_s: float | None,
+        plan: LaunchPlan,
     ) -> None:
         self._after, self._abandon, self._say = after, abandon, say
-        self._patience_s = patience_s
-        self._acts = self._is_last = False
+        self._plan = plan
+        self._acts = self._ended = self._is_last = False
 
-    def concluded(self, *, is_last: bool) -> None:
-        """It may act on the end of its ranks from now on; no attempt follows where this one `is_last`."""
-        self._acts, self._is_last = False, is_last
+    def begins(self) -> None:
+        """There are new ranks."""
+        self._acts = self._ended = False
 
     def acts(self) -> None:
-        """It does."""
+        """It ends the ranks itself."""
         self._acts = True
 
-    def ranks_have_ended(self) -> None:
-        """There is nothing left that it might wait for."""
-        if not self._acts and self._patience_s is not None:
-            self._after(ACTS_S, self.look)
+    def on_reaped(self, pid: int, code: int) -> None:  # noqa: ARG002  the event's
+        """It has seen the end of a rank. One that has succeeded it sees at any time."""
+        self._acts |= code != 0 or self._ended
 
-    def look(self) -> None:
-        """Whether it has acted since; where nothing follows, it is not waited for."""
+    def look_at(self, group: WorkerGroup) -> None:
+        """It is known why the ranks end: once all have, there is nothing left that it might wait for."""
+        self._ended = not group.left
+        if self._ended and not self._acts and self._plan.rendezvous_timeout is not None:
+            self._is_last = group.attempt >= self._plan.torchrun["max_restarts"]
+            self._after(ACTS_S, self.look_again)
+
+    def look_again(self) -> None:
+        """Where nothing follows, it is not waited for any longer."""
         if self._acts:
             return
         if self._is_last:
             self._abandon()
             return
-        self._say(
-            f"the agent is blocked in the rendezvous, of which no answer comes: it is ended in {self._patience_s:g} s"
-        )
-        self._after(self._patience_s or 0.0, self.give_up)
+        patience = self._plan.rendezvous_timeout or 0.0
+        self._say(f"the agent is blocked in the rendezvous, of which no answer comes: it is ended in {patience:g} s")
+        self._after(patience, self.give_up)
 
     def give_up(self) -> None:
         """End it, unless it has come back."""

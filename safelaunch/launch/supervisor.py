@@ -57,10 +57,12 @@ class Supervisor:
         self._agent_said: AgentEnd | None = None
         self._timers = Timers()
         self._after = self._timers.after
+        self._blocked = Blocked(self._after, self._abandon_agent, stages.say, plan)
         self._on_event: dict[str, Callable[..., None]] = {
             "group": self.on_group,
             "worker": self.on_worker,
             "exit": self.on_exit,
+            "reaped": self._blocked.on_reaped,
             "stopping": self.on_stopping,
             "failed": self.on_failed,
             "succeeded": self.on_succeeded,
@@ -72,7 +74,6 @@ class Supervisor:
         self._received = b""
         self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
         self._stopped = Stopped(tree.around_ranks, stages.say)
-        self._blocked = Blocked(self._after, self._abandon_agent, stages.say, plan.rendezvous_timeout)
         self._stage: threading.Thread | None = None
         self._stage_done, self._stage_pipe = os.pipe()
 
@@ -151,6 +152,7 @@ class Supervisor:
             self._outcome.groups.append(self._group)
             self._tell_restart(attempt)
         self._group = WorkerGroup(attempt, world_size, local_world_size)
+        self._blocked.begins()
         if self._phase is not Phase.ENDING:
             self._phase = Phase.RUNNING
             self._timers.clear()
@@ -186,7 +188,8 @@ class Supervisor:
         elif self._phase is Phase.RUNNING and code != 0:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
             self._open(Incident("exit", self._group.attempt, (rank,), t))
-        self._look_for_blocked()
+        elif self._phase is Phase.CONCLUDED:
+            self._blocked.look_at(self._group)
 
     def on_stopping(self) -> None:
         """Torch elastic is about to end the workers. Where none of them has failed, it is for a reason of its own: the
@@ -262,22 +265,16 @@ class Supervisor:
                 self._tree.tell("hold")
                 self._after(grace, self._remains.kill)
                 return
-        is_last = self._group.attempt >= self._plan.torchrun["max_restarts"]
-        self._blocked.concluded(is_last=is_last)
         self._tree.tell("release")
         self._tree.wake()
         # Those that have failed and live on do no work, and torch elastic would never learn of them.
         failed = tuple(worker for worker in self._group.alive if worker.rank in self._incident.ranks)
         self._tree.signal_workers(failed, signal.SIGKILL)
-        self._look_for_blocked()
+        self._blocked.look_at(self._group)
         self._after(NOTICE_S, self._tell_what_ends)
         self._after(grace, self._kill_group)
-        if is_last:
+        if self._group.attempt >= self._plan.torchrun["max_restarts"]:
             self._after(grace + AGENT_END_S, self._abandon_agent)
-
-    def _look_for_blocked(self) -> None:
-        if self._phase is Phase.CONCLUDED and self._group is not None and not self._group.left:
-            self._blocked.ranks_have_ended()
 
     def _lost_with_fork_server(self) -> Verdict | None:
         """The verdict where ranks have died because the fork server had: that says nothing of them."""

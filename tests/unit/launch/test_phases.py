@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
@@ -239,13 +240,17 @@ def test_an_agent_that_is_blocked_may_come_back_where_attempts_are_left(run: Any
     assert tree.signals("signal_agent") == [signal.SIGKILL]
 
 
+@pytest.mark.parametrize("by", [{"event": "stopping"}, {"event": "reaped", "pid": 100, "code": 1}])
 @pytest.mark.parametrize("after", ["at once", "later"])
-def test_an_agent_that_acts_is_left_alone(after: str, run: Any, tree: Tree, said: list[str]) -> None:
+def test_an_agent_that_acts_is_left_alone(
+    after: str, by: dict[str, Any], run: Any, tree: Tree, said: list[str]
+) -> None:
     checked(run)
     all_have_failed(run, attempt=0)
     if after == "later":
         happens_next(run, ACTS_S)
-    run.on_stopping()
+    os.write(tree.to_us, json.dumps(by).encode() + b"\n")
+    run._on_agent_events()
     happens_next(run, 600.0)
     assert tree.signals("signal_agent") == []
     assert len(said) == (after == "later")
