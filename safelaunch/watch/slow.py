@@ -31,6 +31,7 @@ LOOK_S = 0.5  # meetings of steps that are shorter are taken together
 COVERED = 0.5  # of the time must lie between meetings that our own record holds
 COUNTED = 20  # collectives by which it is told whether C++ makes some that our record does not hold
 ASK_S = 15.0  # after the first steps the Flight Recorders are asked, where it does not ...
+ASK_STEPS = 25  # ... and after so many steps, of which `STEPS` and some more can be judged then ...
 ASK_AGAIN = 2.0  # ... then after twice the time, and so on, and whenever steps become longer
 LONGER = 1.3  # by this factor
 ANSWER_S = 10.0  # how long to wait for them
@@ -141,7 +142,7 @@ class SlowWatch:
         where Python does not see them, or are too many for our own record."""
         if not self._groups or not self.pace.bins or self._asked > self._answered or self._sees_meetings():
             return False
-        if self.pace.count < WARM_UP + STEPS:
+        if self.pace.count < WARM_UP + ASK_STEPS:
             return False
         self._ask_next = self._ask_next or self.pace.bins[0].t + ASK_S
         doubt = self._asked < self._slow_for_all or (self._doubt and now - self._asked > FRESH_S)

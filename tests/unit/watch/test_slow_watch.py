@@ -146,6 +146,15 @@ def test_the_flight_recorders_are_asked_rarely() -> None:
     assert 2 <= len(run.asked) <= 6
 
 
+@pytest.mark.parametrize("seconds", [0.8, 1.3, 2.0, 3.0])
+def test_the_first_answer_of_the_flight_recorders_is_enough_where_steps_are_long(seconds: float) -> None:
+    run = program(slow_rank(1, seconds=seconds), hidden=True)
+
+    (told,) = run.run(40 * seconds)
+
+    assert (told.kind, told.ranks, len(run.asked)) == ("straggler", (1,), 1)
+
+
 def test_messages_between_ranks_say_nothing_of_who_is_late() -> None:
     run = program(slow_rank(1), calls=lambda rank, _: ("send",) if rank == 0 else ("recv",))
 
