@@ -80,6 +80,11 @@ def as_known(verdict: Verdict, own: Verdict | None, nodes: Mapping[int, Node], m
     return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
 
 
+def over_nodes(verdict: Verdict, peers: Peers) -> Verdict:
+    """The verdict with how many nodes it is about: those that have a supervisor of ours, lost ones among them."""
+    return dataclasses.replace(verdict, nodes=sum(node.port > 0 for node in peers.nodes.values()))
+
+
 def as_said_here(verdict: Verdict, peers: Peers) -> Verdict:
     """A verdict over all nodes as this one says it: the first that lives says all, the others the headline. What has
     happened to a node is short: all say it."""
