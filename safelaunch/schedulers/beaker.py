@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from safelaunch.model import Allocation, Origin, Value
-from safelaunch.schedulers.variables import misstart, value
+from safelaunch.schedulers.variables import gpus, misstart, value
 
 
 def beaker(environ: Mapping[str, str]) -> Allocation | None:
     """The replicas of a task, which are one job where Beaker has chosen a leader among them."""
     if not environ.get("BEAKER_JOB_ID"):
         return None
-    gpus = value(environ, "BEAKER_ASSIGNED_GPU_COUNT")
+    own_gpus = gpus(environ, "BEAKER_ASSIGNED_GPU_COUNT")
     nodes = value(environ, "BEAKER_REPLICA_COUNT")
     if nodes is None or nodes.value == 1:
-        return Allocation("Beaker", environ["BEAKER_JOB_ID"], gpus=gpus)
+        return Allocation("Beaker", environ["BEAKER_JOB_ID"], gpus=own_gpus)
     leader = environ.get("BEAKER_LEADER_REPLICA_HOSTNAME")
     if not leader:
         raise misstart(
@@ -30,5 +30,5 @@ def beaker(environ: Mapping[str, str]) -> Allocation | None:
         nodes,
         value(environ, "BEAKER_REPLICA_RANK"),
         Value(leader, Origin("scheduler", "BEAKER_LEADER_REPLICA_HOSTNAME")),
-        gpus,
+        own_gpus,
     )

@@ -37,7 +37,7 @@ def _choices(inner: str) -> list[str]:
         if match is None:
             return []
         first, last = match[1], match[2] or match[1]
-        if int(last) - int(first) > MOST:
+        if int(last) - int(first) >= MOST - len(found):
             return []
         found += (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from safelaunch.model import Allocation, Origin, Value
-from safelaunch.schedulers.variables import value
+from safelaunch.schedulers.variables import gpus, value
 
 
 def skypilot(environ: Mapping[str, str]) -> Allocation | None:
@@ -20,6 +20,6 @@ def skypilot(environ: Mapping[str, str]) -> Allocation | None:
         nodes,
         value(environ, "SKYPILOT_NODE_RANK"),
         Value(hosts[0], Origin("scheduler", "SKYPILOT_NODE_IPS")) if hosts else None,
-        value(environ, "SKYPILOT_NUM_GPUS_PER_NODE"),
+        gpus(environ, "SKYPILOT_NUM_GPUS_PER_NODE"),
         hosts,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from safelaunch.model import Allocation, Origin, Value
 from safelaunch.schedulers.host_list import spelled_out
-from safelaunch.schedulers.variables import misstart, number, value
+from safelaunch.schedulers.variables import gpus, misstart, number, value
 
 # Steps that Slurm makes itself have numbers from here on: of the batch script, of an interactive shell, of the
 # processes that were adopted (SLURM_BATCH_SCRIPT and others, slurm/slurm.h).
@@ -36,7 +36,7 @@ def slurm(environ: Mapping[str, str]) -> Allocation | None:
         value(environ, "SLURM_STEP_NUM_NODES"),
         value(environ, "SLURM_NODEID"),
         Value(hosts[0], Origin("scheduler", "SLURM_STEP_NODELIST")) if hosts else None,
-        value(environ, "SLURM_GPUS_ON_NODE"),
+        gpus(environ, "SLURM_GPUS_ON_NODE"),
         hosts,
         _ends(environ),
     )
@@ -51,8 +51,8 @@ def _without_srun(environ: Mapping[str, str]) -> Allocation:
             "write `srun --ntasks-per-node=1 safelaunch …`; `--standalone` for a job of this node alone",
             f"SLURM_JOB_NUM_NODES={nodes}, and no SLURM_STEP_ID of srun",
         )
-    gpus = value(environ, "SLURM_GPUS_ON_NODE")
-    return Allocation("Slurm", _job(environ, None), gpus=gpus, ends=_ends(environ))
+    own_gpus = gpus(environ, "SLURM_GPUS_ON_NODE")
+    return Allocation("Slurm", _job(environ, None), gpus=own_gpus, ends=_ends(environ))
 
 
 def _job(environ: Mapping[str, str], step: int | None) -> str:

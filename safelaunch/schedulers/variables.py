@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
 
 from safelaunch.codes import EXIT_USAGE
 from safelaunch.model import Origin, SafelaunchError, Value
+
+MOST = 1 << 16
+MOST_GPUS = 1 << 10
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 def misstart(summary: str, remedy: str, *because: str) -> SafelaunchError:
@@ -30,7 +36,19 @@ def number(environ: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
-def value(environ: Mapping[str, str], name: str) -> Value | None:
-    """The same with its origin."""
+def value(environ: Mapping[str, str], name: str, most: int = MOST) -> Value | None:
+    """The same with its origin; None for more than `most`: that is no number of nodes, or of GPUs of a node."""
     found = number(environ, name)
-    return None if found is None else Value(found, Origin("scheduler", name))
+    return None if found is None or found > most else Value(found, Origin("scheduler", name))
+
+
+def gpus(environ: Mapping[str, str], name: str) -> Value | None:
+    """The GPUs of this node, of which its ranks may see fewer."""
+    found = value(environ, name, MOST_GPUS)
+    seen = next(((one, environ[one]) for one in VISIBLE if one in environ), None)
+    if found is None or seen is None:
+        return found
+    # CUDA takes the list up to the first entry that names no device: "-1", "NoDevFiles", nothing.
+    named = itertools.takewhile(re.compile(r"\s*(\d|GPU-|MIG-)").match, seen[1].split(","))
+    count = sum(1 for _ in named)
+    return found if count >= found.value else Value(count, Origin("shell", seen[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 
@@ -21,7 +22,8 @@ FIRST_PORT, PORTS = 25000, 4400
 def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[dict[str, Value], Allocation | None]:
     """Options with what the scheduler says in the place of defaults, and what it has given.
 
-    Flags, PET_<OPTION> and profiles beat it. A command line with a rendezvous of its own is left as it is.
+    Flags, PET_<OPTION> and profiles beat it. A command line with a rendezvous of its own is left as it is, and so is
+    one that asks for one node: a sweep starts many of those in one step.
 
     Args:
         chosen: all options by destination.
@@ -34,8 +36,8 @@ def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[
     if any(_is_chosen(options[name]) for name in RENDEZVOUS):
         _check_node_rank(options, environ)
         return options, None
-    if str(options["nnodes"].value) == "1" and _is_chosen(options["nnodes"]):
-        environ = {name: text for name, text in environ.items() if name != "SLURM_JOB_NUM_NODES"}
+    if _is_chosen(options["nnodes"]) and _most_nodes(options) == "1":
+        return options, None
     found = allocation(environ)
     if found is None:
         return options, None
@@ -49,7 +51,7 @@ def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[
         options["nproc_per_node"] = Value(str(found.gpus.value), found.gpus.origin)
     if found.nodes is not None and not _is_chosen(options["nnodes"]):
         options["nnodes"] = Value(str(found.nodes.value), found.nodes.origin)
-    if str(options["nnodes"].value).rpartition(":")[2] != "1":
+    if _most_nodes(options) != "1":
         options |= _meeting(found, options)
     return options, found
 
@@ -88,7 +90,9 @@ def endpoint(found: Allocation) -> str:
 
 
 def _name(found: Allocation) -> str:
-    return found.job or str(found.leader.value if found.leader is not None else "")
+    """What the attempt is called, in characters that a folder and a store can bear."""
+    name = found.job or str(found.leader.value if found.leader is not None else "")
+    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)
 
 
 def port(job: str) -> int:
@@ -99,8 +103,8 @@ def port(job: str) -> int:
 def _check_node_rank(options: Mapping[str, Value], environ: Mapping[str, str]) -> None:
     """`--node-rank $SLURM_PROCID` that the batch shell has expanded is 0 on each node, and all wait for the others."""
     said, real = options["node_rank"], environ.get("SLURM_NODEID", "0")
-    static = options["rdzv_backend"].value == "static"
-    several = static and environ.get("SLURM_STEP_NUM_NODES", "1") != "1"
+    static = options["rdzv_backend"].value == "static" and not options["standalone"].value
+    several = static and environ.get("SLURM_STEP_NUM_NODES", "1") == _most_nodes(options) != "1"
     if several and _is_chosen(said) and said.value == 0 and real != "0":
         raise misstart(
             f"--node-rank 0 on node {real} of {environ['SLURM_STEP_NUM_NODES']}: each is told that it is the first",
@@ -108,6 +112,10 @@ def _check_node_rank(options: Mapping[str, Value], environ: Mapping[str, str]) -
             "node expands it and not the batch script",
             f"SLURM_NODEID={real}",
         )
+
+
+def _most_nodes(options: Mapping[str, Value]) -> str:
+    return str(options["nnodes"].value).rpartition(":")[2]
 
 
 def _is_chosen(value: Value) -> bool:

@@ -66,6 +66,22 @@ def test_the_place_of_a_node_in_its_job(environ: dict[str, str], expected: tuple
     assert shape(found(environ)) == expected
 
 
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [("0", 1), ("2,3", 2), ("0,1,2,3,4,5", 4), ("", 0), ("-1", 0), ("GPU-8f2c,MIG-1", 2), ("0,-1,1", 1)],
+)
+def test_a_rank_needs_a_gpu_that_it_can_see(visible: str, gpus: int) -> None:
+    given = found(STEP | {"CUDA_VISIBLE_DEVICES": visible})
+
+    assert given.gpus is not None
+    assert given.gpus.value == gpus
+
+
+@pytest.mark.parametrize("number", ["5000000", "-1", "four", "99999999999999999999"])
+def test_a_number_that_counts_no_gpus_is_none(number: str) -> None:
+    assert found(STEP | {"SLURM_GPUS_ON_NODE": number}).gpus is None
+
+
 def test_a_laptop_has_no_scheduler() -> None:
     assert allocation({"PATH": "/bin", "RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "pod-0"}) is None
 

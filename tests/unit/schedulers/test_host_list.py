@@ -23,6 +23,17 @@ def test_names_are_spelled_out_in_their_order(text: str, names: tuple[str, ...])
     assert spelled_out(text) == names
 
 
-@pytest.mark.parametrize("text", ["", "n[a-b]", "n[3-1]", "n[1-99999999]", f"n[0-{MOST}]", "a[0-999]b[0-999]c[0-999]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "n[a-b]",
+        "n[3-1]",
+        "n[1-99999999]",
+        f"n[0-{MOST}]",
+        "a[0-999]b[0-999]c[0-999]",
+        "a[" + "0-65535," * 150 + "1]",
+    ],
+)
 def test_what_is_no_list_of_a_job_gives_no_names(text: str) -> None:
     assert spelled_out(text) == ()

@@ -81,6 +81,31 @@ def test_a_job_of_one_node_needs_no_meeting() -> None:
     assert shape(settings) == {"nnodes": "1", "nproc_per_node": "4"}
 
 
+@pytest.mark.parametrize(
+    ("flags", "environ"),
+    [
+        (("--nnodes", "1", "--node-rank", "0", "--master-addr", "localhost"), {}),
+        (("--standalone", "--node-rank", "0"), {}),
+        (("--nnodes", "1"), {"LOCAL_RANK": "0"}),
+        (("--nnodes", "1"), {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "4"}),
+        (("--nnodes", "1"), {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}),
+        ((), {"PET_NNODES": "1:1", "LOCAL_RANK": "0"}),
+        (("--nnodes", "2", "--node-rank", "0", "--master-addr", "gpu9"), {"SLURM_STEP_NUM_NODES": "4"}),
+    ],
+)
+def test_who_asks_for_a_job_of_one_node_gets_it_whatever_the_step_is(
+    flags: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    """Many jobs of one node in one step are a sweep, and two of two nodes may share one of four."""
+    shell = {name: text for name, text in environ.items() if name.startswith("PET_")}
+
+    assert torchrun.arguments(settled(*flags, **environ)) == torchrun.arguments(resolve([*flags, "train.py"], shell))
+
+
+def test_bytes_that_are_no_text_are_a_name_like_any_other() -> None:
+    assert settled(SLURM_JOB_ID="\udcff")["rdzv_backend"] == "c10d"
+
+
 def test_one_node_of_several_may_be_asked_for() -> None:
     batch = {"SLURM_JOB_ID": "812", "SLURM_JOB_NUM_NODES": "4"}
     with pytest.raises(SafelaunchError, match="allocated 4 nodes"):
