@@ -102,19 +102,18 @@ class _Context:
         """Whether Slurm's tasks stand for nodes: torch elastic ran below them."""
         facts = self.facts
         elastic = any(end.by == "elastic" for end in facts.ended) or any(one.launcher for one in facts.raised)
-        return (
-            elastic
-            or self.one_task_per_node
-            or any(s.host.startswith("task ") for s in (*facts.sightings, *facts.raised, *facts.timed_out))
-        )
+        labelled = any(s.host.startswith("task ") for s in (*facts.sightings, *facts.raised, *facts.timed_out))
+        return elastic or labelled or not self.tasks_are_ranks
 
     @cached_property
-    def one_task_per_node(self) -> bool:
-        """Whether Slurm names several nodes with a task each, and nothing says that there are no more ranks."""
+    def tasks_are_ranks(self) -> bool:
+        """Whether something shows that a task is a rank, and not a node whose ranks another launcher starts: several
+        of them on one host, as many of them as there are ranks, or ranks that all have the number of a task."""
         tasks = {(end.host, end.task) for end in self.facts.ended if end.by == "slurm" and end.task is not None}
-        hosts = {host for host, _ in tasks if host}
-        alone = len(hosts) == len(tasks) > 1
-        return alone and self.facts.world_size not in range(1, len(tasks) + 1) and not self.facts.ranks
+        numbers = {task for _, task in tasks}
+        shared = len(tasks) > len({host for host, _ in tasks})
+        as_many = self.facts.world_size == max(numbers, default=-1) + 1
+        return shared or as_many or (bool(self.facts.ranks) and numbers.issuperset(self.facts.ranks))
 
     @cached_property
     def failed_first(self) -> list[tuple[LogLine, int | None]]:

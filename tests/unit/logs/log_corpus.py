@@ -247,12 +247,25 @@ CORPUS: dict[str, Entry] = {
         },
         {"code": "SL404", "culprit_ranks": (1,), "says": ("dmesg.txt:1",)},
     ),
-    "out of memory by Slurm, tasks are ranks": (
+    "out of memory by Slurm, and a task may be a node": (
         {
             "slurm-9.out": STEPS + "slurmstepd: error: Detected 1 oom_kill event in StepId=9.0. Some of the step tasks have "
             "been OOM Killed.\nsrun: error: node7: task 3: Out Of Memory\n"
         },
+        {"code": "SL404", "culprit_ranks": (), "host": "node7", "says": ("node7: task 3",)},
+    ),
+    "out of memory by Slurm, where tasks share a host and are ranks": (
+        {
+            "slurm-9.out": STEPS + "srun: error: node7: task 3: Out Of Memory\nsrun: error: node7: task 2: Terminated\n"
+        },
         {"code": "SL404", "culprit_ranks": (3,), "host": "node7"},
+    ),
+    "out of memory by Slurm, where there are more ranks than tasks": (
+        {
+            "slurm-9.out": "".join(f"[rank{n}]: step 1 loss 2.0\n" for n in range(16))
+            + "srun: error: node2: task 1: Out Of Memory\n"
+        },
+        {"code": "SL404", "culprit_ranks": (), "host": "node2"},
     ),
     "a segmentation fault with faulthandler": (
         {
@@ -265,7 +278,7 @@ CORPUS: dict[str, Entry] = {
     ),
     "srun says which task crashed": (
         {"slurm-9.out": STEPS + "srun: error: node5: task 3: Segmentation fault (core dumped)\n" + marked(LOST, "")},
-        {"code": "SL405", "culprit_ranks": (3,)},
+        {"code": "SL405", "culprit_ranks": (), "says": ("task 3 on node5",)},
     ),
     # ---------------------------------------------------------------------------------------- resources
     "CUDA OOM on one rank": (
