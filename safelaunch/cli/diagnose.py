@@ -323,15 +323,18 @@ def _is_dumps(path: str) -> bool:
     return path != "-" and bool(dump_files.find([path])[0])
 
 
-def _dumps(paths: Sequence[str], *_: Sequence[str]) -> list[Conclusion]:
+def _dumps(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequence[str] = ()) -> list[Conclusion]:
     files, others = dump_files.find(paths)
     dumps = dump_files.read_all(files)
     if all(dump.unreadable for dump in dumps):
         reasons = [f"{dump.path}: {dump.unreadable}" for dump in dumps]
         raise unreadable(f"none of {len(dumps)} Flight Recorder dumps can be read", reasons[:4])
     case = dump_case.build(dumps)
+    notes = tuple(dump_notes.lines(case, dumps, others))
+    # Why a rank did not come, the dumps do not say; logs beside them may.
     return [
-        Conclusion("dumps", tuple(paths), diagnose(case), notes=tuple(dump_notes.lines(case, dumps, others)), case=case)
+        *_beside(paths, signatures, further),
+        Conclusion("dumps", tuple(paths), diagnose(case), notes=notes, case=case),
     ]
 
 

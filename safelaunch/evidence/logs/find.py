@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from safelaunch.evidence.logs import error_file
 from safelaunch.evidence.logs.coding import BYTE_ORDER, is_binary
 
 DEPTH = 16  # folders below the one that was named
@@ -70,7 +71,7 @@ def find(path: str) -> Iterator[Found]:
 
 
 def _kind(name: str) -> Kind:
-    if _OTHER_FORM.search(name):
+    if _OTHER_FORM.search(name) or name == error_file.NAME:
         return "log"
     if _OTHER.search(name):
         return "other"

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
 from safelaunch import limits, regular
+from safelaunch.evidence.logs import error_file
 from safelaunch.evidence.logs.coding import Decoded, coding_of
 
 BLOCK = 1 << 20
@@ -333,6 +334,9 @@ def open_log(path: str) -> IO[bytes]:
         OSError: it cannot be opened, is a device, or a pipe into which nobody writes.
     """
     file: IO[bytes] = sys.stdin.buffer if path == "-" else open(regular.given(path, WRITER_S), "rb")  # noqa: SIM115
+    if os.path.basename(path) == error_file.NAME:
+        with file:
+            return io.BytesIO(error_file.text_of(file))
     source = cast(IO[bytes], _Piped(file)) if _is_piped(file, path) else file
     head = file.peek(SEGMENT)[:SEGMENT] if isinstance(file, io.BufferedReader) else b""
     starts: dict[bytes, Callable[[], Any]] = {

@@ -403,6 +403,42 @@ def test_dumps_are_read_and_what_is_missing_is_told(tmp_path: Path, capsys: pyte
     assert "confidence: low" in out
 
 
+def test_logs_beside_dumps_say_why_a_rank_did_not_come(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    everybody = [Recorder(rank, world(4)).calls(3) for rank in range(4)]
+    for recorder in everybody[:2]:
+        recorder.call(state="scheduled")
+    write_all(tmp_path, everybody)
+    failed = (
+        'Traceback (most recent call last):\n  File "/w/t.py", line 3, in <module>\n    main()\nValueError: bad shard\n'
+    )
+    (tmp_path / "rank2.log").write_text(failed)
+    code, out, _ = run(capsys, tmp_path)
+
+    assert code == 0
+    assert "error[SL401]: rank 2 raised ValueError: bad shard" in out
+    assert "Flight Recorder dumps of 4 ranks" in out
+
+
+def test_what_torch_elastic_keeps_of_an_exception_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "attempt_0" / "3"
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
+    callstack = (
+        'Traceback (most recent call last):\n  File "/w/t.py", line 12, in step\n    batch["x"]\nKeyError: \'x\'\n'
+    )
+    record = {"message": {"message": "KeyError: 'x'", "extraInfo": {"py_callstack": callstack, "timestamp": "1"}}}
+    (folder / "error.json").write_text(json.dumps(record))
+
+    assert "error[SL401]: rank 3 raised KeyError: 'x'" in run(capsys, tmp_path)[1]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"message": 5}', '{"message": {"extraInfo": []}}', "[" * 100_000])
+def test_a_record_of_another_form_harms_nothing(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "error.json").write_text(text)
+
+    assert "SL901" not in "".join(map(str, run(capsys, tmp_path)))
+
+
 def test_dumps_of_which_none_can_be_read_are_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in range(3):
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(b"")
