@@ -18,6 +18,9 @@ from safelaunch.pulse import Pulse
 QUIET_S = 2.0  # no progress for so long, while it waits: worth a look. A look costs each rank some 0.1 s of one core
 CONFIRM_S = 0.7  # between two looks that must agree
 IDLE_CONFIRM_S = 5.0  # ... where nobody waits: one slow read must be told from one that never ends
+NETWORK_S = (
+    15.0  # ... and that all are inside one call with ranks of other nodes: TCP tries again after 1, 2, 4 and 8 s
+)
 UNTOLD_S = 30.0  # ... and that everybody waits and nobody knows for whom (a rank of another node, perhaps)
 IDLE_S = 30.0  # nobody waits, and nothing is done: programs may have ended, or all may be in a dead file system
 NOTICE_S = 6.0  # what can still end by itself is told after so long, and what cannot as soon as it is confirmed
@@ -189,7 +192,7 @@ class HangWatch:
             return False
         self.phase = Suspicion.CONFIRMED
         self._until = _announced(verdict, case, quiet, now)
-        due = max(now + self._patience(verdict, concerned) - quiet, self._until)
+        due = max(now + self._patience(verdict, concerned, case) - quiet, self._until)
         if not verdict.conclusive and due > now:
             # Meanwhile the evidence may become better, where it did not tell who is late.
             soon = now + max(CONFIRM_S, quiet) if has(verdict.code, Trait.UNKNOWN) else due
@@ -215,9 +218,11 @@ class HangWatch:
         self._seen = seen
         self._next_look = at
 
-    def _patience(self, verdict: Verdict, concerned: Sequence[int]) -> float:
+    def _patience(self, verdict: Verdict, concerned: Sequence[int], case: Case) -> float:
         """Seconds of silence after which what has been confirmed is told."""
         late = [seconds for trait, seconds in PATIENT.items() if has(verdict.code, trait)]
+        if has(verdict.code, Trait.NOBODY) and not verdict.culprit_ranks and case.world_size > len(case.ranks):
+            late.append(NETWORK_S)
         least = self._at_most(late[0]) if late else NOTICE_S
         return max([least, *(self._learned(rank) for rank in concerned)])
 

@@ -26,6 +26,7 @@ LEFT = Verdict(
     culprit_ranks=(3,),
     conclusive=True,
 )
+ALL_INSIDE = Verdict(code="SL310", slug="all-inside", kind="hang", summary="all are inside")
 UNTOLD = Verdict(code="SL399", slug="hang-untold", kind="hang", summary="nobody knows", confidence="low")
 
 
@@ -50,6 +51,7 @@ class Run:
     groups: dict[int, str] = field(default_factory=dict)
     phases: dict[int, Phase] = field(default_factory=dict)
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # what else a look finds
+    elsewhere: int = 0  # ranks on other nodes
     paused: bool = False
     resume: bool = True  # take in at once that progress is back
     events: list[tuple[float, str]] = field(default_factory=list)
@@ -113,7 +115,7 @@ class Run:
             )
             for rank, pulse in self.pulses.items()
         )  # fmt: skip
-        return Case(Incident("hang", 0, (), self.now), "node-a", len(ranks), ranks, now=self.now)
+        return Case(Incident("hang", 0, (), self.now), "node-a", len(ranks) + self.elsewhere, ranks, now=self.now)
 
 
 def waiting_run(*, verdict: Verdict = LATE, late: int = 3, **watch: Any) -> Run:

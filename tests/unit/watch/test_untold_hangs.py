@@ -6,10 +6,10 @@ import dataclasses
 from itertools import pairwise
 
 import pytest
-from clock import LATE, UNTOLD, Run, names, waiting_run, when
+from clock import ALL_INSIDE, LATE, UNTOLD, Run, names, waiting_run, when
 
 from safelaunch.model import Kernel, Location, Stack
-from safelaunch.watch.hang import NOTICE_S, UNTOLD_S, HangWatch
+from safelaunch.watch.hang import NETWORK_S, NOTICE_S, UNTOLD_S, HangWatch
 
 HOUR = 3600.0
 
@@ -87,3 +87,24 @@ def test_a_limit_ends_it_and_is_announced() -> None:
 
     assert when(events, "notice") == [10.0]
     assert when(events, "abort") == [20.0]
+
+
+@pytest.mark.parametrize(("elsewhere", "at"), [(0, NOTICE_S), (4, NETWORK_S)])
+def test_a_network_has_time_to_try_again(elsewhere: int, at: float) -> None:
+    """All have entered, so nobody can be named: between nodes TCP may be repeating what was lost."""
+    run = Run(HangWatch(), ALL_INSIDE, elsewhere=elsewhere)
+    run.wait(*run.pulses)
+    assert when(run.go(60), "notice")[0] == pytest.approx(at, abs=1.0)
+
+
+def test_a_name_between_nodes_is_told_at_its_own_time() -> None:
+    run = Run(HangWatch(), LATE, elsewhere=4)
+    run.wait(0, 1, 2)
+    assert when(run.go(60), "notice")[0] == pytest.approx(NOTICE_S, abs=1.0)
+
+
+def test_a_limit_is_announced_before_the_network_has_had_its_time() -> None:
+    run = Run(HangWatch(abort_after=10.0), ALL_INSIDE, elsewhere=4)
+    run.wait(*run.pulses)
+    events = run.go(60)
+    assert when(events, "notice")[0] < when(events, "abort")[0] == 10.0
