@@ -14,6 +14,9 @@ from safelaunch.shortened import shortened
 OUT_OF_THE_CONDITION = "take the collective out of the condition, or let all ranks of the group call it"
 MOST_NAMED = 8  # ranks, or ranges of them, in a line
 SEVERAL_STEPS = 2  # for each call: then the steps' own are made by C++ (DDP, FSDP)
+NUMBERED = re.compile(r"(?:^|[\s:.])(?:1[).]|\(1\)|a\)|\(a\))\s")
+SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z\[`(\"'])")
+LEAST_TOLD = 40  # characters of an exception's message: shorter sentences tell little
 OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
 
@@ -102,6 +105,18 @@ def one_line(text: str, limit: int = 200) -> str:
     lines = text.strip().splitlines()
     first = lines[0] if lines else ""
     return shortened(first, limit)
+
+
+def telling(text: str, limit: int = 200) -> str:
+    """The first line of an exception's message, as a headline has it. One that is too long ends with a whole sentence,
+    and ahead of a list of reasons: their first is only the first."""
+    first = next(iter(text.strip().splitlines()), "")
+    if len(first) <= limit:
+        return first
+    listed = NUMBERED.search(first)
+    most = min(limit, listed.start() if listed else limit)
+    ends = [end.end() for end in SENTENCE_END.finditer(first) if LEAST_TOLD <= end.end() <= most]
+    return first[: ends[-1]] if ends else shortened(first, limit)
 
 
 def last_collective(facts: RankFacts, *, alone: bool) -> str:
