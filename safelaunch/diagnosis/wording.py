@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from safelaunch.diagnosis.waitgraph.calls import MAKING
-from safelaunch.diagnosis.waitgraph.record import WORLD
+from safelaunch.diagnosis.waitgraph.record import LEAVING, WORLD
 from safelaunch.model import Collective, Condition, Location, RankFacts
 from safelaunch.model.ranks import runs
 from safelaunch.shortened import shortened
@@ -14,6 +14,9 @@ from safelaunch.shortened import shortened
 OUT_OF_THE_CONDITION = "take the collective out of the condition, or let all ranks of the group call it"
 MOST_NAMED = 8  # ranks, or ranges of them, in a line
 SEVERAL_STEPS = 2  # for each call: then the steps' own are made by C++ (DDP, FSDP)
+NUMBERED = re.compile(r"(?:^|[\s:.])(?:1[).]|\(1\)|a\)|\(a\))\s")
+SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z\[`(\"'])")
+LEAST_TOLD = 40  # characters of an exception's message: shorter sentences tell little
 OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
 
@@ -104,14 +107,29 @@ def one_line(text: str, limit: int = 200) -> str:
     return shortened(first, limit)
 
 
+def telling(text: str, limit: int = 200) -> str:
+    """The first line of an exception's message, as a headline has it. One that is too long ends with a whole sentence,
+    and ahead of a list of reasons: their first is only the first."""
+    first = next(iter(text.strip().splitlines()), "")
+    if len(first) <= limit:
+        return first
+    listed = NUMBERED.search(first)
+    most = min(limit, listed.start() if listed else limit)
+    ends = [end.end() for end in SENTENCE_END.finditer(first) if LEAST_TOLD <= end.end() <= most]
+    return first[: ends[-1]] if ends else shortened(first, limit)
+
+
 def last_collective(facts: RankFacts, *, alone: bool) -> str:
     """`it had finished all_reduce #12 at train.py:88, the last collective that its program called`, or nothing; the
-    rank's name where it is not `alone`. What DDP reduces is called by nobody's program."""
-    last = facts.last_collective
+    rank's name where it is not `alone`. What DDP reduces is called by nobody's program. To destroy a group is no call
+    of a collective, and what was only started is not finished."""
+    last = next((call for call in reversed(facts.collectives) if call.op != LEAVING), None)
     if last is None or last.group == "init" or last.group.startswith(MAKING) or SEVERAL_STEPS * last.seq < facts.step:
         return ""
-    who, verb = "it" if alone else f"rank {facts.rank}", "had finished" if last.done else "was inside"
-    return f"{who} {verb} {last.op} #{last.seq}{at(last.location)}, the last collective that its program called"
+    did = "had started, and not waited for," if last.issued else "had finished" if last.done else "was inside"
+    what = "message" if last.is_message else "collective"
+    who = "it" if alone else f"rank {facts.rank}"
+    return f"{who} {did} {last.op} #{last.seq}{at(last.location)}, the last {what} that its program called"
 
 
 def program(command: str) -> str:

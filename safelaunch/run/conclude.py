@@ -147,8 +147,8 @@ class Conclusions:
         found = found if over_all is None else dataclasses.replace(found, verdict=over_all)
         verdict = self._timed(found.verdict, incident)
         if told is not None and gave_up(verdict, told, _gave_up(dumps)) and not has(verdict.code, Trait.INFRASTRUCTURE):
-            last = self._hangs.last_word(f"the wait ended when {verdict.summary}") or verdict
-            last = dataclasses.replace(last, exit_code=verdict.exit_code)  # they have ended themselves
+            # The ranks have ended themselves.
+            last = self._hangs.last_word(f"the wait ended when {verdict.summary}", verdict.exit_code) or verdict
             return self._incidents.concluded(last, self._hangs.folder)
         return self._keep(dataclasses.replace(found, verdict=verdict))
 

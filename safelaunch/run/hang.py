@@ -154,13 +154,15 @@ class Hangs:
         """What was told of ranks that wait, and has not ended."""
         return self._watch.notice.verdict if self._watch.notice is not None else None
 
-    def last_word(self, because: str = "") -> Verdict | None:
+    def last_word(self, because: str = "", exit_code: int | None = None) -> Verdict | None:
         """What was told and has not ended, as a verdict beside its evidence: for a run that is interrupted, or whose
-        groups time out."""
+        groups time out. `exit_code` is what safelaunch exits with, where it has not ended the ranks for the hang."""
         if self._watch.notice is None:
             return None
         verdict = self.timed(self._watch.notice.verdict)
         verdict = dataclasses.replace(verdict, because=(*verdict.because, *filter(None, [because])))
+        if exit_code is not None:
+            verdict = dataclasses.replace(verdict, exit_code=exit_code)
         self._incidents.write_verdict(self.folder, self._facts, verdict)
         return verdict
 

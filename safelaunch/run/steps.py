@@ -168,7 +168,7 @@ def tell_end(job: Run) -> None:
         last = outcome.verdicts[-1]
         said = parts.nodes.as_said_here(last)
         parts.console.last_verdict(said, parts.incidents.folder_of(last), outcome.exit_code)
-    elif outcome.interrupted is not None and (told := parts.hangs.last_word()) is not None:
+    elif outcome.interrupted is not None and (told := parts.hangs.last_word(exit_code=outcome.exit_code)) is not None:
         # Why somebody had enough of it.
         parts.console.last_verdict(told, parts.hangs.folder, outcome.exit_code)
 

@@ -8,6 +8,7 @@ from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.rank_guard import OnlyCaller, only_caller_left_behind, told_frames
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.crash.first_failure import SIMULTANEOUS_S, departure, failures, left_group, primary, secondary
+from safelaunch.diagnosis.crash.unwaited import Unwaited, needed_by
 from safelaunch.diagnosis.verdicts import after_effects, waiting
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import frames_at, main_blocked, record_is_complete
@@ -33,6 +34,8 @@ def early_exit(view: View) -> Verdict | None:
       has ever made. Then that rank is named, with low confidence: the others may have been right to leave.
     - The calls of ranks may have come apart before: one made a call that its peers never made, and met them all the
       same, as two barriers of one number do. Then the exits are what follows, and the line of that call is named.
+    - The rank may have started the call that its peers waited in, and waited for it no more (`isend`, `async_op=True`).
+      What is only started ends with the process. Then that call is named, and the advice is to wait for it.
     - `safelaunch attach` sees only that the process of a rank is gone. Its exit code is not known, and confidence is
       low.
 
@@ -54,41 +57,51 @@ def early_exit(view: View) -> Verdict | None:
     if only is not None:
         return _only_one(view.case, only, list(ranks))
     apart = came_apart(view.case, (facts.rank for facts in rest if not left_cleanly(facts)), ranks, view.lines)
-    return _apart(view, apart, ranks, held_up) if apart is not None else _left(view, left, rest, held_up)
+    if apart is not None:
+        return _apart(view, apart, ranks, held_up)
+    for facts in left:
+        started = needed_by(facts, rest)
+        if started is not None:
+            return _left(view, [facts], rest, held_up, started)
+    return _left(view, left, rest, held_up)
 
 
-def _left(view: View, left: list[RankFacts], rest: list[RankFacts], held_up: set[int]) -> Verdict:
-    """The verdict on those who left too early."""
+def _left(
+    view: View, left: list[RankFacts], rest: list[RankFacts], held_up: set[int], started: Unwaited | None = None
+) -> Verdict:
+    """The verdict on those who left too early, or without waiting for what they had `started`."""
     ranks = tuple(facts.rank for facts in left)
     first = left[0]
-    last = last_collective(first, alone=len(left) == 1)
-    uneven = uneven_data.compared(view.case, ranks)
-    ways = Ways() if uneven else _ways(view, rest)
     gone = [left_group(facts) for facts in left]
     how = "destroyed its process group" if all(gone) else "left in good order" if any(gone) else "exited with 0"
+    when = f"while {'a peer' if len(view.case.ranks) == 2 else 'peers'} still waited"
+    reasons, remedy = ((started.because,), started.remedy) if started is not None else _why(view, left, rest)
     return Verdict(
         code="SL408",
         slug=CATALOGUE["SL408"].slug,
         kind="crash",
-        summary=f"{names(ranks)} {how} while {'a peer' if len(view.case.ranks) == 2 else 'peers'} still waited",
+        summary=f"{names(ranks)} {how} {when if started is None else f'without {started.told}'}",
         culprit_ranks=tuple(sorted(ranks)),
         host=view.case.host,
         pid=first.pid,
-        location=_left_at(first),
-        because=(
-            *uneven,
-            *ways.because,
-            *((last,) if last else ()),
-            *after_effects(view.case, ranks),
-            *waiting(view.case, ranks),
-        ),
+        location=_left_at(first) if started is None else started.call.location,
+        because=(*reasons, *after_effects(view.case, ranks), *waiting(view.case, ranks)),
         secondary=secondary(view.case, ranks),
         confidence="high" if len(ranks) == 1 and left_cleanly(first) else "medium",
-        remedy=ways.remedy or "all ranks must make the same collectives: look for uneven data or an early return",
+        remedy=remedy,
         exit_code=EXIT_SCRIPT_FAILED,
         conclusive=all(main_blocked(f) for f in view.case.ranks if f.rank in held_up),
         waiting=tuple(sorted(held_up)),
     )
+
+
+def _why(view: View, left: list[RankFacts], rest: list[RankFacts]) -> tuple[tuple[str, ...], str]:
+    """Why ranks may have left too early, as `because` lines, and what to do."""
+    last = last_collective(left[0], alone=len(left) == 1)
+    uneven = uneven_data.compared(view.case, tuple(facts.rank for facts in left))
+    ways = Ways() if uneven else _ways(view, rest)
+    remedy = ways.remedy or "all ranks must make the same collectives: look for uneven data or an early return"
+    return (*uneven, *ways.because, *((last,) if last else ())), remedy
 
 
 def _ways(view: View, rest: list[RankFacts]) -> Ways:

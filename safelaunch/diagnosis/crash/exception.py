@@ -7,7 +7,7 @@ import re
 
 from safelaunch.codes import EXIT_INFRASTRUCTURE, Trait, has
 from safelaunch.diagnosis.confidence import LOWER
-from safelaunch.diagnosis.crash import known, rank_devices
+from safelaunch.diagnosis.crash import known, rank_devices, ready_twice, refused_arguments
 from safelaunch.diagnosis.crash.first_failure import (
     ANOTHER,
     IMPORT_ERRORS,
@@ -21,10 +21,11 @@ from safelaunch.diagnosis.crash.first_failure import (
 from safelaunch.diagnosis.crash.known.exception_detail import ExceptionDetail
 from safelaunch.diagnosis.crash.known.host import worker_place
 from safelaunch.diagnosis.crash.process_end import shortly
+from safelaunch.diagnosis.crash.refused_arguments import is_refused
 from safelaunch.diagnosis.refine import ddp_parameters
 from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.diagnosis.wording import names, one_line, telling
 from safelaunch.model import Case, Confidence, Location, PyError, Verdict
 
 # torch/_utils.py, ExceptionWrapper: the exception of another process or thread, with its traceback below this line.
@@ -48,6 +49,8 @@ def exception(view: View) -> Verdict | None:
     failure. Of several that are alike, the only one with a cause beneath it is named. Otherwise the first one is.
     Several ranks are named where they raised the same at the same line. Nobody is named where their words speak of
     another rank, or a living rank has not spoken.
+
+    Where torch refused the arguments of a call, the ranks that made it are named: no message had been sent.
 
     Where nothing says why ranks failed, one living rank alone may still be handling an exception. Then that rank is
     named, with medium confidence.
@@ -154,6 +157,9 @@ def _detail(case: Case, culprits: list[Failure]) -> ExceptionDetail:
     what, lines = ddp_parameters.of_exception(facts[0])
     if lines:
         return dataclasses.replace(detail, what=what, because=lines)
+    of_torch = ready_twice.of_exception(error) or refused_arguments.of_exception(case, facts)
+    if of_torch is not None:
+        return of_torch
     because, remedy = rank_devices.trouble(case, facts, error.message)
     return ExceptionDetail("", "", (*because, *detail.because), remedy or detail.remedy)
 
@@ -187,14 +193,16 @@ def _class_of_all(failures: list[Failure]) -> bool:
     """Whether all of them raised the same at the same line, and it says itself why."""
     errors = [failure.facts.error for failure in failures if failure.facts.error is not None]
     kinds = {(error.type, error.location) for error in errors}
-    return len(kinds) == 1 and all(known_class(failure.facts) for failure in failures)
+    return len(kinds) == 1 and (
+        all(known_class(failure.facts) for failure in failures) or all(is_refused(error) for error in errors)
+    )
 
 
 def _raised(error: PyError) -> str:
     within = IN_WORKER.match(error.message)
     if within is not None:  # what was raised there is the last line of what it brings along
         return f"raised {one_line(error.message.strip().splitlines()[-1])} in its {within[1]}"
-    return f"raised {error.type}: {one_line(error.message)}".rstrip(": ")
+    return f"raised {error.type}: {telling(error.message)}".rstrip(": ")
 
 
 def _of_kind(verdict: Verdict) -> Verdict:
@@ -213,6 +221,8 @@ def _points_elsewhere(case: Case, culprits: list[Failure]) -> bool:
         return False
     ranks = {failure.rank for failure in culprits}
     said = "\n".join(failure.facts.error.message for failure in culprits if failure.facts.error is not None)
+    if all(failure.facts.error is not None and is_refused(failure.facts.error) for failure in culprits):
+        return False
     own = known_class(culprits[0].facts)
     silent = bool(unaccounted(case)) and (not own or has(own, Trait.MAYBE_PEER))
     named = {int(number) for number in OTHER_RANK.findall(said)}

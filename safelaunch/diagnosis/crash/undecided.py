@@ -7,7 +7,7 @@ from safelaunch.diagnosis.crash.process_end import shortly
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import names, one_line, verb
+from safelaunch.diagnosis.wording import names, telling, verb
 from safelaunch.model import PyError, Verdict
 
 
@@ -42,7 +42,7 @@ def cannot_tell(view: View) -> Verdict:
     alike = _raised_alike(found)
     others = sorted({facts.rank for facts in view.case.ranks} - {failure.rank for failure in found})
     if alike is not None and others:
-        raised = f"{names(failure.rank for failure in found)} raised {alike.type}: {one_line(alike.message)}"
+        raised = f"{names(failure.rank for failure in found)} raised {alike.type}: {telling(alike.message)}"
         return crash_verdict(
             view,
             "SL499",

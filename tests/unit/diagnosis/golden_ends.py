@@ -22,13 +22,23 @@ from hang_scenes import (
     waiting,
     world,
 )
-from scenes import STEP, TRAIN, T, called_exit, case, exited, raised, shutting_down
+from scenes import LOOP, STEP, TRAIN, T, called_exit, case, exited, lost_peer, raised, shutting_down
 
-from safelaunch.model import Case, Kernel, Location, ProcessGroup, RankFacts, Stack
+from safelaunch.model import Case, Collective, Kernel, Location, ProcessGroup, RankFacts, Stack
 
 UPLOAD = Location("/home/ada/project/upload.py", 12, "push")
 CLEAN_UP = Location(TRAIN, 140, "clean_up")
+PUSH = Location(TRAIN, 32, "push_halo")
 SHUTDOWN = library("threading.py", 1583, "_shutdown")
+
+
+def started(one: Collective) -> Collective:
+    """A call that returned at once, and that nobody has waited for."""
+    return dataclasses.replace(one, done=True, issued=True)
+
+
+PUSHED = started(call("isend", 3, at=PUSH, peer=1, size=2))
+PULLED = dataclasses.replace(recv(0, size=2), raised=True)
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -102,6 +112,40 @@ def cases() -> Golden:
         "hang-exited-beside-a-late-rank": (
             hang(waiting(0, call()), waiting(1, call()), late, ended(3, done(call(), 11))),
             Expected("SL408", (3,), conclusive=True),
+        ),
+        # What is only started ends with the process.
+        "exited-without-waiting-for-a-message": (
+            case(ended(0, PUSHED), lost_peer(waiting(1, PULLED))),
+            Expected(
+                "SL408",
+                (0,),
+                place(PUSH),
+                secondary=(1,),
+                mentions=("without waiting for isend to rank 1 (train.py:32)", "rank 1 waited for in recv", "started"),
+            ),
+        ),
+        "exited-without-waiting-for-a-collective": (
+            case(
+                ended(0, started(call(size=2))),
+                lost_peer(waiting(1, dataclasses.replace(call(size=2), raised=True))),
+            ),
+            Expected(
+                "SL408",
+                (0,),
+                place(LOOP),
+                secondary=(1,),
+                mentions=("without waiting for all_reduce #12", "rank 1 waited for in all_reduce #12"),
+            ),
+        ),
+        # What it had started is not what its peer waits for; nor had it finished it.
+        "exited-with-another-message-started": (
+            case(ended(0, started(call("isend", 90, at=PUSH, peer=1, size=2))), lost_peer(waiting(1, PULLED))),
+            Expected(
+                "SL408",
+                (0,),
+                secondary=(1,),
+                mentions=("while a peer still waited", "it had started, and not waited for, isend #90"),
+            ),
         ),
         # The process of a rank that has failed is kept by what the program has left there.
         "exception-and-a-thread-lives-on": (

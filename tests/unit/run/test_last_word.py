@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,10 +14,12 @@ from said import Said
 from safelaunch.model import Incident, Verdict, WorkerGroup
 from safelaunch.run.conclude import Conclusions, Urgent
 from safelaunch.run.findings import Findings
+from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.this_node import ThisNode
+from safelaunch.watch.hang import Notice
 
 
 def verdict(code: str, *culprits: int, waiting: tuple[int, ...] = ()) -> Verdict:
@@ -41,9 +45,9 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
 ) -> None:
     reasons: list[str] = []
 
-    def last_word(because: str) -> Verdict | None:
+    def last_word(because: str, exit_code: int | None) -> Verdict | None:
         reasons.append(because)
-        return told
+        return dataclasses.replace(told, exit_code=exit_code) if told is not None and exit_code is not None else told
 
     console = Said()
     judge = Judge(console)
@@ -63,3 +67,20 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     assert reasons == (["the wait ended when it timed out"] if told is not None and stands == told else [])
     assert incidents.folder_of(ended) == ("incident-0" if reasons else str(tmp_path / "incident-0"))
     assert console.lines == []
+
+
+def test_what_is_written_has_the_exit_code_of_the_run(tmp_path: Path) -> None:
+    # A hang's own is 124: that of runs which were ended for it.
+    hang = dataclasses.replace(TOLD, kind="hang", exit_code=124)
+    console = Said()
+    watch = SimpleNamespace(notice=Notice(hang, 8.0, 2.0, {}))
+    incidents = Incidents(str(tmp_path), console, Findings())
+    hangs = Hangs(None, cast("Any", watch), console, incidents, Judge(console), ThisNode(), cast("Any", None))
+    hangs.folder = str(tmp_path)
+
+    said = hangs.last_word("the wait ended when it timed out", 1)
+
+    written = json.loads((tmp_path / "verdict.json").read_text())
+    assert said is not None
+    assert (said.exit_code, written["exit_code"]) == (1, 1)
+    assert written["because"] == ["the wait ended when it timed out"]
