@@ -116,6 +116,7 @@ def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel:
     else:
         channel.post("degraded", missing="torch has no subprocess handler to hook: workers run unwatched")
     rendezvous.use_a_fresh_store_each_round()
+    rendezvous.age_heartbeats_by_our_own_clock()
     rendezvous.name_methods_at_once()
     if config.max_nodes == 1:
         rendezvous.join_at_once()

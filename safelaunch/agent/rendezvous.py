@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from typing import Any
 
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
@@ -31,6 +32,36 @@ def use_a_fresh_store_each_round() -> None:
         return original(self)
 
     DynamicRendezvousHandler.next_rendezvous = next_rendezvous
+
+
+def age_heartbeats_by_our_own_clock() -> None:
+    """Let no node be dead to this one because their clocks differ.
+
+    A participant writes its own clock's time into the rendezvous, and torch (2.4 to 2.13) takes it for dead where that
+    is 15 s behind the reader's. A node whose clock is so far ahead then joins a world of itself alone, with ranks that
+    the others have given it; at the end both sides may wait 300 s for each other in `_exit_barrier`. Here a node is
+    dead when torch says so, and its heartbeat has not changed for as long on this node's CLOCK_MONOTONIC.
+    """
+    holder = getattr(dynamic_rendezvous, "_BackendRendezvousStateHolder", None)
+    original = getattr(holder, "_sanitize", None)
+    if holder is None or original is None:
+        return
+
+    @functools.wraps(original)
+    def _sanitize(self: Any) -> None:
+        state, settings = self._state, self._settings
+        written, now = dict(state.last_heartbeats), time.monotonic()
+        before = vars(self).get("_safelaunch_changed", {})
+        changed = {node: before[node] if node in before and before[node][0] == t else (t, now)
+                   for node, t in written.items()}  # fmt: skip
+        vars(self)["_safelaunch_changed"] = changed
+        patience = (settings.keep_alive_interval * settings.keep_alive_max_attempt).total_seconds()
+        state.last_heartbeats = {node: t for node, t in written.items() if now - changed[node][1] > patience}
+        original(self)
+        dead = set(self._dead_nodes)
+        state.last_heartbeats = {node: t for node, t in written.items() if node not in dead}
+
+    holder._sanitize = _sanitize
 
 
 def name_methods_at_once() -> None:

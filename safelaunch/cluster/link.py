@@ -66,6 +66,7 @@ class Link(threading.Thread):
         self._lines: dict[int, _Line] = {}  # by descriptor
         self._uplink: _Line | None = None
         self._key = b""
+        self._attempt = -1
         self._members: tuple[int, ...] = ()  # as this hub has told them
         self._next_tick = self._next_beat = self._next_dial = 0.0
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -76,7 +77,7 @@ class Link(threading.Thread):
     # ------------------------------------------------------------------------------------------ from outside
 
     def meet(self, nodes: Nodes, key: bytes) -> None:
-        """These are the nodes of the job from now on, and this is their key."""
+        """These are the nodes of the job from now on, and this is their key; of one attempt they may become more."""
         self._order(lambda: self._met(nodes, key))
 
     def to_hub(self, message: Message) -> None:
@@ -159,14 +160,17 @@ class Link(threading.Thread):
             self._beat(now)
 
     def _met(self, nodes: Nodes, key: bytes) -> None:
+        make_room(len(nodes.nodes))
         self._next_tick = 0.0
+        if nodes.attempt == self._attempt and key == self._key and self.peers.join(nodes):
+            return
+        self._attempt = nodes.attempt
         for line in list(self._lines.values()):
             self._drop(line)
         with contextlib.suppress(queue.Empty):  # whoever reads the inbox may be quicker
             while True:
                 self._inbox.get_nowait()  # of an attempt before
         self._key = key
-        make_room(len(nodes.nodes))
         self.peers.meet(nodes, time.monotonic())
 
     def _beat(self, now: float) -> None:

@@ -59,6 +59,15 @@ class Peers:
         self.nodes = {node.node_rank: node for node in nodes.nodes}
         self._in_order = tuple(sorted(n for n, node in self.nodes.items() if node.port))
 
+    def join(self, nodes: Nodes) -> bool:
+        """More nodes of the same attempt have a supervisor than was known. Returns whether all else stays as it is: not
+        so where one of them is to be the hub."""
+        in_order = tuple(sorted(node.node_rank for node in nodes.nodes if node.port))
+        if nodes.me != self.me or not set(self._in_order) <= set(in_order) or in_order[:1] != self._in_order[:1]:
+            return False
+        self.nodes, self._in_order = {node.node_rank: node for node in nodes.nodes}, in_order
+        return True
+
     @property
     def hub(self) -> int | None:
         """The node rank of the hub: the lowest that lives; None before the nodes have met."""

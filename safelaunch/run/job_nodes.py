@@ -31,7 +31,7 @@ from safelaunch.model.nodes import Nodes
 from safelaunch.run.console import Console
 from safelaunch.run.digest import digest
 from safelaunch.run.judge import Judge
-from safelaunch.run.nodes_asked import Concluded, Inquiry, as_known, more_s, unlinked
+from safelaunch.run.nodes_asked import Concluded, Inquiry, as_known, as_said_here, more_s, unlinked
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
@@ -84,7 +84,7 @@ class JobNodes:
         self._failing = self._leaving = False  # ranks of this node have failed; it was told to end
         self._failed: Case | None = None  # what came of that
         self._interrupted: Verdict | None = None  # a node was told to end: why ranks of others fail
-        self._met: float = 0.0
+        self._attempt, self._met = -1, 0.0  # the latest rendezvous
 
     # ------------------------------------------------------------------------------------------ from the run
 
@@ -106,7 +106,7 @@ class JobNodes:
         return {"host": socket.gethostname(), "ip": self._listening.ip, "port": self._listening.port}
 
     def meet(self, nodes: Any) -> None:
-        """The nodes of a new attempt have met, as the agent tells it."""
+        """The nodes of a new attempt have met, or more of them are known, as the agent tells it."""
         if self._link is None:
             return
         found = checked(Nodes, nodes)
@@ -121,9 +121,12 @@ class JobNodes:
             return
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
-        self.end, self._lost_at, self._inquiry, self._judged, self._concluded = None, None, None, None, None
-        self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
-        self._met = time.monotonic()
+        if found.attempt < self._attempt:
+            return
+        if found.attempt > self._attempt:  # else more of its nodes are known
+            self.end, self._lost_at, self._inquiry, self._judged, self._concluded = None, None, None, None, None
+            self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
+            self._attempt, self._met = found.attempt, time.monotonic()
         self._link.meet(found, key)
 
     def follow(self, group: WorkerGroup, step: int) -> None:
@@ -185,7 +188,7 @@ class JobNodes:
         link, self._leaving = self._link, True
         if link is not None and link.peers.linked:
             self._interrupted = verdict = infra.interrupted(signum, link.peers.nodes[link.peers.me])
-            self._say(link, Interrupted(verdict))
+            _say(link, Interrupted(verdict))
 
     def denied(self, ranks: Set[int]) -> Verdict | None:
         """Why this node has not succeeded although all of its ranks have: others end for one of them."""
@@ -194,12 +197,7 @@ class JobNodes:
     def tell_end(self, verdict: Verdict) -> None:
         """This node ends its ranks, for good; the others are to end as well."""
         if self._link is not None and self._link.peers.linked and self.end is None:
-            self._say(self._link, Ends(verdict))
-
-    @staticmethod
-    def _say(link: Link, message: Message) -> None:
-        say = link.to_all if link.peers.is_hub else link.to_hub  # before its goodbye
-        say(message)
+            _say(self._link, Ends(verdict))
 
     def as_said_here(self, verdict: Verdict) -> Verdict:
         """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
@@ -207,13 +205,7 @@ class JobNodes:
         link, common = self._link, self.end or self._common
         if link is None or common is None or common.summary != verdict.summary:
             return verdict
-        peers = link.peers
-        known = [n for n, node in peers.nodes.items() if node.port and n not in peers.lost and n not in peers.mute]
-        first = peers.nodes[min(known, default=peers.me)]
-        if first.node_rank == peers.me or verdict.kind == "infra":
-            return verdict
-        remedy = f"all of it is in the output of {host_name(first.host)}, and in verdict.json"
-        return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
+        return as_said_here(verdict, link.peers)
 
     def of_agent(self, end: AgentEnd) -> Verdict:
         """The verdict on an agent that has ended by itself: one that has failed may have done so for another node."""
@@ -398,3 +390,8 @@ class JobNodes:
         self._told_unlinked = True
         if hosts := unlinked(link.peers):
             self._console.degraded(f"no link to {hosts}: each is diagnosed for itself")
+
+
+def _say(link: Link, message: Message) -> None:
+    say = link.to_all if link.peers.is_hub else link.to_hub  # before its goodbye
+    say(message)

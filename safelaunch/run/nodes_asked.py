@@ -81,6 +81,17 @@ def as_known(verdict: Verdict, own: Verdict | None, nodes: Mapping[int, Node], m
     return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
 
 
+def as_said_here(verdict: Verdict, peers: Peers) -> Verdict:
+    """A verdict over all nodes as this one says it: the first that lives says all, the others the headline. What has
+    happened to a node is short: all say it."""
+    known = [n for n, node in peers.nodes.items() if node.port and n not in peers.lost and n not in peers.mute]
+    first = peers.nodes[min(known, default=peers.me)]
+    if first.node_rank == peers.me or verdict.kind == "infra":
+        return verdict
+    remedy = f"all of it is in the output of {host_name(first.host)}, and in verdict.json"
+    return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
+
+
 def unlinked(peers: Peers) -> str:
     """The hosts of nodes that are not linked to this one, where nobody else knows better; empty for none."""
     missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.gone, *peers.lost}

@@ -62,7 +62,7 @@ class Recorders:
 
         Args:
             living: the ranks now.
-            returned: by rank, group and number: when calls with a root were over, which of gloo no recorder knows.
+            returned: by rank, group and number: when calls were over, which of gloo no recorder knows.
         """
         if len(self.calls) < len(list(living)):
             return {}

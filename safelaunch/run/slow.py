@@ -18,7 +18,7 @@ from safelaunch.run.judge import judged
 from safelaunch.run.own_faults import contained
 from safelaunch.run.recorders import Recorders
 from safelaunch.run.this_node import ThisNode
-from safelaunch.watch.meetings import KEPT, Arrival, has_root
+from safelaunch.watch.meetings import KEPT, Arrival
 from safelaunch.watch.pauses import paused
 from safelaunch.watch.slow import SlowWatch, Told
 
@@ -65,7 +65,7 @@ class Slow:
         self._inquiry: Inquiry | None = None
         self._asked: Recorders | None = None
         self._following: DeviceLooks | None = None
-        self._returned: dict[int, dict[tuple[str, int], float]] = {}  # by rank, group and number: calls with a root
+        self._returned: dict[int, dict[tuple[str, int], float]] = {}  # by rank, group and number
 
     def poll(self, group: WorkerGroup, *, stalled: bool) -> None:
         """One round. `stalled` says that ranks hang at this moment, which is not slowness. A fault of ours ends the
@@ -143,11 +143,11 @@ class Slow:
         for worker in group.alive:
             seen = reader.arrivals(worker.local_rank, worker.pid, self._watch.meetings.last(worker.rank))
             own = [_arrival(worker, call) for call in seen if len(call[-1]) == 6]
-            if own and not own[-1].returned and has_root(own[-1].op) and seen[-1][5] == black_box.INSIDE:
+            if own and not own[-1].returned and seen[-1][5] == black_box.INSIDE:
                 del own[-1]  # it is told again when it is over
             found[worker.rank] = own
             over = self._returned.setdefault(worker.rank, {})
-            over.update({(call.group, call.seq): call.returned for call in own if has_root(call.op)})
+            over.update({(call.group, call.seq): call.returned for call in own})
             for key in list(over)[:-KEPT]:
                 del over[key]
         full = any(len(own) >= black_box.ENTRIES - 1 for own in found.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -124,7 +124,7 @@ class Meetings:
         for key in sorted(whole, key=whole.__getitem__):
             if key in self._told:
                 continue
-            interval = _interval(by_meeting[key], self._ends, key)
+            interval = _interval(by_meeting[key], self._ends, key, self._members)
             if interval is not None:
                 self._told.add(key)
                 found.append(interval)
@@ -186,23 +186,21 @@ def _kind(op: str) -> str:
     return ""
 
 
-def has_root(op: str) -> bool:
-    """Whether ranks wait for the root of such a call, or the root for them, and not all for one another."""
-    return _kind(op) == "rooted"
-
-
 def _lets_go(call: Arrival) -> bool:
     """Whether ranks wait in it for one another."""
-    return not has_root(call.op) and call.size != 1
+    return _kind(call.op) != "rooted" and call.size != 1
 
 
-def _interval(who: Mapping[int, Way], ends: Mapping[Key, float], key: Key) -> Interval | None:
+def _interval(
+    who: Mapping[int, Way], ends: Mapping[Key, float], key: Key, members: Mapping[str, Set[int]]
+) -> Interval | None:
     """The interval that ends with a meeting; None where what the ranks did before cannot be compared.
 
     Args:
         who: for each rank its calls without a gap, and where among them this one is.
         ends: when meetings were over.
         key: group and number of this meeting.
+        members: the ranks of each group that are seen.
     """
     end = ends[key]
     calls = [row[place] for row, place in who.values()]
@@ -223,6 +221,9 @@ def _interval(who: Mapping[int, Way], ends: Mapping[Key, float], key: Key) -> In
                 return None
             # Who comes on before all have come to the call before was not held by it (DDP's buckets, async_op).
             let_go = ends[before.group, before.seq]
+            if before.size > len(members[before.group]):
+                # Others, of other nodes, may have come later, and a network lets ranks go one after the other.
+                let_go = max(let_go, before.returned)
             begun = let_go if after.t >= let_go else before.t
             # Who has come on before the root came was not held by it.
             held = sum(end - max(start, begun) for start, end in after.held if begun < end <= after.t)

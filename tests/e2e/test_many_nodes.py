@@ -25,7 +25,7 @@ dist.init_process_group("gloo")
 rank, step = dist.get_rank(), 0
 
 def fault(step):
-    if step == 20 and os.environ.get("FAULT") == f"raise@{rank}":
+    if step >= 20 and os.environ.get("FAULT") == f"raise@{rank}" and os.path.exists(os.environ.get("GO", "/")):
         raise ValueError("a bad sample")
     if step == 20 and os.environ.get("FAULT") == f"sleep@{rank}":
         time.sleep(100000)
@@ -53,6 +53,7 @@ class Running:
         folder: Path,
         *options: object,
         own: Mapping[int, Mapping[str, str]] | None = None,
+        torchrun: int | None = None,
         **env: str,
     ) -> None:
         self.hosts, self.folder = hosts, folder
@@ -65,11 +66,12 @@ class Running:
             "--rdzv-endpoint",
             f"{hosts.name(1)}:29400",
         )
-        command = ("-m", "safelaunch", "--preflight", "off", "--nnodes", 3, "--nproc-per-node", 2, *meet, *options)
+        size = ("--nnodes", 3, "--nproc-per-node", 2)
+        self.torchrun = torchrun
         self.processes = [
             hosts.start(
                 host,
-                *map(str, (sys.executable, *command, folder / "train.py")),
+                *map(str, (sys.executable, *self._launcher(host), *size, *meet, *options, folder / "train.py")),
                 cwd=folder,
                 environ=environment(
                     SAFELAUNCH_RUN_DIR=str(folder / f"runs-{host}"),
@@ -83,10 +85,17 @@ class Running:
             for host in (1, 2, 3)
         ]
 
+    def _launcher(self, host: int) -> tuple[str, ...]:
+        """What starts the ranks of a host."""
+        if host == self.torchrun:
+            return "-m", "torch.distributed.run"
+        return "-m", "safelaunch", "--preflight", "off"
+
     def wait_until_linked(self) -> None:
         """All ranks make steps, and the supervisors have met: `nodes` is in each journal."""
         self._until(lambda: all((self.folder / f"ready-{rank}").exists() for rank in range(RANKS)))
-        self._until(lambda: sum('"nodes"' in path.read_text() for path in self.folder.rglob("agent.jsonl")) == 3)
+        ours = 3 - (self.torchrun is not None)
+        self._until(lambda: sum('"nodes"' in path.read_text() for path in self.folder.rglob("agent.jsonl")) == ours)
         time.sleep(3.0)  # one beat: who has never been heard cannot be lost. Nothing outside shows the link
 
     @staticmethod
@@ -232,6 +241,29 @@ def test_nodes_that_find_no_link_run_as_without_one(hosts: netns.Hosts, tmp_path
     ended = job.ended(1, 2, 3)
     assert [code for code, _ in ended] == [0, 0, 0], ended
     assert not any("SL" in err for _, err in ended), ended
+
+
+@pytest.mark.parametrize("torchrun", [1, 3])
+def test_a_node_that_runs_torchrun_costs_the_others_nothing(torchrun: int, hosts: netns.Hosts, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    job = Running(hosts, tmp_path, torchrun=torchrun, FAULT="raise@3", GO=str(go))
+    job.wait_until_linked()
+    go.touch()
+    ended = [one for host, one in zip((1, 2, 3), job.ended(1, 2, 3), strict=True) if host != torchrun]
+    assert [code for code, _ in ended] == [1, 1], ended
+    assert {headline(err) for _, err in ended} == {"error[SL401]: rank 3 raised ValueError: a bad sample"}
+
+
+@pytest.mark.long
+def test_a_slow_link_makes_no_straggler(hosts: netns.Hosts, tmp_path: Path) -> None:
+    job = Running(hosts, tmp_path)
+    job.wait_until_linked()
+    hosts.do("rate", 3, 64)
+    time.sleep(30)  # a straggler is told of after ten seconds or so
+    (tmp_path / "stop").touch()
+    ended = job.ended(1, 2, 3)
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    assert not any("SL503" in err for _, err in ended), ended
 
 
 def test_a_job_that_ends_well_says_nothing(hosts: netns.Hosts, tmp_path: Path) -> None:

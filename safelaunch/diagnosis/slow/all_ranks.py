@@ -9,6 +9,8 @@ from safelaunch.model import Case
 from safelaunch.model.slow import Slowness
 
 GPUS_HELD_BACK = "GPUs are held back"
+LONGER_WAITS = "the network is slower, or a rank of another node"
+OTHERS_UNSEEN = "the ranks of other nodes are not known here: one of them may be slower"
 
 
 def of_all(case: Case, slow: Slowness) -> Iterator[Reason]:
@@ -19,7 +21,7 @@ def of_all(case: Case, slow: Slowness) -> Iterator[Reason]:
         _loading(slow),
         _paged(slow),
         _clocks(case),
-        _collectives(slow),
+        _collectives(case, slow),
     ):
         if reason is not None:
             yield reason
@@ -67,14 +69,22 @@ def _clocks(case: Case) -> Reason | None:
     return Reason(GPUS_HELD_BACK, lines, "check cooling and power of the GPUs") if lines else None
 
 
-def _collectives(slow: Slowness) -> Reason | None:
+def _collectives(case: Case, slow: Slowness) -> Reason | None:
     """That even the rank that waits least waits longer: nobody is late, or it cannot be seen."""
     least = min((pace.waiting or 0.0 for pace in slow.paces), default=0.0)
     before = min((pace.waiting_before or 0.0 for pace in slow.paces), default=0.0)
     if least - before < 2 * NOTABLE or slow.unknown or slow.on_device:
         return None
     line = f"even the rank that waits least spends {least:.0%} of its time in collectives, {before:.0%} before"
+    if of_more_nodes(case):
+        remedy = "see whether another node names a slow rank; else check the network"
+        return Reason(LONGER_WAITS, (line, OTHERS_UNSEEN), remedy)
     return Reason("the collectives themselves take longer", (line,), "check the network and the links between GPUs")
+
+
+def of_more_nodes(case: Case) -> bool:
+    """Whether there are ranks on nodes of which nothing is known here."""
+    return case.world_size > len(case.ranks)
 
 
 def grew_itself(slow: Slowness) -> bool:

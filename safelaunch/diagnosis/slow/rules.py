@@ -74,8 +74,8 @@ def straggler(view: View) -> Verdict | None:
     if found is None:
         return None
     because, confidence = list(found.because), found.confidence
-    if view.case.world_size > len(view.case.ranks):
-        because.append("the ranks of other nodes are not known here: one of them may be slower")
+    if all_ranks.of_more_nodes(view.case):
+        because.append(all_ranks.OTHERS_UNSEEN)
         confidence = "medium" if confidence == "high" else confidence
     return _verdict(
         "SL503", view.case, found.summary, ranks=slow.ranks, because=because, confidence=confidence,
@@ -99,7 +99,7 @@ def slower(view: View) -> Verdict | None:
     What has changed is measured over the same time:
 
     - time without a CPU, and the cgroup's limit,
-    - time in loaders and in collectives,
+    - time in loaders and in collectives (with ranks on other nodes, one of those may be slow as well),
     - pages read back from disk,
     - clocks of GPUs,
     - where calls end on GPUs: whether the calls, the GPUs' own work, or the waits for hosts are longer.
@@ -133,7 +133,7 @@ def _changes(case: Case, slow: Slowness) -> list[Reason]:
 def _changed(case: Case, slow: Slowness, found: list[Reason]) -> Verdict:
     """The verdict where something has changed for all ranks."""
     ranks = _held_back(case, slow, found[0])
-    certain = not slow.unknown and not ranks
+    certain = not slow.unknown and not ranks and found[0].what != all_ranks.LONGER_WAITS
     return _verdict(
         "SL504", case, f"{_are_slower(slow)}; {found[0].what}", ranks=ranks,
         because=[*(line for reason in found[:2] for line in reason.because[:2]), _nobody(slow)],

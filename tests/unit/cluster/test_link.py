@@ -98,6 +98,30 @@ def test_what_is_said_before_a_goodbye_arrives(job: Job) -> None:
     assert not job.links[1].peers.lost
 
 
+def test_a_node_that_is_known_later_joins_without_a_break(job: Job) -> None:
+    known = (job.nodes[0], job.nodes[1], Node(2))
+    for rank in (0, 1):
+        job.links[rank].meet(Nodes(0, rank, known, ""), KEY)
+    eventually(lambda: job.links[0].peers.linked == (1,) and job.links[1].peers.linked == (0,))
+    (line,) = job.links[0]._lines.values()
+    job.meet(2)  # it is turned away until the hub knows of it
+    job.meet(0, 1)
+    eventually(lambda: linked(job))
+    assert line in job.links[0]._lines.values()
+
+
+def test_when_the_hub_is_known_later_all_come_to_it(job: Job) -> None:
+    known = (Node(0), *job.nodes[1:])
+    for rank in (1, 2):
+        job.links[rank].meet(Nodes(0, rank, known, ""), KEY)
+    eventually(lambda: job.links[1].peers.linked == (2,))
+    job.meet(1)
+    job.meet(0)
+    job.meet(2)
+    eventually(lambda: linked(job))
+    assert not any(link.peers.lost for link in job.links)
+
+
 def test_when_the_hub_is_killed_the_next_one_takes_over(job: Job) -> None:
     job.meet(0, 1, 2)
     eventually(lambda: linked(job))

@@ -171,3 +171,22 @@ def test_what_the_hub_says_of_this_node_itself_is_not_believed() -> None:
 
     node.told((LostNode(1, 9.0), LostNode(2, 9.0), LostNode(77, 9.0)))
     assert sorted(node.lost) == [2]
+
+
+def test_nodes_of_which_more_are_known_stay_linked() -> None:
+    one = peers(2, silent=(1,))
+    lives(one, 0, until=1.0)
+    whole = Nodes(0, 2, tuple(peers(2).nodes.values()), "00")
+    assert one.join(whole)
+    assert (one.hub, one.linked, one.nodes[1].port) == (0, (0,), 4000)
+
+
+@pytest.mark.parametrize(("me", "silent"), [(2, (0,)), (1, (0, 2))])
+def test_a_lower_node_that_comes_late_is_the_hub_and_all_meet_anew(me: int, silent: tuple[int, ...]) -> None:
+    one = peers(me, silent=silent)
+    assert not one.join(Nodes(0, me, tuple(peers(me).nodes.values()), "00"))
+    assert one.hub == 1
+
+
+def test_another_place_in_the_job_is_another_meeting() -> None:
+    assert not peers(2).join(Nodes(0, 1, tuple(peers(1).nodes.values()), "00"))

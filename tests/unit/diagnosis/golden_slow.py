@@ -71,6 +71,12 @@ def everybody(
     )
 
 
+def waiting() -> Slowness:
+    """All ranks wait in collectives for most of their time, which they did not before."""
+    slow = everybody()
+    return dataclasses.replace(slow, paces=tuple(dataclasses.replace(one, waiting=0.7) for one in slow.paces))
+
+
 def paces(
     own: float = 0.02, host: float = 0.001, call: float = 0.004, late: int | None = None, late_host: float = 0.001
 ) -> tuple[DevicePace, ...]:
@@ -317,6 +323,16 @@ def cases_of_hosts() -> dict[str, tuple[Case, Expected]]:
         "slower-because-of-neighbours": (
             case(everybody(now=0.6, others=(Busy(901, "make", 6.5),))),
             Expected("SL504", mentions=("since step 60", "95.0 ms, 34.0 ms before", "make (pid 901)", "0.60 s")),
+        ),
+        "slower-because-all-wait": (
+            case(waiting()),
+            Expected(
+                "SL504", confidence="high", mentions=("the collectives themselves take longer", "check the network")
+            ),
+        ),
+        "slower-because-all-of-this-node-wait": (
+            case(waiting(), world_size=8),
+            Expected("SL504", confidence="medium", mentions=("the network is slower, or a rank of another node",)),
         ),
         "slower-with-one-gpu-held-back": (
             case(everybody(), tuple(gpu(n, held_back=("SW power cap",) if n == 1 else ()) for n in range(RANKS))),

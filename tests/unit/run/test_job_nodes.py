@@ -13,6 +13,7 @@ from said import Said
 
 from safelaunch.cluster.messages import Ends, Hello, Interrupted, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.peers import LOST_S, Peers
+from safelaunch.codec import to_json
 from safelaunch.model import AgentEnd, Case, Exit, Incident, RankFacts, Verdict, WorkerGroup
 from safelaunch.model.nodes import LostNode, Node, Nodes
 from safelaunch.run.job_nodes import JobNodes
@@ -35,6 +36,9 @@ class FakeLink:
             self.peers.heard(node, time.monotonic(), 0)
         self.inbox: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
         self.said: list[Message] = []
+
+    def meet(self, nodes: Nodes, _: bytes) -> None:
+        self.peers.meet(nodes, time.monotonic())
 
     def to_hub(self, message: Message) -> None:
         self.said.append(message)
@@ -246,3 +250,15 @@ def test_one_node_says_all_also_where_it_ends_before_the_others(monkeypatch: pyt
     two = OneNode(1, monkeypatch)
     two.hears(0, Ends(lost))
     assert two.nodes.as_said_here(lost) == lost
+
+
+def test_what_is_known_stays_when_a_node_is_added_to_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = OneNode(1, monkeypatch)
+    node.nodes.meet(to_json(Nodes(3, 1, NODES, "00" * 32)))
+    node.hears(0, Ends(verdict("SL401", 2)))
+    node.nodes.meet(to_json(Nodes(3, 1, NODES, "00" * 32)))
+    assert node.nodes.end is not None
+    node.nodes.meet(to_json(Nodes(2, 1, NODES, "00" * 32)))  # of a round before
+    assert node.nodes.end is not None
+    node.nodes.meet(to_json(Nodes(4, 1, NODES, "00" * 32)))
+    assert node.nodes.end is None

@@ -71,6 +71,21 @@ def test_a_root_that_waits_for_the_others_does_nothing_of_its_own() -> None:
     assert interval.own == pytest.approx({0: 1.0, 1: 4.5, 2: 1.0})
 
 
+def test_a_call_with_ranks_of_other_nodes_holds_a_rank_until_it_returns() -> None:
+    """When all have come is not seen here, and a slow network lets ranks go one after the other."""
+
+    def own(size: int, first: float, returned: float, last: float) -> list[Arrival]:
+        made = calls(first, last)
+        return [made[0]._replace(size=size, returned=returned), made[1]._replace(size=size)]
+
+    here = only(Meetings().add({0: own(2, 1.0, 3.0, 4.0), 1: own(2, 1.0, 6.0, 7.0)}))
+    assert here.own == pytest.approx({0: 3.0, 1: 6.0})
+    beyond = only(Meetings().add({0: own(4, 1.0, 3.0, 4.0), 1: own(4, 1.0, 6.0, 7.0)}))
+    assert beyond.own == pytest.approx({0: 1.0, 1: 1.0})
+    issued = only(Meetings().add({0: own(4, 1.0, 0.0, 4.0), 1: own(4, 1.0, 0.0, 7.0)}))
+    assert issued.own == pytest.approx({0: 3.0, 1: 6.0})
+
+
 def test_a_broadcast_lets_nobody_go() -> None:
     def own(first: float, between: float, last: float) -> list[Arrival]:
         made = calls(first, between, last)
