@@ -64,6 +64,7 @@ class JobNodes:
         self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
         self._lost_at: float | None = None  # where that is a lost node: since when it is told
         self._outlived: frozenset[int] = frozenset()  # nodes that were lost, and whose ranks went on
+        self.of_pace: queue.SimpleQueue[tuple[Link, int, Message | None]] = queue.SimpleQueue()  # None: nodes have met
         self.look = look
         self._group: WorkerGroup | None = None
         self._endpoint = endpoint
@@ -128,6 +129,7 @@ class JobNodes:
             self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
             self._attempt, self._met = found.attempt, time.monotonic()
         self._link.meet(found, key)
+        self.of_pace.put((self._link, -1, None))
 
     def follow(self, group: WorkerGroup, step: int) -> None:
         """These are this node's ranks, and they have made so many steps."""
@@ -203,9 +205,8 @@ class JobNodes:
         """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
         and the others the headline. What has happened to a node is short: all say it."""
         link, common = self._link, self.end or self._common
-        if link is None or common is None or common.summary != verdict.summary:
-            return verdict
-        return as_said_here(verdict, link.peers)
+        same = common is not None and common.summary == verdict.summary
+        return as_said_here(verdict, link.peers) if link is not None and same else verdict
 
     def of_agent(self, end: AgentEnd) -> Verdict:
         """The verdict on an agent that has ended by itself: one that has failed may have done so for another node."""
@@ -277,6 +278,8 @@ class JobNodes:
                 self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
             self._be_seen(link, message.number)
+        else:
+            self.of_pace.put((link, node, message))
 
     def _hear(self, link: Link, node: int, message: Judged | Ends | Interrupted) -> None:
         """What another node, or this one as the hub, says of why ranks fail or wait."""

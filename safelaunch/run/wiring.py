@@ -20,6 +20,7 @@ from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.slow import Slow
+from safelaunch.run.slow_nodes import SlowNodes
 from safelaunch.run.start import Start
 from safelaunch.run.this_node import ThisNode
 from safelaunch.run.watching import Watching
@@ -54,7 +55,9 @@ class Parts:
         nodes.look = self.hangs.seen
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
         watched = "watch" not in settings.slow or bool(settings.slow["watch"].value)
-        self.slow = Slow(reader if watched else None, _slow_watch(settings), console, self.incidents, node)
+        pace = _slow_watch(settings)
+        of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
+        self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
         self.conclusions = Conclusions(plan, console, self.incidents, judge, node, self.hangs, endings, nodes)
 
