@@ -194,3 +194,4 @@ class ForkedRank:
     def _reap(self) -> None:
         self.returncode = self._code
         self._server.reap(self.pid)
+        self._post("reaped", pid=self.pid, code=self._code)

@@ -67,7 +67,11 @@ class Worker(subprocess.Popen):  # type: ignore[type-arg]
         # Not before the watcher has seen the exit: reaping it here would lose the event, and pass the gate.
         if self.returncode is None and (not self.exited.is_set() or (self.exit_code != 0 and self._gate.holds())):
             return None
-        return super().poll()
+        is_new = self.returncode is None
+        code = super().poll()
+        if is_new and code is not None:
+            self._post("reaped", pid=self.pid, code=code)
+        return code
 
     def _watch(self) -> None:
         try:

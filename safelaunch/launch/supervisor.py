@@ -18,7 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 from safelaunch import procfs
+from safelaunch.launch.blocked import Blocked
 from safelaunch.launch.journal import Journal
+from safelaunch.launch.mishaps import Mishaps
 from safelaunch.launch.phases import DECIDED, Phase
 from safelaunch.launch.remains import Remains
 from safelaunch.launch.signals import FORWARDED, Signals
@@ -33,7 +35,6 @@ SETTLE_LIMIT_S = 0.9  # ... and waits until then for the exit code of a rank tha
 WATCH_S = 0.25  # how often the ranks' pulses are read
 HANG_TERM_S = 5.0  # what hung ranks get to end: a handler in Python cannot run in a rank that is stuck below Python
 NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
-MISHAPS = 100  # faults of our own in one run before we give up
 STOPPED_S = 1.0  # a process of ours that is stopped for less is not spoken of
 AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
 
@@ -46,6 +47,7 @@ class Supervisor:
         self._signals = signals
         self._stages = stages
         self._journal = Journal(os.path.join(plan.run_dir, "agent.jsonl"))
+        self._safely = Mishaps(self._journal, self.on_degraded).safely
         self._tree = tree
         self._outcome = Outcome()
         self._group: WorkerGroup | None = None
@@ -55,10 +57,12 @@ class Supervisor:
         self._agent_said: AgentEnd | None = None
         self._timers = Timers()
         self._after = self._timers.after
+        self._blocked = Blocked(self._after, self._abandon_agent, stages.say, plan)
         self._on_event: dict[str, Callable[..., None]] = {
             "group": self.on_group,
             "worker": self.on_worker,
             "exit": self.on_exit,
+            "reaped": self._blocked.on_reaped,
             "stopping": self.on_stopping,
             "failed": self.on_failed,
             "succeeded": self.on_succeeded,
@@ -70,7 +74,6 @@ class Supervisor:
         self._received = b""
         self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
         self._stopped = Stopped(tree.around_ranks, stages.say)
-        self._mishaps = 0
         self._stage: threading.Thread | None = None
         self._stage_done, self._stage_pipe = os.pipe()
 
@@ -101,18 +104,6 @@ class Supervisor:
                 self._safely(key.data)
         for action in self._timers.take():
             self._safely(action)
-
-    def _safely(self, action: Callable[..., None], **values: Any) -> None:
-        """A fault of ours must not end a run that is healthy: it is told once, and the loop goes on."""
-        try:
-            action(**values)
-        except Exception as error:
-            self._mishaps += 1
-            if self._mishaps > MISHAPS:
-                raise
-            self._journal.write("mishap", action=action.__name__, error=repr(error))
-            if self._mishaps == 1:
-                self.on_degraded(f"safelaunch's own fault in {action.__name__}, the run goes on: {error!r}")
 
     # ------------------------------------------------------------------------------------------ preflight
 
@@ -161,6 +152,7 @@ class Supervisor:
             self._outcome.groups.append(self._group)
             self._tell_restart(attempt)
         self._group = WorkerGroup(attempt, world_size, local_world_size)
+        self._blocked.begins()
         if self._phase is not Phase.ENDING:
             self._phase = Phase.RUNNING
             self._timers.clear()
@@ -196,10 +188,13 @@ class Supervisor:
         elif self._phase is Phase.RUNNING and code != 0:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
             self._open(Incident("exit", self._group.attempt, (rank,), t))
+        elif self._phase is Phase.CONCLUDED:
+            self._blocked.look_at(self._group)
 
     def on_stopping(self) -> None:
         """Torch elastic is about to end the workers. Where none of them has failed, it is for a reason of its own: the
         agent got a signal or has failed, or nodes came or went."""
+        self._blocked.acts()
         if self._phase is Phase.RUNNING:
             self._phase = Phase.REGROUPING
             self._after(self._plan.shutdown_timeout, self._kill_group)
@@ -275,6 +270,7 @@ class Supervisor:
         # Those that have failed and live on do no work, and torch elastic would never learn of them.
         failed = tuple(worker for worker in self._group.alive if worker.rank in self._incident.ranks)
         self._tree.signal_workers(failed, signal.SIGKILL)
+        self._blocked.look_at(self._group)
         self._after(NOTICE_S, self._tell_what_ends)
         self._after(grace, self._kill_group)
         if self._group.attempt >= self._plan.torchrun["max_restarts"]:

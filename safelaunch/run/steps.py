@@ -65,6 +65,7 @@ def make_plan(job: Run) -> None:
     from safelaunch.launch import plan as planning
     from safelaunch.run import launch_facts
     from safelaunch.settings import computed, warm
+    from safelaunch.settings.timeouts import rendezvous_wait
 
     job.signals.treat_as_terminating(str(job.settings["signals_to_handle"]).split(","))
     known = launch_facts.known(job.settings, os.environ, socket.gethostname())
@@ -73,7 +74,12 @@ def make_plan(job: Run) -> None:
     job.environ = job.settings.environment(os.environ)
     warmth = warm.start(job.settings, job.environ)
     cold = warmth if isinstance(warmth, str) else ""
-    job.plan = dataclasses.replace(plan, env=job.settings.added, warm=None if isinstance(warmth, str) else warmth)
+    job.plan = dataclasses.replace(
+        plan,
+        env=job.settings.added,
+        warm=None if isinstance(warmth, str) else warmth,
+        rendezvous_timeout=rendezvous_wait(job.settings),
+    )
     job.remarks += [f"cold start: {cold}"] if cold else []
 
 

@@ -54,7 +54,7 @@ def in_force(settings: Settings, backend: str, environ: Mapping[str, str] | None
         `shutdown` and `kill wait` (where a scheduler has one), each with its seconds and who says so.
     """
     found: dict[str, InForce] = {}
-    if str(settings["nnodes"]).rpartition(":")[2] != "1":
+    if rendezvous_wait(settings) is not None:
         found["rendezvous"] = _rendezvous(settings)
     found["process group"] = group_timeout(settings.timeouts, backend)
     if backend != "gloo":
@@ -68,6 +68,11 @@ def in_force(settings: Settings, backend: str, environ: Mapping[str, str] | None
     if wait is not None:
         found["kill wait"] = InForce(float(wait.value), str(wait.origin))
     return found
+
+
+def rendezvous_wait(settings: Settings) -> float | None:
+    """For how many seconds a node waits for the others in the rendezvous; None in a job of one node."""
+    return _rendezvous(settings).seconds if str(settings["nnodes"]).rpartition(":")[2] != "1" else None
 
 
 def group_timeout(timeouts: Mapping[str, Value], backend: str) -> InForce:

@@ -54,6 +54,7 @@ class Running:
         *options: object,
         own: Mapping[int, Mapping[str, str]] | None = None,
         torchrun: int | None = None,
+        nnodes: str = "3",
         **env: str,
     ) -> None:
         self.hosts, self.folder = hosts, folder
@@ -66,7 +67,7 @@ class Running:
             "--rdzv-endpoint",
             f"{hosts.name(1)}:29400",
         )
-        size = ("--nnodes", 3, "--nproc-per-node", 2)
+        size = ("--nnodes", nnodes, "--nproc-per-node", 2)
         self.torchrun = torchrun
         self.processes = [
             hosts.start(
@@ -193,6 +194,22 @@ def test_both_sides_of_a_cut_cable_name_it(hosts: netns.Hosts, tmp_path: Path) -
     for err in (there, beside):
         assert headline(err).startswith(f"error[SL604]: {hosts.name(3)} has been silent for "), err
     assert headline(alone).startswith(f"error[SL604]: {hosts.name(3)} has lost all other nodes at the same time"), alone
+
+
+@pytest.mark.long
+def test_a_node_that_is_cut_off_ends_when_torchs_rendezvous_would_give_up(hosts: netns.Hosts, tmp_path: Path) -> None:
+    """Where restarts are left, it might come back until then."""
+    conf = "join_timeout=20,read_timeout=20"
+    job = Running(hosts, tmp_path, "--max-restarts", "1", "--rdzv-conf", conf, nnodes="2:3")
+    job.wait_until_linked()
+    hosts.do("cut", 3)
+    ((code, err),) = job.ended(3)
+    assert code == 75, err
+    assert headline(err).startswith(f"error[SL604]: {hosts.name(3)} has lost all other nodes at the same time"), err
+    assert "the agent is blocked in the rendezvous, of which no answer comes: it is ended in 20 s" in err
+    for host in (1, 2):
+        job.processes[host - 1].send_signal(signal.SIGTERM)
+    job.ended(1, 2)
 
 
 def test_all_say_whose_agent_was_killed(hosts: netns.Hosts, tmp_path: Path) -> None:

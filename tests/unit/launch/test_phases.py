@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +15,10 @@ from typing import Any
 import pytest
 
 from safelaunch import procfs
+from safelaunch.launch.blocked import ACTS_S
 from safelaunch.launch.phases import Phase
 from safelaunch.launch.stages import Stages
-from safelaunch.launch.supervisor import Supervisor
+from safelaunch.launch.supervisor import SETTLE_S, Supervisor
 from safelaunch.model import Exit, Incident, LaunchPlan, PreflightReport, Verdict
 
 PASSED = PreflightReport((), "node-a", 0.0)
@@ -67,7 +70,7 @@ def run(tmp_path: Path, tree: Tree, said: list[str]) -> Iterator[Any]:
     """A supervisor whose node is being checked; `restart_hangs` is false, and one restart is allowed."""
     plan = LaunchPlan(
         "id", "token", str(tmp_path), str(tmp_path), "script", "train.py", (), {"max_restarts": 1}, {}, 30.0,
-        restart_hangs=False,
+        restart_hangs=False, rendezvous_timeout=600.0,
     )  # fmt: skip
     stages = Stages(
         preflight=lambda: PASSED,
@@ -201,6 +204,56 @@ def test_an_agent_that_ends_for_no_rank_is_judged_itself(run: Any, tree: Tree) -
     tree.agent_exit = Exit(1, 0.0)  # type: ignore[assignment]
     run._on_agent_exit()
     assert run._outcome.verdicts == [INFRA]
+
+
+def happens_next(run: Any, seconds: float) -> None:
+    """What is due at the latest in so many seconds happens now."""
+    for action, due in list(run._timers._due.items()):
+        if due <= time.monotonic() + seconds:
+            del run._timers._due[action]
+            action()
+
+
+def all_have_failed(run: Any, attempt: int) -> None:
+    started(run, attempt)
+    failed(run)
+    failed(run, 1)
+    happens_next(run, SETTLE_S)
+    assert phase(run) is Phase.CONCLUDED
+
+
+def test_an_agent_that_is_blocked_in_the_store_is_not_waited_for_where_nothing_follows(run: Any, tree: Tree) -> None:
+    checked(run)
+    all_have_failed(run, attempt=1)
+    happens_next(run, ACTS_S)
+    assert tree.signals("signal_agent") == [signal.SIGKILL]
+    assert run._outcome.verdicts == [CRASH]
+
+
+def test_an_agent_that_is_blocked_may_come_back_where_attempts_are_left(run: Any, tree: Tree, said: list[str]) -> None:
+    checked(run)
+    all_have_failed(run, attempt=0)
+    happens_next(run, ACTS_S)
+    assert tree.signals("signal_agent") == []
+    assert said == ["the agent is blocked in the rendezvous, of which no answer comes: it is ended in 600 s"]
+    happens_next(run, 600.0)
+    assert tree.signals("signal_agent") == [signal.SIGKILL]
+
+
+@pytest.mark.parametrize("by", [{"event": "stopping"}, {"event": "reaped", "pid": 100, "code": 1}])
+@pytest.mark.parametrize("after", ["at once", "later"])
+def test_an_agent_that_acts_is_left_alone(
+    after: str, by: dict[str, Any], run: Any, tree: Tree, said: list[str]
+) -> None:
+    checked(run)
+    all_have_failed(run, attempt=0)
+    if after == "later":
+        happens_next(run, ACTS_S)
+    os.write(tree.to_us, json.dumps(by).encode() + b"\n")
+    run._on_agent_events()
+    happens_next(run, 600.0)
+    assert tree.signals("signal_agent") == []
+    assert len(said) == (after == "later")
 
 
 def test_a_fault_in_one_event_loses_none_behind_it(run: Any, tree: Tree, said: list[str]) -> None:
