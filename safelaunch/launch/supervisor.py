@@ -69,7 +69,8 @@ class Supervisor:
             "agent": self.on_agent,
             "cold": self.on_cold,
             "degraded": self.on_degraded,
-            "nodes": self.on_nodes,
+            "nodes": lambda nodes: stages.nodes(nodes),
+            "spare": lambda waits: stages.spare(waits),
         }
         self._received = b""
         self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
@@ -224,10 +225,6 @@ class Supervisor:
         """A part of the watching is missing; the run goes on."""
         self._stages.say(f"warning[SL902]: {missing}")
 
-    def on_nodes(self, nodes: Any) -> None:
-        """The nodes of an attempt have met."""
-        self._stages.nodes(nodes)
-
     # ---------------------------------------------------------------------------------------- an incident
 
     def _open(self, incident: Incident) -> None:
@@ -254,6 +251,7 @@ class Supervisor:
         verdict = self._lost_with_fork_server() or self._stages.conclude(self._incident, self._group, self._evidence)
         self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
         self._outcome.verdicts.append(verdict)
+        self._tree.tell_end(verdict.exit_code, f"{verdict.code}: {verdict.summary}")
         self._phase = Phase.CONCLUDED
         grace = self._plan.shutdown_timeout
         if self._incident.kind == "hang":
@@ -364,6 +362,7 @@ class Supervisor:
         self._stages.say(
             f"{name}: passed on to {group.left} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
         )
+        self._tree.tell_end(128 + signum, f"{name} ended it")
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
         self._tree.wake()

@@ -195,6 +195,7 @@ def write_result(job: Run) -> None:
         "findings": to_json([*(outcome.report.findings if outcome.report else ()), *parts.findings.heard]),
         "verdicts": to_json([*parts.hangs.slow, *parts.slow.all_verdicts, *outcome.verdicts]),
         "abandoned_pids": list(outcome.abandoned),
+        "spare": parts.was_spare,
     }
     record.of_result(document, job.plan.run_dir, job.settings["json"], parts.console, job.stall_s)
 

@@ -42,6 +42,7 @@ class Parts:
     def __init__(self, settings: Settings, plan: LaunchPlan, environ: Mapping[str, str], black_box: str | None) -> None:
         self.console = console = Console(settings)
         self.findings = Findings()
+        self.was_spare = False  # it has waited beside the nodes of the job; with attempts it has taken one's place
         self.incidents = Incidents(plan.run_dir, console, self.findings)
         node, judge = ThisNode(), Judge(console)
         self.nodes = nodes = JobNodes(endpoint_host(settings), judge, console)
@@ -75,8 +76,17 @@ class Parts:
             notice=self.console.notice,
             address=lambda: self.nodes.address,
             nodes=self.nodes.meet,
+            spare=self._be_spare,
             interrupted=self.nodes.interrupted,
         )
+
+    def _be_spare(self, waits: bool) -> None:
+        self.was_spare = True
+        waiting, called = (
+            "this node is a spare: it waits until one is lost",
+            "this node takes the place of one that is lost",
+        )
+        self.console.say(waiting if waits else called)
 
     def _preflight(self) -> PreflightReport:
         report = self.checks.run()
