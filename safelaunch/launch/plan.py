@@ -13,7 +13,7 @@ from safelaunch.model import LaunchMode, LaunchPlan, SafelaunchError, Settings
 
 OWN_OPTIONS = {
     "profile", "preflight", "on_hang", "hang_abort_after", "run_dir", "warm_start", "dry_run", "color", "json",
-    "spare_nodes", "verbose", "quiet", "training_script", "training_script_args",
+    "spare_nodes", "useful_restarts", "verbose", "quiet", "training_script", "training_script_args",
 }  # fmt: skip
 
 
@@ -115,6 +115,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
         spare_nodes=settings["spare_nodes"],
+        useful_restarts=settings["useful_restarts"],
         unset=settings.taken_away,
         warnings=tuple(
             filter(

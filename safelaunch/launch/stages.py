@@ -21,7 +21,7 @@ class Stages:
     with a verdict that is not the end, and what happens next. `started` is called when all ranks of an attempt have
     been started; it must return at once. `address` is where the supervisors of other nodes find this one, `nodes` is
     told which nodes have met, `spare` whether this one waits until a node is lost, and `interrupted` of a signal that
-    ends the run.
+    ends the run. `stops` says whether the latest verdict ends the run, whatever restarts are left.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -36,6 +36,7 @@ class Stages:
     address: Callable[[], Mapping[str, Any] | None] = lambda: None
     nodes: Callable[[Any], None] = lambda _: None
     spare: Callable[[bool], None] = lambda _: None
+    stops: Callable[[], bool] = lambda: False
     interrupted: Callable[[int], None] = lambda _: None
 
 

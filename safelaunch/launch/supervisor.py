@@ -253,16 +253,18 @@ class Supervisor:
         self._outcome.verdicts.append(verdict)
         self._tree.tell_end(verdict.exit_code, f"{verdict.code}: {verdict.summary}")
         self._phase = Phase.CONCLUDED
-        grace = self._plan.shutdown_timeout
-        if self._incident.kind == "hang":
-            # Nobody has failed, so torch elastic sees no reason to act: give it one.
-            grace = min(grace, HANG_TERM_S)
+        hangs = self._incident.kind == "hang"
+        stops = self._stages.stops() or (hangs and not self._plan.restart_hangs)
+        grace = min(self._plan.shutdown_timeout, HANG_TERM_S) if hangs else self._plan.shutdown_timeout
+        if hangs or stops:  # torch elastic sees no reason to act where nobody has failed: give it one
             self._tree.signal_workers(self._group.alive, signal.SIGTERM)
-            if not self._plan.restart_hangs:
-                self._phase = Phase.ENDING
-                self._tree.tell("hold")
-                self._after(grace, self._remains.kill)
-                return
+        if stops:
+            self._phase = Phase.ENDING
+            self._tree.tell("hold")
+            self._after(grace, self._remains.kill)
+            if not self._group.left:
+                self._end_agent()
+            return
         self._tree.tell("release")
         self._tree.wake()
         # Those that have failed and live on do no work, and torch elastic would never learn of them.

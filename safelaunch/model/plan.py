@@ -132,7 +132,8 @@ class LaunchPlan:
     from it. `env` is added to the inherited environment, of which `unset` is taken away. `token` marks every process of
     the run (variable `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, in memory where possible, and gone after the
     run. `restart_hangs` is false where a hang ends the run whatever restarts are left. In a job of one node
-    `rendezvous_timeout` is None. `spare_nodes` may come beyond those of the job, and wait until one is lost. `warm` is
+    `rendezvous_timeout` is None. `spare_nodes` may come beyond those of the job, and wait until one is lost.
+    `useful_restarts` ends the run where a restart would fail as the attempt before it. `warm` is
     None for a cold start. `warnings` are lines to be said at the start. Durations are seconds.
     """
 
@@ -151,6 +152,7 @@ class LaunchPlan:
     bind_device: bool = False
     restart_hangs: bool = True
     spare_nodes: int = 0
+    useful_restarts: bool = False
     rendezvous_timeout: float | None = None
     unset: tuple[str, ...] = ()
     warm: WarmStart | None = None

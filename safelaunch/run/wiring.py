@@ -19,6 +19,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.ranks import Hearing, listener
+from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
 from safelaunch.run.slow_nodes import SlowNodes
 from safelaunch.run.start import Start
@@ -60,7 +61,10 @@ class Parts:
         of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
         self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
-        self.conclusions = Conclusions(plan, console, self.incidents, judge, node, self.hangs, endings, nodes)
+        self.restarts = Restarts(plan, console)
+        self.conclusions = Conclusions(
+            plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts
+        )
 
     def stages(self) -> Stages:
         """What the supervisor calls."""
@@ -77,6 +81,7 @@ class Parts:
             address=lambda: self.nodes.address,
             nodes=self.nodes.meet,
             spare=self._be_spare,
+            stops=lambda: self.restarts.stops,
             interrupted=self.nodes.interrupted,
         )
 
