@@ -20,6 +20,7 @@ from safelaunch.diagnosis.notice import with_notice
 from safelaunch.evidence.offline import archives, bundle, dump_case, dump_files, nodes
 from safelaunch.evidence.offline.bundle import Recorded
 from safelaunch.model import SCHEMA_VERSION, Case, SafelaunchError, Verdict
+from safelaunch.model.hosts import host_names
 from safelaunch.model.logs import LogFacts
 from safelaunch.output import STANDARD_OUTPUT
 from safelaunch.printable import Line, line
@@ -268,6 +269,12 @@ def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], furthe
 
 
 def _of_nodes(part: Sequence[Recorded]) -> list[Conclusion]:
+    paths = tuple(one.path for one in part)
+    if (said := nodes.concluded_over_more(part)) is not None:
+        notes = (
+            f"as the run concluded it over its {plural(said.nodes, 'node')}; here is what {_hosts(part)} left of it",
+        )
+        return [Conclusion("bundle", paths, said, paths[0], notes, said, nodes.merged(part))]
     if len(part) == 1:
         return [_of_one(part[0])]
     if any(one.case.incident.kind == "exit" for one in part) and not nodes.comparable(part):
@@ -279,8 +286,12 @@ def _of_nodes(part: Sequence[Recorded]) -> list[Conclusion]:
     hosts = {facts.rank: one.case.host for one in part for facts in one.case.ranks}
     if verdict.culprit_ranks:
         verdict = dataclasses.replace(verdict, host=hosts[verdict.culprit_ranks[0]])
-    seen = f"one verdict over {len(part)} nodes ({', '.join(one.case.host for one in part)})"
-    return [Conclusion("bundle", tuple(one.path for one in part), verdict, notes=(seen,), case=case)]
+    seen = f"one verdict over {len(part)} nodes ({_hosts(part)})"
+    return [Conclusion("bundle", paths, verdict, notes=(seen,), case=case)]
+
+
+def _hosts(part: Sequence[Recorded]) -> str:
+    return host_names([one.case.host for one in part])
 
 
 def _of_one(incident: Recorded) -> Conclusion:

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_OUR_FAULT, EXIT_USAGE
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import FORK_SERVER, SPARE, AgentEnd, Verdict
-from safelaunch.model.hosts import host_name
+from safelaunch.model.hosts import MOST_NAMED, host_name, host_names
 from safelaunch.model.nodes import LostNode, Node
-
-MOST_NAMED = 8  # hosts in a line
 
 
 def judge(end: AgentEnd, host: str = "") -> Verdict:
@@ -153,14 +151,14 @@ def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> V
     """
     hosts = [host_name(nodes[one.node_rank].host) or f"node {one.node_rank}" for one in lost]
     silent = max(one.silent_s for one in lost)
-    remedy = f"start again without {_listed(hosts)} (Slurm: --exclude={','.join(hosts[:MOST_NAMED])})"
+    remedy = f"start again without {host_names(hosts)} (Slurm: --exclude={','.join(hosts[:MOST_NAMED])})"
     remedy += "; look at its console and network" if len(hosts) == 1 else ""
     own, alone = host_name(nodes[me].host) or f"node {me}", len(lost) == len(nodes) - 1 > 1
     if alone:
-        summary = f"{own} has lost all other nodes at the same time ({_listed(hosts)}, silent for {silent:.0f} s)"
+        summary = f"{own} has lost all other nodes at the same time ({host_names(hosts)}, silent for {silent:.0f} s)"
         remedy = f"look at the network of {own}: it is cut off from the others, or they are from it"
     elif len(lost) > 1:
-        summary = f"{_listed(hosts)} are not heard any more (silent for {silent:.0f} s)"
+        summary = f"{host_names(hosts)} are not heard any more (silent for {silent:.0f} s)"
     elif lost[0].closed:
         summary = f"{hosts[0]} has gone without a goodbye{_ranks_of(lost[0], nodes)}: killed, or the node went down"
     else:
@@ -169,15 +167,10 @@ def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> V
         summary = f"{hosts[0]} has been silent for {silent:.0f} s{what}: it is down, or {network} is cut"
     said = tuple(
         f"{name}: last heard {one.silent_s:.0f} s ago{', then its connection was closed' if one.closed else ''}"
-        for name, one in zip(hosts, lost, strict=True)
+        for name, one in zip(hosts[:MOST_NAMED], lost, strict=False)
     )
     verdict = _verdict("SL604", summary, remedy, EXIT_INFRASTRUCTURE)
-    return dataclasses.replace(verdict, host=own if alone else _listed(hosts), because=said)
-
-
-def _listed(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - MOST_NAMED} more" if len(hosts) > MOST_NAMED else ""
-    return ", ".join(hosts[:MOST_NAMED]) + more
+    return dataclasses.replace(verdict, host=own if alone else host_names(hosts), because=said)
 
 
 def _ranks_of(lost: LostNode, nodes: Mapping[int, Node]) -> str:

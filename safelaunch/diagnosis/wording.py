@@ -12,18 +12,25 @@ from safelaunch.model.ranks import runs
 from safelaunch.shortened import shortened
 
 OUT_OF_THE_CONDITION = "take the collective out of the condition, or let all ranks of the group call it"
+MOST_NAMED = 8  # ranks, or ranges of them, in a line
 SEVERAL_STEPS = 2  # for each call: then the steps' own are made by C++ (DDP, FSDP)
 OF_AUTOGRAD = re.compile(r"/torch/(?:autograd|distributed/fsdp)/")
 
 
 def names(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 1 and 3`, `ranks 0-2 and 7`."""
+    """`rank 3`, `ranks 1 and 3`, `ranks 0-2 and 7`, `ranks 0, 8, 16, 24, 32, 40, 48, 56 and 56 more`."""
     numbers = sorted(ranks)
     if not numbers:
         return "no rank"
     parts: list[str] = []
+    told = 0
     for run in runs(numbers):
+        if len(parts) >= MOST_NAMED:
+            break
         parts += [str(number) for number in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"]
+        told += len(run)
+    if told < len(numbers):
+        parts.append(f"{len(numbers) - told} more")
     text = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {text}"
 

@@ -67,7 +67,7 @@ class Verdict(Diagnostic):
 
     `culprit_ranks` may be empty: "no rank to blame" and "cannot tell" are told apart by `code`. Times are
     seconds from the death, or from the last progress. `conclusive` says of a hang that no patience can end it,
-    `waiting` which ranks it holds up.
+    `waiting` which ranks it holds up. `nodes` says of how many nodes' ranks it is the verdict.
     """
 
     slug: str
@@ -87,6 +87,7 @@ class Verdict(Diagnostic):
     exit_code: int = 1
     conclusive: bool = False
     waiting: tuple[int, ...] = ()
+    nodes: int = 1
     schema_version: int = SCHEMA_VERSION
 
 

@@ -30,8 +30,9 @@ from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import Nodes
 from safelaunch.run.console import Console
 from safelaunch.run.digest import digest
+from safelaunch.run.job_result import Met
 from safelaunch.run.judge import Judge
-from safelaunch.run.nodes_asked import Concluded, Inquiry, as_known, as_said_here, more_s, unlinked
+from safelaunch.run.nodes_asked import Concluded, Inquiry, as_known, as_said_here, more_s, over_nodes, unlinked
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
@@ -65,24 +66,22 @@ class JobNodes:
         self._lost_at: float | None = None  # where that is a lost node: since when it is told
         self._outlived: frozenset[int] = frozenset()  # nodes that were lost, and whose ranks went on
         self.of_pace: queue.SimpleQueue[tuple[Link, int, Message | None]] = queue.SimpleQueue()  # None: nodes have met
-        self.look = look
+        self.look, self.met = look, Met()
         self._group: WorkerGroup | None = None
         self._endpoint = endpoint
-        self._judge = judge
-        self._console = console
+        self._judge, self._console = judge, console
         self._listening: Listening | None = None
         self._link: Link | None = None
         self._inquiry: Inquiry | None = None
         self._concluded: Concluded | None = None  # what the latest inquiry has come to, at the hub
-        self._numbers = itertools.count(1)
-        self._asks = itertools.count(1)
+        self._numbers, self._asks = itertools.count(1), itertools.count(1)
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
         self._told_unlinked = False
         self._wanted: int | None = None  # the look that the hub waits for
         self._common: Verdict | None = None  # the latest one over all nodes
-        self._failing = self._leaving = False  # ranks of this node have failed; it was told to end
+        self._failing, self._leaving = False, False  # ranks of this node have failed; it was told to end
         self._failed: Case | None = None  # what came of that
         self._interrupted: Verdict | None = None  # a node was told to end: why ranks of others fail
         self._attempt, self._met = -1, 0.0  # the latest rendezvous
@@ -114,11 +113,9 @@ class JobNodes:
         secret = os.environ.get(VARIABLE, "")
         try:
             key = job_key(found.key, secret)
-        except SecretError as error:
-            self._console.degraded(f"the nodes of this job are diagnosed separately: {VARIABLE}={error}")
-            return
-        except ValueError:
-            self._console.degraded("the nodes of this job are diagnosed separately: their key in the store is none")
+        except (SecretError, ValueError) as error:
+            why = f"{VARIABLE}={error}" if isinstance(error, SecretError) else "their key in the store is none"
+            self._console.degraded(f"the nodes of this job are diagnosed separately: {why}")
             return
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
@@ -128,6 +125,7 @@ class JobNodes:
             self.end, self._lost_at, self._inquiry, self._judged, self._concluded = None, None, None, None, None
             self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
             self._attempt, self._met = found.attempt, time.monotonic()
+        self.met.add(found)
         self._link.meet(found, key)
         self.of_pace.put((self._link, -1, None))
 
@@ -178,8 +176,8 @@ class JobNodes:
             patience = VERDICT_S + more_s(len(link.peers.nodes))
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
-        self._common = self._judged or self._from_elsewhere()
-        return self._common
+        self._common = found = self._over_nodes(self._judged or self._from_elsewhere())
+        return found
 
     def failing(self) -> None:
         """Ranks of this node have failed: their case comes soon, and says more than a look at them."""
@@ -235,7 +233,10 @@ class JobNodes:
             if self.end or self._interrupted or link.peers.given_up or (link.peers.settled and self._of_lost(CLOSED_S)):
                 break
             time.sleep(0.05)
-        return self._from_elsewhere()
+        return self._over_nodes(self._from_elsewhere())
+
+    def _over_nodes(self, verdict: Verdict | None) -> Verdict | None:
+        return over_nodes(verdict, self._link.peers) if verdict and self._link else verdict
 
     def _from_elsewhere(self) -> Verdict | None:
         """Why ranks fail here for what has happened to another node, as far as that is known."""
@@ -290,10 +291,10 @@ class JobNodes:
                     self._news.notify_all()
         elif isinstance(message, Ends) and self.end is None:
             self._set_end(self._as_known(link, message.verdict))
-            self._pass_on(link, node, message)
+            _pass_on(link, node, message)
         elif isinstance(message, Interrupted) and self._interrupted is None:
             self._interrupted = self._as_known(link, message.verdict)
-            self._pass_on(link, node, message)
+            _pass_on(link, node, message)
 
     def _ask_all(self, link: Link, node: int, message: Suspect) -> None:
         """As the hub: a node asks for a verdict over all."""
@@ -307,11 +308,6 @@ class JobNodes:
             link.to_all(Look(self._inquiry.number))
         self._inquiry.asked.append((node, message.number))
         self._inquiry.add(node, message.case, looked=False)
-
-    @staticmethod
-    def _pass_on(link: Link, node: int, message: Message) -> None:
-        if link.peers.is_hub and node != link.peers.me:
-            link.to_all(message)
 
     def _be_seen(self, link: Link, number: int) -> None:
         if self._failed is not None or self._leaving:  # of whoever was told to end nothing follows
@@ -329,7 +325,7 @@ class JobNodes:
 
     def _set_end(self, verdict: Verdict | None) -> None:
         with self._news:
-            self.end = self.end or verdict
+            self.end = self.end or self._over_nodes(verdict)
             self._news.notify_all()
 
     def _look_for(self, link: Link, number: int) -> None:
@@ -396,5 +392,9 @@ class JobNodes:
 
 
 def _say(link: Link, message: Message) -> None:
-    say = link.to_all if link.peers.is_hub else link.to_hub  # before its goodbye
-    say(message)
+    (link.to_all if link.peers.is_hub else link.to_hub)(message)  # before its goodbye
+
+
+def _pass_on(link: Link, node: int, message: Message) -> None:
+    if link.peers.is_hub and node != link.peers.me:
+        link.to_all(message)

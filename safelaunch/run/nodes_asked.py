@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from safelaunch.cluster.peers import Peers
 from safelaunch.diagnosis import infra
 from safelaunch.model import Case, Verdict
-from safelaunch.model.hosts import host_name
+from safelaunch.model.hosts import host_name, host_names
 from safelaunch.model.nodes import LostNode, Node
 
 NODE_S = (
     0.05  # seconds more for a verdict, for each node, and half of that for the looks: the hub reads case after case
 )
 NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
-MOST_NAMED = 4  # hosts in a line
 AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
 
 
@@ -81,6 +80,11 @@ def as_known(verdict: Verdict, own: Verdict | None, nodes: Mapping[int, Node], m
     return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
 
 
+def over_nodes(verdict: Verdict, peers: Peers) -> Verdict:
+    """The verdict with how many nodes it is about: those that have a supervisor of ours, lost ones among them."""
+    return dataclasses.replace(verdict, nodes=sum(node.port > 0 for node in peers.nodes.values()))
+
+
 def as_said_here(verdict: Verdict, peers: Peers) -> Verdict:
     """A verdict over all nodes as this one says it: the first that lives says all, the others the headline. What has
     happened to a node is short: all say it."""
@@ -99,8 +103,7 @@ def unlinked(peers: Peers) -> str:
     if ended or not (peers.is_hub or not peers.linked):
         return ""
     hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(missing)]
-    more = f" and {len(hosts) - MOST_NAMED} more" if len(hosts) > MOST_NAMED else ""
-    return ", ".join(hosts[:MOST_NAMED]) + more
+    return host_names(hosts)
 
 
 def more_s(nodes: int) -> float:

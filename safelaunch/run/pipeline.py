@@ -26,6 +26,7 @@ AFTERWARDS: tuple[Step, ...] = (  # a fault of ours in one of these costs that o
     steps.tell_end,
     steps.say_goodbye,
     steps.write_result,
+    steps.write_result_of_job,
     steps.remember,
     steps.finish_speaking,
 )

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from safelaunch import black_box, black_box_reader
+from safelaunch.diagnosis.wording import names
 from safelaunch.evidence import usage
 from safelaunch.model import Verdict, WorkerGroup, WorkerProcess
 from safelaunch.pulse import USES_GROUPS, Pulse
@@ -205,7 +206,7 @@ class Slow:
         verdict, slowness = self.verdicts[place], told.slowness
         end = f"until about {slowness.unit} {self._watch.pace.count}"
         self.verdicts[place] = dataclasses.replace(verdict, summary=f"{verdict.summary}; {end}")
-        who = f"rank{'s' * (len(slowness.ranks) > 1)} {', '.join(map(str, slowness.ranks))}: " if slowness.ranks else ""
+        who = f"{names(slowness.ranks)}: " if slowness.ranks else ""
         self._console.aside(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self._watch.pace.count}")
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.launch.signals import Signals
 from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings
+from safelaunch.model.hosts import host_name
 
 if TYPE_CHECKING:
     from safelaunch.launch.stages import Outcome
@@ -197,7 +198,20 @@ def write_result(job: Run) -> None:
         "abandoned_pids": list(outcome.abandoned),
         "spare": parts.was_spare,
     }
+    if parts.nodes.met.rounds:
+        document |= {"host": host_name(socket.gethostname()), "hosts": [*parts.nodes.met.hosts]}
+        document |= {"rounds": [*parts.nodes.met.rounds]}
     record.of_result(document, job.plan.run_dir, job.settings["json"], parts.console, job.stall_s)
+
+
+def write_result_of_job(job: Run) -> None:
+    """result.json of the job, above the folders of its nodes."""
+    from safelaunch.run import job_result
+
+    try:
+        job_result.write(job.plan.run_dir, job.parts.nodes.met)
+    except OSError as error:
+        job.parts.console.degraded(f"the result of the job cannot be written: {error.filename}: {error.strerror}")
 
 
 def remember(job: Run) -> None:

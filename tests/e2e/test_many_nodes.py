@@ -94,10 +94,14 @@ class Running:
 
     def wait_until_linked(self) -> None:
         """All ranks make steps, and the supervisors have met: `nodes` is in each journal."""
-        self._until(lambda: all((self.folder / f"ready-{rank}").exists() for rank in range(RANKS)))
+        self.wait_for_steps(RANKS)
         ours = 3 - (self.torchrun is not None)
         self._until(lambda: sum('"nodes"' in path.read_text() for path in self.folder.rglob("agent.jsonl")) == ours)
         time.sleep(3.0)  # one beat: who has never been heard cannot be lost. Nothing outside shows the link
+
+    def wait_for_steps(self, ranks: int) -> None:
+        """So many ranks have made steps."""
+        self._until(lambda: all((self.folder / f"ready-{rank}").exists() for rank in range(ranks)))
 
     @staticmethod
     def _until(what: Callable[[], bool]) -> None:
@@ -194,6 +198,29 @@ def test_both_sides_of_a_cut_cable_name_it(hosts: netns.Hosts, tmp_path: Path) -
     for err in (there, beside):
         assert headline(err).startswith(f"error[SL604]: {hosts.name(3)} has been silent for "), err
     assert headline(alone).startswith(f"error[SL604]: {hosts.name(3)} has lost all other nodes at the same time"), alone
+
+
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+def test_an_elastic_job_goes_on_without_a_lost_node_and_names_it(how: str, hosts: netns.Hosts, tmp_path: Path) -> None:
+    conf = ("--rdzv-conf", "last_call_timeout=3")  # for which torch waits for others, once there are enough
+    job = Running(hosts, tmp_path, "--max-restarts", "2", *conf, nnodes="2:3")
+    job.wait_until_linked()
+    for rank in range(RANKS):
+        (tmp_path / f"ready-{rank}").unlink()
+    if how == "killed":
+        job.signal(3, signal.SIGKILL)
+    else:
+        hosts.do("cut", 3)
+    job.wait_for_steps(ranks=4)
+    job.signal(3, signal.SIGKILL)  # its agent is blocked in the store
+    (tmp_path / "stop").touch()
+    lost = "gone without a goodbye" if how == "killed" else "been silent for"
+    for code, err in job.ended(1, 2):
+        assert code == 0, err
+        assert f"SL604: {hosts.name(3)} has {lost}" in err
+        assert "restarting: attempt 1 of 2" in err
+        assert "error[" not in err
+    assert {(verdict["code"], verdict["host"]) for verdict in job.verdicts()} == {("SL604", hosts.name(3))}
 
 
 @pytest.mark.long

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from safelaunch.model import Case, RankFacts
+from safelaunch.codes import Trait, has
+from safelaunch.model import Case, RankFacts, Verdict
 
 if TYPE_CHECKING:  # a run puts cases together, and reads no archives
     from safelaunch.evidence.offline.bundle import Recorded
@@ -56,6 +57,16 @@ def _one_job(one: Recorded, other: Recorded) -> bool:
         return not (one.run_id and other.run_id)
     apart = (one.case.incident.t + one.wall_offset) - (other.case.incident.t + other.wall_offset)
     return abs(apart) < SAME_MOMENT_S
+
+
+def concluded_over_more(part: Sequence[Recorded]) -> Verdict | None:
+    """What the run itself concluded over all of its nodes, where that rests on more than is here: on nodes that are
+    missing here, or on how one was lost. None where the rules can be applied again, and where nodes disagree."""
+    said = [one.verdict for one in part if one.verdict is not None and one.verdict.nodes > 1]
+    if len(said) < len(part) or len({(verdict.code, verdict.summary) for verdict in said}) > 1:
+        return None
+    whole = len(part) >= max(verdict.nodes for verdict in said)
+    return None if whole and not has(said[0].code, Trait.INFRASTRUCTURE) else said[0]
 
 
 def comparable(incidents: Sequence[Recorded]) -> bool:

@@ -451,3 +451,45 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert code == 0
     assert all(word in out for word in ("--json", "--color", "Flight Recorder", "exit codes"))
+
+
+def concluded(folder: Path, code: str, summary: str, *, culprits: tuple[int, ...] = (), nodes: int) -> None:
+    """What the run said there, over so many nodes."""
+    verdict = Verdict(code=code, slug="s", kind="crash", summary=summary, culprit_ranks=culprits, nodes=nodes)
+    files.write_json(str(folder / "incident-0" / "verdict.json"), verdict)
+
+
+def two_nodes(tmp_path: Path) -> None:
+    node(
+        tmp_path / "a", "node-a", (failed(0, 5.2, "RuntimeError", LOST), failed(1, 5.3, "RuntimeError", LOST)), boot=0.0
+    )
+    root = (failed(2, 4.0, "ValueError", "loss is nan"), failed(3, 4.3, "RuntimeError", LOST))
+    node(tmp_path / "b", "node-b", root, boot=0.0)
+
+
+def test_a_part_of_a_job_says_what_the_job_has_concluded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_nodes(tmp_path)
+    for name in ("a", "b"):
+        concluded(tmp_path / name, "SL401", "rank 2 raised ValueError: loss is nan", culprits=(2,), nodes=2)
+    for paths in ([tmp_path], [tmp_path / "a"], [tmp_path / "b" / "incident-0"]):
+        _, out, _ = run(capsys, "--json", *paths)
+        (one,) = json.loads(out)["conclusions"]
+        assert (one["verdict"]["code"], one["verdict"]["culprit_ranks"]) == ("SL401", [2])
+    _, out, _ = run(capsys, tmp_path / "a")
+    assert "note: as the run concluded it over its 2 nodes; here is what node-a left of it" in out
+
+
+def test_how_a_node_was_lost_is_in_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_nodes(tmp_path)
+    for name in ("a", "b"):
+        concluded(tmp_path / name, "SL604", "node-c has been silent for 9 s", nodes=2)
+    _, out, _ = run(capsys, tmp_path)
+    assert "error[SL604]: node-c has been silent for 9 s" in out
+
+
+def test_nodes_that_disagree_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_nodes(tmp_path)
+    concluded(tmp_path / "a", "SL604", "node-b has been silent for 9 s", nodes=2)
+    concluded(tmp_path / "b", "SL604", "node-a has been silent for 9 s", nodes=2)
+    _, out, _ = run(capsys, tmp_path)
+    assert "error[SL401]: rank 2 raised ValueError: loss is nan" in out
