@@ -23,6 +23,7 @@ class Channel:
         self._lock = threading.Lock()
         self._go = threading.Event()
         self.address: dict[str, Any] | None = None  # of our supervisor, for those of other nodes; known at `go`
+        self.end: dict[str, Any] | None = None  # how the job ends, as our supervisor has judged it: `code` and `line`
         self._callbacks: dict[bytes, Callable[[], None]] = {b"go": self._go.set}
         for descriptor in (events, commands):
             os.set_inheritable(descriptor, False)
@@ -54,4 +55,6 @@ class Channel:
             for word in words:
                 if word.startswith(b"{"):
                     self.address = json.loads(word)
+                if word.startswith(b"end {"):
+                    self.end = json.loads(word[4:])
                 self._callbacks.get(word, lambda: None)()

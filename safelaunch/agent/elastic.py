@@ -23,6 +23,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from safelaunch.agent import nodes, rendezvous
 from safelaunch.agent.channel import Channel
+from safelaunch.agent.spares import Spares
 from safelaunch.agent.workers import WorkerGroups
 from safelaunch.model import RUN_PATH, LaunchPlan
 
@@ -105,8 +106,15 @@ def prefix_template(chosen: str, otherwise: str | None) -> str | None:
     return re.sub(r"(\$\$)|\$(?:\{hostname\}|hostname(?!\w))", lambda match: match[1] or host, template, flags=re.ASCII)
 
 
-def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel: Channel, groups: WorkerGroups) -> None:
-    """Run the worker group to its end.
+def launch(
+    config: LaunchConfig,
+    entrypoint: str,
+    arguments: list[str],
+    channel: Channel,
+    groups: WorkerGroups,
+    spare: Spares | None = None,
+) -> None:
+    """Run the worker group to its end. `spare` is there where nodes beyond those of the job may come.
 
     Raises:
         ChildFailedError, SignalException and whatever the rendezvous raises, as torch's `elastic_launch` does.
@@ -126,7 +134,15 @@ def launch(config: LaunchConfig, entrypoint: str, arguments: list[str], channel:
     look_when_there_is_something(groups)
     logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))
     channel.post("config", nproc_per_node=config.nproc_per_node, run_id=config.run_id, backend=config.rdzv_backend)
-    elastic_launch(config=config, entrypoint=entrypoint)(*arguments)
+    run = elastic_launch(config=config, entrypoint=entrypoint)
+    try:
+        run(*arguments)
+    except BaseException as error:
+        if spare is not None:
+            spare.tell_end(error)
+        raise
+    if spare is not None:
+        spare.tell_end(None)
 
 
 def keep_words_in_log(log: TextIO) -> None:

@@ -32,6 +32,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
 
         from safelaunch.agent import elastic, node_order
         from safelaunch.agent.forked import ForkServer
+        from safelaunch.agent.spares import Spares
         from safelaunch.agent.workers import WorkerGroups
         from safelaunch.codec import from_json
         from safelaunch.model import LaunchPlan
@@ -42,6 +43,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
         phase = "config"
         config, entrypoint, arguments = elastic.configure(plan)
         node_order.rank_by(plan.hosts)
+        spare = Spares(channel) if plan.spare_nodes else None
         phase = "launch"
         # What torch elastic tees to the console is the workers' output.
         elastic.keep_words_in_log(sys.stderr)
@@ -53,7 +55,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
             for number, name, descriptor in ((1, "stdout", stdout), (2, "stderr", stderr))
         }
         groups = WorkerGroups(channel, document["marks"], *folders, streams, plan.unset, server)
-        elastic.launch(config, entrypoint, arguments, channel, groups)
+        elastic.launch(config, entrypoint, arguments, channel, groups, spare)
     except BaseException as error:
         kind = type(error).__name__
         text = traceback.format_exc()

@@ -18,7 +18,7 @@ from safelaunch.cluster import shared
 from safelaunch.cluster.messages import KINDS, LONG, Message
 from safelaunch.codec import ShapeError, checked
 
-GREETING = b"safelaunch link 1\n"  # another version has another number, and is no peer
+GREETING = b"safelaunch link 2\n"  # another version has another number, and is no peer
 NONCE = 16  # bytes
 TAG = 16
 HEAD = struct.Struct(f"!I{TAG}s")

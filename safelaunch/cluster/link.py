@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from safelaunch.cluster.frames import FrameError, Session, Unread, packed
 from safelaunch.cluster.listener import make_room
-from safelaunch.cluster.messages import Answer, Beat, Goodbye, Hello, Judged, Look, Lost, Members, Message
+from safelaunch.cluster.messages import OF_THE_HUB, Answer, Beat, Goodbye, Hello, Lost, Members, Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.model.nodes import Node, Nodes
 
@@ -30,7 +30,6 @@ GREET_S = 5.0  # for whoever has connected to say that it is one of us
 STRANGERS = 64  # connections of those who have not, beside one for each node: for one more, the oldest is closed
 BACKLOG = 4 << 20  # bytes that one node may leave unread
 WAITING = 4096  # messages that are not taken in yet; a case of each of so many nodes
-OF_THE_HUB = {kind.__name__ for kind in (Answer, Members, Lost, Look, Judged)}  # nobody else says these
 
 
 @dataclass(eq=False)

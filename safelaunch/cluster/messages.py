@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from safelaunch.model import Case, Verdict
 from safelaunch.model.nodes import LostNode
+from safelaunch.model.slow import SlowLink, Slowness
+from safelaunch.model.slow_nodes import NodePace
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,66 @@ class Interrupted:
     verdict: Verdict
 
 
-Message = Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Seen | Judged | Ends | Interrupted
+@dataclass(frozen=True)
+class AskPaces:
+    """A node asks the hub who is slow: its ranks are, or seem to be."""
+
+
+@dataclass(frozen=True)
+class TellPace:
+    """The hub asks every node how fast its ranks are."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class PaceTold:
+    """How fast they are; None where that cannot be told now."""
+
+    number: int
+    pace: NodePace | None
+
+
+@dataclass(frozen=True)
+class TellWhy:
+    """The hub asks a node what its ranks and its processes do: some of them are slow, or those of others are and have
+    to be compared with them. Times are of the hub's clock."""
+
+    number: int
+    slow: Slowness
+
+
+@dataclass(frozen=True)
+class WhyTold:
+    """What they do; None where nobody could look."""
+
+    number: int
+    case: Case | None
+
+
+@dataclass(frozen=True)
+class Paced:
+    """What a look at the pace of all nodes has come to: who is slow, if anybody is, or why that is not known. `over`
+    is the step since which those who were slow keep up again. It is a notice, for which nobody ends."""
+
+    verdict: Verdict | None = None
+    unknown: str = ""
+    link: SlowLink | None = None
+    over: int = 0
+
+
+OfPace = AskPaces | TellPace | PaceTold | TellWhy | WhyTold | Paced
+Message = (
+    Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Seen | Judged | Ends | Interrupted | OfPace
+)
 KINDS: dict[str, type[Message]] = {
     kind.__name__: kind
-    for kind in (Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends, Interrupted)
-}
-LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged))  # those that take long to read
+    for kind in (
+        Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends, Interrupted,
+        AskPaces, TellPace, PaceTold, TellWhy, WhyTold, Paced,
+    )
+}  # fmt: skip
+# Those that take long to read.
+LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged, PaceTold, WhyTold))
+# Nobody else says these.
+OF_THE_HUB = frozenset(kind.__name__ for kind in (Answer, Members, Lost, Look, Judged, TellPace, TellWhy, Paced))

@@ -110,6 +110,12 @@ class Peers:
             found = {**{n: LostNode(n, round(now - self._heard, 1)) for n in unheard}, **found}
         return tuple(loss for _, loss in sorted(found.items()))
 
+    @property
+    def clock_error_s(self) -> float | None:
+        """By how much `offset_s` may be wrong: the answer came at any time within the quickest round trip. None where
+        the hub's clock is not known."""
+        return 0.0 if self.is_hub else min(self._rounds)[0] / 2 if self._rounds else None
+
     def admits(self, hello: Hello) -> bool:
         """Whether this may be a node of the attempt."""
         return hello.node_rank in self.nodes and hello.node_rank != self.me

@@ -302,6 +302,7 @@ CODES = (
         "diagnosis.infra:node_lost",
         Trait.INFRASTRUCTURE,
     ),
+    Code("SL605", "spare", "the job ended while this node was a spare", "diagnosis.infra:spare_ended"),
     # SL9xx: our own
     Code("SL901", "internal", "safelaunch itself failed", "cli.main:internal_error"),
     Code("SL902", "degraded", "a part of the watching is missing", "run.console:Console.degraded"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_OUR_FAULT, EXIT_USAGE
 from safelaunch.diagnosis.wording import names, one_line
-from safelaunch.model import FORK_SERVER, AgentEnd, Verdict
+from safelaunch.model import FORK_SERVER, SPARE, AgentEnd, Verdict
 from safelaunch.model.hosts import MOST_NAMED, host_name, host_names
 from safelaunch.model.nodes import LostNode, Node
 
@@ -20,6 +20,8 @@ def judge(end: AgentEnd, host: str = "") -> Verdict:
         return agent_lost(end, host)
     if end.phase == "config":
         return _verdict("SL001", f"torchrun's options: {one_line(end.message)}", "see safelaunch --help", EXIT_USAGE)
+    if end.phase == SPARE:
+        return spare_ended(end)
     if end.phase == "rendezvous" and not end.workers_started:
         return rendezvous_failed(end)
     return agent_lost(end, host)
@@ -90,6 +92,23 @@ def rendezvous_failed(end: AgentEnd) -> Verdict:
     summary = f"the rendezvous failed: {end.type}: {one_line(end.message)}"
     remedy = "check that every node reaches the endpoint and uses the same --rdzv-id"
     return _verdict("SL602", summary, remedy, EXIT_INFRASTRUCTURE)
+
+
+def spare_ended(end: AgentEnd) -> Verdict:
+    """The job has failed, or was ended, and this node was none of it: it was a spare, and has run no rank.
+
+    Example:
+        error[SL605]: the job ended while this node was a spare: SL401: rank 3 raised ValueError: a bad sample
+
+    How it was concluded: the nodes of the job say in the store of the rendezvous how it ends, and the exit code is
+    theirs. Where that store goes before anybody has said so, the exit code is 75.
+
+    What to do: look at the output of the nodes of the job. Nothing is wrong with this one.
+
+    What it is not: a job that ended well, of which a spare says nothing and exits with 0.
+    """
+    summary = f"the job ended while this node was a spare: {one_line(end.message)}"
+    return _verdict("SL605", summary, "look at the output of the nodes of the job", end.code or EXIT_INFRASTRUCTURE)
 
 
 def interrupted(signum: int, node: Node) -> Verdict:

@@ -8,12 +8,12 @@ import shutil
 from collections.abc import Mapping
 
 from safelaunch.codes import EXIT_USAGE
-from safelaunch.launch import run_dir
+from safelaunch.launch import run_dir, spares
 from safelaunch.model import LaunchMode, LaunchPlan, SafelaunchError, Settings
 
 OWN_OPTIONS = {
     "profile", "preflight", "on_hang", "hang_abort_after", "run_dir", "warm_start", "dry_run", "color", "json",
-    "verbose", "quiet", "training_script", "training_script_args",
+    "spare_nodes", "useful_restarts", "verbose", "quiet", "training_script", "training_script_args",
 }  # fmt: skip
 
 
@@ -89,6 +89,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         SafelaunchError: when the script cannot be run or the run directory cannot be created.
     """
     script = check_script(settings)
+    spares.check(settings)
     host = os.uname().nodename or "localhost"
     chosen = settings["rdzv_id"]
     run_id = run_dir.check_run_id(chosen if chosen != "none" else run_dir.default_run_id(environ, host))
@@ -113,9 +114,16 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         loader_timeout=_seconds(settings, "loader"),
         bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
+        spare_nodes=settings["spare_nodes"],
+        useful_restarts=settings["useful_restarts"],
         unset=settings.taken_away,
         hosts=settings.allocation.hosts if settings.allocation is not None else (),
-        warnings=tuple(filter(None, [made.warning, run_dir.file_limit(), without_recorder(of_ranks)])),
+        warnings=tuple(
+            filter(
+                None,
+                [made.warning, spares.without_restarts(settings), run_dir.file_limit(), without_recorder(of_ranks)],
+            )
+        ),
     )
 
 

@@ -20,7 +20,8 @@ class Stages:
     incident when it is time to end a hang. `infra` judges the end of an agent. `say` prints one line, `notice` one
     with a verdict that is not the end, and what happens next. `started` is called when all ranks of an attempt have
     been started; it must return at once. `address` is where the supervisors of other nodes find this one, `nodes` is
-    told which nodes have met, and `interrupted` of a signal that ends the run.
+    told which nodes have met, `spare` whether this one waits until a node is lost, and `interrupted` of a signal that
+    ends the run. `stops` says whether the latest verdict ends the run, whatever restarts are left.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -34,6 +35,8 @@ class Stages:
     started: Callable[[WorkerGroup], None] = lambda _: None
     address: Callable[[], Mapping[str, Any] | None] = lambda: None
     nodes: Callable[[Any], None] = lambda _: None
+    spare: Callable[[bool], None] = lambda _: None
+    stops: Callable[[], bool] = lambda: False
     interrupted: Callable[[int], None] = lambda _: None
 
 

@@ -69,7 +69,8 @@ class Supervisor:
             "agent": self.on_agent,
             "cold": self.on_cold,
             "degraded": self.on_degraded,
-            "nodes": self.on_nodes,
+            "nodes": lambda nodes: stages.nodes(nodes),
+            "spare": lambda waits: stages.spare(waits),
         }
         self._received = b""
         self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
@@ -224,10 +225,6 @@ class Supervisor:
         """A part of the watching is missing; the run goes on."""
         self._stages.say(f"warning[SL902]: {missing}")
 
-    def on_nodes(self, nodes: Any) -> None:
-        """The nodes of an attempt have met."""
-        self._stages.nodes(nodes)
-
     # ---------------------------------------------------------------------------------------- an incident
 
     def _open(self, incident: Incident) -> None:
@@ -254,17 +251,20 @@ class Supervisor:
         verdict = self._lost_with_fork_server() or self._stages.conclude(self._incident, self._group, self._evidence)
         self._journal.write("verdict", code=verdict.code, culprits=verdict.culprit_ranks, summary=verdict.summary)
         self._outcome.verdicts.append(verdict)
+        self._tree.tell_end(verdict.exit_code, f"{verdict.code}: {verdict.summary}")
         self._phase = Phase.CONCLUDED
-        grace = self._plan.shutdown_timeout
-        if self._incident.kind == "hang":
-            # Nobody has failed, so torch elastic sees no reason to act: give it one.
-            grace = min(grace, HANG_TERM_S)
+        hangs = self._incident.kind == "hang"
+        stops = self._stages.stops() or (hangs and not self._plan.restart_hangs)
+        grace = min(self._plan.shutdown_timeout, HANG_TERM_S) if hangs else self._plan.shutdown_timeout
+        if hangs or stops:  # torch elastic sees no reason to act where nobody has failed: give it one
             self._tree.signal_workers(self._group.alive, signal.SIGTERM)
-            if not self._plan.restart_hangs:
-                self._phase = Phase.ENDING
-                self._tree.tell("hold")
-                self._after(grace, self._remains.kill)
-                return
+        if stops:
+            self._phase = Phase.ENDING
+            self._tree.tell("hold")
+            self._after(grace, self._remains.kill)
+            if not self._group.left:
+                self._end_agent()
+            return
         self._tree.tell("release")
         self._tree.wake()
         # Those that have failed and live on do no work, and torch elastic would never learn of them.
@@ -364,6 +364,7 @@ class Supervisor:
         self._stages.say(
             f"{name}: passed on to {group.left} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
         )
+        self._tree.tell_end(128 + signum, f"{name} ended it")
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
         self._tree.wake()

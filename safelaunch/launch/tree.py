@@ -28,6 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAM = "safelaunch.agent.program"
 AGENT = f"import sys; sys.path[:1] = []; sys.path.append({ROOT!r}); import {PROGRAM} as it; it.start()"
 
+ONE_LINE = 1000  # characters: what is written at once must fit a pipe (PIPE_BUF is 4096)
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 WITH_FORK_SERVER_S = 1.0  # in which its ranks end when it does: microseconds, on a busy machine more
 KILL_WAIT_S = 2.0  # after SIGKILL only a process in the kernel's uninterruptible sleep is still there
@@ -183,6 +184,10 @@ class Tree:
             os.write(self._commands, word.encode() + b"\n")
         except OSError:
             pass  # it is gone; its exit is reported by `reap`
+
+    def tell_end(self, exit_code: int, line: str) -> None:
+        """Tell the agent how the job ends, for spare nodes: in a line that is far shorter than what a pipe takes."""
+        self.tell("end " + json.dumps({"code": exit_code, "line": line[:ONE_LINE]}))
 
     def signal_agent(self, signum: int) -> None:
         if self.agent is not None and self.agent_exit is None:

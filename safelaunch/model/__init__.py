@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from safelaunch.model.evidence import (
         FORK_SERVER,
+        SPARE,
         AgentEnd,
         CallState,
         Case,
@@ -81,6 +82,7 @@ __all__ = [
     "Exit",
     "ExitCall",
     "FORK_SERVER",
+    "SPARE",
     "Finding",
     "Gap",
     "GpuState",

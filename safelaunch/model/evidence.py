@@ -339,13 +339,15 @@ class Evidence:
     elapsed_s: float = 0.0
 
 
+SPARE = "spare"  # as the `phase` of an `AgentEnd`: this node was none of the job, and has waited for one to be lost
 FORK_SERVER = "fork server"  # as the `phase` of an `AgentEnd`: that process ended, and all ranks with it
 
 
 @dataclass(frozen=True)
 class AgentEnd:
     """How the agent ended without success: what it said (`phase`, `type`, `message`, and the `signal` that made it end,
-    0 for none), or the status of a process that said nothing."""
+    0 for none), or the status of a process that said nothing. `code` is the job's exit code where this node was a spare
+    (0: nobody has said it)."""
 
     phase: str = ""
     type: str = ""
@@ -353,6 +355,7 @@ class AgentEnd:
     exit: Exit | None = None
     workers_started: bool = False
     signal: int = 0
+    code: int = 0
 
 
 @dataclass(frozen=True)

@@ -160,8 +160,10 @@ class LaunchPlan:
     from it. `env` is added to the inherited environment, of which `unset` is taken away. `token` marks every process of
     the run (variable `SAFELAUNCH_RUN_TOKEN`). `scratch_dir` is private, in memory where possible, and gone after the
     run. `restart_hangs` is false where a hang ends the run whatever restarts are left. In a job of one node
-    `rendezvous_timeout` is None. `hosts` are the nodes in the scheduler's order, in which they get their ranks. `warm`
-    is None for a cold start. `warnings` are lines to be said at the start. Durations are seconds.
+    `rendezvous_timeout` is None. `spare_nodes` may come beyond those of the job, and wait until one is lost.
+    `useful_restarts` ends the run where a restart would fail as the attempt before it. `hosts` are the nodes in the
+    scheduler's order, in which they get their ranks. `warm` is None for a cold start. `warnings` are lines to be said
+    at the start. Durations are seconds.
     """
 
     run_id: str
@@ -178,6 +180,8 @@ class LaunchPlan:
     loader_timeout: float | None = None
     bind_device: bool = False
     restart_hangs: bool = True
+    spare_nodes: int = 0
+    useful_restarts: bool = False
     rendezvous_timeout: float | None = None
     unset: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()

@@ -40,7 +40,8 @@ class DevicePace:
     `own_s` is its own time, from the moment when it is through with one call to the moment when it comes to the next
     one, and `host_s` that part of it in which its host had not yet enqueued all that comes before that call; `call_s`
     is the time in calls, waits for others included. `mixed` says that this holds work of its own as well: the backward
-    passes of DDP, in which calls are made, or what runs beside them.
+    passes of DDP, in which calls are made, or what runs beside them. `even_s` is `own_s` without the longest time of
+    every second step.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class DevicePace:
     host_s: float
     call_s: float
     mixed: bool = False
+    even_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,26 @@ class Stalled:
 
 
 @dataclass(frozen=True)
+class RanksOfNode:
+    """The ranks of a node, and those of them that come last. `usage` is what the node did meanwhile."""
+
+    host: str
+    ranks: tuple[int, ...]
+    late: tuple[int, ...] = ()
+    usage: NodeUsage | None = None
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """A node whose collectives last longer than those of others, from the moment when all ranks have come: the median
+    of those in which it takes part and of those in which it does not, in seconds."""
+
+    host: str
+    with_s: float
+    without_s: float
+
+
+@dataclass(frozen=True)
 class Slowness:
     """A run that is slow, as the watch saw it and the node explains it.
 
@@ -151,6 +173,8 @@ class Slowness:
     is what it was at first. `on_device` says that calls end on GPUs, where the times of hosts say little; `devices` is
     what those do, and `devices_before` what they did before it began, where that was looked at. `stalled` says that the
     rank is late only now and then, and how often. `children` are processes below ranks that take CPU time.
+    `nodes` are those whose ranks were compared, where these are all nodes of the job (empty: this one's alone were).
+    `link` is the one whose collectives last longer than those of others.
     """
 
     kind: Slow
@@ -177,3 +201,5 @@ class Slowness:
     devices_before: tuple[DevicePace, ...] = ()
     stalled: Stalled | None = None
     children: tuple[Busy, ...] = ()
+    nodes: tuple[RanksOfNode, ...] = ()
+    link: SlowLink | None = None

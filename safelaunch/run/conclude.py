@@ -27,6 +27,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.own_faults import contained
+from safelaunch.run.restarts import Restarts
 from safelaunch.run.this_node import ThisNode
 
 URGENT_S = 0.8  # the living are held back from their end for at most this long
@@ -64,6 +65,7 @@ class Conclusions:
         hangs: what was told of ranks that wait.
         endings: what was told of ranks that had failed and lived on.
         nodes: the others of the job.
+        restarts: what its attempts came to.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Conclusions:
         hangs: Hangs,
         endings: Endings,
         nodes: JobNodes,
+        restarts: Restarts,
     ) -> None:
         self._plan = plan
         self._console = console
@@ -85,6 +88,7 @@ class Conclusions:
         self._hangs = hangs
         self._endings = endings
         self._nodes = nodes
+        self._restarts = restarts
         self._oom_before = memory.oom_kills()
 
     def suspect(self, incident: Incident, group: WorkerGroup) -> Urgent:
@@ -118,7 +122,7 @@ class Conclusions:
     def _is_last(self, incident: Incident, group: WorkerGroup) -> bool:
         """Whether no attempt follows this one."""
         ended_by_us = incident.kind == "hang" and not self._plan.restart_hangs
-        return ended_by_us or group.attempt >= self._plan.torchrun["max_restarts"]
+        return ended_by_us or self._restarts.stops or group.attempt >= self._plan.torchrun["max_restarts"]
 
     def _of_other_nodes(self, incident: Incident, group: WorkerGroup, urgent: Urgent, end: Verdict) -> Verdict:
         """Why this node ends is known already: what its ranks did is kept beside it."""
@@ -207,6 +211,7 @@ class Conclusions:
         return now - before if now is not None and before is not None else None
 
     def _keep(self, found: Found, folder: str = "") -> Verdict:
+        self._restarts.concluded(found.facts, found.verdict)
         folder = self._incidents.write(found.facts, found.verdict, found.evidence, folder)
         self._incidents.page_later(folder, found.facts, found.verdict)
         return self._incidents.concluded(found.verdict, folder)

@@ -65,11 +65,11 @@ class JobNodes:
         self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
         self._lost_at: float | None = None  # where that is a lost node: since when it is told
         self._outlived: frozenset[int] = frozenset()  # nodes that were lost, and whose ranks went on
+        self.of_pace: queue.SimpleQueue[tuple[Link, int, Message | None]] = queue.SimpleQueue()  # None: nodes have met
         self.look, self.met = look, Met()
         self._group: WorkerGroup | None = None
         self._endpoint = endpoint
-        self._judge = judge
-        self._console = console
+        self._judge, self._console = judge, console
         self._listening: Listening | None = None
         self._link: Link | None = None
         self._inquiry: Inquiry | None = None
@@ -113,11 +113,9 @@ class JobNodes:
         secret = os.environ.get(VARIABLE, "")
         try:
             key = job_key(found.key, secret)
-        except SecretError as error:
-            self._console.degraded(f"the nodes of this job are diagnosed separately: {VARIABLE}={error}")
-            return
-        except ValueError:
-            self._console.degraded("the nodes of this job are diagnosed separately: their key in the store is none")
+        except (SecretError, ValueError) as error:
+            why = f"{VARIABLE}={error}" if isinstance(error, SecretError) else "their key in the store is none"
+            self._console.degraded(f"the nodes of this job are diagnosed separately: {why}")
             return
         if self._console.loud > 0 and not secret:
             self._console.say(f"the nodes know each other by the rendezvous store alone, without {VARIABLE}")
@@ -129,6 +127,7 @@ class JobNodes:
             self._attempt, self._met = found.attempt, time.monotonic()
         self.met.add(found)
         self._link.meet(found, key)
+        self.of_pace.put((self._link, -1, None))
 
     def follow(self, group: WorkerGroup, step: int) -> None:
         """These are this node's ranks, and they have made so many steps."""
@@ -204,9 +203,8 @@ class JobNodes:
         """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
         and the others the headline. What has happened to a node is short: all say it."""
         link, common = self._link, self.end or self._common
-        if link is None or common is None or common.summary != verdict.summary:
-            return verdict
-        return as_said_here(verdict, link.peers)
+        same = common is not None and common.summary == verdict.summary
+        return as_said_here(verdict, link.peers) if link is not None and same else verdict
 
     def of_agent(self, end: AgentEnd) -> Verdict:
         """The verdict on an agent that has ended by itself: one that has failed may have done so for another node."""
@@ -281,6 +279,8 @@ class JobNodes:
                 self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
             self._be_seen(link, message.number)
+        else:
+            self.of_pace.put((link, node, message))
 
     def _hear(self, link: Link, node: int, message: Judged | Ends | Interrupted) -> None:
         """What another node, or this one as the hub, says of why ranks fail or wait."""

@@ -132,7 +132,8 @@ class NodeCheck:
         """The report with what the nodes of a job of a known size find between them."""
         job = host.job
         backend = self._settings["rdzv_backend"]
-        if not (job.min_nodes == job.max_nodes > 1 and job.master_addr and job.endpoint_port) or backend not in MEET:
+        known = job.min_nodes == job.max_nodes > 1 and not self._settings["spare_nodes"]
+        if not (known and job.master_addr and job.endpoint_port) or backend not in MEET:
             return report
         from safelaunch.preflight import between  # which a job of one node has no use for
 

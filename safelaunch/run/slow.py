@@ -17,7 +17,9 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.inquiry import Inquiry
 from safelaunch.run.judge import judged
 from safelaunch.run.own_faults import contained
+from safelaunch.run.pace_told import Round
 from safelaunch.run.recorders import Recorders
+from safelaunch.run.slow_nodes import SlowNodes
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.meetings import KEPT, Arrival
 from safelaunch.watch.pauses import paused
@@ -38,6 +40,7 @@ class Slow:
         console: of the run.
         incidents: of the run.
         this_node: for what its GPUs do.
+        nodes: what is said of the ranks of all nodes.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Slow:
         console: Console,
         incidents: Incidents,
         this_node: ThisNode,
+        nodes: SlowNodes,
     ) -> None:
         self.verdicts: list[Verdict] = []
         self._reader = reader
@@ -54,6 +58,7 @@ class Slow:
         self._console = console
         self._incidents = incidents
         self._this_node = this_node
+        self._nodes = nodes
         self._attempt = -1
         self._next_load = self._next_calls = 0.0
         self._told: dict[int, int] = {}
@@ -78,9 +83,14 @@ class Slow:
             return
         self._reader = None
 
+    @property
+    def all_verdicts(self) -> list[Verdict]:
+        """Those of this node, and those over all nodes."""
+        return [*self.verdicts, *self._nodes.verdicts]
+
     def summary(self) -> list[str]:
         """What was told, in a line each, for the end of the run."""
-        lines = [f"the run was slow: {verdict.code}: {verdict.summary}" for verdict in self.verdicts]
+        lines = [f"the run was slow: {verdict.code}: {verdict.summary}" for verdict in self.all_verdicts]
         stalled = self._watch.stalls.in_all() if self._reader is not None else None
         if stalled is not None:
             lines.append(
@@ -109,13 +119,18 @@ class Slow:
         self._take_load(group, now)
         self._hear(group, now)
         groups = any(pulse.state & USES_GROUPS for pulse in pulses.values()) and len(pulses) > 1
-        suspicion = self._watch.poll(pulses, self._calls(group, reader, now), groups, now)
+        calls = self._calls(group, reader, now)
+        suspicion = self._watch.poll(pulses, calls, groups, now)
+        self._nodes.keep(calls)
+        self._nodes.poll(Round(group, reader, pulses, self._returned, self._loads, now))
         for told in self._watch.over():
             self._ended(told)
         if self._inquiry is not None:
             self._take_in(self._inquiry, now)
         elif suspicion is not None:
-            self._inquiry = Inquiry(suspicion, group, self._loads, self._this_node, self._console.degraded)
+            if not self._nodes.holds(suspicion, now):
+                suspicion = self._nodes.completed(suspicion)
+                self._inquiry = Inquiry(suspicion, group, self._loads, self._this_node, self._console.degraded)
         elif self._watch.wants_recorders(now) and self._asked is None and self._following is None:
             self._ask(group, reader, pulses, now)
 

@@ -194,8 +194,9 @@ def write_result(job: Run) -> None:
         "elapsed_s": job.elapsed_s,
         "attempts": to_json(outcome.groups),
         "findings": to_json([*(outcome.report.findings if outcome.report else ()), *parts.findings.heard]),
-        "verdicts": to_json([*parts.hangs.slow, *parts.slow.verdicts, *outcome.verdicts]),
+        "verdicts": to_json([*parts.hangs.slow, *parts.slow.all_verdicts, *outcome.verdicts]),
         "abandoned_pids": list(outcome.abandoned),
+        "spare": parts.was_spare,
     }
     if parts.nodes.met.rounds:
         document |= {"host": host_name(socket.gethostname()), "hosts": [*parts.nodes.met.hosts]}

@@ -19,7 +19,9 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.ranks import Hearing, listener
+from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
+from safelaunch.run.slow_nodes import SlowNodes
 from safelaunch.run.start import Start
 from safelaunch.run.this_node import ThisNode
 from safelaunch.run.watching import Watching
@@ -41,6 +43,7 @@ class Parts:
     def __init__(self, settings: Settings, plan: LaunchPlan, environ: Mapping[str, str], black_box: str | None) -> None:
         self.console = console = Console(settings)
         self.findings = Findings()
+        self.was_spare = False  # it has waited beside the nodes of the job; with attempts it has taken one's place
         self.incidents = Incidents(plan.run_dir, console, self.findings)
         node, judge = ThisNode(), Judge(console)
         self.nodes = nodes = JobNodes(endpoint_host(settings), judge, console)
@@ -54,9 +57,14 @@ class Parts:
         nodes.look = self.hangs.seen
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
         watched = "watch" not in settings.slow or bool(settings.slow["watch"].value)
-        self.slow = Slow(reader if watched else None, _slow_watch(settings), console, self.incidents, node)
+        pace = _slow_watch(settings)
+        of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
+        self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
-        self.conclusions = Conclusions(plan, console, self.incidents, judge, node, self.hangs, endings, nodes)
+        self.restarts = Restarts(plan, console)
+        self.conclusions = Conclusions(
+            plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts
+        )
 
     def stages(self) -> Stages:
         """What the supervisor calls."""
@@ -72,8 +80,18 @@ class Parts:
             notice=self.console.notice,
             address=lambda: self.nodes.address,
             nodes=self.nodes.meet,
+            spare=self._be_spare,
+            stops=lambda: self.restarts.stops,
             interrupted=self.nodes.interrupted,
         )
+
+    def _be_spare(self, waits: bool) -> None:
+        self.was_spare = True
+        waiting, called = (
+            "this node is a spare: it waits until one is lost",
+            "this node takes the place of one that is lost",
+        )
+        self.console.say(waiting if waits else called)
 
     def _preflight(self) -> PreflightReport:
         report = self.checks.run()

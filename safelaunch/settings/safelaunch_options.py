@@ -62,6 +62,22 @@ OPTIONS: tuple[Option, ...] = tuple(
             takes="flag",
             off=("--no-warm-start",),
         ),
+        Option(
+            ("--spare-nodes",),
+            kinds.integer(0),
+            0,
+            OWN,
+            "nodes beyond --nnodes that wait until one is lost, and take its place",
+            "N",
+        ),
+        Option(
+            ("--useful-restarts",),
+            kinds.SWITCH,
+            False,
+            OWN,
+            "no restart where the attempt failed before its first step, or twice the same way at the same step",
+            takes="flag",
+        ),
         Option(("--dry-run",), kinds.SWITCH, False, OWN, "show what would run, and run nothing", takes="flag"),
         Option(
             ("--color",),

@@ -77,6 +77,7 @@ PROFILE = Table(
                 "bind_device": kinds.SWITCH,
                 "banner": kinds.SWITCH,
                 "warm_start": kinds.SWITCH,
+                "useful_restarts": kinds.SWITCH,
                 "preload": kinds.STRINGS,
             }
         ),
@@ -101,6 +102,7 @@ PROFILE = Table(
 OPTION_OF: dict[KeyPath, str] = {
     **{("launch", dest): dest for dest in _LAUNCH},
     ("launch", "warm_start"): "warm_start",
+    ("launch", "useful_restarts"): "useful_restarts",
     ("preflight", "mode"): "preflight",
     ("hang", "on_hang"): "on_hang",
     ("hang", "abort_after"): "hang_abort_after",

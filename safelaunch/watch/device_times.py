@@ -178,12 +178,14 @@ def _seconds(spans: Sequence[Span], *, own_time: bool) -> float:
 def _pace(rank: int, own: Sequence[Span], steps: float) -> DevicePace:
     mixed = sum(one.until - one.since for one in own if one.mixed)
     inside = _seconds(own, own_time=False)
+    times = sorted(one.until - one.since for one in own if one.own)
     return DevicePace(
         rank,
         round(_seconds(own, own_time=True) / steps, 6),
         round(sum(one.hosted for one in own) / steps, 6),
         round(inside / steps, 6),
         mixed > inside / 2,
+        round(sum(times[: max(len(times) - int(steps / 2), 1)]) / steps, 6),
     )
 
 

@@ -94,6 +94,10 @@ class Lateness:
         self.looks.append(Look(intervals[0].since, intervals[-1].t, found, late, tail))
         del self.looks[:-BINS]
 
+    def enough(self, steps: Callable[[float], int]) -> bool:
+        """Whether there are looks enough to say who is late, or that nobody is."""
+        return self._start(steps) is not None
+
     def judge(self, steps: Callable[[float], int]) -> Late | None:
         """The ranks that are late now, and have been for long enough.
 

@@ -71,10 +71,12 @@ class Meetings:
     """Follows the calls of all ranks; those that are known already may be handed in again.
 
     `unknown` says why nothing can be concluded: messages between pairs of ranks let ranks wait for one another in ways
-    that are not seen (pipeline stages are uneven by design). `sites` are the lines of the latest calls.
+    that are not seen (pipeline stages are uneven by design). `sites` are the lines of the latest calls. `across`: the
+    ranks are of several nodes, and a network lets them go one after the other.
     """
 
     unknown: str = ""
+    across: bool = False
     sites: frozenset[object] = frozenset()
     _calls: dict[int, list[Arrival]] = field(default_factory=dict)
     _members: dict[str, set[int]] = field(default_factory=dict)
@@ -124,7 +126,7 @@ class Meetings:
         for key in sorted(whole, key=whole.__getitem__):
             if key in self._told:
                 continue
-            interval = _interval(by_meeting[key], self._ends, key, self._members)
+            interval = _interval(by_meeting[key], self._ends, key, None if self.across else self._members)
             if interval is not None:
                 self._told.add(key)
                 found.append(interval)
@@ -192,7 +194,7 @@ def _lets_go(call: Arrival) -> bool:
 
 
 def _interval(
-    who: Mapping[int, Way], ends: Mapping[Key, float], key: Key, members: Mapping[str, Set[int]]
+    who: Mapping[int, Way], ends: Mapping[Key, float], key: Key, members: Mapping[str, Set[int]] | None
 ) -> Interval | None:
     """The interval that ends with a meeting; None where what the ranks did before cannot be compared.
 
@@ -200,7 +202,7 @@ def _interval(
         who: for each rank its calls without a gap, and where among them this one is.
         ends: when meetings were over.
         key: group and number of this meeting.
-        members: the ranks of each group that are seen.
+        members: the ranks of each group that are seen; None where they are of several nodes.
     """
     end = ends[key]
     calls = [row[place] for row, place in who.values()]
@@ -221,7 +223,7 @@ def _interval(
                 return None
             # Who comes on before all have come to the call before was not held by it (DDP's buckets, async_op).
             let_go = ends[before.group, before.seq]
-            if before.size > len(members[before.group]):
+            if members is None or before.size > len(members[before.group]):
                 # Others, of other nodes, may have come later, and a network lets ranks go one after the other.
                 let_go = max(let_go, before.returned)
             begun = let_go if after.t >= let_go else before.t

@@ -60,7 +60,7 @@ class SlowWatch:
     pace: Pace = field(default_factory=Pace)
     meetings: Meetings = field(default_factory=Meetings)
     on_device: bool = False  # calls end on GPUs (NCCL): when a host comes to them says nothing
-    _devices: list[Judged] = field(default_factory=list)  # what the latest looks at GPUs have said, the last one last
+    devices: list[Judged] = field(default_factory=list)  # what the latest looks at GPUs have said, the last one last
     stalls: Stalls = field(default_factory=Stalls)
     _lateness: Lateness = field(default_factory=Lateness)
     _recorded: Late | None = None
@@ -69,7 +69,7 @@ class SlowWatch:
     _answered: float = 0.0
     _ask_next: float = 0.0
     _ask_pause: float = ASK_S
-    _longer: float = 0.0  # since when steps are longer: a median over all bins, taken when it is thought about
+    longer: float = 0.0  # since when steps are longer: a median over all bins, taken when it is thought about
     _longer_asked: float = float("-inf")
     _polled: float | None = None
     _judge_next: float = 0.0
@@ -91,9 +91,9 @@ class SlowWatch:
         self.told = {}
         self._recorded, self._polled, self._recorder_says = None, None, ""
         self._ask_next, self._ask_pause, self._asked, self._answered = 0.0, ASK_S, 0.0, 0.0
-        self._counted, self._hidden, self._longer, self._longer_asked = (0, 0), False, 0.0, float("-inf")
+        self._counted, self._hidden, self.longer, self._longer_asked = (0, 0), False, 0.0, float("-inf")
         self._slow_for_all = 0.0
-        self._devices, self.on_device = [], False
+        self.devices, self.on_device = [], False
 
     def interrupt(self) -> None:
         """Ranks are held up (a hang, a debugger): this time counts for nobody."""
@@ -128,7 +128,7 @@ class SlowWatch:
         if now < self._judge_next or not self.pace.bins:
             return None
         self._judge_next = now + JUDGE_S
-        self._longer = self._longer_from()
+        self.longer = self._longer_from()
         self._count_hidden(pulses)
         return self._suspect(pulses, now)
 
@@ -140,18 +140,18 @@ class SlowWatch:
     def wants_recorders(self, now: float) -> bool:
         """Whether it is time to ask the ranks for their Flight Recorders: the collectives are made in C++ (DDP, FSDP),
         where Python does not see them, or are too many for our own record."""
-        if not self._groups or not self.pace.bins or self._asked > self._answered or self._sees_meetings():
+        if not self._groups or not self.pace.bins or self._asked > self._answered or self.sees_meetings():
             return False
         if self.pace.count < WARM_UP + ASK_STEPS:
             return False
         self._ask_next = self._ask_next or self.pace.bins[0].t + ASK_S
         doubt = self._asked < self._slow_for_all or (self._doubt and now - self._asked > FRESH_S)
-        return doubt or now >= self._ask_next or now >= self._longer_due()
+        return doubt or now >= self._ask_next or now >= self.longer_due()
 
     def asked(self, now: float) -> None:
         """They have been asked."""
-        if now >= self._longer_due():
-            self._longer_asked = self._longer
+        if now >= self.longer_due():
+            self._longer_asked = self.longer
         self._asked = now
         self._ask_pause *= ASK_AGAIN
         self._ask_next = now + self._ask_pause
@@ -182,15 +182,15 @@ class SlowWatch:
         self._recorder_says, self._recorded = judged.unknown, judged.late
         if judged.unknown:
             return
-        self._devices = [*self._devices[1 - KEPT_LOOKS :], judged]
-        if judged.late is not None and self._longer:
-            self._recorded = dataclasses.replace(judged.late, since=self._longer, first=False)
+        self.devices = [*self.devices[1 - KEPT_LOOKS :], judged]
+        if judged.late is not None and self.longer:
+            self._recorded = dataclasses.replace(judged.late, since=self.longer, first=False)
         told = self.told.get("straggler")
         if told is not None and told.slowness.source == "device":
             late = judged.late.ranks if judged.late is not None else ()
             told.cleared = not set(late) & set(told.slowness.ranks)
 
-    def _sees_meetings(self) -> bool:
+    def sees_meetings(self) -> bool:
         """Whether our own record holds the meetings of whole steps."""
         if self.on_device:
             return False
@@ -221,10 +221,10 @@ class SlowWatch:
             return 0.0
         return next((one.t for one in reversed(bins) if one.each <= LONGER * usual), 0.0)
 
-    def _longer_due(self) -> float:
+    def longer_due(self) -> float:
         """When the Flight Recorders are worth asking because steps have become longer; infinite where they have not, or
         have been asked for that."""
-        begun, bins = self._longer, self.pace.bins[-4:]
+        begun, bins = self.longer, self.pace.bins[-4:]
         length = 1.25 * max(STEPS * statistics.median(one.each for one in bins), SECONDS) if begun else 0.0
         return float("inf") if not begun or begun - self._longer_asked < length else begun + length
 
@@ -232,7 +232,7 @@ class SlowWatch:
 
     def _suspect(self, pulses: Mapping[int, Pulse], now: float) -> Slowness | None:
         """One rank that is late comes first, then ranks whose loaders are, and what is slow for all comes last."""
-        bins, unit = self._alike(), self.pace.unit
+        bins, unit = self.alike(), self.pace.unit
         if not bins or (unit == "step" and self._some_rest(pulses)):
             return None
         late = self._late(now)
@@ -241,7 +241,7 @@ class SlowWatch:
             return found
         hungry = loaders.hungry(bins, window(bins, STEPS, CERTAIN_S, BINS))
         some = loaders.some_are(hungry, bins, len(pulses))
-        self._doubt = some and late is None and self._groups and not self._sees_meetings()
+        self._doubt = some and late is None and self._groups and not self.sees_meetings()
         if "straggler" in self.told or self._may_be_straggler(now):
             return None
         if some and late is None:
@@ -252,7 +252,7 @@ class SlowWatch:
     def _of_late(self, late: Late, bins: list[Bin], pulses: Mapping[int, Pulse], now: float) -> Slowness | None:
         unit = self.pace.unit
         since = late.seq if unit == "collective" else self.pace.at(late.since) + 1
-        source = "device" if self.on_device else "calls" if self._sees_meetings() else "recorder"
+        source = "device" if self.on_device else "calls" if self.sees_meetings() else "recorder"
         return self._open(of_late(late, bins, pulses, unit, (since, self.pace.count), source), now)
 
     def _of_loaders(
@@ -292,7 +292,7 @@ class SlowWatch:
         if known is not None and is_same(known.slowness, slowness):
             return None
         if self.on_device:
-            slowness = with_devices(slowness, self._devices)
+            slowness = with_devices(slowness, self.devices)
         return slowness if now >= self._not_before.get(slowness.kind, 0.0) else None
 
     def tell(self, slowness: Slowness, now: float) -> None:
@@ -317,7 +317,7 @@ class SlowWatch:
 
     def _is_over(self, told: Told) -> bool:
         slowness = told.slowness
-        since = [one for one in self._alike() if one.since > told.at]
+        since = [one for one in self.alike() if one.since > told.at]
         start = window(since, STEPS, CERTAIN_S, BINS)
         if start is None:
             return False
@@ -337,22 +337,22 @@ class SlowWatch:
     # ------------------------------------------------------------------------------------------- what is wrong
 
     def _late(self, now: float) -> Late | None:
-        if self._sees_meetings():
+        if self.sees_meetings():
             return self._lateness.judge(self.pace.at)
         return self._recorded if self._recorded is not None and now - self._answered < FRESH_S else None
 
     def _may_be_straggler(self, now: float) -> bool:
         """Whether the Flight Recorders are still to say who is late."""
-        if not self._groups or self._sees_meetings():
+        if not self._groups or self.sees_meetings():
             return False
         if self._asked > self._answered or (self._doubt and now - self._asked > FRESH_S):
             return True
-        due = self._longer_due()
+        due = self.longer_due()
         return due < float("inf") and now < due + ANSWER_S
 
     def _asks_first(self, now: float) -> bool:
         """Whether the Flight Recorders are asked before something is said of all ranks: they may know of one."""
-        if not self._groups or self._sees_meetings():
+        if not self._groups or self.sees_meetings():
             return False
         if now - self._slow_for_all > FRESH_S:
             self._slow_for_all = now
@@ -362,12 +362,12 @@ class SlowWatch:
         """Why it cannot be told who is late; empty where it could be."""
         if not self._groups:
             return "the ranks use no torch.distributed"
-        if self.meetings.unknown or self._sees_meetings():
+        if self.meetings.unknown or self.sees_meetings():
             return self.meetings.unknown
         silent = HOSTS_AHEAD if self.on_device else "the Flight Recorders have said nothing"
         return self._recorder_says if self._answered else silent
 
-    def _alike(self) -> list[Bin]:
+    def alike(self) -> list[Bin]:
         """The bins of the present kind of step, from where we learn."""
         kind = self.pace.bins[-1].kind if self.pace.bins else None
         return [one for one in self.pace.bins if one.kind == kind and one.since >= self._learn_from]
@@ -393,7 +393,7 @@ class SlowWatch:
     def _is_below(self, bins: Sequence[Bin]) -> bool:
         if not self.expect or self.pace.unit != "step" or set(self.told) - {"below"}:
             return False
-        known = not self._groups or self._sees_meetings() or self._answered
+        known = not self._groups or self.sees_meetings() or self._answered
         if window(bins, LONG, CERTAIN_S if known else 2 * ASK_S + ANSWER_S, BINS) is None:
             return False  # who is late would be the better answer
         return statistics.median(one.each for one in bins) > BELOW * self.expect

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
+from safelaunch.diagnosis.slow import nodes
 from safelaunch.diagnosis.slow.reasons import FAULTS, MORE, NOTABLE, Reason, busiest, held_back, loading, median_of
 from safelaunch.model import Case
 from safelaunch.model.slow import Slowness
@@ -79,12 +81,18 @@ def _collectives(case: Case, slow: Slowness) -> Reason | None:
     if of_more_nodes(case):
         remedy = "see whether another node names a slow rank; else check the network"
         return Reason(LONGER_WAITS, (line, OTHERS_UNSEEN), remedy)
+    by_link = nodes.link(slow)
+    if by_link is not None:
+        return dataclasses.replace(by_link, because=(*by_link.because, line))
+    if slow.nodes:
+        which = "which link cannot be told: no groups without a node are there to be compared"
+        return Reason("the collectives themselves take longer", (line, which), "check the network between the nodes")
     return Reason("the collectives themselves take longer", (line,), "check the network and the links between GPUs")
 
 
 def of_more_nodes(case: Case) -> bool:
     """Whether there are ranks on nodes of which nothing is known here."""
-    return case.world_size > len(case.ranks)
+    return case.world_size > len(case.ranks) and not (case.slow is not None and case.slow.nodes)
 
 
 def grew_itself(slow: Slowness) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from safelaunch.diagnosis.slow import nodes
 from safelaunch.diagnosis.slow.one_rank import of_rank
-from safelaunch.diagnosis.slow.reasons import Lateness, Reason, are_slow, at_their_limit, span, with_reason
-from safelaunch.diagnosis.wording import names
+from safelaunch.diagnosis.slow.reasons import Lateness, Reason, are_slow, at_their_limit, span, who, with_reason
 from safelaunch.model import Case, Confidence
 from safelaunch.model.slow import Pace, Slowness, Stalled
 
@@ -41,11 +41,13 @@ def straggler(case: Case, slow: Slowness) -> Lateness | None:
     if slow.stalled is not None:
         return _stalled(case, slow, slow.stalled)
     lag = _lag(slow, pace)
-    reason = of_rank(case, slow, pace.rank, lag.lost)
+    reason = nodes.throttled(slow) or of_rank(case, slow, pace.rank, lag.lost)
     if reason.everywhere:
         return None  # too many processes for the CPUs, and one of the ranks comes off worst
     if reason.loader and at_their_limit(slow) is not False:
         return None  # `loader_bound` tells
+    if not reason.shown and slow.nodes and slow.source == "recorder":
+        return nodes.or_link(slow, lag.what, (lag.line, *reason.because))
     waited = _waited(slow, lag.lost) if lag.by_calls else ()
     few = len(slow.ranks) * 2 < len(slow.paces) or len(slow.paces) == 2
     return Lateness(
@@ -79,19 +81,19 @@ def _begun(slow: Slowness) -> str:
     if not slow.grows or slow.usual_s is None:
         return are_slow(slow)
     has = "has" if len(slow.ranks) == 1 else "have"
-    return f"{names(slow.ranks)} {has} become slower, bit by bit, from {span(slow.usual_s)} of its own at first"
+    return f"{who(slow)} {has} become slower, bit by bit, from {span(slow.usual_s)} of its own at first"
 
 
 def _lag(slow: Slowness, pace: Pace) -> _Lag:
     if pace.own_s is None or pace.peers_s is None:
         return _by_loaders(slow, pace)
     own, peers = pace.own_s, pace.peers_s
-    who = "it" if len(slow.ranks) == 1 else f"rank {pace.rank}"
     times = f"{span(own)} of its own for a {slow.unit}, its peers {span(peers)} ({own / max(peers, 1e-9):.1f} times)"
     seen = "their own records" if slow.source == "calls" else "torch's Flight Recorder"
     looks = f"last at the collectives in {pace.late} of {pace.of} looks ({seen})"
     lost = (own - peers) / slow.now_s if slow.now_s else _by_loaders(slow, pace).lost
-    return _Lag(lost, f"{who} needs {times}", f"{looks}; a {slow.unit} takes {span(slow.now_s or 0.0)}", True)
+    needs = "it needs" if len(slow.ranks) == 1 else f"rank {pace.rank} needs"
+    return _Lag(lost, f"{needs} {times}", f"{looks}; a {slow.unit} takes {span(slow.now_s or 0.0)}", True)
 
 
 def _by_loaders(slow: Slowness, pace: Pace) -> _Lag:

@@ -70,7 +70,7 @@ def _queued(slow: Slowness, rank: int, lost: float) -> Reason | None:
     usage = usage_of(slow, rank)
     if usage is None or usage.queued is None:
         return None
-    others = [one for one in slow.usage if one.rank != rank and one.queued is not None]
+    others = [one for one in _peers(slow, rank) if one.queued is not None]
     peers = statistics.median(one.queued or 0.0 for one in others) if others else 0.0
     if usage.queued - peers < MOST * lost or usage.queued < NOTABLE:
         return None
@@ -128,7 +128,7 @@ def _rivals(slow: Slowness, usage: Usage) -> Iterator[str]:
 
 def _paged(slow: Slowness, rank: int) -> Reason | None:
     usage = usage_of(slow, rank)
-    peers = [one.faults for one in slow.usage if one.rank != rank]
+    peers = [one.faults for one in _peers(slow, rank)]
     if usage is None or usage.faults < FAULTS or usage.faults < MORE * (statistics.median(peers) if peers else 0.0):
         return None
     swap = f", {usage.swapped_bytes >> 20} MiB of it are swapped out" if usage.swapped_bytes else ""
@@ -158,7 +158,7 @@ def _clocks(case: Case, rank: int) -> Reason | None:
 
 def _computes(slow: Slowness, rank: int, lost: float) -> Reason | None:
     usage = usage_of(slow, rank)
-    peers = [one.cpu for one in slow.usage if one.rank != rank]
+    peers = [one.cpu for one in _peers(slow, rank)]
     if usage is None or not peers or usage.cpu < TIMES * statistics.median(peers):
         return None
     # On CPUs that others use too, each second of work takes longer than a second.
@@ -177,7 +177,7 @@ def _beside(slow: Slowness, rank: int, lost: float) -> Reason | None:
     usage, stands = usage_of(slow, rank), stands_of(slow, rank)
     if usage is None or usage.beside is None or stands is None or not _runs_python_beside(slow, stands):
         return None
-    peers = [one.beside for one in slow.usage if one.rank != rank and one.beside is not None]
+    peers = [one.beside for one in _peers(slow, rank) if one.beside is not None]
     if not peers or usage.beside - statistics.median(peers) < max(MOST * lost, HALF):
         return None
     many = "another thread" if stands.others == 1 else f"{stands.others} other threads"
@@ -203,9 +203,14 @@ def _runs_python_beside(slow: Slowness, stands: Standing) -> bool:
 def _crowded(slow: Slowness, rank: int) -> bool:
     """Whether the rank and its peers alike wait for CPUs: who comes off worst then changes all the time."""
     usage = usage_of(slow, rank)
-    peers = [one.queued for one in slow.usage if one.rank != rank and one.queued is not None]
+    peers = [one.queued for one in _peers(slow, rank) if one.queued is not None]
     alike = usage is not None and usage.queued is not None and usage.queued >= NOTABLE
     return alike and bool(peers) and statistics.median(peers) >= NOTABLE
+
+
+def _peers(slow: Slowness, rank: int) -> list[Usage]:
+    """What the others use; where all nodes were compared, those that keep up: a whole node may be slow."""
+    return [one for one in slow.usage if one.rank != rank and not (slow.nodes and one.rank in slow.ranks)]
 
 
 def _others(slow: Slowness, rank: int, value: Callable[[Pace], float | None]) -> float:

@@ -16,6 +16,7 @@ FAULTS = 50.0  # pages a second that come from a disk, at 0.1 ms (an SSD) to 10 
 MORE = 5.0  # times as many as those of the others, or as before
 IDLE_GPU = 50  # percent
 HALF = 0.5
+HOSTS = 4  # that are named in a line
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,25 @@ def busiest(others: Sequence[Busy]) -> str:
 
 def are_slow(slow: Slowness) -> str:
     """`rank 3 is slow since step 41`."""
-    return f"{names(slow.ranks)} {'is' if len(slow.ranks) == 1 else 'are'} slow{since(slow)}"
+    return f"{who(slow)} {'is' if len(slow.ranks) == 1 else 'are'} slow{since(slow)}"
+
+
+def who(slow: Slowness) -> str:
+    """`rank 3`; with several nodes `rank 3 on node-b`, or `all ranks of node-b (2 and 3)`."""
+    nodes = [node for node in slow.nodes if node.late]
+    whole = [node for node in nodes if len(node.ranks) > 1 and node.late == node.ranks]
+    if not nodes:
+        return names(slow.ranks)
+    hosts = ", ".join(one.host for one in nodes[:HOSTS]) + (", ..." if len(nodes) > HOSTS else "")
+    if len(whole) == len(nodes):
+        return f"all ranks of {hosts} ({names(slow.ranks).partition(' ')[2]})"
+    return f"{names(slow.ranks)} on {hosts}"
+
+
+def is_whole_node(slow: Slowness) -> bool:
+    """Whether all ranks of a node come last, and none of another."""
+    late = [node for node in slow.nodes if node.late]
+    return len(late) == 1 and late[0].late == late[0].ranks
 
 
 def with_reason(summary: str, reason: Reason) -> str:

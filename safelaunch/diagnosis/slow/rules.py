@@ -25,9 +25,9 @@ def straggler(view: View) -> Verdict | None:
         warning[SL503]: rank 2 is slow since step 41: it needs 90.0 ms of its own for a step, its peers 30.0 ms (3.0
             times)
 
-    How it was concluded: from the times at which the ranks of this node came to the same collectives. They are in the
-    ranks' own records, and in torch's Flight Recorder where C++ makes the calls (DDP, FSDP). A rank's own time runs
-    from the moment when one meeting lets it go to its coming to the next. A rank is late where that time
+    How it was concluded: from the times at which the ranks came to the same collectives. They are in the ranks' own
+    records, and in torch's Flight Recorder where C++ makes the calls (DDP, FSDP). A rank's own time runs from the
+    moment when one meeting lets it go to its coming to the next. A rank is late where that time
 
     - is 1.4 times that of its peers (the median),
     - costs 15 % of all time or more,
@@ -57,6 +57,12 @@ def straggler(view: View) -> Verdict | None:
     - Its host had enqueued that work: the GPU is slow, or has more work (NVML: clocks, other processes).
     - Its host had not: the host is slow, where an idle GPU (NVML) or what the process does shows it.
     - Neither is known: both are named as possible. A host may wait for its own GPU, as in `item()`.
+
+    In a job of several nodes one of them compares the ranks of all: 15 s after the first steps, then after twice the
+    time, and whenever a node finds its own ranks slow. So a node whose ranks are all slow is named: `all ranks of
+    node-b (2 and 3) are slow`. Half of all ranks may be late at most. Clocks that are not known well enough, or a node
+    without safelaunch, leave it open; then each node compares its own ranks. With DDP and gloo nobody records when a
+    call lets a rank go: without a reason that is shown, it may also be the link of its node (low confidence).
 
     The reason is what accounts for the lost time: the loader, the CPU, pages from disk, a file system, clocks, other
     threads, or the line at which a few stacks find the rank. High confidence needs the times and a reason that agree.
@@ -103,6 +109,10 @@ def slower(view: View) -> Verdict | None:
     - pages read back from disk,
     - clocks of GPUs,
     - where calls end on GPUs: whether the calls, the GPUs' own work, or the waits for hosts are longer.
+
+    In a job of several nodes, where no rank of any node comes later, longer collectives are the network's. The link of
+    a node is named only where groups without that node are there: their collectives must last shorter by the same rules
+    (SL503), from the moment when all have come.
 
     Where each rank only computes more for each step, that is said, with low confidence: inputs may have grown. Steps
     may also have grown bit by bit: for half a minute at least, by a twentieth or more in nearly all eighths of the run.
@@ -323,6 +333,8 @@ def as_usual(view: View) -> Verdict:
 def _nobody(slow: Slowness) -> str:
     if slow.unknown:
         return f"who is late cannot be told: {slow.unknown}"
+    if slow.nodes:
+        return f"of the ranks of all {len(slow.nodes)} nodes none comes later than the others"
     return gpus.NOBODY if slow.on_device else "no rank comes later than the others"
 
 

@@ -51,7 +51,7 @@ def test_a_message_of_another_connection_is_not_heard() -> None:
         pair()[1].feed(frame)
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n", bytes(64), b"safelaunch link 2\n" + bytes(NONCE), b"\xff"])
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n", bytes(64), b"safelaunch link 1\n" + bytes(NONCE), b"\xff"])
 def test_a_stranger_is_known_by_the_first_bytes(said: bytes) -> None:
     with pytest.raises(FrameError):
         Session(KEY, dialled=False).feed(said)

@@ -18,6 +18,7 @@ from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
+from safelaunch.run.restarts import Restarts
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.hang import Notice
 
@@ -58,7 +59,15 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0})
     alone = JobNodes("", judge, console)
     conclusions = Conclusions(
-        cast("Any", plan), console, incidents, judge, ThisNode(), cast("Any", hangs), cast("Any", endings), alone
+        cast("Any", plan),
+        console,
+        incidents,
+        judge,
+        ThisNode(),
+        cast("Any", hangs),
+        cast("Any", endings),
+        alone,
+        Restarts(cast("Any", plan), console),
     )
     ended = conclusions.conclude(Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), Urgent())
 
