@@ -50,10 +50,22 @@ def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[
     if found.gpus is not None and found.gpus.value and not _is_chosen(options["nproc_per_node"]):
         options["nproc_per_node"] = Value(str(found.gpus.value), found.gpus.origin)
     if found.nodes is not None and not _is_chosen(options["nnodes"]):
-        options["nnodes"] = Value(str(found.nodes.value), found.nodes.origin)
-    if _most_nodes(options) != "1":
+        options["nnodes"] = Value(str(_of_the_job(found.nodes, options["spare_nodes"])), found.nodes.origin)
+    if _most_nodes(options) != "1" or options["spare_nodes"].value:
         options |= _meeting(found, options)
     return options, found
+
+
+def _of_the_job(nodes: Value, spare: Value) -> int:
+    """How many of the nodes that are there the job has, beside those that wait for one of them to be lost."""
+    left = int(nodes.value) - int(spare.value)
+    if left < 1:
+        raise misstart(
+            f"--spare-nodes {spare.value} leaves no node for the job: there are {nodes.value}",
+            f"ask for more nodes, or for {int(nodes.value) - 1} spare ones at most",
+            f"{nodes.origin.where}={nodes.value}",
+        )
+    return left
 
 
 def _meeting(found: Allocation, options: Mapping[str, Value]) -> dict[str, Value]:

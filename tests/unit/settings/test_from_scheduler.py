@@ -75,6 +75,20 @@ def test_flags_and_torchruns_variables_beat_the_scheduler_one_by_one() -> None:
     assert settings["rdzv_backend"] == "c10d"
 
 
+def test_spare_nodes_are_taken_from_those_of_the_scheduler() -> None:
+    settings = settled("--spare-nodes", "1", SLURM_STEP_NUM_NODES="4", SLURM_STEP_NUM_TASKS="4")
+    assert settings["nnodes"] == "3"
+
+    with pytest.raises(SafelaunchError, match="leaves no node for the job: there are 2"):
+        settled("--spare-nodes", "2")
+
+
+def test_one_node_of_a_job_with_spares_meets_them_all_the_same() -> None:
+    settings = settled("--spare-nodes", "1")
+
+    assert (settings["nnodes"], settings["rdzv_backend"]) == ("1", "c10d")
+
+
 def test_a_job_of_one_node_needs_no_meeting() -> None:
     settings = settled(SLURM_STEP_NUM_NODES="1", SLURM_STEP_NUM_TASKS="1", SLURM_NODEID="0")
 
