@@ -93,7 +93,9 @@ class Running:
 
     def verdicts(self) -> list[Any]:
         """Those of all hosts."""
-        found = [json.loads(path.read_text())["verdicts"] for path in sorted(self.folder.rglob("result.json"))]
+        found = [
+            json.loads(path.read_text())["verdicts"] for path in sorted(self.folder.glob("runs-*/*/*/result.json"))
+        ]
         return [verdict for verdicts in found for verdict in verdicts]
 
 

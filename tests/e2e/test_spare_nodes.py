@@ -81,7 +81,7 @@ class Running:
         return [(process.returncode, err) for err, process in said]
 
     def result(self, host: int) -> Any:
-        (path,) = self.folder.glob(f"runs-{host}/**/result.json")
+        (path,) = self.folder.glob(f"runs-{host}/*/{self.hosts.name(host)}/result.json")
         return json.loads(path.read_text())
 
 
