@@ -49,13 +49,14 @@ def rights_of(pid: int) -> str | None:
 
 
 def places(facts: RankFacts) -> list[Stack]:
-    """Where a rank is in its program: by the stacks of its threads, and by the first call of each group that has not
-    ended. On a GPU that one is under way while its host has gone on."""
+    """Where a rank is in its program: by the stacks of its threads and of the processes below it, and by the first call
+    of each group that has not ended. On a GPU that one is under way while its host has gone on."""
     first: dict[str, Location] = {}
     for call in facts.calls:
         if not call.done and not call.raised and call.location is not None:
             first.setdefault(call.group, call.location)
-    stacks = [stack for stack in (*facts.stacks, facts.stack) if stack is not None]
+    below = (child.stack for child in facts.children)
+    stacks = [stack for stack in (*facts.stacks, facts.stack, *below) if stack is not None]
     return [*(Stack((location,), "record") for location in first.values()), *stacks]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from safelaunch import black_box, black_box_reader
 from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.notice import is_at_work, of_those_at_work, with_notice
+from safelaunch.diagnosis.stall.short_sleeps import sleep_shortly
 from safelaunch.evidence import HANG_LAST, LEFT, LOOK, case
 from safelaunch.evidence.gather import gather
 from safelaunch.evidence.source_lines import describe, places
@@ -175,7 +176,8 @@ class Hangs:
         if pause and not self._watch.nobody_waits and pause not in self._told_paused:
             self._told_paused.add(pause)
             self._console.say(f"{pause}: the ranks wait for a person, which is no hang; the clocks stand still")
-        if self._watch.looked(verdict, facts, bool(pause), time.monotonic()):
+        in_passes = sleep_shortly(verdict, facts)
+        if self._watch.looked(verdict, facts, bool(pause), time.monotonic(), in_passes=in_passes):
             facts = self._with_hardware(facts, self._this_node.hardware(group.workers, waits=True))
             if facts.gpus or facts.ports_down or facts.ras:
                 verdict = self._judge.verdict(facts)

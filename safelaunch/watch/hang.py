@@ -18,9 +18,9 @@ from safelaunch.pulse import Pulse
 QUIET_S = 2.0  # no progress for so long, while it waits: worth a look. A look costs each rank some 0.1 s of one core
 CONFIRM_S = 0.7  # between two looks that must agree
 IDLE_CONFIRM_S = 5.0  # ... where nobody waits: one slow read must be told from one that never ends
-NETWORK_S = (
-    15.0  # ... and that all are inside one call with ranks of other nodes: TCP tries again after 1, 2, 4 and 8 s
-)
+LOOP_S = 30.0  # ... and that a rank sleeps shortly in each pass of a `for` loop: a paced evaluation looks like this
+# ... and that all are inside one call with ranks of other nodes: TCP tries again after 1, 2, 4 and 8 s
+NETWORK_S = 15.0
 UNTOLD_S = 30.0  # ... and that everybody waits and nobody knows for whom (a rank of another node, perhaps)
 IDLE_S = 30.0  # nobody waits, and nothing is done: programs may have ended, or all may be in a dead file system
 NOTICE_S = 6.0  # what can still end by itself is told after so long, and what cannot as soon as it is confirmed
@@ -168,7 +168,7 @@ class HangWatch:
         assert self.notice is not None
         self.notice = dataclasses.replace(self.notice, progress={**self.notice.progress, **moved})
 
-    def looked(self, verdict: Verdict, case: Case, paused: bool, now: float) -> bool:
+    def looked(self, verdict: Verdict, case: Case, paused: bool, now: float, *, in_passes: bool = False) -> bool:
         """Take in what a look has found; true when it is time to tell it.
 
         Args:
@@ -176,6 +176,7 @@ class HangWatch:
             case: what was found.
             paused: whether a person holds a rank up.
             now: CLOCK_MONOTONIC.
+            in_passes: whether who is late sleeps shortly in each pass of a loop that ends by itself.
         """
         self._polled = now  # a look takes its time, and that is not time in which we did not run
         if paused:
@@ -192,7 +193,7 @@ class HangWatch:
             return False
         self.phase = Suspicion.CONFIRMED
         self._until = _announced(verdict, case, quiet, now)
-        due = max(now + self._patience(verdict, concerned, case) - quiet, self._until)
+        due = max(now + self._patience(verdict, concerned, case, in_passes=in_passes) - quiet, self._until)
         if not verdict.conclusive and due > now:
             # Meanwhile the evidence may become better, where it did not tell who is late.
             soon = now + max(CONFIRM_S, quiet) if has(verdict.code, Trait.UNKNOWN) else due
@@ -218,12 +219,13 @@ class HangWatch:
         self._seen = seen
         self._next_look = at
 
-    def _patience(self, verdict: Verdict, concerned: Sequence[int], case: Case) -> float:
+    def _patience(self, verdict: Verdict, concerned: Sequence[int], case: Case, *, in_passes: bool) -> float:
         """Seconds of silence after which what has been confirmed is told."""
         late = [seconds for trait, seconds in PATIENT.items() if has(verdict.code, trait)]
+        late += [LOOP_S] if in_passes else []
         if has(verdict.code, Trait.NOBODY) and not verdict.culprit_ranks and case.world_size > len(case.ranks):
             late.append(NETWORK_S)
-        least = self._at_most(late[0]) if late else NOTICE_S
+        least = self._at_most(max(late)) if late else NOTICE_S
         return max([least, *(self._learned(rank) for rank in concerned)])
 
     def refine(self, verdict: Verdict) -> None:

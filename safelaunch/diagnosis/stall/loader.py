@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.frames import is_user_code, user_frame
-from safelaunch.diagnosis.stall.activity import details, in_call
+from safelaunch.diagnosis.lines import Lines
+from safelaunch.diagnosis.stall.activity import SHOWN, details, in_call
 from safelaunch.diagnosis.stall.stall import Stall
-from safelaunch.diagnosis.stall.syscalls import SLEEPS
+from safelaunch.diagnosis.stall.syscalls import LOCKS, SLEEPS
+from safelaunch.diagnosis.waitgraph.threads import thread_name, wanted_locks
 from safelaunch.model import Child, Location, RankFacts
 
+FORKED = "/multiprocessing/popen_fork.py"
+HELD_AT_FORK = (
+    "a lock that another thread held as the worker was forked stays locked in it: start workers with "
+    "multiprocessing_context='forkserver' or 'spawn', or take no such lock in the data set"
+)
 
-def stall(facts: RankFacts, waited: str, place: Location | None, sources: tuple[str, ...]) -> Stall:
+
+def stall(facts: RankFacts, waited: str, place: Location | None, sources: tuple[str, ...], lines: Lines) -> Stall:
     """The stall of a rank that waits for its DataLoader, with the worker that holds it up.
 
     Args:
@@ -17,12 +25,15 @@ def stall(facts: RankFacts, waited: str, place: Location | None, sources: tuple[
         waited: for how long, in words.
         place: where it waits in the program.
         sources: the kinds of evidence that were looked at.
+        lines: describes the lines at which the rank and its workers are.
     """
     remedy = "look at the data that this line reads; DataLoader(timeout=...) turns such a wait into an error"
     workers = [child for child in facts.children if is_worker(child)]
     busy = [child for child in workers if not _idle(child)]
     if busy:
         child = busy[0]
+        if _waits_for_a_lock(child):
+            return _locked(facts, child, waited, place, sources, lines)
         at = child.kernel
         which = f"its loader worker pid {child.pid} is in {in_call(at)}" if at.syscall or at.file else ""
         which = which or f"its loader worker pid {child.pid} is busy"
@@ -35,6 +46,32 @@ def stall(facts: RankFacts, waited: str, place: Location | None, sources: tuple[
         return Stall("SL307", f"waits for its DataLoader for {waited}", place, remedy, because, sources)
     remedy = "look at what this line does, in the rank's own process"
     return Stall("SL307", f"is in its DataLoader for {waited}", place, remedy, details(facts, facts.stack), sources)
+
+
+def _locked(
+    facts: RankFacts, child: Child, waited: str, place: Location | None, sources: tuple[str, ...], lines: Lines
+) -> Stall:
+    """The stall where a worker that was forked waits for a lock at a line of the program."""
+    assert child.stack is not None
+    wanted = wanted_locks(facts, child.stack, lines)
+    lock = f"the lock `{wanted[0][1]}`" if len(wanted) == 1 else "a lock"
+    threads = tuple(
+        f"{thread_name(stack)} of the rank, which may have held it, is at {frame.file}:{frame.line}"
+        for stack in facts.stacks
+        if stack.name != "MainThread" and (frame := user_frame(stack)) is not None
+    )
+    own = (f"the rank itself waits at {place.file}:{place.line}",) if place else ()
+    which = f"its loader worker pid {child.pid} was forked from the rank, without the rank's other threads"
+    what = f"waits for its DataLoader for {waited}, whose worker waits for {lock}"
+    return Stall("SL307", what, child.stack.frames[0], HELD_AT_FORK, (which, *threads[:SHOWN], *own), sources)
+
+
+def _waits_for_a_lock(child: Child) -> bool:
+    """Whether a worker that was forked waits for a lock at a line of the program: those of other processes are taken in
+    Python's own files, and a worker has no other thread that could give one back."""
+    frames = child.stack.frames if child.stack is not None else ()
+    forked = any(frame.file.endswith(FORKED) for frame in frames)
+    return forked and child.kernel.syscall in LOCKS and is_user_code(frames[0])
 
 
 def is_worker(child: Child) -> bool:

@@ -249,16 +249,16 @@ def waits_for_loader(look: Look) -> Stall | None:
 
     How it was concluded: the rank is inside its loader's `next`, by its own record, and all chains of waits end at it.
     The line is that of the loader's worker which holds the batch, with the system call and the file that it is in. With
-    `num_workers=0` it is the rank's own line.
+    `num_workers=0` it is the rank's own line. A lock for which a forked worker waits may have been held by another
+    thread of the rank at the fork.
 
-    What to do: look at the named line and file: a slow or dead file system, a lock, a transform that does not end. With
-    `timeout=` a DataLoader raises an exception instead of waiting for ever.
+    What to do: look at the named line and file. `DataLoader(timeout=...)` raises an exception instead of waiting on.
 
     What it is not: a loader that is slow in every step. That is SL506, or SL503 for one rank.
     """
     if look.phase is None or look.phase.name != "loader":
         return None
-    return loader.stall(look.facts, look.waited, look.place, look.sources_and_beat)
+    return loader.stall(look.facts, look.waited, look.place, look.sources_and_beat, by_place(look.source))
 
 
 def compiles(look: Look) -> Stall | None:

@@ -40,8 +40,21 @@ from hang_scenes import (
 )
 from scenes import DATA, LOOP, MODEL, STEP, TORCH, TRAIN, T
 
-from safelaunch.model import Case, Child, Collective, Endpoint, Kernel, Location, Phase, ProcessGroup, RankFacts
+from safelaunch.model import (
+    Case,
+    Child,
+    Collective,
+    Endpoint,
+    Kernel,
+    Location,
+    Phase,
+    ProcessGroup,
+    RankFacts,
+    SourceLine,
+    Stack,
+)
 
+GUARDED = "with self.guard:"
 Golden = dict[str, tuple[Case, Expected]]
 
 DOWNLOAD = Location(DATA, 77, "download")
@@ -214,6 +227,14 @@ def _loaders() -> Golden:
     idle = tuple(loader_worker(5100 + n, *IDLE) for n in range(2))
     issued = call(seq=12, issued=True, t=T)
     last = dataclasses.replace(done(issued), issued=True)
+    beside = stack(9102, DOWNLOAD, library("threading.py", 975, "run"), name="journal")
+
+    def at_a_lock(kernel: Kernel, *threads: Stack) -> RankFacts:
+        facts = elsewhere(
+            2, POLLING, *LOADER_WAIT, phase="loader", children=(loader_worker(5102, *BUSY, kernel=kernel),)
+        )
+        return dataclasses.replace(facts, stacks=(*facts.stacks, *threads))
+
     return {
         "hang-loader-of-the-rank-itself": (
             among(elsewhere(3, READING, *LOADER_HERE, phase="loader")),
@@ -227,6 +248,23 @@ def _loaders() -> Golden:
                 place(ITEM),
                 conclusive=False,
                 mentions=("pid 5102", "read() on /data/shard-17", f"{FETCH.file}:{FETCH.line}"),
+            ),
+        ),
+        # A worker has none of the threads that could give back what they held as it was forked.
+        "hang-loader-worker-at-a-lock": (
+            dataclasses.replace(among(at_a_lock(LOCKED, beside)), source=(SourceLine(ITEM.file, ITEM.line, GUARDED),)),
+            Expected(
+                "SL307",
+                (2,),
+                place(ITEM),
+                conclusive=False,
+                mentions=("whose worker waits for the lock `self.guard`", "thread journal of the rank", DOWNLOAD.file),
+            ),
+        ),
+        "hang-loader-worker-at-a-lock-of-an-unknown-line": (
+            among(at_a_lock(LOCKED)),
+            Expected(
+                "SL307", (2,), place(ITEM), conclusive=False, mentions=("whose worker waits for a lock", "forked")
             ),
         ),
         "hang-loader-workers-idle": (

@@ -53,6 +53,7 @@ class Run:
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # what else a look finds
     elsewhere: int = 0  # ranks on other nodes
     paused: bool = False
+    in_passes: bool = False
     resume: bool = True  # take in at once that progress is back
     events: list[tuple[float, str]] = field(default_factory=list)
 
@@ -86,7 +87,9 @@ class Run:
         step: str = self.watch.poll(self.pulses, sites, self.now)  # type: ignore[arg-type]
         if step:
             self.note(step)
-        if step == "look" and self.watch.looked(self.told(), self.case(), self.paused, self.now):
+        if step == "look" and self.watch.looked(
+            self.told(), self.case(), self.paused, self.now, in_passes=self.in_passes
+        ):
             self.note("notice")
         if step == "returned" and self.resume:
             self.watch.returned(self.now)

@@ -15,6 +15,7 @@ from safelaunch.watch.hang import (
     LATE_S,
     LIMIT_S,
     LOADING_S,
+    LOOP_S,
     NOTICE_S,
     QUIET_S,
     HangWatch,
@@ -352,3 +353,11 @@ def test_an_end_is_the_last_phase_of_an_attempt() -> None:
     assert run.watch.phase is Suspicion.ENDING
     run.watch.restart()
     assert run.watch.phase is Suspicion.NONE
+
+
+@pytest.mark.parametrize(("in_passes", "told"), [(False, NOTICE_S), (True, LOOP_S)])
+def test_a_rank_that_sleeps_in_each_pass_of_a_loop_is_given_time(in_passes: bool, told: float) -> None:
+    run = waiting_run()
+    run.in_passes = in_passes
+
+    assert when(run.go(100), "notice") == [told]
