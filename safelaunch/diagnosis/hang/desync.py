@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data
+from safelaunch.diagnosis.blame import history, loop_bounds, loop_exit, peer_groups, rank_guard, uneven_data
 from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
@@ -303,8 +303,10 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
     """How the named rank may have come past the call in which its peers are; data that were uneven say it all."""
     if desync.view.from_dumps or not blame.ranks or uneven or desync.apart is not None:
         return Ways()
-    peer, call = shown.theirs
-    return ways_out(frames_at(peer, call, call.thread), desync.view.lines, left=blame.code == "SL303")
+    lines, (peer, call), (facts, own) = desync.view.lines, shown.theirs, shown.mine
+    inside, left = frames_at(peer, call, call.thread), blame.code == "SL303"
+    ways = ways_out(inside, lines, left=left)
+    return loop_bounds.of_loop(inside, frames_at(facts, own, own.thread), lines) if left and not ways.remedy else ways
 
 
 def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:

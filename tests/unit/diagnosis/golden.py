@@ -13,6 +13,7 @@ from typing import Any
 
 import golden_apart
 import golden_attach
+import golden_bounds
 import golden_classes
 import golden_clues
 import golden_devices
@@ -295,6 +296,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
     others = (
         golden_attach,
+        golden_bounds,
         golden_reasons,
         golden_clues,
         golden_devices,
