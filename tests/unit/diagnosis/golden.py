@@ -30,6 +30,7 @@ import golden_reasons
 import golden_rounds
 import golden_skipped
 import golden_slow
+import golden_stages
 import golden_threads
 import golden_timeouts
 import golden_traps
@@ -309,6 +310,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_rounds,
         golden_skipped,
         golden_slow,
+        golden_stages,
         golden_threads,
     )
     return {**crashes, **hangs, **{name: one for module in others for name, one in module.cases().items()}}
