@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -101,19 +102,17 @@ def between_two(view: View) -> Between | None:
     messages = [wait for wait in view.graph.waits if wait.call.is_message and wait.call.peer in view.by_rank]
     if any(wait.call.tag for wait in messages):
         return None  # messages of several tags need not be taken in the order in which they were sent
-    found = []
-    for wait in messages:
-        behind = view.graph.of(wait.call.peer or 0)
-        if (
-            behind is None
-            or behind.call.peer != wait.rank
-            or "recv" not in wait.call.op
-            or "recv" not in behind.call.op
-        ):
-            continue
-        senders = [one for one in messages if one.call.peer == wait.rank and "send" in one.call.op]
-        found += [each for one in senders if (each := _between(view, one, wait, behind)) is not None]
+    pairs = [(wait, behind) for wait, behind in itertools.permutations(messages, 2) if _receive(wait, behind)]
+    senders = [wait for wait in messages if "send" in wait.call.op]
+    tried = [_between(view, one, *pair) for pair in pairs for one in senders if one.call.peer == pair[0].rank]
+    found = [each for each in tried if each is not None]
     return found[0] if len(found) == 1 else None
+
+
+def _receive(one: Wait, other: Wait) -> bool:
+    """Whether two ranks wait to receive from each other."""
+    each_other = (one.call.peer, other.call.peer) == (other.rank, one.rank)
+    return each_other and "recv" in one.call.op and "recv" in other.call.op
 
 
 def _between(view: View, sender: Wait, wait: Wait, behind: Wait) -> Between | None:
