@@ -28,10 +28,12 @@ ROOM = 384 << 20  # bytes of memory: 1 MB of what was written by hand takes 100 
 WIDTH = 120
 MOST_CALLED = 100  # names that are kept of a branch; of one that calls more, nothing can be ruled out
 MOST_EXITS = 16
+MOST_BOUNDS = 8
 MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
 Loops = tuple[tuple[int, int], ...]
 Condition = dict[str, Any]  # as `model.Condition`
 Texts = tuple[tuple[int, str], ...]
+Records = tuple[dict[str, Any], ...]
 
 
 def main() -> None:
@@ -52,7 +54,7 @@ def main() -> None:
         if module is not None and 0 < line <= len(lines):
             around = around_line(module, source, line)
             text = lines[line - 1].strip()[:WIDTH]
-            names = "loops", "conditions", "holds", "ahead", "exits", "caught"
+            names = "loops", "conditions", "holds", "ahead", "exits", "caught", "bounds"
             record = {"file": file, "line": line, "text": text, **dict(zip(names, around, strict=True))}
             print(json.dumps(record), flush=True)
 
@@ -118,21 +120,23 @@ def _read(file: str, root: str) -> tuple[str, ast.Module | None]:
 
 def around_line(
     module: ast.Module, source: str, line: int
-) -> tuple[Loops, tuple[Condition, ...], Texts, Texts, tuple[dict[str, Any], ...], Texts]:
+) -> tuple[Loops, tuple[Condition, ...], Texts, Texts, Records, Texts, Records]:
     """The loops that the line is inside of, in its own function, the conditions that it stands under, what the `with`
-    statements around it hold, what the branches of each `if` around it still call, the ways out of the loops, and the
-    `except` clauses that catch what is raised there and go on."""
+    statements around it hold, what the branches of each `if` around it still call, the ways out of the loops, the
+    `except` clauses that catch what is raised there and go on, and what decides where the loops begin and end."""
     loops: Loops = ()
     conditions: tuple[Condition, ...] = ()
     holds: Texts = ()
     ahead: Texts = ()
-    exits: tuple[dict[str, Any], ...] = ()
+    exits: Records = ()
     caught: Texts = ()
+    bounds: Records = ()
     block: list[Any] = module.body
+    scope = block
     while True:
         node = next((node for node in block if _first(node) <= line <= _last(node)), None)
         if node is None:
-            return loops, conditions, holds, ahead, exits, caught
+            return loops, conditions, holds, ahead, exits, caught, bounds
         # What stands behind an `if` that does not go on is its other branch.
         passed = [
             each
@@ -144,7 +148,7 @@ def around_line(
         name, block = _block(node, line)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and name == "body":
             loops, conditions, holds, ahead = (), (), (), ()
-            exits, caught = (), ()
+            exits, caught, bounds, scope = (), (), (), block
         if isinstance(node, ast.Try) and name == "body":
             caught += tuple((each.lineno, _clause(source, each)) for each in node.handlers if not _passes_on(each))
         if isinstance(node, (ast.With, ast.AsyncWith)):
@@ -154,11 +158,12 @@ def around_line(
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and name != "orelse":
             loops += ((node.lineno, _last(node.body[-1])),)
             exits += tuple(itertools.islice(_ways_out(node.body, source, {"loop": node.lineno}), MOST_EXITS))
+            bounds += tuple(itertools.islice(_bounds(scope, source, node), MOST_BOUNDS))
         if isinstance(node, (ast.If, ast.While)) and name:
             conditions += (_condition(source, node, holds=name != "orelse"),)
             ahead += tuple((node.lineno, called) for called in _called(block, line))
         if not name:
-            return loops, conditions + tuple(_choices(node, source, line)), holds, ahead, exits, caught
+            return loops, conditions + tuple(_choices(node, source, line)), holds, ahead, exits, caught, bounds
 
 
 def _ways_out(
@@ -181,6 +186,37 @@ def _ways_out(
                 yield from _ways_out(part, source, around if name != "body" else own, inner=deeper)
         for each in getattr(node, "handlers", []):
             yield from _ways_out(each.body, source, {**around, "handler": _clause(source, each)}, inner=deeper)
+
+
+def _bounds(scope: list[Any], source: str, loop: Any) -> Iterator[dict[str, Any]]:
+    """The assignments above a counted loop, each below a condition, to what its head reads."""
+    head = loop.test if isinstance(loop, ast.While) else loop.iter
+    counted = isinstance(loop, ast.While) or (isinstance(head, ast.Call) and ast.unparse(head.func) == "range")
+    read = {ast.unparse(each) for each in ast.walk(head) if isinstance(each, (ast.Name, ast.Attribute))}
+    for node, test in _above(scope, source, loop.lineno) if counted else ():
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        parts = (part for target in targets for part in getattr(target, "elts", [target]))
+        value = node.value
+        chosen = _text(source, value.test) if isinstance(value, ast.IfExp) else test
+        for name in sorted({ast.unparse(part) for part in parts} & read if chosen else ()):
+            text = " ".join((ast.get_source_segment(source, node) or ast.unparse(node)).split())[:WIDTH]
+            yield {"line": node.lineno, "name": name, "text": text, "test": chosen, "loop": loop.lineno}
+
+
+def _above(block: list[Any], source: str, line: int, test: str = "") -> Iterator[tuple[Any, str]]:
+    """The assignments of one function above a line, each with the innermost condition that it stands below."""
+    for node in block:
+        if node.lineno >= line or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            yield node, test
+        own = _text(source, node.test) if isinstance(node, ast.If) else test
+        for name in ("body", "orelse", "finalbody"):
+            part = getattr(node, name, None)
+            other = f"not ({own})" if isinstance(node, ast.If) and name == "orelse" else own
+            yield from _above(part if isinstance(part, list) else [], source, line, other)
+        for each in getattr(node, "handlers", []):
+            yield from _above(each.body, source, line, _clause(source, each))
 
 
 def _clause(source: str, handler: ast.ExceptHandler) -> str:

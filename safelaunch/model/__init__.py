@@ -60,13 +60,14 @@ if TYPE_CHECKING:
         WarmStart,
     )
     from safelaunch.model.processes import ColdStart, Exit, WorkerGroup, WorkerProcess
-    from safelaunch.model.source import Condition, SourceLine, WayOut
+    from safelaunch.model.source import Bound, Condition, SourceLine, WayOut
     from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
 
 __all__ = [
     "AgentEnd",
     "Allocation",
+    "Bound",
     "CallState",
     "Case",
     "Changed",

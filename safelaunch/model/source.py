@@ -42,12 +42,25 @@ class WayOut:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """An assignment, below the condition `test`, to a `name` that the head of a `while` or a `for ... in range(...)`
+    reads: where the condition comes out otherwise, that loop begins or ends elsewhere. `loop` is its first line."""
+
+    line: int
+    name: str
+    text: str
+    test: str
+    loop: int
+
+
+@dataclass(frozen=True)
 class SourceLine:
     """What stands around a line of the user's program: the lines (first, last) of the loops that it is inside of,
     outermost first, the conditions that it stands under, innermost last, and what the `with` statements around it hold,
     each as (line, text). `ahead` has, with the line of an `if` among the conditions, the name of each function that the
     same branch calls from there on, or in the same statement. `exits` are the ways out of its
-    loops, and `caught` the `except` clauses, as (line, text), that catch what is raised at this line and go on."""
+    loops, and `caught` the `except` clauses, as (line, text), that catch what is raised at this line and go on.
+    `bounds` are what decides, under a condition, where these loops begin and end."""
 
     file: str
     line: int
@@ -58,6 +71,7 @@ class SourceLine:
     ahead: tuple[tuple[int, str], ...] = ()
     exits: tuple[WayOut, ...] = ()
     caught: tuple[tuple[int, str], ...] = ()
+    bounds: tuple[Bound, ...] = ()
 
     def is_below(self, line: int) -> bool:
         """Whether it stands in a branch of the `if` or `while` at that line."""

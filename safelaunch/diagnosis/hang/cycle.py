@@ -73,6 +73,11 @@ class Cycle:
         return sites
 
     @cached_property
+    def between(self) -> messages.Between | None:
+        """The stage whose numbers of messages are not those of the stages beside it."""
+        return messages.between_two(self.view) if self.in_messages and not self.unseen else None
+
+    @cached_property
     def in_messages(self) -> bool:
         """Whether a rank of it waits for a message."""
         return any(wait.call.is_message for wait in self.waits)
@@ -161,6 +166,7 @@ def deadlock(view: View) -> Verdict | None:
     - it does something else than ever (another peer, count, order or group), and all others do as always;
     - it is in a collective while all others wait for messages with it, or has another peer than two others at that
       line;
+    - it takes and sends fewer messages than the stages before and behind it, in a schedule of torch's pipelines;
     - it stands below a condition for it alone, which all others have passed by.
     Otherwise the calls of all are shown.
 
@@ -211,6 +217,12 @@ def _outlier_in_messages(cycle: Cycle) -> Blame | None:
     return Blame((rank,)) if rank is not None else None
 
 
+def _unlike_its_neighbours(cycle: Cycle) -> Blame | None:
+    """One that exchanges fewer messages than those beside it agree on, where a schedule of torch's orders them."""
+    found = cycle.between
+    return Blame((found.deviation.rank,), found.deviation) if found is not None and found.scheduled else None
+
+
 def _bypassed_by_peers(cycle: Cycle) -> Blame | None:
     """One that stands below a condition for it alone, which all others have passed by."""
     if cycle.in_messages or cycle.unseen or not cycle.view.case.source:
@@ -226,6 +238,7 @@ DETECTORS: tuple[Callable[[Cycle], Blame | None], ...] = (
     _outlier,
     _by_history,
     _outlier_in_messages,
+    _unlike_its_neighbours,
     _bypassed_by_peers,
 )
 
@@ -265,7 +278,7 @@ def _verdict(cycle: Cycle, blame: Blame) -> Verdict:
         named,
         location=place_of(view, first),
         call=first.call,
-        because=(*([guard.in_words] if guard is not None else ()), *_text(blame), *waiters(view)),
+        because=(*([guard.in_words] if guard is not None else ()), *_text(blame), *_counts(cycle), *waiters(view)),
         remedy=_remedy(cycle, blame),
         confidence=confidence,
         conclusive=in_order and is_irreversible((view.by_rank[wait.rank], wait.call) for wait in cycle.graph.waits),
@@ -323,10 +336,17 @@ def _text(blame: Blame) -> Sequence[str]:
     return (blame.deviation.text,) if blame.deviation is not None and blame.deviation.too else ()
 
 
+def _counts(cycle: Cycle) -> Sequence[str]:
+    return cycle.between.counts if cycle.between is not None else ()
+
+
 def _remedy(cycle: Cycle, blame: Blame) -> str:
+    if cycle.between is not None and cycle.between.scheduled:
+        return messages.SAME_SCHEDULE
     if cycle.in_messages:
         advice = "compare what both sides of each pair send and receive, how often and in which order"
-        return advice if blame.ranks else f"{advice}; post receives with irecv, or let one side of two send first"
+        by_order = not blame.ranks and any(wait.call.op in ("send", "recv") for wait in cycle.waits)
+        return f"{advice}; post receives with irecv, or let one side of two send first" if by_order else advice
     if blame.bypassed:
         return OUT_OF_THE_CONDITION
     if blame.ranks:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from safelaunch.diagnosis.blame import history, loop_exit, peer_groups, rank_guard, uneven_data
+from safelaunch.diagnosis.blame import history, loop_bounds, loop_exit, peer_groups, rank_guard, uneven_data
 from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
@@ -15,6 +15,7 @@ from safelaunch.diagnosis.blame.variants import Place, Variant, same_place, vari
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.hang.headlines import deviation
+from safelaunch.diagnosis.hang.two_threads import OWN_GROUP, TwoThreads, two_threads
 from safelaunch.diagnosis.verdicts import hang_verdict, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, is_irreversible, stack_of, threads_inside
@@ -44,6 +45,11 @@ class Desync:
     def threaded(self) -> RankFacts | None:
         """A rank that uses process groups in two threads at once: their order differs from rank to rank."""
         return next((f for variant in self.variants for f, _ in variant if len(threads_inside(f)) > 1), None)
+
+    @cached_property
+    def in_one_group(self) -> TwoThreads | None:
+        """The ranks of which two threads wait in this very group."""
+        return two_threads((facts for variant in self.variants for facts, _ in variant), self.wait.call.group)
 
     @cached_property
     def loop(self) -> LoopExit:
@@ -93,7 +99,8 @@ def different_operation(view: View) -> Verdict | None:
     - one rank differs from all others, who are two at least (three, where nothing but dumps is left);
     - one rank's call stands below a condition for that rank alone (`if rank == 0`), and all others have passed it by;
     - one rank departs from what it has always done, or from what groups of its kind do, and all others do as always.
-    Otherwise nobody is named, and the lines of both sides are shown. A call that a rank skipped, and one that it made
+    Otherwise nobody is named, and the lines of both sides are shown. So it is where two threads of a rank wait in this
+    group at once: nothing orders their calls, and each may come first. A call that a rank skipped, and one that it made
     once too often, look alike. The headline says "skipped" where the lines show that the rank has gone past that call.
 
     What to do: compare the two lines. Every rank must make the same collectives in the same order. For uneven data use
@@ -103,6 +110,8 @@ def different_operation(view: View) -> Verdict | None:
     """
     wait = next(wait for wait in view.graph.waits if wait.differing)
     desync = Desync(view, wait, variants_at(view.case, wait.call))
+    if len(desync.variants) > 1 and desync.in_one_group is not None:
+        return _of_two_threads(desync, desync.in_one_group)
     return _verdict(desync, _blame(desync)) if len(desync.variants) > 1 else None
 
 
@@ -259,6 +268,26 @@ def _verdict(desync: Desync, blame: Blame) -> Verdict:
     )
 
 
+def _of_two_threads(desync: Desync, threads: TwoThreads) -> Verdict:
+    """Where two threads of a rank are in one group, no rank is to be named: their order is a race."""
+    others = [pair for variant in desync.variants for pair in variant if pair[0].rank not in threads.ranks]
+    return hang_verdict(
+        desync.view,
+        "SL302",
+        threads.summary,
+        (),
+        location=threads.place,
+        call=desync.wait.call,
+        because=(
+            *threads.because,
+            *(f"rank {facts.rank} is in {call_at(call)}" for facts, call in others[:SHOWN]),
+        ),
+        remedy=OWN_GROUP,
+        conclusive=is_irreversible(pair for pair in itertools.chain(*desync.variants) if not pair[1].done),
+        waiting=desync.participants,
+    )
+
+
 def _place(desync: Desync, shown: _Shown) -> Location | None:
     return desync.apart.extra.location if desync.apart is not None else shown.place
 
@@ -274,8 +303,10 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
     """How the named rank may have come past the call in which its peers are; data that were uneven say it all."""
     if desync.view.from_dumps or not blame.ranks or uneven or desync.apart is not None:
         return Ways()
-    peer, call = shown.theirs
-    return ways_out(frames_at(peer, call, call.thread), desync.view.lines, left=blame.code == "SL303")
+    lines, (peer, call), (facts, own) = desync.view.lines, shown.theirs, shown.mine
+    inside, left = frames_at(peer, call, call.thread), blame.code == "SL303"
+    ways = ways_out(inside, lines, left=left)
+    return loop_bounds.of_loop(inside, frames_at(facts, own, own.thread), lines) if left and not ways.remedy else ways
 
 
 def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from safelaunch.diagnosis.blame.deviation import OFTEN
+from safelaunch.diagnosis.blame.deviation import OFTEN, Deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import canonical, is_irreversible
@@ -15,6 +17,8 @@ from safelaunch.diagnosis.wording import label, names
 from safelaunch.model import RankFacts, Verdict
 
 ENOUGH = 2  # ranks that agree against one
+OF_SCHEDULE = "/torch/distributed/pipelining/"  # it sends and receives in the right order, if told alike on all ranks
+SAME_SCHEDULE = "give the schedule of the pipeline the same `n_microbatches` on all ranks, and compare the schedules"
 
 
 def nobody_sends(view: View) -> Verdict | None:
@@ -77,6 +81,65 @@ def _sent(facts: RankFacts, receiver: Wait) -> int:
     """How many messages a rank has sent to the receiver: each has its number."""
     own = [call.seq for call in facts.calls if "send" in call.op and call.peer == receiver.rank]
     return max(own, default=0)
+
+
+@dataclass(frozen=True)
+class Between:
+    """The stage that takes fewer messages than the one before it sends, and sends fewer than the one behind it waits
+    for, while it waits for that one.
+
+    `counts` has how many messages each of the two pairs have posted, in words. Who is wrong they tell where a schedule
+    of torch's orders the messages (`scheduled`): else a wrong order looks the same.
+    """
+
+    deviation: Deviation
+    counts: tuple[str, ...]
+    scheduled: bool
+
+
+def between_two(view: View) -> Between | None:
+    """The one rank for which that holds."""
+    messages = [wait for wait in view.graph.waits if wait.call.is_message and wait.call.peer in view.by_rank]
+    if any(wait.call.tag for wait in messages):
+        return None  # messages of several tags need not be taken in the order in which they were sent
+    pairs = [(wait, behind) for wait, behind in itertools.permutations(messages, 2) if _receive(wait, behind)]
+    senders = [wait for wait in messages if "send" in wait.call.op]
+    tried = [_between(view, one, *pair) for pair in pairs for one in senders if one.call.peer == pair[0].rank]
+    found = [each for each in tried if each is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _receive(one: Wait, other: Wait) -> bool:
+    """Whether two ranks wait to receive from each other."""
+    each_other = (one.call.peer, other.call.peer) == (other.rank, one.rank)
+    return each_other and "recv" in one.call.op and "recv" in other.call.op
+
+
+def _between(view: View, sender: Wait, wait: Wait, behind: Wait) -> Between | None:
+    ranks, group = view.by_rank, wait.call.group
+    before, own, after = ranks[sender.rank], ranks[wait.rank], ranks[behind.rank]
+    sent, taken = _posted(before, own.rank, "send", group), _posted(own, before.rank, "recv", group)
+    passed, wanted = _posted(own, after.rank, "send", group), _posted(after, own.rank, "recv", group)
+    if not 0 < taken < sent or not 0 < passed < wanted:
+        return None
+    text = (
+        f"rank {own.rank} took {taken} of {sent} messages from rank {before.rank}, "
+        f"and sent {passed} to rank {after.rank}, which waits for #{behind.call.seq}"
+    )
+    counts = (
+        f"rank {before.rank} has posted {sent} sends to rank {own.rank}, which has posted {taken} receives from it",
+        f"rank {own.rank} has posted {passed} sends to rank {after.rank}, which has posted {wanted} receives from it",
+    )
+    return Between(Deviation(own.rank, text), counts, all(map(_in_schedule, (before, own, after))))
+
+
+def _posted(facts: RankFacts, peer: int, way: str, group: str) -> int:
+    """How many messages a rank has begun to send to another, or to receive from it: each has its number."""
+    return max((one.seq for one in facts.calls if way in one.op and (one.peer, one.group) == (peer, group)), default=0)
+
+
+def _in_schedule(facts: RankFacts) -> bool:
+    return any(OF_SCHEDULE in frame.file for stack in facts.stacks for frame in stack.frames)
 
 
 def outlier(graph: Graph) -> int | None:

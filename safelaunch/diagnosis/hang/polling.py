@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from safelaunch.diagnosis.blame.rank_guard import LOCAL, MAIN_RANK, RANK, is_for_one
 from safelaunch.diagnosis.lines import Lines
@@ -10,7 +11,7 @@ from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import frames_of
 from safelaunch.diagnosis.waitgraph.flags import looks_for
-from safelaunch.diagnosis.wording import at, label, names
+from safelaunch.diagnosis.wording import at, in_brackets, label, names
 from safelaunch.model import Condition, RankFacts, Verdict
 
 NOT_ONE = re.compile(rf"^{RANK}\s*(?:!=\s*(?P<rank>\d+)|>\s*0)$|^{RANK}$", re.IGNORECASE)
@@ -43,24 +44,39 @@ def polled_for(view: View) -> Verdict | None:
     wait = waits[maker]
     first = looks[who[0]]
     assert first is not None
-    place, what = first
-    verb = "looks" if len(who) == 1 else "look"
-    return hang_verdict(
+    verb, they = ("looks", "waits") if len(who) == 1 else ("look", "wait")
+    awaited = {look.awaited(dict(ranks[rank].looks_at)) for rank, look in looks.items() if look is not None}
+    what = awaited.pop() if len(awaited) == 1 else first.awaited({})
+    stuck = place_of(view, wait)
+    verdict = hang_verdict(
         view,
         "SL311",
-        f"{names(who)} {verb} for what rank {maker} alone is to do, and rank {maker} waits for "
-        f"{'it' if len(who) == 1 else 'them'} in {label(wait.call)}",
+        f"{names(who)} {they} for {what}{in_brackets(first.place)}, and rank {maker}, which is to do that, "
+        f"waits for {names(who)} in {label(wait.call)}{in_brackets(stuck)}",
         (maker,),
-        location=place_of(view, wait),
+        location=first.place,
         call=wait.call,
         because=(
-            f"{names(who)} {verb} again and again{at(place)}: `{what}`, where rank {maker} does not come",
+            f"{names(who)} {verb} again and again{at(first.place)}: `{first.text}`, where rank {maker} does not come",
+            *_may_have_caught(view, who[0], maker),
             *waiters(view),
         ),
         remedy=f"see what rank {maker} did instead: an exception that was caught, an early return, another path",
         confidence="medium",
         waiting=(*who, *waits),
     )
+    return replace(verdict, pid=None)  # the line is not that rank's
+
+
+def _may_have_caught(view: View, rank: int, maker: int) -> tuple[str, ...]:
+    """The `except` clauses around what a rank does, which its maker may have done before it."""
+    found = [
+        f"{text}` ({line.file}:{number})"
+        for frame in frames_of(view.by_rank[rank], view.by_rank[rank].pid)
+        if (line := view.lines.get((frame.file, frame.line))) is not None
+        for number, text in line.caught
+    ]
+    return (f"`{found[0]} goes on after an exception, which rank {maker} may have met there",) if found else ()
 
 
 def _left_out(facts: RankFacts, lines: Lines, others: list[RankFacts]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from safelaunch.diagnosis.lines import Lines, by_place
 from safelaunch.diagnosis.waitgraph.calls import frames_of
@@ -17,7 +18,33 @@ IDLE = re.compile(
 )
 GETS_ON = re.compile(r":=|\.read\w*\(|\bnext\(|\.recv\w*\(")  # a condition that takes something: no look
 ENDLESS = {"True", "1"}
+OF_FILE = re.compile(
+    r"(?P<no>not\s+)?(?:[\w.]*\b(?:l?exists|isfile|isdir)\((?P<path>[^()]+)\)|(?P<own>[\w.]+)\.(?:exists|is_file|is_dir)\(\))"
+)
 FLAG = Kind("`{}` to change")
+
+
+class Look(NamedTuple):
+    """Where a rank looks again and again, the condition that it looks at, and whether it goes on while that holds."""
+
+    place: Location
+    text: str
+    holds: bool = True
+
+    def awaited(self, paths: dict[str, str]) -> str:
+        """What it waits for, in words: `the lock file /data/lock to be removed`.
+
+        Args:
+            paths: what names of the program hold.
+        """
+        tested = OF_FILE.fullmatch(self.text)
+        if tested is None:
+            return f"`{self.text}` to become {'false' if self.holds else 'true'}"
+        name = tested["path"] or tested["own"]
+        path = paths.get(name, "")
+        what = "lock file" if "lock" in f"{name} {path.rpartition('/')[2]}".lower() else "file"
+        there = bool(tested["no"]) != self.holds  # it goes on while the file is there
+        return f"the {what} {path or f'`{name}`'} to {'be removed' if there else 'be made'}"
 
 
 def waits(case: Case) -> Iterator[ExternalWait]:
@@ -29,7 +56,7 @@ def waits(case: Case) -> Iterator[ExternalWait]:
             yield ExternalWait(facts.rank, facts.pid, Resource(FLAG, looks[1]), "stack")
 
 
-def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
+def looks_for(facts: RankFacts, lines: Lines) -> Look | None:
     """Where a rank sleeps and looks again and again, and for what: the condition of a loop that does nothing else."""
     frames = frames_of(facts, facts.pid)
     line = lines.get((frames[0].file, frames[0].line)) if frames else None
@@ -37,12 +64,13 @@ def looks_for(facts: RankFacts, lines: Lines) -> tuple[Location, str] | None:
         return None
     start = line.loops[-1][0]
     if line.line == start:
-        return (frames[0], line.text.removeprefix("while ").rstrip(":")) if line.text.startswith("while ") else None
+        head = line.text.removeprefix("while ").rstrip(":")
+        return Look(frames[0], head) if line.text.startswith("while ") else None
     test = _test(line, start)
     calls = [name for number, name in line.ahead if test is not None and number == test.line]
     if test is None or GETS_ON.search(test.text) or not calls or not all(map(IDLE.match, calls)):
         return None
-    return frames[0], test.text
+    return Look(frames[0], test.text, test.holds)
 
 
 def _test(line: SourceLine, start: int) -> Condition | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import golden_apart
 import golden_attach
+import golden_bounds
 import golden_classes
 import golden_clues
 import golden_devices
@@ -30,6 +31,8 @@ import golden_rounds
 import golden_skipped
 import golden_slow
 import golden_slow_nodes
+import golden_stages
+import golden_threads
 import golden_timeouts
 import golden_traps
 from expected import Expected, place
@@ -295,6 +298,7 @@ def golden() -> dict[str, tuple[Case, Expected]]:
     hangs = {**golden_hangs.cases(), **golden_disagreements.cases(), **golden_ends.cases(), **golden_traps.cases()}
     others = (
         golden_attach,
+        golden_bounds,
         golden_reasons,
         golden_clues,
         golden_devices,
@@ -308,6 +312,8 @@ def golden() -> dict[str, tuple[Case, Expected]]:
         golden_skipped,
         golden_slow,
         golden_slow_nodes,
+        golden_stages,
+        golden_threads,
     )
     return {**crashes, **hangs, **{name: one for module in others for name, one in module.cases().items()}}
 

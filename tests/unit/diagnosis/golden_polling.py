@@ -42,8 +42,18 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         return hang(first, *others, source=(line, waits))
 
     named = Expected(
-        "SL311", (0,), place(LOOP), confidence="medium", conclusive=False, mentions=("ranks 1 and 2 look", UNTIL)
+        "SL311",
+        (0,),
+        place(LOOKS),
+        confidence="medium",
+        conclusive=False,
+        mentions=("ranks 1 and 2 wait for the file `done` to be made", "waits for ranks 1 and 2 in", UNTIL),
     )
+    of_lock = dataclasses.replace(
+        named, mentions=("ranks 1 and 2 wait for the lock file /data/lock to be removed", "`except OSError`")
+    )
+    tries = dataclasses.replace(below("rank != 0", until="os.path.exists(self.lock)"), caught=((60, "except OSError"),))
+    at_a_lock = [dataclasses.replace(facts, looks_at=(("self.lock", "/data/lock"),)) for facts in others]
     late = Expected("SL301", (1, 2), place(LOOKS), conclusive=False)
     return {
         "hang-for-a-key-of-which-one-has-set-the-first": (
@@ -62,6 +72,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         "hang-looks-for-a-file-of-rank-0": (looking(below("else: rank == 0")), named),
         "hang-looks-for-a-file-of-the-main-rank": (looking(below("not is_main_process()")), named),
         "hang-looks-where-rank-0-does-not-come": (looking(below("dist.get_rank() != 0")), named),
+        "hang-waits-for-the-lock-of-rank-0-to-go": (hang(first, *at_a_lock, source=(tries, AGO)), of_lock),
         # It may do more there than look, or be kept by something else than what rank 0 does.
         "hang-fetches-where-rank-0-does-not-come": (looking(below("rank != 0", "time.sleep", "client.fetch")), late),
         # A condition that takes the next part of a file is none that is looked at again.

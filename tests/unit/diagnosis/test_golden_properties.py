@@ -44,6 +44,7 @@ BOTH_WRONG = {
     "hang-looks-for-a-file-of-rank-0": {1, 2},
     "hang-looks-for-a-file-of-the-main-rank": {1, 2},
     "hang-looks-where-rank-0-does-not-come": {1, 2},
+    "hang-waits-for-the-lock-of-rank-0-to-go": {1, 2},
 }
 
 
