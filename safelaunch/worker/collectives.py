@@ -20,7 +20,7 @@ from safelaunch import black_box
 from safelaunch.worker import rank
 from safelaunch.worker.after_import import off
 from safelaunch.worker.batches import BATCHES
-from safelaunch.worker.groups import Memberships
+from safelaunch.worker.groups import Memberships, Unnamed
 from safelaunch.worker.places import MOST as MOST_SITES
 from safelaunch.worker.places import Places, Site
 from safelaunch.worker.signatures import COLLECTIVES, MESSAGES, REDUCTIONS, ROOTS, reductions
@@ -61,10 +61,6 @@ class _Inside(threading.local):
     before: Any = None
     batch: Any = None
     joins = False
-
-
-class _Unnamed(Exception):
-    """A backend without the group around it, which has the name: torch.distributed.rpc makes one for itself."""
 
 
 class _Recorder:
@@ -112,7 +108,7 @@ class _Recorder:
                 except ValueError:
                     frame = sys._getframe()  # Python itself calls what `atexit` has
                 entered = enter(box, frame, args, kwargs)
-            except _Unnamed:
+            except Unnamed:
                 pass
             except Exception as error:
                 self._give_up(error)
@@ -355,7 +351,7 @@ class _Recorder:
         try:
             name = str(group.group_name)
         except AttributeError:
-            raise _Unnamed from None
+            raise Unnamed from None
         if name not in self._members.known:
             self._members.update()
         return name

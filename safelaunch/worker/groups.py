@@ -13,6 +13,10 @@ from safelaunch import black_box
 ROOM = 10_000  # members, of all groups together, up to which calls of new_group are kept
 
 
+class Unnamed(Exception):
+    """A backend without the group around it, which has the name: torch.distributed.rpc makes one for itself."""
+
+
 class Memberships:
     """Appends a JSON line `{"name", "ranks"}` for each group to a file that the supervisor reads, and `{"new": ranks}`
     for each call of `new_group`, of groups that this rank does not belong to as well."""
