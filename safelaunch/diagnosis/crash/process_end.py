@@ -6,6 +6,7 @@ import dataclasses
 import signal
 
 from safelaunch.diagnosis.crash import bus_error
+from safelaunch.diagnosis.crash.between_calls import between, sizes, waits_for_functional
 from safelaunch.diagnosis.crash.first_failure import (
     NATIVE_SIGNALS,
     SIGKILL,
@@ -162,7 +163,8 @@ def aborted(view: View, culprits: list[Failure]) -> Verdict:
     - Several ranks that abort without a stack are not named (SL499). Nor is one after a rank that had left in good
       order.
     - gloo aborts whichever rank receives what it did not expect. Where the others lose their connections in gloo, the
-      line of each rank is shown, and nobody is named.
+      line of each rank is shown, and nobody is named. Where its peers were in a later call, the last one that all had
+      finished is shown instead: functional collectives are in no record. Sizes are told where its output is kept.
 
     What to do: read the last lines that the rank wrote to stderr. An abort often prints its reason just before.
 
@@ -182,15 +184,20 @@ def aborted(view: View, culprits: list[Failure]) -> Verdict:
 
 def _aborted_inside_gloo(view: View, culprits: list[Failure]) -> Verdict:
     """Who aborted may only have received what did not fit."""
+    facts = [failure.facts for failure in culprits]
+    found = between(view.case, facts[0].rank) if len(facts) == 1 else None
+    kind = "functional collective" if all(map(waits_for_functional, facts)) else "collective"
+    where = f" {found.told}" if found is not None else ""
+    read = "`Received data size doesn't match expected size` on its stderr says so"
     return crash_verdict(
         view,
         "SL406",
-        f"{names(failure.rank for failure in culprits)} aborted (SIGABRT) inside a collective: ranks may have met "
+        f"{names(one.rank for one in facts)} aborted (SIGABRT) inside a {kind}{where}: ranks may have met "
         "in it with different tensors or operations",
         [],
-        location=user_frame(culprits[0].facts.fault),
-        because=_lines_of(view.case),
-        remedy="`Received data size doesn't match expected size` on its stderr says so: compare these lines",
+        location=user_frame(facts[0].fault),
+        because=(*sizes(facts), *(found.because if found is not None else _lines_of(view.case))),
+        remedy=f"{read}: {'compare these lines' if found is None else found.remedy}",
         confidence="medium",
     )
 

@@ -6,10 +6,14 @@ import dataclasses
 
 from expected import Expected, place
 from hang_scenes import COMPUTING, as_recorded, call, elsewhere, hang, waiting
-from scenes import GLOO_RESET, LOOP, TORCH, TRAIN, aborted_in_collective, case, crashed, lost_peer, rank
+from scenes import GLOO_RESET, GLOO_SIZE, LOOP, TORCH, TRAIN, aborted_in_collective, case, crashed, lost_peer, rank
 
 from safelaunch.model import Case, Collective, Location, ProcessGroup, RankFacts
 
+FUNCTIONAL = (
+    Location(f"{TORCH}/_ops.py", 1279, "__call__"),
+    Location(f"{TORCH}/distributed/_functional_collectives.py", 142, "wait_tensor"),
+)
 Golden = dict[str, tuple[Case, Expected]]
 
 READ = Location(TRAIN, 48, "exchange")
@@ -100,6 +104,11 @@ def _aborts() -> Golden:
         calls = [call("all_to_all_single", 8 + n, at=where) for n, where in enumerate(places)]
         return rank(number, inside=(*(dataclasses.replace(one, done=True) for one in calls[:-1]), calls[-1]))
 
+    def made(number: int, last: int) -> RankFacts:
+        """Gathers in every third call, and is behind #6 or in a later one."""
+        calls = [call("all_gather", seq, at=COUNTS) for seq in range(3, last + 1, 3)]
+        return rank(number, inside=[dataclasses.replace(one, done=one.seq <= 6) for one in calls])
+
     return {
         # It caught an exception between the two calls of a step, and came to the first one of the next.
         "crash-gloo-aborts-at-two-lines": (
@@ -117,6 +126,27 @@ def _aborts() -> Golden:
         "crash-gloo-aborts-all": (
             case(*(aborted_in_collective(rank(number)) for number in range(3)), world_size=3),
             Expected("SL406", (), place(LOOP), secondary=(0, 1, 2), confidence="medium"),
+        ),
+        # Functional collectives are in nobody's record; its peers were past the one that broke.
+        "crash-gloo-aborts-between-recorded-calls": (
+            case(
+                *(lost_peer(made(number, 9), message=GLOO_RESET) for number in (0, 1)),
+                dataclasses.replace(crashed(made(2, 6), 6, *FUNCTIONAL, READ), last_lines=(f"  what():  {GLOO_SIZE}",)),
+                world_size=3,
+            ),
+            Expected(
+                "SL406",
+                (),
+                place(READ),
+                secondary=(0, 1, 2),
+                confidence="medium",
+                mentions=(
+                    "inside a functional collective behind all_gather #6 (train.py:44)",
+                    "received 4000 bytes where it had room for 40",
+                    "it was in #7 or #8",
+                    "ranks 0 and 1 were past that, in all_gather #9",
+                ),
+            ),
         ),
         # DDP's collectives are in nobody's record: gloo aborts whichever rank receives what it did not expect.
         "crash-gloo-aborts-in-a-backward-pass": (
