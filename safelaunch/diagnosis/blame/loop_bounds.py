@@ -10,6 +10,8 @@ from safelaunch.diagnosis.lines import Lines
 from safelaunch.model import Location, SourceLine
 
 SHOWN = 2
+NO_SYNC = re.compile(r"\bno_sync\(|set_requires_gradient_sync|\baccumulate\(")
+SAME_PASSES = "accumulate over the same number of passes on all ranks: compare what decides it, such as a setting"
 ENDLESS = ("True", "1")
 # A head that takes data ends with them.
 TAKES = re.compile(r":=|\bnext\(|\.(?:read|recv|get|pop)\w*\(|iter\b|loader|batch|data|queue|shard", re.IGNORECASE)
@@ -24,8 +26,12 @@ def of_loop(inside: Iterable[Location], behind: Iterable[Location], lines: Lines
         behind: those of one that has left it.
         lines: of the source.
     """
+    frames = [*inside]
+    syncs = _syncs(frames, lines)
+    if syncs:
+        return Ways(syncs[:SHOWN], SAME_PASSES)
     around = {(line.file, first) for line in _lines(behind, lines) for first, _ in line.loops}
-    left = [line for line in _lines(inside, lines) if any((line.file, first) not in around for first, _ in line.loops)]
+    left = [line for line in _lines(frames, lines) if any((line.file, first) not in around for first, _ in line.loops)]
     heads = [
         (line.file, number, text) for line in left for number, text in _heads(line) if (line.file, number) not in around
     ]
@@ -43,6 +49,16 @@ def of_loop(inside: Iterable[Location], behind: Iterable[Location], lines: Lines
     if heads:
         return Ways((), f"see why `{heads[-1][2]}` comes out otherwise on one rank; {AGREE}")
     return Ways()
+
+
+def _syncs(frames: Iterable[Location], lines: Lines) -> tuple[str, ...]:
+    """What decides which passes reduce gradients, of a call that stands within it."""
+    return tuple(
+        f"which passes make that call depends on `with {text}` ({line.file}:{number})"
+        for line in _lines(frames, lines)
+        for number, text in line.holds
+        if NO_SYNC.search(text)
+    )
 
 
 def _lines(frames: Iterable[Location], lines: Lines) -> list[SourceLine]:

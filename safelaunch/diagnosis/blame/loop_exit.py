@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame.rounds import round_of
 from safelaunch.diagnosis.blame.variants import Place, Variant
-from safelaunch.diagnosis.lines import Lines, by_place
+from safelaunch.diagnosis.lines import Lines, by_place, calls_in_order
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING
 from safelaunch.diagnosis.wording import call_at, names
@@ -152,11 +152,12 @@ Loop = tuple[str, int, int]  # file, first and last line
 @dataclass(frozen=True)
 class _Fork:
     """The function in which two stacks come apart: the line `here` of the one, those that it calls from there, and the
-    line `there` of the other."""
+    line `there` of the other; `later` says that both are one line, which calls the other's function after the one's."""
 
     here: SourceLine
     deeper: list[SourceLine]
     there: SourceLine
+    later: bool = False
 
     @property
     def in_outer_loop(self) -> bool:
@@ -188,7 +189,9 @@ class _Fork:
         if left:
             return (here.file, *left[0]) if all(there.line > last for _, last in left) else None
         called = next((line for line in self.deeper if line.loops), None)
-        return (called.file, *called.loops[0]) if called is not None and there.line > here.line else None
+        return (
+            (called.file, *called.loops[0]) if called is not None and (self.later or there.line > here.line) else None
+        )
 
     def conditions_of(self, loop: Loop) -> list[str]:
         """The conditions under which a loop is entered at all, and which `there` does not share."""
@@ -209,12 +212,23 @@ def _fork(one: list[Frame], other: list[Frame], lines: Lines) -> _Fork | None:
     """Where two stacks come apart, both in one function; None where they do not, or its source is not known."""
     for depth, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if (mine[0], mine[2]) != (theirs[0], theirs[2]):
-            return None
+            return _fork_of_calls(one, other, depth, lines)
         if mine[1] != theirs[1]:
             here, there = lines.get(mine[:2]), lines.get(theirs[:2])
             deeper = [line for frame in one[depth + 1 :] if (line := lines.get(frame[:2])) is not None]
             return _Fork(here, deeper, there) if here is not None and there is not None else None
     return None
+
+
+def _fork_of_calls(one: list[Frame], other: list[Frame], depth: int, lines: Lines) -> _Fork | None:
+    """Where one line has called two functions, each with one of the stacks: `report(train_epoch(...))`."""
+    line = lines.get(one[depth - 1][:2]) if depth else None
+    order = calls_in_order(line.text) if line is not None else []
+    mine, theirs = (frames[depth][2].rpartition(".")[2] for frames in (one, other))
+    if line is None or order.count(mine) != 1 or order.count(theirs) != 1:
+        return None
+    deeper = [each for frame in one[depth:] if (each := lines.get(frame[:2])) is not None]
+    return _Fork(line, deeper, line, later=order.index(mine) < order.index(theirs))
 
 
 def _begins_anew(facts: RankFacts, call: Collective) -> bool:

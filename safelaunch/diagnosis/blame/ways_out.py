@@ -39,8 +39,10 @@ def ways_out(frames: Iterable[Location], lines: Lines, *, left: bool = True) -> 
     seen = [line for frame in frames if (line := lines.get((frame.file, frame.line))) is not None]
     caught = [text for line in seen for text in _caught(line)]
     out = [(line, way) for line in seen for way in line.exits if _counts(line, way)]
-    in_handlers = [_in_words(line, way) for line, way in out if way.handler]
-    by_tests = [_in_words(line, way) for line, way in out if not way.handler and way.test and way.word != "continue"]
+    in_handlers = [in_words(line.file, way) for line, way in out if way.handler]
+    by_tests = [
+        in_words(line.file, way) for line, way in out if not way.handler and way.test and way.word != "continue"
+    ]
     if in_handlers or caught:
         return Ways(tuple(dict.fromkeys([*in_handlers, *caught]))[:SHOWN], AFTER_AN_EXCEPTION)
     return Ways(tuple(dict.fromkeys(by_tests))[:SHOWN], TOGETHER) if by_tests and left else Ways()
@@ -53,9 +55,10 @@ def _counts(line: SourceLine, way: WayOut) -> bool:
     return bool(way.handler) or not COUNTS.match(way.test)
 
 
-def _in_words(line: SourceLine, way: WayOut) -> str:
+def in_words(file: str, way: WayOut) -> str:
+    """What a way out does, as a `because` has it."""
     does = "a pass skips that call by" if way.word == "continue" else "the loop is left by"
-    where = f"({line.file}:{way.line})"
+    where = f"({file}:{way.line})"
     if way.handler:
         return f"as the source has it, {does} `{way.word}` in `{way.handler}` {where}"
     return f"as the source has it, {does} `{way.word}` where `{way.test}` holds {where}"

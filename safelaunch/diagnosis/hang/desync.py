@@ -11,6 +11,7 @@ from safelaunch.diagnosis.blame import history, loop_bounds, loop_exit, peer_gro
 from safelaunch.diagnosis.blame.apart import Apart, came_apart
 from safelaunch.diagnosis.blame.loop_exit import CLOSING, UNEVEN, LoopExit, has_left
 from safelaunch.diagnosis.blame.rank_guard import Guard
+from safelaunch.diagnosis.blame.skipped import SkippedPass, skipped_pass
 from safelaunch.diagnosis.blame.variants import Place, Variant, same_place, variants_at
 from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.frames import user_frame
@@ -71,6 +72,14 @@ class Desync:
         one, other = ([facts.rank for facts, _ in variant] for variant in self.variants)
         return came_apart(self.view.case, one, other, self.view.lines)
 
+    @cached_property
+    def skipped_pass(self) -> SkippedPass | None:
+        """The rank of two that has cut a pass short, and has come to what is done every so many passes too early."""
+        if self.threaded is not None or self.view.from_dumps or [len(one) for one in self.variants] != [1, 1]:
+            return None
+        pairs = itertools.permutations(one[0] for one in self.variants)
+        return next((found for who, peer in pairs if (found := skipped_pass(who, peer, self.view.lines))), None)
+
     @property
     def at_the_end(self) -> bool:
         """Whether nothing but dumps is left, and a side has come to what programs end their loops with."""
@@ -98,7 +107,8 @@ def different_operation(view: View) -> Verdict | None:
     - one side has left a loop in which the other still is, by stacks and source (that is SL303);
     - one rank differs from all others, who are two at least (three, where nothing but dumps is left);
     - one rank's call stands below a condition for that rank alone (`if rank == 0`), and all others have passed it by;
-    - one rank departs from what it has always done, or from what groups of its kind do, and all others do as always.
+    - one rank departs from what it has always done, or from what groups of its kind do, and all others do as always;
+    - one of two has come to what is done every so many passes of a loop, and the source lets a rank cut a pass short.
     Otherwise nobody is named, and the lines of both sides are shown. So it is where two threads of a rank wait in this
     group at once: nothing orders their calls, and each may come first. A call that a rank skipped, and one that it made
     once too often, look alike. The headline says "skipped" where the lines show that the rank has gone past that call.
@@ -158,6 +168,12 @@ def _bypassed_by_peers(desync: Desync) -> Blame | None:
     return Blame(ranks=ranks, sure=False) if ranks else None
 
 
+def _skipped_a_pass(desync: Desync) -> Blame | None:
+    """One of two has come to what is done every so many passes, of which it has cut one short."""
+    found = desync.skipped_pass
+    return Blame(ranks=(found.who[0].rank,), sure=False, text=found.summary) if found is not None else None
+
+
 DETECTORS: tuple[Callable[[Desync], Blame | None], ...] = (
     _one_call_apart,
     _left_the_loop,
@@ -172,8 +188,8 @@ def _blame(desync: Desync) -> Blame:
     but one have left a loop: then that one may be right."""
     blame = next((blame for detect in DETECTORS if (blame := detect(desync)) is not None), Blame())
     if desync.threaded is None and (not blame.ranks or _stays_alone(desync, blame)):
-        return _by_history(desync) or blame
-    return blame
+        blame = _by_history(desync) or blame
+    return blame if blame.ranks else _skipped_a_pass(desync) or blame
 
 
 def _by_history(desync: Desync) -> Blame | None:
@@ -303,6 +319,9 @@ def _ways(desync: Desync, shown: _Shown, blame: Blame, *, uneven: bool) -> Ways:
     """How the named rank may have come past the call in which its peers are; data that were uneven say it all."""
     if desync.view.from_dumps or not blame.ranks or uneven or desync.apart is not None:
         return Ways()
+    found = desync.skipped_pass
+    if found is not None and blame.text == found.summary:
+        return Ways(found.because, found.remedy)
     lines, (peer, call), (facts, own) = desync.view.lines, shown.theirs, shown.mine
     inside, left = frames_at(peer, call, call.thread), blame.code == "SL303"
     ways = ways_out(inside, lines, left=left)

@@ -8,7 +8,7 @@ from expected import Expected
 from hang_scenes import call, condition, done, hang, stack, waiting
 from scenes import TRAIN
 
-from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Location, RankFacts, SourceLine, WayOut
 
 STEP, LABELLED, ENDS = (Location(TRAIN, line, "main") for line in (60, 62, 64))
 ROUND = ((58, 66),)
@@ -42,6 +42,22 @@ def enqueued(number: int, *calls: Location) -> RankFacts:
     return dataclasses.replace(facts, collectives=made, recorded=(), stack=frames, stacks=(frames,))
 
 
+def cut_short(way: WayOut, every: str = "step % eval_every == 0", since: int = 19) -> Case:
+    """Rank 1 is in what is done every so many passes, rank 0 in what each pass does."""
+    before = done(call("broadcast", 40 - since - 1, at=ENDS, size=2))
+
+    def inside(number: int, op: str, at: Location) -> RankFacts:
+        facts = waiting(number, before, call(op, 40, at=at, size=2))
+        frames = stack(facts.pid, *next(iter(facts.stacks)).frames[:1], at)
+        return dataclasses.replace(facts, stack=frames, stacks=(frames,))
+
+    source = (
+        SourceLine(TRAIN, STEP.line, "dist.all_reduce(g)", ROUND, exits=(way,)),
+        SourceLine(TRAIN, ENDS.line, "dist.broadcast(w, 0)", ROUND, (condition(63, every),), exits=(way,)),
+    )
+    return hang(inside(0, "all_reduce", STEP), inside(1, "broadcast", ENDS), source=source)
+
+
 def cases() -> dict[str, tuple[Case, Expected]]:
     """By name."""
     skipped = "rank 1 skipped all_reduce #12 (train.py:62), which its peers make under `labelled > 0`"
@@ -51,7 +67,38 @@ def cases() -> dict[str, tuple[Case, Expected]]:
     otherwise = dataclasses.replace(STANDS_AT[ENDS], conditions=(condition(61, "else: labelled > 0"),))
     inner = dataclasses.replace(STANDS_AT[ENDS], loops=(*ROUND, (63, 65)))
     named = Expected("SL302", (1,), (TRAIN, ENDS.line), conclusive=True)
+    of_data = WayOut(59, "continue", ROUND[0][0], "", "not torch.isfinite(loss)")
+    in_a_pass = Expected(
+        "SL302",
+        (1,),
+        (TRAIN, ENDS.line),
+        confidence="medium",
+        conclusive=True,
+        mentions=(
+            "rank 1 skipped all_reduce (train.py:60) in a pass",
+            "a pass skips that call by `continue` where `not torch.isfinite(loss)` holds",
+            "each has made 19 collectives since the broadcast before",
+            "unless rank 0 skipped broadcast",
+        ),
+    )
+    nobody = dataclasses.replace(
+        in_a_pass, culprit_ranks=(), location=(TRAIN, STEP.line), mentions=("which of them is wrong is not known",)
+    )
     return {
+        "hang-skipped-a-pass": (cut_short(of_data), in_a_pass),
+        "hang-skipped-a-pass-by-an-exception": (
+            cut_short(dataclasses.replace(of_data, handler="except ValueError", test="")),
+            dataclasses.replace(in_a_pass, mentions=("`continue` in `except ValueError`", "meets an exception")),
+        ),
+        # All ranks skip these passes.
+        "hang-skips-passes-that-are-counted": (
+            cut_short(dataclasses.replace(of_data, test="step % 4 == 3")),
+            nobody,
+        ),
+        # What is not counted may have come out otherwise on one of them.
+        "hang-in-what-a-pass-does-by-its-data": (cut_short(of_data, "loss < best"), nobody),
+        # Either of them may have cut short the pass in question.
+        "hang-in-what-every-third-pass-does": (cut_short(of_data, since=2), nobody),
         "hang-skipped-a-call": (
             hang(*one_has_skipped, source=source),
             dataclasses.replace(named, mentions=(skipped,)),
