@@ -13,6 +13,7 @@ from redaction_written import WRITTEN_HARMLESS, WRITTEN_HARMLESS_VARIABLES, WRIT
 
 from safelaunch import files, redaction
 from safelaunch.cli import share
+from safelaunch.held import Held
 from safelaunch.model import Origin, Settings, Value, Verdict
 from safelaunch.redaction import REDACTED
 from safelaunch.report import bundle, page
@@ -44,12 +45,12 @@ def report_html(text: str, folder: Path) -> str:  # noqa: ARG001
 
 def packed_log(text: str, folder: Path) -> str:
     (folder / "stderr.log").write_text(f"step 1\n{text}\nstep 2\n")
-    return (share._redacted(str(folder), str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(Held(str(folder)), str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
 
 
 def packed_json(text: str, folder: Path) -> str:
     (folder / "agent.jsonl").write_text(json.dumps({"said": {"inner": json.dumps([text])}}) + "\n")
-    return (share._redacted(str(folder), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(Held(str(folder)), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
 
 
 ALL = [*SECRETS, *WRITTEN_SECRETS]
@@ -89,7 +90,7 @@ def test_a_key_at_the_cut_of_a_log_is_gone(tmp_path: Path) -> None:
     for before in range(0, len(key), 97):  # the cut is wherever it is within the key
         end = "x" * 79 + "\n"
         log.write_text("step\n" * 40_000 + key + "\n" + end * ((share.LOG_BYTES - before) // 80))
-        packed = share._redacted(str(log.parent), str(log), share.LOG_BYTES)
+        packed = share._redacted(Held(str(log.parent)), str(log), share.LOG_BYTES)
         assert packed is not None
         assert b"MIIE" not in packed
         assert len(packed) <= share.LOG_BYTES
@@ -164,4 +165,4 @@ def test_tokens_of_issuers_are_found_beside_each_other() -> None:
 def test_a_log_of_two_bytes_for_each_character_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_bytes("password=hunter2\n".encode("utf-16"))
 
-    assert share._redacted(str(tmp_path), str(tmp_path / "stderr.log"), share.LOG_BYTES) is None
+    assert share._redacted(Held(str(tmp_path)), str(tmp_path / "stderr.log"), share.LOG_BYTES) is None
