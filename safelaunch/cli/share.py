@@ -251,7 +251,7 @@ def _redacted(root: Held, path: str, most: int) -> bytes | None:
     if path.endswith(".json"):
         return _encoded(_document(content, 1) + "\n")
     if path.endswith(".jsonl"):
-        shown = _encoded("".join(f"{_document(line)}\n" for line in content.removesuffix("\n").split("\n")))
+        shown = _encoded("".join(f"{line}\n" for line in _records(content.removesuffix("\n").split("\n"))))
     else:
         shown = _encoded(redaction.text(content))
     # Only now: a key of which a cut leaves the second half is told by nothing.
@@ -271,6 +271,23 @@ def _document(content: str, indent: int | None = None) -> str:
         return json.dumps(redaction.document(json.loads(content)), indent=indent)
     except (ValueError, RecursionError):
         return redaction.text(content)
+
+
+def _records(lines: list[str]) -> list[str]:
+    """Lines of JSON, looked at together: a key may begin in one and end in another. What is none is a text."""
+    documents: dict[int, Any] = {}
+    for at, line in enumerate(lines):
+        try:
+            documents[at] = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+    try:
+        told = [json.dumps(one) for one in redaction.records([*documents.values()])]
+    except RecursionError:
+        return redaction.lines(lines)
+    others = [at for at in range(len(lines)) if at not in documents]
+    shown = dict(zip([*documents, *others], [*told, *redaction.lines([lines[at] for at in others])], strict=True))
+    return [shown[at] for at in range(len(lines))]
 
 
 def _encoded(content: str) -> bytes:
