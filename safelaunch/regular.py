@@ -67,30 +67,17 @@ def descriptor(
     return _opened(path, (os.O_RDWR if writable else os.O_RDONLY) | stays, owner)
 
 
-def within(root: str, path: str) -> int:
-    """A descriptor to read a regular file below a folder that somebody may have sent: neither the file nor a folder on
-    its way is a link, which would lead to what is ours.
+def inside(folder: int, name: str) -> int:
+    """A descriptor to read a regular file that is no link.
+
+    Args:
+        folder: a descriptor of the one that it is in.
+        name: of the file, without a folder.
 
     Raises:
         OSError: it cannot be read, or is none of that kind.
     """
-    *folders, name = os.path.relpath(path, root).split(os.sep)
-    # Part by part: whoever owns a folder may put a link in its place at any moment.
-    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in folders:
-            if part == os.pardir:
-                raise OSError(errno.ELOOP, "it is not below that folder", path)
-            below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
-            folder = below
-        return _opened(name, os.O_RDONLY | os.O_NOFOLLOW, folder=folder)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise OSError(errno.ELOOP, "a link leads there", path) from None
-        raise
-    finally:
-        os.close(folder)
+    return _opened(name, os.O_RDONLY | os.O_NOFOLLOW, folder=folder)
 
 
 def given(path: str, seconds: float = 2.0) -> int:

@@ -111,14 +111,13 @@ def run(argv: list[str]) -> int:
         return codes.EXIT_OK
     if not arguments.paths:
         raise misuse("nothing to diagnose was named", "see `safelaunch diagnose --help`")
-    if arguments.bundle is not None:
-        share.check(arguments.bundle, arguments.paths)
+    subject = share.check(arguments.bundle, arguments.paths) if arguments.bundle is not None else None
     piped = [arguments.html, arguments.bundle].count(STANDARD_OUTPUT)
     if piped + arguments.json > 1:
         raise misuse("more than one result would go to the standard output", "name a file for the others")
     try:
         with limits.limited(limits.size_of(arguments.paths, DEPTH)):
-            page, code = _answer(arguments)
+            page, code = _answer(arguments, subject)
     except limits.LimitError as error:
         raise unreadable(f"{', '.join(arguments.paths[:3])}: {error}") from None
     if page:
@@ -126,7 +125,7 @@ def run(argv: list[str]) -> int:
     return code
 
 
-def _answer(arguments: argparse.Namespace) -> tuple[str, int]:
+def _answer(arguments: argparse.Namespace, subject: share.Subject | None) -> tuple[str, int]:
     """Read, conclude and print; returns the path of the page that was written, if one was, and the exit code."""
     piped = [arguments.html, arguments.bundle].count(STANDARD_OUTPUT)
     found = conclusions(arguments.paths, arguments.signatures, _of_profiles(arguments.profile))
@@ -141,8 +140,8 @@ def _answer(arguments: argparse.Namespace) -> tuple[str, int]:
             output.show([*([line()] if at else []), *_lines(one, palette), *reasons], stream)
         stream.flush()
     page = share.page(arguments.html, found) if arguments.html is not None or arguments.open else ""
-    if arguments.bundle is not None:
-        share.pack(arguments.bundle, arguments.paths[0])
+    if subject is not None:
+        share.pack(arguments.bundle, subject)
     return page, _exit_code(found)
 
 

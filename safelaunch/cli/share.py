@@ -11,12 +11,14 @@ import tarfile
 import tempfile
 import webbrowser
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from safelaunch import output, redaction, regular
+from safelaunch import output, redaction
 from safelaunch.cli.output import show as show_lines
 from safelaunch.codec import checked
 from safelaunch.evidence.offline import archives, bundle
+from safelaunch.held import Held
 from safelaunch.model import Case, SafelaunchError, Verdict
 from safelaunch.printable import visible, whole
 from safelaunch.run import pages
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from safelaunch.report.page import Surroundings
 
 TARS = archives.ARCHIVES
+RUN = "run.json"
 TEXTS = (".txt", ".log", ".json", ".jsonl")
 LOG_BYTES = 256 << 10  # of each log: its end tells most
 MARGIN = 64 << 10  # bytes before that in which a secret may begin
@@ -103,8 +106,17 @@ def _unpack_run(path: str, folder: str) -> None:
 # -------------------------------------------------------------------------------------------------------- bundle
 
 
-def check(target: str, paths: Sequence[str]) -> None:
-    """Refuse what cannot be packed, before anything is read.
+@dataclass(frozen=True)
+class Subject:
+    """What is to be packed: the folder, and the one incident of it that is wanted (empty: all)."""
+
+    root: Held
+    incident: str = ""
+
+
+def check(target: str, paths: Sequence[str]) -> Subject | None:
+    """What is to be packed, held before anything is read: its owner may put a link in its place later. None where there
+    is nothing.
 
     Raises:
         SafelaunchError: for a name that is no tar file's, and for anything but one run directory or incident.
@@ -120,29 +132,38 @@ def check(target: str, paths: Sequence[str]) -> None:
             f"{paths[0]} holds no run of safelaunch: there is nothing to pack",
             "name a run directory or an incident folder",
         )
+    if not os.path.exists(paths[0]):
+        return None
+    root, incident = _what(paths[0])
+    try:
+        return Subject(Held(root), incident)
+    except OSError as error:
+        raise misuse(f"{paths[0]} cannot be packed: {error.strerror}", "name the folder itself") from error
 
 
-def pack(target: str, path: str) -> None:
-    """Pack the run that `path` is, or the incident with what is known of its run, into `target`, without secrets.
+def pack(target: str, subject: Subject) -> None:
+    """Pack a run, or an incident with what is known of its run, into `target`, without secrets.
 
     Raises:
         SafelaunchError: when it cannot be read or written.
     """
-    root, incident = _what(path)
+    root = subject.root
     packed = io.BytesIO()
     count = 0
     skipped: list[str] = []
     try:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            for name, data in _members(root, incident, skipped):
-                member = tarfile.TarInfo(_named(os.path.join(os.path.basename(root) or "run", name)))
+            for name, data in _members(root, subject.incident, skipped):
+                member = tarfile.TarInfo(_named(os.path.join(os.path.basename(root.path) or "run", name)))
                 member.size, member.mode = len(data), 0o600
-                member.mtime = int(os.path.getmtime(root))
+                member.mtime = int(root.modified)
                 archive.addfile(member, io.BytesIO(data))
                 count += 1
         output.write(target, packed.getvalue())
     except OSError as error:
         raise _unwritable("the bundle", error) from error
+    finally:
+        root.close()
     left_out = (
         f", {len(skipped)} left out ({', '.join(skipped[:3])}{', ...' if skipped[3:] else ''})" if skipped else ""
     )
@@ -169,24 +190,24 @@ def _what(path: str) -> tuple[str, str]:
     return run, os.path.relpath(folder, run)
 
 
-def _members(root: str, incident: str, skipped: list[str]) -> Iterator[tuple[str, bytes]]:
+def _members(root: Held, incident: str, skipped: list[str]) -> Iterator[tuple[str, bytes]]:
     left = ALL_LOGS
     ours: set[str] = set()
     runs: set[str] = set()
-    for folder, below, names in os.walk(root):
-        below.sort()
-        inside = os.path.relpath(folder, root)
-        runs |= {pages.run_id(folder)} - {""}
+    for folder, below, names in root.walk():
+        inside = os.path.relpath(folder, root.path)
+        run_id = pages.run_id(folder, lambda path: root.text(path, pages.MAX_BYTES)) if RUN in names else ""
+        runs |= {run_id} - {""}
         if len(runs) > 1:
-            raise misuse(f"{root} holds several runs: {', '.join(sorted(runs))}", "name the directory of one")
+            raise misuse(f"{root.path} holds several runs: {', '.join(sorted(runs))}", "name the directory of one")
         if inside != "." and inside.count(os.sep) + 1 >= DEPTH:
             below.clear()
         if incident and inside == ".":
             below[:] = [name for name in below if not name.startswith("incident-") or name == incident.split(os.sep)[0]]
-        if pages.run_id(folder) or os.path.dirname(folder) in ours or os.path.isfile(os.path.join(folder, bundle.CASE)):
+        if run_id or os.path.dirname(folder) in ours or _has_case(root, folder):
             ours.add(folder)
         # Whatever else lies below a folder that was named is none of a bundle's business.
-        for name in sorted(names) if folder in ours else ():
+        for name in names if folder in ours else ():
             path = os.path.join(folder, name)
             shown = os.path.normpath(os.path.join(inside, name))
             if name == pages.NAME or name.endswith(".part"):
@@ -204,10 +225,18 @@ def _members(root: str, incident: str, skipped: list[str]) -> Iterator[tuple[str
                 yield os.path.normpath(os.path.join(inside, pages.NAME)), made
 
 
-def _redacted(root: str, path: str, most: int) -> bytes | None:
+def _has_case(root: Held, folder: str) -> bool:
+    try:
+        os.close(root.open(os.path.join(folder, bundle.CASE)))
+    except OSError:
+        return False
+    return True
+
+
+def _redacted(root: Held, path: str, most: int) -> bytes | None:
     """A file without its secrets; of a log its end. None where that is not possible."""
     try:
-        descriptor = regular.within(root, path)
+        descriptor = root.open(path)
     except OSError:
         return None
     with open(descriptor, "rb") as file:
@@ -222,7 +251,7 @@ def _redacted(root: str, path: str, most: int) -> bytes | None:
     if path.endswith(".json"):
         return _encoded(_document(content, 1) + "\n")
     if path.endswith(".jsonl"):
-        shown = _encoded("".join(f"{_document(line)}\n" for line in content.removesuffix("\n").split("\n")))
+        shown = _encoded("".join(f"{line}\n" for line in _records(content.removesuffix("\n").split("\n"))))
     else:
         shown = _encoded(redaction.text(content))
     # Only now: a key of which a cut leaves the second half is told by nothing.
@@ -244,22 +273,39 @@ def _document(content: str, indent: int | None = None) -> str:
         return redaction.text(content)
 
 
+def _records(lines: list[str]) -> list[str]:
+    """Lines of JSON, looked at together: a key may begin in one and end in another. What is none is a text."""
+    documents: dict[int, Any] = {}
+    for at, line in enumerate(lines):
+        try:
+            documents[at] = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+    try:
+        told = [json.dumps(one) for one in redaction.records([*documents.values()])]
+    except RecursionError:
+        return redaction.lines(lines)
+    others = [at for at in range(len(lines)) if at not in documents]
+    shown = dict(zip([*documents, *others], [*told, *redaction.lines([lines[at] for at in others])], strict=True))
+    return [shown[at] for at in range(len(lines))]
+
+
 def _encoded(content: str) -> bytes:
     return content.encode("utf-8", errors="backslashreplace")
 
 
-def _page(root: str, folder: str, said: str) -> bytes | None:
+def _page(root: Held, folder: str, said: str) -> bytes | None:
     """The page on an incident, with the verdict of that name."""
     from safelaunch.report import page as html
 
     def read(name: str) -> Any:
-        with open(regular.within(root, os.path.join(folder, name)), encoding="utf-8", errors="replace") as file:
-            return redaction.document(json.loads(file.read(archives.MAX_DOCUMENT)))
+        return redaction.document(json.loads(root.text(os.path.join(folder, name), archives.MAX_DOCUMENT)))
 
     try:
         case, verdict = checked(Case, read(bundle.CASE)), bundle.without_advice(checked(Verdict, read(said)))
-        shown = os.path.relpath(folder, root)
-        return _encoded(html.build([pages.subject(case, verdict, shown)], pages.surroundings(folder)))
+        shown = os.path.relpath(folder, root.path)
+        known = pages.surroundings(folder, text=lambda path: root.text(path, pages.MAX_BYTES))
+        return _encoded(html.build([pages.subject(case, verdict, shown)], known))
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
         return None
 

@@ -245,6 +245,17 @@ def refusal(base: str, error: OSError) -> SafelaunchError:
     )
 
 
+def too_large(error: OSError) -> SafelaunchError:
+    """The refusal of a run whose first files are larger than files may be (RLIMIT_FSIZE)."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return SafelaunchError(
+        "SL003",
+        f"files may not grow beyond {size(limit)} (ulimit -f): not even {error.filename} can be written",
+        "raise that limit: ulimit -f unlimited",
+        exit_code=EXIT_REFUSED,
+    )
+
+
 def _user(uid: int) -> str:
     try:
         return f"user {pwd.getpwuid(uid).pw_name}"

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from safelaunch import escapes
 from safelaunch.redaction import announced, commands, introduced, manifests, names, pairs, shapes, structure, told
 from safelaunch.redaction.commands import REDACTED
 
@@ -20,7 +21,6 @@ SPACES = {"n": "\n", "r": "\n", "t": "\t"}
 MARKS = re.compile(f"[{told.MARKS}]")
 SHORTEST = 6  # characters: nothing that is shorter can be a secret with its name
 BLOCK = 1 << 14  # characters
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # A text of several lines in a program, or in TOML: it ends where its quotes do.
 _QUOTES = re.compile(r"[=:]\s?\w{0,2}(\"{3}|'{3})[ \t\r]*\Z")
 QUOTED = 2048  # characters of one
@@ -47,8 +47,12 @@ def text(value: str) -> str:
     """
     if len(value) < SHORTEST:
         return value
-    if "\x1b" in value:
-        value = COLOUR.sub("", value)  # within a word it would hide it
+    plain = escapes.without(value)  # within a word they would hide it
+    shown = _text(plain)
+    return value if shown == plain and not escapes.moves(value) else shown
+
+
+def _text(value: str) -> str:
     if "\r\n" in value:
         value = value.replace("\r\n", "\n")  # as an end of a line it would hide that a text goes on
     value = manifests.without_manifests(structure.without_blocks(value))
@@ -83,7 +87,7 @@ def lines(values_: Sequence[str]) -> list[str]:
     """Texts that follow each other without their secrets: what one of them announces may stand in a later one. As many
     come back; of a key in a block each line is a secret of its own."""
     before = "\n".join(values_).split("\n")
-    after = text("\n".join(values_)).split("\n")
+    after = text(structure.without_blocks("\n".join(values_), lines=True)).split("\n")
     if len(after) < len(before):
         at = next((at for at, line in enumerate(after) if line != before[at]), len(after) - 1)
         after[at + 1 : at + 1] = [REDACTED] * (len(before) - len(after))
@@ -94,6 +98,31 @@ def lines(values_: Sequence[str]) -> list[str]:
         shown.append("\n".join(after[at:end]))
         at = end
     return shown
+
+
+def records(values_: Sequence[Any]) -> list[Any]:
+    """JSON documents that follow each other, such as the lines of a log, without their secrets: what the text of one
+    announces may stand in the same field of a later one."""
+    texts: dict[tuple[str, ...], list[tuple[dict[str, Any], str]]] = {}
+    copies = [_copied(value, (), texts) for value in values_]
+    for places in texts.values():
+        if len(places) > 1:
+            shown = lines([holder[key] for holder, key in places])
+            for (holder, key), one in zip(places, shown, strict=True):
+                holder[key] = one
+    return [document(copy) for copy in copies]
+
+
+def _copied(value: Any, path: tuple[str, ...], texts: dict[tuple[str, ...], list[tuple[dict[str, Any], str]]]) -> Any:
+    """An object of JSON with copies of those within; `texts` learns where each field has its texts."""
+    if not isinstance(value, dict):
+        return value
+    copy: dict[str, Any] = {}
+    for key, item in value.items():
+        copy[key] = _copied(item, (*path, key), texts)
+        if isinstance(item, str):
+            texts.setdefault((*path, key), []).append((copy, key))
+    return copy
 
 
 def document(value: Any, name: str = "") -> Any:
@@ -177,11 +206,13 @@ def _lines(value: str) -> str:
     # A text within a text, such as a log in JSON: its ends of lines become such, each with a mark of how it was
     # written.
     kinds = list(dict.fromkeys(ESCAPED.findall(value)))[: len(told.MARKS)]
-    marked = {kind: (SPACES[kind[-1]]) + mark for kind, mark in zip(kinds, told.MARKS, strict=False)}
+    ends = {kind: SPACES[kind[-1]] + mark for kind, mark in zip(kinds, told.MARKS, strict=False)}
+    # Of three, two are a backslash that divides a command over two lines (or four of six).
+    marked = {kind: ("\\" if len(kind) % 3 == 1 and kind[-1] == "n" else "") + end for kind, end in ends.items()}
     value = ESCAPED.sub(lambda found: marked.get(found[0], found[0]), value)
     value = _plain(manifests.without_manifests(structure.without_blocks(value)))
-    for kind, mark in marked.items():
-        value = value.replace(mark, kind)
+    for kind, end in ends.items():
+        value = value.replace(marked[kind], kind).replace(end, kind)
     return value
 
 

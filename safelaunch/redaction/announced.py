@@ -146,7 +146,7 @@ def without_answers(value: str, low: str) -> str:
 
 
 def _is_answer(found: str, told: str, before: str) -> bool:
-    if before in _NO_LOCKS:
+    if before in _NO_LOCKS or (not before and told.startswith("key") and values.is_number_of_64_bits(found)):
         return False
     if told.startswith(("passw", "passphrase")) and (" is " in told or told[-len(found) - 1] in "\"'`"):
         letters = any(c.isalpha() for c in found)

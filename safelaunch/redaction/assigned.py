@@ -31,13 +31,22 @@ _ASSIGNED = re.compile(
     rf"(?:{NEXT}|(?:\s{{0,3}}|[ \t]{{4,60}})[(\[]?\s{{0,3}}(?:{_WRAPPED})?)|>))" + VALUE
 )
 _DEFAULT = re.compile(r"\s?=\s?[A-Za-z_.]{1,40}(?:\(|\s|\Z)")
-_GIVEN = re.compile(r"(\s+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
+_GIVEN = re.compile(r"([^\S\n]+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
+# The value of an option on the next line, or as the next item of a list: nothing else is on it.
+_BELOW = re.compile(
+    rf"(\\{{0,8}}[\"']?{NEXT}(?!-))({QUOTED}|[^\s\"',]{{5,2048}}[^\s\"',\\])(?=[ \t\r]*(?:\n|\Z|\\{{0,8}}[\"']))"
+)
+# A value that goes on: shells join what is quoted in pieces, and what a backslash divides.
+_PIECE = re.compile(r"\\{0,8}(?:'[^'\s,:\]})]{1,1024}'|\"[^\"\s,:\]})]{1,1024}\")")
+_DIVIDED = re.compile(
+    rf"\\?\r?\n[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?[ ]?|[0-9]{{1,6}}[:|][ ])?([^\s\"'#&|;-][^\s\"']{{0,2048}})"
+)
 _BUILT = re.compile(r"([({]\s?)(?=\\{0,8}[\"'])" + VALUE)  # `.password("X")`
 _COMPARED = re.compile(rf"(\)\s?[=!]==?\s?(?={QUOTED}))" + VALUE)  # `getenv("PASSWORD", "X") == "Y"`
 _FOREIGN_COLON, _FOREIGN_ARROW = re.compile(COLON), re.compile(ARROW)
 # A part of each name that tells (`names.kind`), in lower case.
 _TELLS = re.compile(
-    r"pass|pwd|pw|secret|token|key|cred|cookie|auth|jwt|bearer|otp|webhook|pat|sas|psk|sig|mnemonic|seedphrase|login|basic|_sk"
+    r"pass|pwd|pw|secret|token|key|cred|cookie|auth|jwt|bearer|otp|webhook|pat|sas|psk|sig|mnemonic|seedphrase|login|basic|_sk|sess|(?<![a-z])sid(?![a-z])|salt"
 )
 _LONG_NUMBER = re.compile(r"[\"']?\s?[=:]\s?[\"']?((?:[0-9a-fA-F]{24})?[0-9a-fA-F]{40})(?![0-9A-Za-z_])")
 _REST_OF_NAME = re.compile(r"[\w.-]{0,80}")
@@ -88,12 +97,13 @@ def without_named(value: str, low: str) -> str:
 def _behind(value: str, begin: int, at: int, name: str) -> list[tuple[int, str]]:
     """What to show behind a name instead, and where that ends; nothing where it is no secret."""
     given = value[begin] == "-"
-    match = _ASSIGNED.match(value, at) or (_GIVEN.match(value, at) if given else None)
+    match = _ASSIGNED.match(value, at) or (_given(value, at) if given else None)
     if value[begin - 1 : begin] == "$" and not (match and "=" in match[1] and told.split(match[2])[0]):
         return []
     shown = _shown(name, match, given=given) if match else None
     if match and shown is not None:
-        found = [(match.end(), shown)]
+        whole = _end_of_value(value, match)
+        found = [(whole, shown if whole == match.end() else shown.rstrip("\\"))]
     elif match and (states := pairs.without_states(value, at, name)):
         return [states]
     elif both := pairs.was(value, at, name):
@@ -112,6 +122,27 @@ def _behind(value: str, begin: int, at: int, name: str) -> list[tuple[int, str]]
     return [*found, then] if then else found
 
 
+def _given(value: str, at: int) -> re.Match[str] | None:
+    """What follows an option, on its line or below it."""
+    if match := _GIVEN.match(value, at):
+        return match
+    match = _BELOW.match(value, at)
+    bare = told.split(match[2])[1] if match else ""
+    return match if values.is_random(bare) or values.is_chosen(bare) else None
+
+
+def _end_of_value(value: str, match: re.Match[str]) -> int:
+    """Where a value ends that may be written in pieces."""
+    end = match.end()
+    if value[end - 1] in "'\"" and match[2][0] in "'\"\\":
+        while piece := _PIECE.match(value, end):
+            end = piece.end()
+    elif value[end - 1] == "\\" or value.startswith("\\", end):
+        divided = _DIVIDED.match(value, end)
+        end = divided.end() if divided else end
+    return end
+
+
 def _is_built(name: str, bare: str) -> bool:
     """Whether it is one, and no prompt or name."""
     plain = values.PLAIN.fullmatch(bare) and not (names.kind(name) == "password" and bare[-1].isdecimal())
@@ -124,7 +155,7 @@ def _shown(name: str, match: re.Match[str], *, given: bool) -> str | None:
     between = _FOREIGN_COLON.sub(":", _FOREIGN_ARROW.sub("->", shown))
     opening, bare, _ = told.split(value)
     block = "|" in between or ">" in between or "<<" in between
-    if "\n" in between and not (opening or block or "\\" in between):
+    if "\n" in between and not (opening or block or given or "\\" in between):
         return None
     if "\n" in between and ":" in between and opening.endswith(('"""', "'''")):
         return None  # what documents a class or a function

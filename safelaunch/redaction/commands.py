@@ -6,11 +6,19 @@ import functools
 import re
 
 REDACTED = "<redacted>"
+SEVERAL = ("vault", "secrets set")  # commands that are given several secrets at once
+MOST = 8  # of them
 _QUOTED = r"\"[^\"\n]{1,256}\"|'[^'\n]{1,256}'"
+
+# What reads a secret from its standard input.
+_READERS = (
+    r"(?:gh (?:auth login|secret set)|cryptsetup|kinit|vncpasswd|chpasswd|passwd|htpasswd|wrangler secret put|gpg"
+    r"|(?:docker|podman|helm|oras) login|vault login|wandb login|hf auth login)"
+)
 
 # Commands whose options have no name that tells: a word that is in the line, the programs, what stands between them and
 # the secret, the secret (by default a word). A space stands for what is between words.
-_WORD = r"[^\s\0]+"
+_WORD = rf"(?:{_QUOTED}|(?:\\{{0,8}}[\"'])?[^\s\"'\0]*[^\s\"'\0\\])"
 _COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     (
         "curl",
@@ -61,6 +69,35 @@ _COMMANDS: tuple[tuple[str, str, str, str], ...] = (
         r"(?:-n |[\"']%s[\"'] )?[\"']?(?!\$)",
         r"[^\s\"'|\0$`]+(?=(?:\\n)?[\"']? \| [^\n|]{0,100}stdin)",
     ),
+    *(
+        (
+            program,
+            program,
+            r"(?:-n |[\"']%s[\"'] )?[\"']?(?!\$)",
+            rf"[^\s\"'|\0$`]+(?=(?:\\n)?[\"']? \| (?:sudo )?{_READERS})",
+        )
+        for program in ("echo", "printf")
+    ),
+    ("<<<", f"{_READERS}|(?:sudo )?su", r"<<< ?[\"']?(?!\$)", r"[^\s\"'\0]+"),
+    ("vault", "vault", r"(?:kv put|write) [^\s\0=]{1,200} (?:[^\n|;]{0,300}? )??[\w.-]{1,64}=(?!@)", _WORD),
+    (
+        "put-parameter",
+        "aws",
+        r"ssm put-parameter (?=[^\n|;]{0,400}SecureString)[^\n|;]{0,300}?--value(?: |=)",
+        rf"(?:{_QUOTED}|{_WORD})",
+    ),
+    ("secrets set", "fly|flyctl|doppler|infisical|supabase", r"secrets set (?:[^\n|;]{0,300}? )??[\w.-]{1,80}=", _WORD),
+    ("swanlab", "swanlab", r"login (?:[^\n|;]{0,200}? )??-k ", _WORD),
+    ("snowsql", "snowsql", "-p(?: )?", r"[^\s\"'\0]{6,}"),
+    *(
+        (program, program, r"(?:[^\n|;]{0,100}? )??[\"']?[\w.$]{1,64}/", r"[^\s@\"'/\0]+(?=@|[\"']?(?:[\s\0]|\Z))")
+        for program in ("sqlplus", "expdp", "impdp")
+    ),
+    ("useradd", "useradd", "(?:-p|--password)(?: |=)", rf"(?:{_QUOTED}|{_WORD})"),
+    ("usermod", "usermod", "(?:-p|--password)(?: |=)", rf"(?:{_QUOTED}|{_WORD})"),
+    # A place in a network may begin with what looks like an escaped end of a line.
+    ("net use", "net", r"use (?:[A-Za-z*]:? )?(?:\\{2,16}|\n[\ue000-\ue00f])[^\s\0]{1,200} (?![/*])", _WORD),
+    ("wpa_passphrase", "wpa_passphrase", rf"(?:{_QUOTED}|[^\s\0=]{{1,64}}) ", r"[^\s\"'\0]{8,63}(?<!\\)"),
     ("mc", "mc", r"(?:alias set|config host add) [^\s\0]{1,64} [^\s\0]{1,200} [^\s\0]{1,128} ", _WORD),
     ("aws", "aws", r"configure set [^\s\0]{0,60}(?:secret|key|token)[^\s\0]{0,40} ", _WORD),
     (
@@ -81,8 +118,10 @@ def without(value: str, between: str = r"\s+") -> str:
     """
     low = value.lower()
     for hint, pattern in _commands(between):
-        if hint in low:
-            value = pattern.sub(rf"\g<1>{REDACTED}", value)
+        for _ in range(MOST if hint in low else 0):
+            value, count = pattern.subn(rf"\g<1>{REDACTED}", value)
+            if not count or hint not in SEVERAL:
+                break
     return value
 
 

@@ -25,6 +25,8 @@ _FOREIGN_NAMES = "|".join(
 FOREIGN_HINTS = _FOREIGN + tuple(r"\\" + code for code in _CODES.values())
 
 _MARK = "[\ue000-\ue00f]?"  # see `told.MARKS`
+# The next line, behind what a log puts in front.
+_NEXT = rf"[ \t]{{0,16}}\r?\n{_MARK}(?:\[[\w .:-]{{1,40}}\]:?|[0-9]{{1,6}}[:|]|[<>*](?=[ \t]))?[ \t]{{0,80}}"
 # How databases write `CREATE USER` and its like.
 _MADE = r"(?i:\b(?:(?:create|alter)\s+(?:user|role|login|server|secret|database|foreign)\b|options\s?\()"
 _BY = r"(?:by|as)\s+(?:(?:password|values)\s+)?"
@@ -54,8 +56,10 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("://",), r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
     (
         ("authorization",),
-        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?!(?:\w+\s+)?(?:\*{2}|\$|\[|\{\w)|[rbfRBF]{1,2}\\{0,8}[\"'])"
-        r"(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)\s+)?)[^\s\"',\\]+",
+        r"((?i:authorization)\\{0,8}[\"']?\s{0,3}[:=]\s{0,3}\\{0,8}[\"']?(?!(?:\w+[ \t]+)?(?:\*{2}|\$|\[|\{\w)"
+        r"|[rbfRBF]{1,2}\\{0,8}[\"'])"
+        r"(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)"
+        rf"(?:{_NEXT}|\s+))?)[^\s\"',\\]+",
     ),
     (
         ("bearer",),
@@ -98,6 +102,23 @@ INTRODUCED: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("auth", "cred", "login"),
         r"((?i:\b(?:\w{0,20}auth|credentials?|creds|login))\s?=?\s?\(\s?[\"'][^\"'\n]{1,64}[\"'],\s?[\"'])[^\"'\n]+",
+    ),
+    (("bindpw", "rootpw"), r"(\b(?i:bindpw|(?:olc)?rootpw)[ \t]{1,8})[^\s\"':=]{4,}"),
+    (("jdbc:oracle",), r"(\bjdbc:oracle:\w{1,10}:[^\s/@\"']{1,64}/)[^\s@\"']+(?=@)"),
+    (("akia", "asia"), r"(\bA[KS]IA[0-9A-Z]{16}:)[A-Za-z0-9/+]{30,}={0,2}"),
+    (
+        ("<(",),
+        r"((?i:passw|token|secret|key|auth|cred)[\w-]{0,30}[ =]<\((?:echo|printf)(?: -n)? [\"']?)[^\s\"')$]+",
+    ),
+    # Statements whose argument is a key.
+    (("fernet",), r"(\bFernet\(\s?(?:key=)?b?\\{0,8}[\"'])[^\"'\n\\]{16,}"),
+    (("jwt",), r"(\bjwt\.(?:en|de)code\([^\n,\"']{1,200},\s?(?:key=)?b?\\{0,8}[\"'])[^\"'\n\\]{6,}"),
+    (("hmac",), r"(\bhmac\.(?:new|digest)\(\s?(?:key=)?b?\\{0,8}[\"'])[^\"'\n\\]{6,}"),
+    # The words of a wallet (BIP 39 has 12 to 24).
+    (
+        ("mnemonic", "phrase"),
+        r"((?i:\b(?:mnemonic|(?:seed|recovery)[ _-]?phrase))\\{0,8}[\"']?(?: is)?\s?[:=]?\s{1,3}\\{0,8}[\"']?)"
+        r"(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
     ),
     (("sentry", "ingest"), r"(https?://)[0-9a-f]{32}(?=@)"),
     (

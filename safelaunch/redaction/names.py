@@ -18,7 +18,7 @@ def _set(words_: str) -> frozenset[str]:
 
 
 PASSWORDS = _set("""
-    password passwords passwd passwort passphrase passcode pwd pass passwds pw userpwd mysqlpwd sshpass
+    password passwords passwd passwort passphrase passcode pwd pass passwds pw userpwd mysqlpwd sshpass bindpw rootpw
 """)
 SECRETS = _set("""
     secret secrets credential credentials creds cookie cookies jwt bearer otp totp authorization webhook pat sas psk
@@ -26,7 +26,7 @@ SECRETS = _set("""
 """)
 GLUED = re.compile(
     r".*(?:password|passwd|passphrase|secret|(?:api|access|secret|auth|private|account|license|encryption|signing|master"
-    r"|storage|service|session|host|deploy|app|subscription|function)key|(?:auth|access|refresh|id|api|bearer|session"
+    r"|storage|service|session|host|deploy|app|subscription|function|stream)key|(?:auth|access|refresh|id|api|bearer|session"
     r"|bot|user|sas|csrf|xsrf)token|credentials?)"
 )
 # What makes a key one of a lock, and not one of a table.
@@ -64,6 +64,8 @@ PIECES = _set("""
     output stop end start target draft eot eod fim bad current prev previous sampled generated decoded tool
     think text vision word sub begin ignore any unexpected single each one extra forced decoder boi eoi im vocab
 """)
+# What a server knows a visitor by.
+SESSIONS = _set("sid sessid sessionid phpsessid jsessionid aspsessionid")
 # Passes of a program, none of a door.
 RUNS = _set("""
     forward backward first second third one two single multi num test per low high band all render
@@ -103,10 +105,21 @@ def kind(name: str) -> Kind:
         return "random" if before in PIECES or last == "tokens" else "secret"
     if last in SECRETS or GLUED.fullmatch(last):
         return "password" if "pass" in last else "secret"
-    if last in ("auth", "login", "basic") or (last == "sk" and before):  # `HUAWEICLOUD_SDK_SK`
+    if last == "phrase" and before == "pass":
+        return "password"
+    if _is_random(name, last, before):
         return "random"
     inner = {*found[:-1]}
     return "secret" if inner & {"secret", "secrets", "password", "passwd", "credential", "passphrase"} else ""
+
+
+def _is_random(name: str, last: str, before: str) -> bool:
+    """Whether what looks drawn at random is a secret under such a name, and nothing else is."""
+    if last in ("auth", "login", "basic") or last in SESSIONS:
+        return True
+    if last == "session":
+        return name.startswith("_")  # as frameworks for the web call their cookie
+    return bool(before) and last in ("sk", "salt")  # `HUAWEICLOUD_SDK_SK`
 
 
 def _of_key(before: str, found: list[str]) -> Kind:
@@ -118,12 +131,11 @@ def _of_key(before: str, found: list[str]) -> Kind:
 
 
 def _of_identifier(found: list[str]) -> Kind:
-    """`access_key_id`, `secret_id`, `password_hash`: kept, and given out, as secrets are."""
-    return (
-        "random"
-        if found[-1] in ("id", "hash", "value", "digest", "header", "query") and kind("_".join(found[:-1]))
-        else ""
-    )
+    """`access_key_id`, `secret_id`, `password_hash`: kept, and given out, as secrets are. The hash of what is drawn at
+    random tells nothing of it."""
+    of = kind("_".join(found[:-1])) if found[-1] in ("id", "hash", "value", "digest", "header", "query") else ""
+    hashed = found[-1] in ("hash", "digest")
+    return "random" if of and (not hashed or of == "password" or "secret" in found) else ""
 
 
 @functools.lru_cache(maxsize=4096)

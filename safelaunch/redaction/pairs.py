@@ -16,7 +16,7 @@ _SIGN = rf"{_QUOTE}[ \t]{{0,40}}[:=]\s{{0,3}}"
 _FIELDS = ("name", "Name", "NAME", "key", "Key", "KEY", "ariable", "ield", "nvVar", "nvvar", "roperty")
 NAMED = re.compile(rf"(?:{by_first_letter(_FIELDS)}){_SIGN}{_QUOTE}([A-Za-z_][\w.:/-]{{1,80}})")
 _VALUED = re.compile(rf"(?<!\w)(?:\w{{0,24}}[Vv]alue|VALUE){_SIGN}(?:[|>][+0-9-]{{0,2}}\s{{1,20}})?" + VALUE)
-_VALUE_FIELD = re.compile(r"[Vv]alue\\{0,8}[\"']?[ \t]{0,20}[:=]|VALUE[\"']?[ \t]{0,20}[:=]|<value>")
+_VALUE_FIELD = re.compile(r"[Vv]alue\\{0,8}[\"']?[ \t]{0,20}[:=]|VALUE[\"']?[ \t]{0,20}[:=]|<value>|\bValue '")
 WINDOW = 300  # characters between a name and its value
 _ENDS = re.compile(rf"[{{}}]|(?<!: )[<>]|\n[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?)?[ \t]*-[ \t]|\n[ \t]*\n")
 # A property of Hadoop's, `<name>NAME</name> <value>...</value>`, in either order, and one of Apple's lists.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.redaction import announced, assigned, commands, introduced, names, pairs, values
+from safelaunch.redaction import announced, assigned, commands, introduced, names, pairs, refused, values
 from safelaunch.redaction.commands import REDACTED
 from safelaunch.redaction.told import COLON, MARKS
 
@@ -18,8 +18,9 @@ _MARKED = re.compile(_MARK)
 MOST = 20_000  # characters of a key
 
 
-def without_blocks(value: str) -> str:
-    """A text without private keys in PEM or OpenPGP's armor (RFC 7468, RFC 9580), be it cut at its begin or its end."""
+def without_blocks(value: str, *, lines: bool = False) -> str:
+    """A text without private keys in PEM or OpenPGP's armor (RFC 7468, RFC 9580), be it cut at its begin or its end;
+    with as many `lines`, where asked."""
     if "PRIVATE KEY" not in value:
         return value
     parts: list[str] = []
@@ -29,12 +30,18 @@ def without_blocks(value: str) -> str:
     cut = first_end is not None and (first is None or first_end.start() < first.start())
     if first_end and cut and _MARKED.fullmatch(value, value.rfind("\n", 0, first_end.start()) + 1, first_end.start()):
         at = first_end.end()  # the begin has been cut off
-        parts += [value[: _begin_of_lines(value, first_end.start())], REDACTED]
+        begin = _begin_of_lines(value, first_end.start())
+        parts += [value[:begin], _instead(value, begin, at) if lines else REDACTED]
     while head := _HEAD.search(value, at):
         tail = _TAIL.search(value, head.end(), head.end() + MOST)
-        parts += [value[at : head.start()], REDACTED]
-        at = tail.end() if tail else _end_of_lines(value, head.end())
+        end = tail.end() if tail else _end_of_lines(value, head.end())
+        parts += [value[at : head.start()], _instead(value, head.start(), end) if lines else REDACTED]
+        at = end
     return "".join([*parts, value[at:]])
+
+
+def _instead(value: str, begin: int, end: int) -> str:
+    return "\n".join([REDACTED] * (value.count("\n", begin, end) + 1))
 
 
 def _begin_of_lines(value: str, end: int) -> int:
@@ -98,13 +105,17 @@ def without_random(value: str) -> str:
 # Where a value is yet to come: on the next line, in brackets, in a block of YAML, behind the mark of a rank.
 OPEN = re.compile(
     r"(?:name[\"']?: ?[\"']?[\w-]{1,80}[\"']?,?|[=:(\[,|>\\]|[|>][+0-9-]{1,2}|[=:]\s?[\"']{1,3}[^\"'\n]*"
-    r"|</(?:name|key|value)>|</t[dh]>"
+    r"|</(?:name|key|value)>|</t[dh]>|(?<![\w-])--?[A-Za-z][\w-]{1,60}\\{0,8}[\"']?|\b(?i:bearer|basic)"
     rf"|<<[-~]?\s?[\"']?\w{{1,20}}[\"']?|{COLON})[ \t\r]*\Z"
 )
 
 # In a line, in lower case: without one of these it holds none of what this file knows.
 HINTS = (
-    r"passw", r"passphrase", r"passcode", r"_pat\b", r"_pw\b",
+    r"passw", r"pass[_-]?phrase", r"passcode", r"_pat\b", r"pw[\"']?\s?[=:]", r"bindpw", r"rootpw", r"salt\b",
+    r"sess(?:ion)?id[\"']?\s?[=:]", r"sid[\"']?\s?[=:]", r"_session[\"']?\s?[=:]", r"fernet", r"hmac",
+    r":[^\s:@/]{6,64}@[a-z0-9.-]{1,100}:[0-9]", r"jdbc:oracle", r"a[ks]ia[0-9a-z]{16}:", r"<<<", r"<\(",
+    r"seed[ _-]phrase", r"recovery phrase", r"vault", r"put-parameter", r"snowsql", r"sqlplus", r"expdp", r"impdp",
+    r"useradd", r"usermod", r"net use", r"luksopen", r"swanlab",
     r"pass(?:in|out)?[=: ](?=pass:)", r"pass\b", r"pwd", r"secret",
     # Counts of tokens stand in each line of many logs, and `key=...` with a short value is no lock's.
     r"token(?!iz|s?[/ ](?:s\b|per|sec)|s (?:seen|processed|trained|consumed|so far)|s?[\"']?\s?[=:]\s?[0-9]{1,7}\b)",
@@ -127,7 +138,7 @@ def without_named(value: str) -> str:
     """A line without the values of names that tell a secret, of options, and of what services answer."""
     value = commands.without(value)
     value = assigned.without_long_numbers(assigned.without_named(value, lower(value)))
-    value = pairs.without_pairs(value)
+    value = refused.without_refused(pairs.without_pairs(value))
     value = announced.without_announced(value, lower(value))
     value = announced.without_answers(value, lower(value))
     return without_random(value)

@@ -27,10 +27,12 @@ QUOTED = (
 VALUE = (
     rf"({QUOTED}|\\{{0,8}}[\"'](?=\w)[^\s\"',;]{{1,256}}|(?:[^\s\"',;&)}}\]<>`]|`(?=\w)){{1,2048}}|<[^\s<>]{{0,80}}>)"
 )
+# What a log or a listing puts in front of a line.
+MARKED = rf"[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?|[0-9]{{1,6}}[:|](?=[ \t])|[<>*](?=[ \t]))?[ \t]{{0,80}}"
 # Where the value begins that a line has no more room for. Blanks are matched in one way alone: there may be many.
 NEXT = (
     r"(?:[ \t]*(?:(?:[\\(\[|>][|>+0-9-]{0,2}|[|>+0-9-]{1,2})[ \t]*)?\r?\n"
-    rf"[{MARKS}]?(?:\[[\w .:-]{{1,40}}\]:?)?[ \t]{{0,80}}(?:[-][ \t])?)"
+    rf"{MARKED}(?:[-][ \t])?)"
 )
 _SCHEME = re.compile(r"(?:bearer|basic|token|apikey) +(?=[{$<%])", re.IGNORECASE)  # `f"Bearer {key}"`
 # What opens a value and what closes it.
@@ -92,8 +94,8 @@ def is_secret(name: str, value: str, *, alone: bool, told: bool = False) -> bool
         return kind == "secret" and value.isdecimal() and len(value) >= 8
     if kind == "secret":
         return len(value) >= 4 and not (told and _is_prose(name, value))
-    if name == "key" and values.PLACE.match(value):
-        return False  # of a store: `ray:gcs:node:...`
+    if name == "key" and (values.PLACE.match(value) or values.is_number_of_64_bits(value)):
+        return False  # of a store: `ray:gcs:node:...`; a number of 64 bits
     if values.is_random(value) or values.is_login(value):
         return True
     loud = alone and name.isupper() and names.words(name)[-1] in ("key", "keys", "auth")

@@ -105,6 +105,11 @@ def is_drawn(value: str) -> bool:
     return len(value) in (40, 64) and HEX.fullmatch(value) is not None and len(DIGIT_CHANGES.findall(value)) >= 8
 
 
+def is_number_of_64_bits(value: str) -> bool:
+    """Hexadecimal digits of an address, or of a key in a table."""
+    return len(value) <= 16 and HEX.fullmatch(value) is not None
+
+
 def is_chosen(value: str) -> bool:
     """Whether it looks as passwords do that people choose or programs make: letters beside digits or marks."""
     if not 6 <= len(value) <= LONGEST or is_stand_in(value) or is_file(value) or _KNOWN.fullmatch(value):

@@ -63,23 +63,27 @@ def subject(
     return Subject(verdict, folder, case, tuple(waits), tuple(notes), logs)
 
 
-def surroundings(folder: str, findings: Sequence[Finding] | None = None) -> Surroundings:
+def surroundings(
+    folder: str, findings: Sequence[Finding] | None = None, text: Callable[[str], str] | None = None
+) -> Surroundings:
     """What lies in a run directory, or above an incident: run.json, env.txt, and the findings of result.json where
-    they are not given. What cannot be read is left out."""
+    they are not given. What cannot be read is left out. `text` reads a file by its path (None: from where it lies)."""
     from safelaunch.report.page import Surroundings
 
-    run_dir = run_dir_of(folder) or folder
-    run = _document(os.path.join(run_dir, "run.json"))
+    text = text or _text
+    run_dir = run_dir_of(folder, text) or folder
+    run = _document(text(os.path.join(run_dir, "run.json")))
     if findings is None:
-        findings = _findings(_document(os.path.join(run_dir, "result.json")))
-    return Surroundings(run, _text(os.path.join(run_dir, "env.txt")), None if findings is None else tuple(findings))
+        findings = _findings(_document(text(os.path.join(run_dir, "result.json"))))
+    return Surroundings(run, text(os.path.join(run_dir, "env.txt")), None if findings is None else tuple(findings))
 
 
-def run_dir_of(path: str) -> str:
-    """The run directory that `path` is, or the one of the incident that it is; empty where there is none."""
+def run_dir_of(path: str, text: Callable[[str], str] | None = None) -> str:
+    """The run directory that `path` is, or the one of the incident that it is; empty where there is none. `text` is as
+    for `surroundings`."""
     folder = os.path.abspath(path)
     folder = os.path.dirname(folder) if os.path.isfile(folder) else folder
-    while not run_id(folder):
+    while not run_id(folder, text):
         name = os.path.basename(folder)
         if name != "evidence" and not name.startswith("incident-"):
             return ""  # what lies above is not ours
@@ -87,9 +91,9 @@ def run_dir_of(path: str) -> str:
     return folder
 
 
-def run_id(folder: str) -> str:
-    """The id of the run whose directory this is; empty where it is none."""
-    return str(_document(os.path.join(folder, "run.json")).get("run_id", ""))
+def run_id(folder: str, text: Callable[[str], str] | None = None) -> str:
+    """The id of the run whose directory this is; empty where it is none. `text` is as for `surroundings`."""
+    return str(_document((text or _text)(os.path.join(folder, "run.json"))).get("run_id", ""))
 
 
 def build(subjects: Sequence[Subject], known: Surroundings | None) -> str:
@@ -109,9 +113,9 @@ def _findings(result: dict[str, Any]) -> list[Finding] | None:
         return None
 
 
-def _document(path: str) -> dict[str, Any]:
+def _document(content: str) -> dict[str, Any]:
     try:
-        document = json.loads(_text(path))
+        document = json.loads(content)
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

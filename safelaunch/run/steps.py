@@ -7,6 +7,7 @@ loads the code for all that comes later.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
 import socket
@@ -101,10 +102,16 @@ def make_black_box(job: Run) -> None:
 
 def start_tree(job: Run) -> None:
     """Guard and fork server, or agent, are started: they import torch from now on, and wait for `go`."""
+    from safelaunch.launch import run_dir
     from safelaunch.launch.tree import Tree
 
     job.tree = Tree(job.plan, job.signals, job.environ)
-    job.tree.start(job.black_box)
+    try:
+        job.tree.start(job.black_box)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise run_dir.too_large(error) from error
 
 
 def wire(job: Run) -> None:

@@ -120,6 +120,14 @@ def test_the_verdict_comes_there_with_its_evidence(project: Path, node: str) -> 
     assert Path(project / "work" / bundle[1]).is_dir()
 
 
+def test_a_limit_of_files_that_nothing_fits_is_named(project: Path) -> None:
+    ended = surrounded("ulimit -f 1", *SAFELAUNCH, "--nproc-per-node", 1, project / "train.py", project=project)
+
+    assert ended.returncode == 69
+    assert "error[SL003]: files may not grow beyond 512 B (ulimit -f)" in ended.stderr
+    assert "SL901" not in ended.stderr
+
+
 FILLS = """\
 import os
 try:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from redaction_corpus import BEGIN, BODY, END, HARMLESS, HARMLESS_VARIABLES, LETTERS, SECRETS, VARIABLES
+from redaction_further import FURTHER_HARMLESS, FURTHER_SECRETS
 from redaction_written import WRITTEN_HARMLESS, WRITTEN_HARMLESS_VARIABLES, WRITTEN_SECRETS, WRITTEN_VARIABLES
 
 from safelaunch import files, redaction
 from safelaunch.cli import share
+from safelaunch.held import Held
 from safelaunch.model import Origin, Settings, Value, Verdict
 from safelaunch.redaction import REDACTED
 from safelaunch.report import bundle, page
@@ -44,15 +46,15 @@ def report_html(text: str, folder: Path) -> str:  # noqa: ARG001
 
 def packed_log(text: str, folder: Path) -> str:
     (folder / "stderr.log").write_text(f"step 1\n{text}\nstep 2\n")
-    return (share._redacted(str(folder), str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(Held(str(folder)), str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
 
 
 def packed_json(text: str, folder: Path) -> str:
     (folder / "agent.jsonl").write_text(json.dumps({"said": {"inner": json.dumps([text])}}) + "\n")
-    return (share._redacted(str(folder), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(Held(str(folder)), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
 
 
-ALL = [*SECRETS, *WRITTEN_SECRETS]
+ALL = [*SECRETS, *WRITTEN_SECRETS, *FURTHER_SECRETS]
 PLACES = [env_txt, run_json, verdict_files, report_html, packed_log, packed_json]
 
 
@@ -78,7 +80,7 @@ def test_a_variable_that_is_none(name: str, value: str) -> None:
     assert redaction.text(f"{name}={value}") == f"{name}={value}"
 
 
-@pytest.mark.parametrize("text", [*HARMLESS, *WRITTEN_HARMLESS])
+@pytest.mark.parametrize("text", [*HARMLESS, *WRITTEN_HARMLESS, *FURTHER_HARMLESS])
 def test_a_text_that_holds_none(text: str) -> None:
     assert redaction.text(text) == text
 
@@ -89,10 +91,30 @@ def test_a_key_at_the_cut_of_a_log_is_gone(tmp_path: Path) -> None:
     for before in range(0, len(key), 97):  # the cut is wherever it is within the key
         end = "x" * 79 + "\n"
         log.write_text("step\n" * 40_000 + key + "\n" + end * ((share.LOG_BYTES - before) // 80))
-        packed = share._redacted(str(log.parent), str(log), share.LOG_BYTES)
+        packed = share._redacted(Held(str(log.parent)), str(log), share.LOG_BYTES)
         assert packed is not None
         assert b"MIIE" not in packed
         assert len(packed) <= share.LOG_BYTES
+
+
+def test_where_a_link_of_a_terminal_leads_is_gone() -> None:
+    assert redaction.text("see \x1b]8;;https://a.example/?token=hunter2hunter2\x07here\x1b]8;;\x07") == "see here"
+
+
+def test_a_key_over_several_records_is_gone_and_each_record_keeps_its_place(tmp_path: Path) -> None:
+    key = [BEGIN, *BODY.split("\n"), END]
+    texts = ["step 1", *key, "step 2", *key, "WANDB_API_KEY:", LETTERS[:40], "step 3"]
+    records = [json.dumps({"t": at, "said": {"text": text}}) for at, text in enumerate(texts)]
+    log = tmp_path / "agent.jsonl"
+    log.write_text("\n".join([*records, "torn {", "WANDB_API_KEY:", LETTERS[:40]]) + "\n")
+    packed = (share._redacted(Held(str(tmp_path)), str(log), share.LOG_BYTES) or b"").decode()
+    assert "MIIE" not in packed
+    assert LETTERS[:40] not in packed
+    lines = packed.splitlines()
+    assert len(lines) == len(texts) + 3
+    told = {one["said"]["text"]: one["t"] for one in map(json.loads, lines[: len(texts)])}
+    assert [told[f"step {number}"] for number in (1, 2, 3)] == [texts.index(f"step {n}") for n in (1, 2, 3)]
+    assert lines[len(texts)] == "torn {"
 
 
 def test_a_key_without_an_end_takes_no_log_with_it() -> None:
@@ -134,6 +156,11 @@ UNITS = [
     'setenv("A_KEY", ', "password [", "password is generated for ", "password:\n\n", "create user password ", "$6$",
     "password = <<", "password = str(", 'password = "a" -> ', '"password": {"old": "a", ', "A_TOKEN    ", "\u201c",
     'token = """\n', "| api_key ", "<td>api_key</td>\n", "password\uff1a\n", "api_key \u2192 ",
+    "\x1b[0mkey=\x1b[0m", "\x1b]", "token=\\\n", "--api-key\n", "echo a | ", "vault kv put a b=c ", "secrets set ",
+    "a:secret@b",
+    "api_key\n  input_value=", "Value 'a' full_key", "argument --token: ", "mnemonic: grab ", "key\uff1a", "'a''b'",
+    "\\u001b[0",
+    "aws ssm put-parameter ", "sqlplus a ", "net use ", "jwt.encode(a ", "token=''",
 ]  # fmt: skip
 
 
@@ -164,4 +191,4 @@ def test_tokens_of_issuers_are_found_beside_each_other() -> None:
 def test_a_log_of_two_bytes_for_each_character_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_bytes("password=hunter2\n".encode("utf-16"))
 
-    assert share._redacted(str(tmp_path), str(tmp_path / "stderr.log"), share.LOG_BYTES) is None
+    assert share._redacted(Held(str(tmp_path)), str(tmp_path / "stderr.log"), share.LOG_BYTES) is None

@@ -18,6 +18,7 @@ UNPACKED, UNPACKED_PER_BYTE, MAX_UNPACKED = 32 << 20, 64, 2 << 30
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 MAX_MEMBERS = 100_000
 TWICE = "{} is in it more than once, and the last one counts"
+LINKED = "{} is a link in it, and no link is followed (GNU tar packs the files with --hard-dereference)"
 WANTED = ("case.json", "verdict.json", "notice.json", "run.json", "result.json", "agent.jsonl")
 ENDS = 8  # reads behind the end of a file: tarfile makes two
 
@@ -35,7 +36,7 @@ def from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
     """The documents of a tar file by their names in it, and why there may be more. Nothing is unpacked to disk, and
     links are not followed. Of two of one name the last one counts, as where it is unpacked."""
     found: dict[str, bytes | None] = {}
-    twice = ""
+    twice = linked = ""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -47,7 +48,10 @@ def from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
                     if count >= MAX_MEMBERS:
                         raise UnreadableError(f"it has more than {MAX_MEMBERS} members")
                     name = os.path.normpath(member.name)
-                    if not member.isreg() or os.path.basename(name) not in WANTED:
+                    if os.path.basename(name) not in WANTED:
+                        continue
+                    if not member.isreg():
+                        linked = LINKED.format(name) if member.islnk() or member.issym() else linked
                         continue
                     twice = TWICE.format(name) if name in found else twice
                     file = archive.extractfile(member)
@@ -61,7 +65,7 @@ def from_tar(path: str) -> tuple[dict[str, bytes | None], str]:
         if not found:
             raise UnreadableError(f"it is no tar file, or damaged: {error}") from error
         return found, f"it is cut off or damaged ({error})"
-    return found, twice
+    return found, "; ".join(filter(None, [linked, twice]))
 
 
 def _most(path: str) -> int:

@@ -223,6 +223,25 @@ def test_a_tar_file_writes_nothing_and_follows_nothing(tmp_path: Path, capsys: p
     assert [entry.name for entry in tmp_path.rglob("*")] == ["in", "bundle.tar.gz"]
 
 
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_document_that_is_a_link_in_a_tar_file_is_told(
+    kind: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job whose only case is one would look as if it had nothing to tell."""
+    path = tmp_path / "bundle.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        member(archive, "run/run.json", b'{"run_id": "r1"}')
+        member(archive, "run/copy.json", json.dumps(to_json(load("hang-sleep"))).encode())
+        link = tarfile.TarInfo("run/incident-0/evidence/case.json")
+        link.type, link.linkname = kind, "run/copy.json"
+        archive.addfile(link)
+    code, out, err = run(capsys, path)
+
+    assert code == 2
+    assert "run/incident-0/evidence/case.json is a link" in out + err
+    assert "nothing to tell" not in out + err
+
+
 def test_a_tar_file_that_unpacks_without_end_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

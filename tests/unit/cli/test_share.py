@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from golden_file import load, names
 
-from safelaunch import files
+from safelaunch import files, redaction
+from safelaunch.cli import share
 from safelaunch.cli.main import main
 from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
@@ -151,6 +152,49 @@ def test_links_in_a_run_that_was_sent_lead_nowhere(tmp_path: Path, capsys: pytes
         assert page is not None
         assert b"MINE_ALONE" not in page.read()
     assert not {"run/env.txt", "run/agent.log", "run/incident-0/report.html", "run/incident-1/report.html"} & {*names}
+
+
+def test_a_folder_that_turns_into_a_link_is_packed_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root one packs another user's folder: he may put a link to root's own in its place meanwhile."""
+    for name in ("theirs", "ours"):
+        a_run(tmp_path / name / "run", load("hang-sleep"))
+        (tmp_path / name / "run" / "agent.log").write_text(f"a line of {name}\n")
+        (tmp_path / name / "run" / "env.txt").write_text(f"WHOSE={name}\n")
+    named = tmp_path / "theirs" / "run"
+    below = named / "attempt_0"
+    kept = redaction.text
+
+    def swapping(value: str) -> str:
+        if not named.is_symlink():  # what was named, and a folder below it
+            below.rename(tmp_path / "away")
+            below.symlink_to(tmp_path / "ours" / "run" / "attempt_0")
+            named.rename(tmp_path / "theirs" / "old")
+            named.symlink_to(tmp_path / "ours" / "run")
+        return kept(value)
+
+    # The first text that is looked at: it is packed, and nothing else has been read.
+    monkeypatch.setattr(share.redaction, "text", swapping)
+    assert run(capsys, named, "--bundle", tmp_path / "b.tar.gz")[0] == 0
+    assert named.is_symlink()
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        packed = {member.name: archive.extractfile(member).read() for member in archive}
+    assert b"a line of theirs" in packed["run/agent.log"]
+    assert b"WHOSE=theirs" in packed["run/incident-0/report.html"]
+    assert not [name for name, data in packed.items() if b"ours" in data or "attempt_0" in name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of another user")
+def test_the_link_of_another_user_leads_to_no_folder_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path / "ours", load("hang-sleep"))
+    (tmp_path / "run").symlink_to(tmp_path / "ours")
+    os.lchown(tmp_path / "run", 12345, 12345)
+    code, _, err = run(capsys, tmp_path / "run", "--bundle", tmp_path / "b.tar.gz")
+    assert (code, "to what is another's" in err) == (2, True)
+    assert not (tmp_path / "b.tar.gz").exists()
 
 
 def test_names_in_a_bundle_hold_no_secret_and_move_no_cursor(

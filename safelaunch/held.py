@@ -1,0 +1,154 @@
+"""A folder that somebody else may own, opened once: what lies below it is reached from its descriptor.
+
+Whoever owns a folder, or one above it, may put a link in its place at any moment. Root, which opened that path anew for
+each file, would then read what is root's alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+from safelaunch import regular
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+MOST_LINKS = 40  # on the way to one folder, as in Linux (path_resolution(7))
+
+
+class Held:
+    """A folder. Paths that are given to its methods begin with its own path, and only tell what is below it."""
+
+    def __init__(self, path: str) -> None:
+        """Open it.
+
+        Args:
+            path: of the folder; links may lead to it. One of another user may lead only to what is his.
+
+        Raises:
+            OSError: it is no folder, cannot be opened, or is reached through somebody else's link.
+        """
+        self.path = path
+        self._descriptor = _reached(path)
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._descriptor)
+
+    @property
+    def modified(self) -> float:
+        """When it was last modified, in seconds of the wall clock."""
+        return os.fstat(self._descriptor).st_mtime
+
+    def open(self, path: str) -> int:
+        """A descriptor to read a regular file below: neither the file nor a folder on its way is a link.
+
+        Raises:
+            OSError: it cannot be read, or is none of that kind.
+        """
+        folder, name = os.path.split(self._inside(path))
+        try:
+            descriptor = self._folder(folder)
+            try:
+                return regular.inside(descriptor, name)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise OSError(errno.ELOOP, "a link leads there", path) from None
+            raise
+
+    def text(self, path: str, limit: int) -> str:
+        """The beginning of a text file below; empty for what cannot be read.
+
+        Args:
+            path: of the file.
+            limit: characters to read at most.
+        """
+        try:
+            with open(self.open(path), encoding="utf-8", errors="replace") as file:
+                return file.read(limit)
+        except (OSError, ValueError):  # ValueError: a path with a null byte
+            return ""
+
+    def walk(self) -> Iterator[tuple[str, list[str], list[str]]]:
+        """What lies below, as `os.walk` tells it, in the order of names. Links are among the files."""
+        waiting = [self.path]
+        while waiting:
+            path = waiting.pop()
+            try:
+                folders, files = self._entries(path)
+            except OSError:
+                continue  # as `os.walk` does
+            yield path, folders, files
+            waiting += [os.path.join(path, name) for name in reversed(folders)]
+
+    def _entries(self, path: str) -> tuple[list[str], list[str]]:
+        found = self._folder(self._inside(path))
+        try:
+            listed = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=found)
+        finally:
+            os.close(found)
+        folders: list[str] = []
+        files: list[str] = []
+        try:
+            with os.scandir(listed) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+        finally:
+            os.close(listed)
+        return sorted(folders), sorted(files)
+
+    def _inside(self, path: str) -> str:
+        inside = os.path.relpath(path, self.path)
+        if inside.split(os.sep)[0] == os.pardir:
+            raise OSError(errno.ELOOP, "it is not below that folder", path)
+        return "" if inside == os.curdir else inside
+
+    def _folder(self, inside: str) -> int:
+        descriptor = os.dup(self._descriptor)
+        for part in inside.split(os.sep) if inside else ():
+            descriptor = _next(descriptor, part, _FOLDER | os.O_NOFOLLOW)
+        return descriptor
+
+
+def _next(folder: int, name: str, flags: int) -> int:
+    """A descriptor of what is in a folder, in exchange for that of the folder."""
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _reached(path: str) -> int:
+    """A descriptor of the folder to which a path leads, link by link: what is looked at is what is gone through."""
+    descriptor = os.open(os.sep if os.path.isabs(path) else os.curdir, _FOLDER)
+    parts = path.split(os.sep)[::-1]
+    owners: set[int] = set()
+    links = 0
+    try:
+        while parts:
+            name = parts.pop()
+            if name in ("", os.curdir):
+                continue
+            found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            try:
+                target = os.readlink("", dir_fd=found)
+            except OSError:  # no link
+                os.close(descriptor)
+                descriptor = found
+                continue
+            owners.add(os.fstat(found).st_uid)
+            os.close(found)
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if os.path.isabs(target):
+                os.close(descriptor)
+                descriptor = os.open(os.sep, _FOLDER)
+            parts += target.split(os.sep)[::-1]
+        if owners - {0, os.geteuid(), os.fstat(descriptor).st_uid}:
+            raise PermissionError(errno.EPERM, "the link of one user leads there to what is another's", path)
+        return os.open(os.curdir, _FOLDER, dir_fd=descriptor)  # a file is none
+    finally:
+        os.close(descriptor)
