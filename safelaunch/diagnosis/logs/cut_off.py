@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from safelaunch.diagnosis.logs.candidates import REPEATED
 from safelaunch.diagnosis.logs.timeline import Timeline, quote
 from safelaunch.diagnosis.wording import one_line, short
 from safelaunch.model.logs import Raised, Sighting
@@ -100,5 +101,5 @@ def _code(one: Raised) -> str:
         if _FRAME.match(line):
             within = True
         elif within and not _NO_CODE.match(line):
-            code, within = line.strip(), False
+            code, within = REPEATED.sub("", line).strip(), False
     return code

@@ -15,7 +15,8 @@ from safelaunch.model.ranks import MOST_RANKS
 _OF_GROUP = re.compile(r"\[(?:PG (?:ID )?0(?: PG GUID 0)? ?(?:\(default_pg\) ?)?)?[ ]?Rank (?P<rank>\d{1,7})\]")
 _OTHER_GROUP = re.compile(r"\[PG (?!(?:ID )?0\b)")
 _SPEAKS = re.compile(
-    r"^\W{0,3}(?:(?:[Gg]lobal )?[Rr]ank[ :=#]{0,2}(?P<rank>\d{1,7})\]?\)?[:,] |rank=(?P<key>\d{1,7})\b)"
+    r"^\W{0,3}(?:(?:[Gg]lobal )?[Rr]ank[ :=#]{0,2}(?P<rank>\d{1,7})\]?\)?[:,] (?!.*\b(?:alpha|lora))"
+    r"|rank=(?P<key>\d{1,7})\b(?!.*\b(?:alpha|lora)))"
     r"|\bon rank (?P<at>\d{1,7}) at (?:iteration|step)\b"
 )
 _COMMUNICATOR = re.compile(r"\bcomm 0x[0-9a-f]{1,16} rank (?P<rank>\d{1,7})\b")
