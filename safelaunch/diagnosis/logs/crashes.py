@@ -80,7 +80,7 @@ def _broke_with_a_peer(ahead: Sequence[Candidate], candidates: Sequence[Candidat
 
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
     """Several things went wrong, and their order cannot be told."""
-    said = tuple(f"{who(one)} {one.what}: {quote(one.at, 110)}" for one in candidates[:3])
+    said = tuple(f"{who(one)} {one.what}: {quote(one.at)}" for one in candidates[:3])
     return verdict(
         "SL499",
         "processes failed in different ways, and the logs do not say which was first",

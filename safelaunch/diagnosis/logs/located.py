@@ -61,7 +61,7 @@ def _of_end(lead: Candidate, end: Ended) -> Candidate:
         pid=end.pid or None,
         sources=lead.sources | {"launcher"},
         guessed=True,
-        more=(*lead.more, f"{quote(end.at, 120)}: the only process that failed by itself"),
+        more=(*lead.more, f"{quote(end.at)}: the only process that failed by itself"),
     )
 
 

@@ -45,7 +45,7 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
     else:
         summary = f"{who} lost a peer, or waited for one in vain, and the logs do not show which"
         remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
-        said = said or words(timeline.victims[0][1], 160)
+        said = said or words(timeline.victims[0][1])
     return verdict(
         "SL412",
         summary + (f": {said}" if said else ""),

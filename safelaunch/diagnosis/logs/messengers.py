@@ -49,7 +49,7 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     summary = f"{_who(found)} died{_how(found)}, and its own words are not in the logs"
     if not set(found) - {"code"}:
         summary = "a process tells that another one failed, and the words of that one are not in the logs: "
-        summary += words(lead, 120)
+        summary += words(lead)
     return Verdict(
         code="SL499",
         slug=CATALOGUE["SL499"].slug,

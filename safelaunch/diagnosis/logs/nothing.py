@@ -108,7 +108,7 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
         said = one_line(f"{launcher.type}: {launcher.message}", 150)
         return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
     if timeline.earlier and not timeline.facts.finished:
-        line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
+        line = f"an earlier attempt failed: {quote(timeline.earlier[0].at)}"
         return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
     return _of_cut(timeline, because)
 
@@ -295,7 +295,7 @@ def _passed_over(facts: LogFacts) -> tuple[str, ...]:
 
 
 def _restarted(timeline: Timeline) -> tuple[str, ...]:
-    said = (f"an earlier attempt failed, and was started again: {quote(one.at, 120)}" for one in timeline.earlier[:1])
+    said = (f"an earlier attempt failed, and was started again: {quote(one.at)}" for one in timeline.earlier[:1])
     return tuple(said)
 
 

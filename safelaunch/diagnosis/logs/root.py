@@ -203,7 +203,7 @@ def _of_nobody(lead: Candidate, times: int) -> str:
 
 def _because(root: Root) -> tuple[str, ...]:
     lines = [quote(root.lead.at), *_of_nccl(root), *root.lead.more[:1], *_of_memory(root.lead)]
-    lines += [f"{who(other)} {other.what}, later: {quote(other.at, 100)}" for other in root.others[:1]]
+    lines += [f"{who(other)} {other.what}, later: {quote(other.at)}" for other in root.others[:1]]
     if root.followers and root.culprits:
         lines.append(f"{names(root.followers)} failed only because a peer was lost, or waited for it")
     if _lacks_marks(root):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.diagnosis.logs.quoting import HEADLINE, LINE, fit
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Location
 from safelaunch.model.logs import Ended, LogFacts, LogLine, Raised, Sighting
 
@@ -99,17 +100,22 @@ def before(one: LogLine, other: LogLine) -> bool | None:
     return None
 
 
-def quote(line: LogLine, limit: int = 170) -> str:
+def quote(line: LogLine, limit: int = LINE) -> str:
     """`train.log:12: RuntimeError: ...`, without what torch's loggers put before a message."""
-    return f"{line.file}:{line.line}: {one_line(_LOGGER.sub('', line.text), limit)}"
+    return f"{line.file}:{line.line}: {fit(_LOGGER.sub('', line.text), limit)}"
 
 
-def words(line: LogLine, limit: int = 140) -> str:
+def bare(line: LogLine) -> str:
+    """A line without what torch's loggers put before a message."""
+    return _LOGGER.sub("", line.text).strip()
+
+
+def words(line: LogLine, limit: int = HEADLINE) -> str:
     """What a line says, without what loggers put before it."""
     text = line.text
     for before_message in (_LOGGER, _LEVEL, _NCCL, _DATE, _SOURCE):
         text = before_message.sub("", text, count=1)
-    return one_line(text.strip(), limit)
+    return fit(text.strip(), limit)
 
 
 def missing(facts: LogFacts, *, recorder: bool = False) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def _last_line(facts: LogFacts, late: dict[int, Progress], call: TimedOut) -> tu
     last = dict(facts.tails).get(min(late))
     if last is None or not before(last, call.at) or last.text in (p.at.text for p in late.values()):
         return ()
-    return (f"its last line: {quote(last, 120)}",)
+    return (f"its last line: {quote(last)}",)
 
 
 def _shifted(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import cuts, habitual, last_words, messages, numbers, own_words, prefixes, tracebacks
+from safelaunch.evidence.logs import cuts, failing, habitual, last_words, messages, numbers, own_words, prefixes, tracebacks
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
+from safelaunch.evidence.logs.complaints import Complaints
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import PathHint, hint
@@ -24,7 +25,7 @@ from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Odd, R
 from safelaunch.model.ranks import MOST_RANKS
 from safelaunch.shortened import shortened
 
-SAMPLE, WIDE, WIDTH = 1 << 16, 256, 400  # bytes; some lines of UTF-16; of a quoted line
+SAMPLE, WIDE, WIDTH = 1 << 16, 256, 1000  # bytes; some lines of UTF-16; of a quoted line
 CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
 FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
 LAST, VARIANTS = 3, 50  # lines of a file, that show what it was about; of one message, with other numbers in it
@@ -69,6 +70,7 @@ class Contents:
     attempt: int = 0
     odd: tuple[Odd, ...] = ()
     last: tuple[LogLine, ...] = ()
+    complaints: Complaints[Origin] = field(default_factory=Complaints)
 
 
 def unread(path: str, why: str) -> Contents:
@@ -133,6 +135,7 @@ class _Pass:
         self._indents: dict[Origin, int | None] = {}  # of tracebacks that stand within torch elastic's record
         self._habits: Habits | None = None
         self._attempts: dict[Origin, int] = {}
+        self._role = ""  # of the known message in the line that is looked at
         self._torn: set[int] = set()
         self._left_out = 0
         self._records = self._shown = 0  # of the lines at the end: those that are fields of JSON, and all
@@ -157,6 +160,7 @@ class _Pass:
         if self._sieve.unfinished:
             self._mark_cut(self._sieve.lines)
         self._tails()
+        self._look_at_the_rest()
         ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
         contents.events += [*self._troubles, *((Origin(file=self._number), event) for event in ended)]
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
@@ -213,6 +217,8 @@ class _Pass:
         if origin in self._indents and not text.lstrip().startswith("["):
             text = self._dedented(origin, text)
         told = self._tracebacks.feed(origin, text, at, origin.marked)
+        inside = told
+        self._role = ""
         self._loose.settle(source, text, inside=told)
         self._attempts[origin] = self._messages.attempt
         if match := tracebacks.SPAWNED.search(text):
@@ -237,6 +243,10 @@ class _Pass:
         seen = self._sight(origin, habitual.with_level(whole, text), at, told)
         if not seen and not told and habitual.LOUD.search(whole):
             seen = self._sight(origin, whole, at, told)  # a level that stood before the message
+        if inside:
+            self._contents.complaints.within(number)
+        else:
+            self._contents.complaints.look(origin, text, whole, at, known=self._role)
         return seen or told
 
     def _dedented(self, origin: Origin, text: str) -> str:
@@ -254,6 +264,7 @@ class _Pass:
             match = signature.search(text)
             if match is None:
                 continue
+            self._role = signature.known.role
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
             if match.start() > FAR:
                 at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
@@ -337,6 +348,10 @@ class _Pass:
             self._seen[place] = len(self._contents.events)
             self._keep(key, event)
 
+        if found.type and not found.background:
+            weight = failing.HINTED if found.launcher else failing.GRAVE
+            self._contents.complaints.add(key, found.at, weight)
+
     def _died(self, key: Hashable, fault: Fault) -> None:
         assert isinstance(key, Origin)
         code = next((code for words, code in _FAULT_CODES.items() if fault.words.startswith(words)), None)
@@ -355,6 +370,15 @@ class _Pass:
         )
 
     # ------------------------------------------------------------------------------------------ last lines
+
+    def _look_at_the_rest(self) -> None:
+        """What the lines say that hold nothing that is known, at the beginning and at the end."""
+        complaints, habits = self._contents.complaints, self._habits or Habits()
+        for number, whole, line, at in complaints.rest(self._path, self._sieve, habits):
+            try:
+                complaints.look(self._origin(line), line.text, whole, at)
+            except (ValueError, RecursionError):
+                self._torn.add(number)
 
     def _tails(self) -> None:
         """The last line of each stream, from the last part of the file, without a secret that the lines before it tell

@@ -1,0 +1,140 @@
+"""What a verdict has left out: every line that speaks of a failure is shown, or something like it is.
+
+Nobody knows all words in which programs fail. So a verdict may say that the logs tell no more only where no line is left
+that might: this is decided here, of all verdicts alike, by what was read and what is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from safelaunch.codes import CATALOGUE, Trait
+from safelaunch.diagnosis.logs.quoting import HEADLINE, LINE, fit
+from safelaunch.diagnosis.logs.timeline import bare
+from safelaunch.diagnosis.wording import names
+from safelaunch.model import Verdict
+from safelaunch.model.logs import Complaint, LogFacts
+from safelaunch.sizes import plural
+
+UNDECIDED, DECIDED, HEALTHY = 5, 3, 2  # lines that are added
+GRAVE, SAID = 3, 2
+ALIKE = 60  # characters that lines have in common which say the same
+SHORT = 10  # characters of a line that is compared as a whole
+
+# What a verdict claims of all that the logs hold. The first is refuted by any line that says more, the second by lines
+# for which there is no room.
+_NO_MORE = re.compile(r",? and the logs? do(?:es)? not say (?:why|more)\b")
+_NOT_WHICH = re.compile(
+    r"[,;]? (?:and )?the logs? do(?:es)? not (?:say|show) (?:which|for whom|what became)\b(?: (?:rank(?: that is)?|it"
+    r"|they waited|of (?:it|them)))?|,? and (?:its own words|the words of that one) are not in the logs"
+)
+_PLACE = re.compile(r"(?P<file>\S[^\n]*?):(?P<line>\d+): ")
+_DETAIL = re.compile(r"\d{2,}|0x|\berrno\b|[\w-]+\.[\w-]+:\d|\[\w")
+
+
+def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
+    """The verdict, with the lines that speak of a failure and that it does not show."""
+    told = _Told(verdict)
+    left = [one for one in facts.complaints if not told.shows(one)]
+    unknown = Trait.UNKNOWN in CATALOGUE[verdict.code].traits
+    healthy = verdict.kind == "none"
+    plain = [one for one in left if one.weight >= SAID and not one.echo]
+    room = HEALTHY if healthy else UNDECIDED if unknown else DECIDED
+    kept = left if unknown and not healthy else plain
+    if kept and not plain and not any(one.weight >= SAID for one in kept):
+        kept = kept[:1]
+    elif plain:
+        kept = [one for one in kept if one.weight >= SAID]
+    chosen = sorted(sorted(kept, key=_less_telling)[:room], key=lambda one: (one.at.file, one.at.line))
+    if not chosen:
+        return verdict
+    also = "it said as well, and went on" if healthy else "the log also says"
+    lines = [f"{also}: {_quoted(one)}" for one in chosen]
+    more = len(kept) - len(chosen)
+    lines += [f"and {plural(more, 'more line')} that speak{'s' if more == 1 else ''} of a failure"] if more else []
+    summary = verdict.summary if healthy else _summary(verdict, unknown, plain, more, told)
+    return replace(verdict, summary=summary, because=(*verdict.because, *lines))
+
+
+def _summary(verdict: Verdict, unknown: bool, plain: Sequence[Complaint], more: int, told: _Told) -> str:
+    """The headline without claims that the lines refute, and with the line that says most where nothing is decided."""
+    summary = verdict.summary
+    if more and any(not one.echo for one in plain):
+        summary = _NOT_WHICH.sub("", summary)
+    if not plain or not unknown:
+        return summary
+    said = _NO_MORE.sub("", summary)
+    lead = min(plain, key=_less_telling)
+    if said == summary and lead.weight < GRAVE and told.first is not None:
+        return summary
+    words = f"{whose(lead)}`{fit(bare(lead.at), HEADLINE)}`"
+    if told.first is not None and (lead.at.file, lead.at.line) < told.first:
+        return f"{words}; then {said.removeprefix('cannot tell what became of the job: ')}"
+    return f"{said}; the log also says {words}"
+
+
+def whose(one: Complaint) -> str:
+    """`rank 3: `, or the name of a process, or nothing; of many, how many they are."""
+    if one.ranks:
+        return f"{names(one.ranks)}: "
+    if len(one.processes) > 3:
+        return f"{len(one.processes)} processes ({one.processes[0]}, {one.processes[1]}, ...): "
+    return f"{', '.join(one.processes)}: " if one.processes else ""
+
+
+def _quoted(one: Complaint) -> str:
+    mark = one.mark if len(one.mark) < 80 else ""
+    several = ""
+    if len(one.ranks) > 1:
+        several = f" ({names(one.ranks)})"
+    elif len(one.processes) > 1:
+        several = f" (so do {len(one.processes) - 1} more processes)"
+    elif one.times > 1:
+        several = f" ({one.times} such lines)"
+    return f"{one.at.file}:{one.at.line}: {fit(mark + bare(one.at), LINE)}{several}"
+
+
+def _less_telling(one: Complaint) -> tuple[float, str, int]:
+    """Ends before failures, what only follows last; among equals the first one."""
+    weight = one.weight - (1.5 if one.echo else 0.0)
+    if weight < GRAVE and _DETAIL.search(one.at.text):
+        weight += 0.5
+    return -weight, one.at.file, one.at.line
+
+
+class _Told:
+    """What a verdict shows."""
+
+    def __init__(self, verdict: Verdict):
+        self._places: set[tuple[str, int]] = set()
+        texts = [verdict.summary, verdict.traceback]
+        self._quotes: list[str] = []
+        for line in verdict.because:
+            place = _PLACE.search(line)
+            if place:
+                file = place["file"].rpartition(": ")[2]
+                self._places.add((file, int(place["line"])))
+                self._quotes.append(_core(line[place.end() :].removesuffix("...")))
+            texts.append(line)
+        self._text = _core("\n".join(texts))
+        # The line that the verdict begins with.
+        first = _PLACE.search(verdict.because[0]) if verdict.because else None
+        self.first = (first["file"], int(first["line"])) if first else None
+
+    def shows(self, one: Complaint) -> bool:
+        """Whether a line, or one that says the same, is shown."""
+        if (one.at.file, one.at.line) in self._places:
+            return True
+        core = _core(bare(one.at))
+        if len(core) < SHORT:
+            return f" {core} " in f" {self._text} "
+        own = core[:ALIKE]
+        return own in self._text or any(len(text) > 2 * SHORT and text[:ALIKE] in core for text in self._quotes)
+
+
+def _core(text: str) -> str:
+    """A text without what differs from process to process."""
+    text = re.sub(r"0x[0-9a-f]+|\d+", "#", text.lower())
+    return " ".join(re.findall(r"[^\W_]+|#", text))

@@ -1,0 +1,93 @@
+"""The lines of one file that speak of a failure, each kind once: what a verdict must show, or has shown already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from safelaunch.evidence.logs import failing, prefixes
+from safelaunch.evidence.logs.prefixes import Habits
+from safelaunch.evidence.logs.sieve import SEGMENT, Sieve
+from safelaunch.model.logs import Complaint, LogLine
+from safelaunch.shortened import shortened
+
+KINDS = 300  # of lines; those that ended something have as many again
+WIDTH = 1000  # characters of a line that is kept
+LONGEST = 4000  # characters of a line that are looked at
+WRITERS = 64  # of one kind of line, so many processes are told apart
+CONTEXT = 20  # lines before one, in which a secret may be announced
+
+_VARIES = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+|\s+")
+
+Writer = TypeVar("Writer", bound=Hashable)
+
+
+@dataclass
+class Complaints(Generic[Writer]):
+    """Collects them. `writer` is the stream of whoever wrote a line."""
+
+    _found: dict[str, tuple[Complaint, dict[Writer, None]]] = field(default_factory=dict)
+    _looked: set[int] = field(default_factory=set)
+
+    def look(self, writer: Writer, text: str, whole: str, at: LogLine, *, known: str = "") -> None:
+        """One line.
+
+        Args:
+            writer: whoever wrote it.
+            text: the line without what stands before its message.
+            whole: the line as it is.
+            at: where it stands.
+            known: the role of the known message that it is, or nothing.
+        """
+        self._looked.add(at.line)
+        if known == "note":
+            return
+        weight = failing.strength(text[:LONGEST], whole[:LONGEST])
+        if known in ("cause", "outside"):
+            weight = max(weight, failing.SAID)
+        if weight:
+            text = text.strip()
+            mark = whole.rstrip()[: -len(text)] if whole.rstrip().endswith(text) else ""
+            self.add(writer, replace(at, text=shortened(text, WIDTH)), weight, mark)
+
+    def within(self, number: int) -> None:
+        """A line of a traceback, which says nothing by itself."""
+        self._looked.add(number)
+
+    def add(self, writer: Writer, at: LogLine, weight: int, mark: str = "") -> None:
+        """A line that is known to speak of a failure, with what stood before its message."""
+        kind = _VARIES.sub("#", at.text[:LONGEST].lower())[:200]
+        known = self._found.get(kind)
+        if known is not None:
+            one, writers = known
+            if one.at.line == at.line:
+                return
+            first = replace(one, at=at, mark=mark) if at.line < one.at.line else one
+            self._found[kind] = (replace(first, times=one.times + 1, weight=max(weight, one.weight)), writers)
+            if len(writers) < WRITERS:
+                writers.setdefault(writer)
+        elif len(self._found) < (2 * KINDS if weight == failing.GRAVE else KINDS):
+            echo, wrong = failing.is_echo(at.text), failing.contradicts(at.text)
+            self._found[kind] = (Complaint(at=at, weight=weight, echo=echo, wrong=wrong, mark=mark), {writer: None})
+
+    def rest(self, path: str, sieve: Sieve, habits: Habits) -> Iterator[tuple[int, str, prefixes.Stripped, LogLine]]:
+        """The lines at the beginning and at the end of a file that have not been looked at."""
+        from safelaunch import redaction
+
+        for first, data, cut in ((1, sieve.sample, False), (sieve.tail_line, sieve.tail, sieve.tail_cut)):
+            lines = [part.rpartition(b"\r")[2][:SEGMENT].decode("utf-8", "replace") for part in data.split(b"\n")]
+            for number, whole in enumerate(lines, first):
+                if number in self._looked or (number == first and cut) or not whole.strip():
+                    continue
+                if failing.strength(whole[:LONGEST]):
+                    before = lines[max(0, number - first - CONTEXT) : number - first]
+                    whole = redaction.lines([*before, whole])[-1]
+                line = prefixes.strip(whole, habits)
+                yield number, whole, line, LogLine(path, number, "", line.t, line.clock)
+
+    def found(self) -> list[tuple[tuple[Writer, ...], Complaint]]:
+        """All of them in the order of the file, each with those who wrote it."""
+        ordered = sorted(self._found.values(), key=lambda item: item[0].at.line)
+        return [(tuple(writers), one) for one, writers in ordered]
