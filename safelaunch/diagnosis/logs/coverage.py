@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, Trait
-from safelaunch.diagnosis.logs.quoting import HEADLINE, LINE, fit
+from safelaunch.diagnosis.logs.quoting import LINE, fit
 from safelaunch.diagnosis.logs.timeline import bare
+from safelaunch.diagnosis.logs.timeline import words as said_by
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
 from safelaunch.model.logs import Complaint, LogFacts
@@ -21,6 +22,7 @@ from safelaunch.sizes import plural
 UNDECIDED, DECIDED, HEALTHY = 5, 3, 2  # lines that are added
 GRAVE, SAID = 3, 2
 ALIKE = 60  # characters that lines have in common which say the same
+OWN = 4  # lines of the verdict itself, before those that are added
 SHORT = 10  # characters of a line that is compared as a whole
 
 # What a verdict claims of all that the logs hold. The first is refuted by any line that says more, the second by lines
@@ -36,7 +38,7 @@ _DETAIL = re.compile(r"\d{2,}|0x|\berrno\b|[\w-]+\.[\w-]+:\d|\[\w")
 
 def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     """The verdict, with the lines that speak of a failure and that it does not show."""
-    told = _Told(verdict)
+    told = _Told(facts, verdict)
     left = [one for one in facts.complaints if not told.shows(one)]
     unknown = Trait.UNKNOWN in CATALOGUE[verdict.code].traits
     healthy = verdict.kind == "none"
@@ -55,7 +57,8 @@ def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     more = len(kept) - len(chosen)
     lines += [f"and {plural(more, 'more line')} that speak{'s' if more == 1 else ''} of a failure"] if more else []
     summary = verdict.summary if healthy else _summary(verdict, unknown, plain, more, told)
-    return replace(verdict, summary=summary, because=(*verdict.because, *lines))
+    own = verdict.because[:OWN]
+    return replace(verdict, summary=summary, because=(*own, *lines, *verdict.because[OWN:]))
 
 
 def _summary(verdict: Verdict, unknown: bool, plain: Sequence[Complaint], more: int, told: _Told) -> str:
@@ -66,11 +69,13 @@ def _summary(verdict: Verdict, unknown: bool, plain: Sequence[Complaint], more: 
     if not plain or not unknown:
         return summary
     said = _NO_MORE.sub("", summary)
-    lead = min(plain, key=_less_telling)
-    if said == summary and lead.weight < GRAVE and told.first is not None:
+    earlier = [one for one in plain if told.first is not None and (one.at.file, one.at.line) < told.first]
+    earlier = [one for one in earlier if one.weight == GRAVE or said != summary or told.led_by_an_echo]
+    if not earlier and said == summary and told.first is not None:
         return summary
-    words = f"{whose(lead)}`{fit(bare(lead.at), HEADLINE)}`"
-    if told.first is not None and (lead.at.file, lead.at.line) < told.first:
+    lead = min(earlier or plain, key=_less_telling)
+    words = f"{whose(lead)}`{said_by(lead.at)}`"
+    if earlier:
         return f"{words}; then {said.removeprefix('cannot tell what became of the job: ')}"
     return f"{said}; the log also says {words}"
 
@@ -107,21 +112,24 @@ def _less_telling(one: Complaint) -> tuple[float, str, int]:
 class _Told:
     """What a verdict shows."""
 
-    def __init__(self, verdict: Verdict):
+    def __init__(self, facts: LogFacts, verdict: Verdict):
+        paths = {file.path for file in facts.files}
         self._places: set[tuple[str, int]] = set()
         texts = [verdict.summary, verdict.traceback]
         self._quotes: list[str] = []
         for line in verdict.because:
             place = _PLACE.search(line)
             if place:
-                file = place["file"].rpartition(": ")[2]
-                self._places.add((file, int(place["line"])))
+                file = place["file"] if place["file"] in paths else place["file"].rpartition(": ")[2]
+                if file in paths:
+                    self._places.add((file, int(place["line"])))
                 self._quotes.append(_core(line[place.end() :].removesuffix("...")))
             texts.append(line)
         self._text = _core("\n".join(texts))
         # The line that the verdict begins with.
-        first = _PLACE.search(verdict.because[0]) if verdict.because else None
-        self.first = (first["file"], int(first["line"])) if first else None
+        self.first = min(self._places, key=lambda place: place[1], default=None)
+        echoes = {(one.at.file, one.at.line) for one in facts.complaints if one.echo}
+        self.led_by_an_echo = self.first in echoes
 
     def shows(self, one: Complaint) -> bool:
         """Whether a line, or one that says the same, is shown."""

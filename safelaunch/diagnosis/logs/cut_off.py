@@ -12,7 +12,7 @@ from safelaunch.model.logs import Raised, Sighting
 
 NEAR = 60  # lines between what was said and a traceback
 ANNOUNCEMENTS = ("launcher-failed", "trouble", "messenger", "worker-died")
-_RAISES = re.compile(r"^raise (?P<name>[A-Za-z_][\w.]*)\b")
+_RAISES = re.compile(r"^raise (?P<name>(?:[a-z_]\w*\.){0,4}[A-Z]\w*)\b")
 # Calls in which an error of something else shows: of another rank, or of a kernel that was started before.
 _WAITS = re.compile(
     r"synchronize|\bwait\(|\bbarrier\b|all_?reduce|all_?gather|broadcast|reduce_scatter|all_to_all|\brecv\b|\bsend\b"
@@ -33,13 +33,14 @@ def announced(timeline: Timeline, lead: Raised) -> Sighting | None:
     if lead.type:
         return None
     start = lead.at.line
+    echoes = {(one.at.file, one.at.line) for one in timeline.facts.complaints if one.echo}
     near = [
         s
         for s in timeline.alarms
         if s.at.file == lead.at.file and 0 < start - s.at.line <= NEAR and not s.inside
         if s.rank is None or lead.rank is None or s.rank == lead.rank
         if s.known.name not in ANNOUNCEMENTS and not _FRAME.match(s.at.text) and "Traceback" not in s.at.text
-        if "NCCL INFO" not in s.at.text
+        if "NCCL INFO" not in s.at.text and (s.at.file, s.at.line) not in echoes
     ]
     return max(near, default=None, key=lambda s: s.at.line)
 
@@ -99,7 +100,7 @@ def _code(one: Raised) -> str:
     within = False
     for line in one.traceback.splitlines():
         if _FRAME.match(line):
-            within = True
+            code, within = "", True  # what stood below an earlier frame is not of this one
         elif within and not _NO_CODE.match(line):
             code, within = REPEATED.sub("", line).strip(), False
     return code

@@ -13,6 +13,13 @@ from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogLine
 
+LONG = 200  # characters of a line in a headline that says nothing else
+_UNKNOWN = ", and the logs do not show which"
+_LOST = "{} lost a peer, or waited for one in vain" + _UNKNOWN
+# A peer by its address; a line that torch writes whatever happened.
+_NAMED = re.compile(r"[Pp]eer (?:information|\[?\d)|remote(?: address)?=\S|\bpeer \S{0,4}\d+\.\d+\.")
+_SAYS_NOTHING = re.compile(r"taking the entire process down|To avoid data inconsistency|Exception raised from|^frame #")
+_CALL = re.compile(r"\b(?:dist|distributed)\.i?(?:send|recv)\([^\n]{0,200}?\b(?:dst|src)=(?P<peer>\d{1,7})\b")
 _STORE = re.compile(r"client socket has (?:timed out|failed to connect)|connect\(\) timed out")
 _ENDPOINT = re.compile(
     r"(?:trying to connect to|connect to(?: any network address of)?) \(?(?P<at>[^\s(),]+(?:, ?\d{1,5})?)"
@@ -28,7 +35,7 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
     if not timeline.victims:
         return None
     ranks = distinct(rank for rank, _ in timeline.victims)
-    who = names(ranks) if ranks else "ranks"
+    who = names(ranks) if ranks else _process(timeline)
     if all(_STORE.search(_whole(timeline.facts, at)) for _, at in timeline.victims):
         return _store_not_reached(timeline, ranks)
     absent = awaited(timeline.victims) or _roots(timeline, ranks)
@@ -43,16 +50,51 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
         )
         remedy = "give the logs of all ranks and nodes: the ones that failed have no such line"
     else:
-        summary = f"{who} lost a peer, or waited for one in vain, and the logs do not show which"
+        telling = _telling(timeline)
+        said = said or words(telling, LONG)
+        peers = _peers(timeline)
+        summary = f"{who} lost {names(peers)}, or waited for {_it(peers)} in vain" if peers else _LOST.format(who)
         remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
-        said = said or words(timeline.victims[0][1])
+        if peers:
+            remedy = f"look at the log of {names(peers)} first: it says what happened there"
+        elif _NAMED.search(telling.text):
+            summary = summary.removesuffix(_UNKNOWN)
+            remedy = "look at the log of the peer that this line names, and at the network between the two"
     return verdict(
         "SL412",
         summary + (f": {said}" if said else ""),
-        because=(*(quote(line) for _, line in timeline.victims[:2]), *missing(timeline.facts)[:2]),
+        because=(*(quote(line) for line in _quoted(timeline)), *missing(timeline.facts)[:2]),
         remedy=remedy,
         secondary=ranks,
     )
+
+
+def _process(timeline: Timeline) -> str:
+    """Who lost a peer, where no line tells its rank."""
+    marks = {one.process for one in timeline.facts.raised if any(one.at == at for _, at in timeline.victims)}
+    alone = next(iter(marks)) if len(marks) == 1 else ""
+    return alone or ("a process" if len(timeline.victims) == 1 else "ranks")
+
+
+def _telling(timeline: Timeline) -> LogLine:
+    """The first line of a victim that says more than that a process ends."""
+    lines = [at for _, at in timeline.victims]
+    return next((at for at in lines if not _SAYS_NOTHING.search(at.text)), lines[0])
+
+
+def _quoted(timeline: Timeline) -> list[LogLine]:
+    """Two lines of victims, those first that say more."""
+    lines = [at for _, at in timeline.victims]
+    return sorted(lines, key=lambda at: bool(_SAYS_NOTHING.search(at.text)))[:2]
+
+
+def _peers(timeline: Timeline) -> list[int]:
+    """The ranks with which messages were exchanged that failed, as the last calls of tracebacks name them."""
+    found: set[int] = set()
+    for one in timeline.facts.raised:
+        calls = _CALL.findall(one.traceback) if any(one.at == at for _, at in timeline.victims) else []
+        found |= {int(calls[-1])} if calls else set()
+    return sorted(found)
 
 
 def _whole(facts: LogFacts, at: LogLine) -> str:

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import cut_off, nccl
+from safelaunch.diagnosis.logs.coverage import whose
+from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
@@ -40,6 +42,7 @@ PHASES = (
     (re.compile(r"(?i)\b(?:step|iter|iteration|epoch)\b\W{0,4}\d"), "the steps of the job"),
 )
 
+_SAYS = re.compile(r"^(?!\s*[|+]).*[^\W\d_]{3}")  # no edge of a table, and no ruler
 FEW = 50  # lines, of which nothing can be said
 
 
@@ -92,7 +95,7 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     facts = timeline.facts
     lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
     survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
-    noted = (s for s in facts.sightings if s.known.role in ("note", "alarm") and not s.known.name.startswith("field-"))
+    noted = (s for s in facts.sightings if s.known.role == "note" and not s.known.name.startswith("field-"))
     warnings = [f"a warning: {quote(s.at)}" for s in noted]
     return (lines, *survived, *warnings[:1])
 
@@ -152,10 +155,10 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
 def _whose(said: Sighting) -> str:
     """Who wrote a line, as far as its marks say."""
     if said.rank is not None:
-        return f"rank {said.rank} says so: "
+        return f"rank {said.rank}: "
     local = f"local rank {said.local}" if said.local is not None else ""
     who = said.process or local
-    return f"{who} says so: " if who else ""
+    return f"{who}: " if who else ""
 
 
 def _what(said: Sighting) -> str:
@@ -175,12 +178,27 @@ def _vagueness(said: Sighting) -> tuple[bool, bool]:
 
 
 def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
-    """The verdict where a log ends with words of a failure that nothing else tells of."""
-    parting = next((at for at in timeline.facts.parting if not _is_known(timeline.facts, at)), None)
-    if parting is None:
+    """The verdict where a log ends with words of a failure that nothing else tells of, or with a number that cannot be
+    as it is; or where it shows no step, and such words stand anywhere."""
+    facts = timeline.facts
+    parting = next((at for at in facts.parting if not _is_known(facts, at)), None)
+    if parting is not None:
+        what = f"cannot tell what became of the job: the log ends with `{words(parting)}`"
+        return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
+    steps = {file.path for file in facts.files if file.steps}
+    said = [one for one in facts.complaints if one.weight > 1 and not _is_known(facts, one.at)]
+    said = [one for one in said if one.at.file not in steps or (one.wrong and _is_among_the_last(facts, one.at))]
+    if not said:
         return None
-    what = f"cannot tell what became of the job: the log ends with `{words(parting)}`"
-    return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
+    lead = min(said, key=lambda one: (-one.weight, one.echo, one.at.line))
+    what = f"cannot tell what became of the job: {whose(lead)}`{words(lead.at)}`"
+    remedy = "see what that number comes from: sizes, settings and the memory that is left" if lead.wrong else ""
+    remedy = remedy or "give the whole logs of all ranks and of the launcher"
+    return _cannot_tell(what, quote(lead.at), *because, *_restarted(timeline), remedy=remedy)
+
+
+def _is_among_the_last(facts: LogFacts, at: LogLine) -> bool:
+    return any((one.file, one.line) == (at.file, at.line) for one in facts.last)
 
 
 def _odd(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
@@ -249,8 +267,9 @@ def _ends_in(facts: LogFacts) -> str:
     phase = next((what for line in lines for pattern, what in PHASES if pattern.search(line.text)), "")
     if phase:
         return f"they end in {phase}"
+    lines = [line for line in lines if _SAYS.search(line.text)] or lines
     longest = max(lines[:2], default=None, key=lambda line: len(line.text) > len(lines[0].text) + 20)
-    return f"they end with: {one_line(longest.text, 100)}" if longest else "none shows a step of the job or its end"
+    return f"they end with: {fit(longest.text, 100)}" if longest else "none shows a step of the job or its end"
 
 
 def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:

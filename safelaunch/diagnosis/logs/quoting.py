@@ -7,10 +7,11 @@ import re
 from safelaunch.shortened import shortened
 
 LINE = 300  # characters of a quoted line
-HEADLINE = 220  # of a line within a headline
+HEADLINE = 150  # of a line within a headline
 _HEAD, _LEAD = 90, 40  # characters from the beginning, and before the words that decide, where a middle is left out
 
 _PATH = re.compile(r"(?<![\w:/.])/(?:[\w.+@=~-]+/){3,40}(?=[\w.+@=~-])")
+_BOILERPLATE = re.compile(r" (?:Some|Potential) (?:common )?causes include:? .*| If reserved but unallocated memory is .*")
 _PADDED = re.compile(r"\s{2,}|(?<=\w)-{6,}|={6,}|\*{6,}|#{6,}")
 _ID = re.compile(r"(?<![\w/.-])(?=\w*\d)[0-9a-f]{20,128}(?!\w)")
 _TEMPLATE = re.compile(r"<[\w:<>, *&]{20,400}>")
@@ -29,7 +30,7 @@ def fit(text: str, limit: int = LINE) -> str:
     text = _PADDED.sub(" ", lines[0]).strip() if lines else ""
     if len(text) <= limit:
         return text
-    for pattern, short in ((_TEMPLATE, "<...>"), (_ID, None), (_PATH, "/.../")):
+    for pattern, short in ((_BOILERPLATE, " ..."), (_TEMPLATE, "<...>"), (_ID, None), (_PATH, "/.../")):
         text = pattern.sub(short if short is not None else (lambda match: f"{match[0][:6]}..."), text)
         if len(text) <= limit:
             return text

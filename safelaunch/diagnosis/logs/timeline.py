@@ -13,13 +13,13 @@ from safelaunch.model.logs import Ended, LogFacts, LogLine, Raised, Sighting
 # Times of different processes closer than this say nothing: stamps are taken when a line is written. An estimate.
 SIMULTANEOUS_S = 1.0
 
-_LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|cc|rs|py):\d+\] ")
+_LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|cc|cu|hpp|h|ts|rs|py):\d+\] ")
 _NCCL = re.compile(r"^.{0,200}?NCCL WARN ")
 _DATE = re.compile(r"^[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d ")
 _SOURCE = re.compile(r"\[[\w./+-]{1,200}\.(?:cc|cpp|hpp|h):\d{1,6}\] ")
 # `ERROR:root:`, `| ERROR | trainer |`, `[ERROR] [launch.py:341:handler]`, `E 393 393]`
 _LEVEL = re.compile(
-    r"^(?:[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
+    r"^(?:(?:\[[\w.]{1,120}\])?\[(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\] - |[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
 )
 
 

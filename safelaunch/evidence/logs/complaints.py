@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,14 @@ LONGEST = 4000  # characters of a line that are looked at
 WRITERS = 64  # of one kind of line, so many processes are told apart
 CONTEXT = 20  # lines before one, in which a secret may be announced
 
+STACKS = 16
+# py-spy: the innermost call stands in the line below that of its thread.
+_STACK = re.compile(
+    r'^(?P<mark>[^\n]{0,60}?)Thread (?:0x)?\w{1,20} \(active[^)\n]{0,20}\): "MainThread"[^\n]{0,40}\n'
+    r"(?P=mark)[ \t]{1,12}(?P<call>[\w<>.]{1,100}) \((?P<place>[^()\n]{1,300}:\d{1,7})\)",
+    re.MULTILINE,
+)
+_PROCESS = re.compile(r"Process \d{1,9}: [^\n]{1,80}|PID \d{1,9}")
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+|\s+")
 
 Writer = TypeVar("Writer", bound=Hashable)
@@ -86,6 +95,15 @@ class Complaints(Generic[Writer]):
                     whole = redaction.lines([*before, whole])[-1]
                 line = prefixes.strip(whole, habits)
                 yield number, whole, line, LogLine(path, number, "", line.t, line.clock)
+
+    def stacks(self, path: str, writer: Writer, sieve: Sieve) -> None:
+        """Where the main threads stood whose stacks py-spy wrote into the log."""
+        text = sieve.sample.decode("utf-8", "replace")
+        for match in itertools.islice(_STACK.finditer(text), STACKS):
+            of = _PROCESS.findall(text, max(0, match.start() - 600), match.start())
+            said = f"a stack in the log: {of[-1].strip() if of else 'a process'} was in {match['call']} ({match['place']})"
+            at = LogLine(path, text.count("\n", 0, match.start("call")) + 1, said)
+            self.add(writer, at, failing.SAID)
 
     def found(self) -> list[tuple[tuple[Writer, ...], Complaint]]:
         """All of them in the order of the file, each with those who wrote it."""

@@ -15,7 +15,8 @@ _NO_WORDS = re.compile(
     r"|^[^A-Za-z\u0080-\U0010ffff]{0,400}$|^\s*\|.*\|\s*$|\d%\s?\|[^|]{0,80}\|\s*[\d.?]+\w?/[\d.?]+\w?\s\[[^\]]{0,60}\]\s*$"
     r"|^\s{2,}(?:self\.|return |raise |await |for |if |with |try:|except\b|[\w.]{1,60} = |[\w.]{1,80}\([^)]{0,80}[,(]?\)?$)"
     r"|^\s*(?:def |class |import |from \w+ import |raise \w|elif |else:|assert |@\w)"
-    r"|^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
+    r"|^(?:ERROR|WARNING|INFO|CRITICAL)?[\d\s:.,\[\]()-]*$|^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^\S{1,120}\.py\s*$"
+    r"|^(?:For debugging consider|Compile with `?TORCH|Search for `?cuda)|^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
     r"|^\s*(?:error_file|exitcode|traceback|time|host|rank|python_version|root cause)\s*:(?!.*(?:Error|Exception): )"
 )
 _EXCEPTION = re.compile(
@@ -28,14 +29,14 @@ _FATAL = re.compile(
 )
 # A logger's line that ends nothing, or a relay's, or what torch says after any failure.
 _ECHO = re.compile(
-    r"Received (?:sigquit|SIGTERM)|[Cc]hild failed|Sending process \d+ closing signal|output_handler failed|[Kk]illing subproc"
+    r"Received (?:sigquit|SIGTERM)|[Cc]hild failed|Sending process \d+ closing signal|output_handler failed|[Kk]illing subproc|sigkill_handler\]"
     r"|taking the entire process down|kernels might run on corrupted|Due to the asynchronous nature|To avoid data inconsistency"
     r"|[Ff]ailed \(exitcode: -?\d+\) local_rank|ChildFailedError|SignalException|[Ss]ee (?:the )?(?:stack )?(?:trace|above|root)"
-    r"|[Rr]oot [Cc]ause|has exited with|exit(?:ed)? with code -?\d+\. [Cc]heck|RPC call to \w+ timed out|EngineDeadError"
+    r"|[Rr]oot [Cc]ause|actor is dead because|actor died|Worker exit type|has exited with|exit(?:ed)? with code -?\d+\. [Cc]heck|RPC call to \w+ timed out|EngineDeadError"
     r"|Engine core initialization failed|process group has NOT been destroyed|Exception raised from|leaked \w+ objects"
     r"|FAILED$|^Failures?:|^<NO_OTHER_FAILURES>|To fix this|[Ss]ome NCCL operations have failed|Abort(?:ing)? COMPLETE"
     r"|task \d+: Terminated|Force Terminated|Job step aborted|error_handler:|Set the environment variable|Xid .{0,20}\b(?:43|45)\b"
-    r"|^(?:Search for `?cuda|For debugging consider|Compile with `?TORCH)|EngineCore encountered a fatal|Shutting down"
+    r"|EngineCore encountered a fatal|Shutting down"
 )
 # What contradicts itself, or breaks a rule that the line tells.
 _CONTRADICTS = re.compile(
@@ -85,6 +86,11 @@ def strength(text: str, whole: str = "") -> int:
         return SAID if not mild or _STOPPED.search(text) else HINTED
     words = _EXCEPTION.search(text) or _FATAL.search(text) or habitual.SPEAKS.search(text)
     return HINTED if words and not nothing else NONE
+
+
+def has_words(text: str) -> bool:
+    """Whether a line says something: it is no frame, ruler, edge of a table or line of code."""
+    return _NO_WORDS.search(text) is None
 
 
 def is_echo(text: str) -> bool:

@@ -27,7 +27,7 @@ from safelaunch.shortened import shortened
 
 SAMPLE, WIDE, WIDTH = 1 << 16, 256, 1000  # bytes; some lines of UTF-16; of a quoted line
 CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
-FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
+FAR = 400  # a message that begins later, behind a progress bar, is quoted from its own beginning
 LAST, VARIANTS = 3, 50  # lines of a file, that show what it was about; of one message, with other numbers in it
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 OF_A_LINE, EVENTS = 2000, 20_000  # a single line may tell of a million tasks; a job that says more says it again
@@ -264,6 +264,8 @@ class _Pass:
             match = signature.search(text)
             if match is None:
                 continue
+            if signature.known.role == "alarm" and not failing.has_words(at.text):
+                continue  # a ruler below code, a C++ frame: what is said stands beside it
             self._role = signature.known.role
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
             if match.start() > FAR:
@@ -348,7 +350,7 @@ class _Pass:
             self._seen[place] = len(self._contents.events)
             self._keep(key, event)
 
-        if found.type and not found.background:
+        if found.type and not found.background and (found.message or not found.launcher):
             weight = failing.HINTED if found.launcher else failing.GRAVE
             self._contents.complaints.add(key, found.at, weight)
 
@@ -374,6 +376,7 @@ class _Pass:
     def _look_at_the_rest(self) -> None:
         """What the lines say that hold nothing that is known, at the beginning and at the end."""
         complaints, habits = self._contents.complaints, self._habits or Habits()
+        complaints.stacks(self._path, Origin(file=self._number), self._sieve)
         for number, whole, line, at in complaints.rest(self._path, self._sieve, habits):
             try:
                 complaints.look(self._origin(line), line.text, whole, at)

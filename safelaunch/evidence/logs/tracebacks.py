@@ -161,6 +161,7 @@ class Tracebacks:
         self._open_streams.clear()
 
     def _give_up(self, stream: _Stream, key: Hashable) -> None:
+        stream.chained = stream.chained and bool(stream.open)  # of what was to follow, nothing is there
         self._emit(stream, key)
         for found in stream.open:
             found.whole = False
