@@ -368,7 +368,9 @@ READERS = (
 def _lines(one: Conclusion, palette: Palette) -> list[Line]:
     lines = [line(palette.paint("dim", "note"), ": ", note) for note in one.notes]
     most = terminal.BECAUSE if one.logs is None else OF_LOGS
-    return lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette, most=most)]
+    return (
+        lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette, most=most)]
+    )
 
 
 def _reasons(one: Conclusion, palette: Palette) -> list[Line]:

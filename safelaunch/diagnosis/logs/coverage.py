@@ -23,15 +23,16 @@ UNDECIDED, DECIDED, HEALTHY = 5, 3, 2  # lines that are added
 GRAVE, SAID = 3, 2
 ALIKE = 60  # characters that lines have in common which say the same
 OWN = 4  # lines of the verdict itself, before those that are added
+SHOWN = "the lines shown here"
+LONG_SUMMARY = 180  # characters, after which no further line has room in a headline
 SHORT = 10  # characters of a line that is compared as a whole
 
-# What a verdict claims of all that the logs hold. The first is refuted by any line that says more, the second by lines
-# for which there is no room.
+# What a verdict claims of all that the logs hold. The first is refuted by any line that says more; where there is no
+# room for all lines, the second is said of those that are shown.
 _NO_MORE = re.compile(r",? and the logs? do(?:es)? not say (?:why|more)\b")
-_NOT_WHICH = re.compile(
-    r"[,;]? (?:and )?the logs? do(?:es)? not (?:say|show) (?:which|for whom|what became)\b(?: (?:rank(?: that is)?|it"
-    r"|they waited|of (?:it|them)))?|,? and (?:its own words|the words of that one) are not in the logs"
-)
+_OF_ALL = re.compile(r"\bthe logs? do(?:es)? not (?=say|show)|(?<= are not in )the logs\b")
+_WORD = re.compile(r"[^\W\d_]{3}")
+_TAIL = re.compile(r"kernel errors might be asynchronously")  # stands below the name of an error of CUDA
 _PLACE = re.compile(r"(?P<file>\S[^\n]*?):(?P<line>\d+): ")
 _DETAIL = re.compile(r"\d{2,}|0x|\berrno\b|[\w-]+\.[\w-]+:\d|\[\w")
 
@@ -39,12 +40,13 @@ _DETAIL = re.compile(r"\d{2,}|0x|\berrno\b|[\w-]+\.[\w-]+:\d|\[\w")
 def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     """The verdict, with the lines that speak of a failure and that it does not show."""
     told = _Told(facts, verdict)
-    left = [one for one in facts.complaints if not told.shows(one)]
+    left = [one for one in facts.complaints if _WORD.search(bare(one.at)) and not told.shows(one)]
     unknown = Trait.UNKNOWN in CATALOGUE[verdict.code].traits
     healthy = verdict.kind == "none"
+    left = [one for one in left if not (_TAIL.search(one.at.text) and told.tells_of_cuda)]
     plain = [one for one in left if one.weight >= SAID and not one.echo]
     room = HEALTHY if healthy else UNDECIDED if unknown else DECIDED
-    kept = left if unknown and not healthy else plain
+    kept = left if unknown and not healthy and len(plain) < 2 else plain
     if kept and not plain and not any(one.weight >= SAID for one in kept):
         kept = kept[:1]
     elif plain:
@@ -65,7 +67,7 @@ def _summary(verdict: Verdict, unknown: bool, plain: Sequence[Complaint], more: 
     """The headline without claims that the lines refute, and with the line that says most where nothing is decided."""
     summary = verdict.summary
     if more and any(not one.echo for one in plain):
-        summary = _NOT_WHICH.sub("", summary)
+        summary = _OF_ALL.sub(lambda match: SHOWN if match[0].endswith("logs") else f"{SHOWN} do not ", summary)
     if not plain or not unknown:
         return summary
     said = _NO_MORE.sub("", summary)
@@ -77,7 +79,7 @@ def _summary(verdict: Verdict, unknown: bool, plain: Sequence[Complaint], more: 
     words = f"{whose(lead)}`{said_by(lead.at)}`"
     if earlier:
         return f"{words}; then {said.removeprefix('cannot tell what became of the job: ')}"
-    return f"{said}; the log also says {words}"
+    return said if len(said) > LONG_SUMMARY else f"{said}; the log also says {words}"
 
 
 def whose(one: Complaint) -> str:
@@ -126,6 +128,7 @@ class _Told:
                 self._quotes.append(_core(line[place.end() :].removesuffix("...")))
             texts.append(line)
         self._text = _core("\n".join(texts))
+        self.tells_of_cuda = "cuda error" in self._text
         # The line that the verdict begins with.
         self.first = min(self._places, key=lambda place: place[1], default=None)
         echoes = {(one.at.file, one.at.line) for one in facts.complaints if one.echo}

@@ -18,7 +18,9 @@ from safelaunch.model.logs import Ended, Known, Sighting
 NEAR = 60  # lines
 ENDED_BY_SLURM = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _NODE = re.compile(r"on the node \(IP: (?P<ip>[\w.:]+)")
-_TASK = re.compile(r"\bname=(?P<name>[^,\n]{1,100}), pid=(?P<pid>\d{1,9})(?:, memory used=(?P<own>[\d.]{1,20}[KMGT]?i?B))?")
+_TASK = re.compile(
+    r"\bname=(?P<name>[^,\n]{1,100}), pid=(?P<pid>\d{1,9})(?:, memory used=(?P<own>[\d.]{1,20}[KMGT]?i?B))?"
+)
 _USED = re.compile(r"\bwas (?P<used>[\d.]{1,20}[KMGT]?i?B) / (?P<all>[\d.]{1,20}[KMGT]?i?B)")
 OF_LAUNCHERS = ("launcher-failed", "scheduler-alarm", "process-aborted", "trouble")
 
@@ -132,7 +134,11 @@ def _cancelled(timeline: Timeline) -> Verdict | None:
     return verdict(
         "SL603",
         f"Slurm cancelled the job step{where}{when}, and the logs do not say who asked for that",
-        because=(quote(said.at), *(f"what followed: {quote(end.at)}" for end in ends[:2]), *missing(timeline.facts)[:1]),
+        because=(
+            quote(said.at),
+            *(f"what followed: {quote(end.at)}" for end in ends[:2]),
+            *missing(timeline.facts)[:1],
+        ),
         remedy="sacct -j JOB says who cancelled it, or which limit it met; a task that fails has the step cancelled too",
         kind="infra",
         secondary=distinct(end.rank for end in ends),
@@ -155,7 +161,9 @@ def _of_unexplained(timeline: Timeline) -> list[str]:
     if first.first and first.by == "elastic":
         lines.append("torch elastic's `first observed failure` is the first that it noticed, not the one at fault")
     elif first.by == "elastic" and first.rank is not None and not any(end.first for end in timeline.facts.ended):
-        lines.append("this is not the failure that torch elastic saw first: its record of that one is not in these logs")
+        lines.append(
+            "this is not the failure that torch elastic saw first: its record of that one is not in these logs"
+        )
     said = _said_before(timeline, first)
     lines += [f"what was said before it: {quote(said.at)}"] if said is not None else []
     lines += [quote(line) for _, line in timeline.victims[:1]] + [quote(one.at) for one in timeline.cut[:1]]
@@ -225,7 +233,9 @@ def _of_ray(timeline: Timeline, lead: Sighting) -> tuple[str, str]:
     texts = [one.message for one in timeline.facts.raised if one.at.line == lead.at.line]
     text = "\n".join([lead.at.text, *texts]) if lead.known.name == "ray-out-of-memory" else ""
     node, task, used = _NODE.search(text), _TASK.search(text), _USED.search(text)
-    ended = f"{task['name']}, pid {task['pid']}" + (f", which held {task['own']}" if task["own"] else "") if task else ""
+    ended = (
+        f"{task['name']}, pid {task['pid']}" + (f", which held {task['own']}" if task["own"] else "") if task else ""
+    )
     parts = [f"it ended {ended}" if ended else "", f"the node used {used['used']} of {used['all']}" if used else ""]
     said = ", and ".join(part for part in parts if part)
     return node["ip"] if node else "", f": {said}" if said else ""

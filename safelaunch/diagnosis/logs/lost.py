@@ -57,7 +57,7 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
         remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
         if peers:
             remedy = f"look at the log of {names(peers)} first: it says what happened there"
-        elif _NAMED.search(telling.text):
+        elif any(_NAMED.search(at.text) for at in _quoted(timeline)):
             summary = summary.removesuffix(_UNKNOWN)
             remedy = "look at the log of the peer that this line names, and at the network between the two"
     return verdict(
@@ -79,7 +79,8 @@ def _process(timeline: Timeline) -> str:
 def _telling(timeline: Timeline) -> LogLine:
     """The first line of a victim that says more than that a process ends."""
     lines = [at for _, at in timeline.victims]
-    return next((at for at in lines if not _SAYS_NOTHING.search(at.text)), lines[0])
+    telling = [at for at in lines if not _SAYS_NOTHING.search(at.text)] or lines
+    return next((at for at in telling if _NAMED.search(at.text)), telling[0])
 
 
 def _quoted(timeline: Timeline) -> list[LogLine]:

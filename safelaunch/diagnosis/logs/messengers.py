@@ -27,8 +27,10 @@ _FIELDS = {
     "worker": re.compile(r"\bwhat: (\S+)"),
     "pid": re.compile(r"\b(?:Worker PID|pid): ?(\d{1,9})"),
     "node": re.compile(r"\b(?:Worker IP address|ip|node): ?\[?(\w[\w.:]+)"),
-    "code": re.compile(r"\b(?:exit code|exited with code|with exit code|return code|code):? (-?\d{1,3})\b"),
-    "kind": re.compile(r"\b([Ss]erver|[Ee]ngine|[Cc]hild|[Ss]ub)[ -]?process(?:es)? (?:has |have )?(?:exited|died|ended|failed)"),
+    "code": re.compile(r"\b(?:exit code|exited with code|return code):? (-?\d{1,3})\b"),
+    "kind": re.compile(
+        r"\b([Ss]erver|[Ee]ngine|[Cc]hild|[Ss]ub)[ -]?process(?:es)? (?:has |have )?(?:exited|died|ended|failed)"
+    ),
 }
 _WHY = re.compile(r"(?:The actor is dead because|Worker exit type:|Worker exit detail:|The actor died because) ?[^\n]*")
 _OF_RAY = re.compile(r"\bray\b|Ray|actor", re.IGNORECASE)
@@ -76,7 +78,9 @@ def passed_on(timeline: Timeline) -> Verdict | None:
 
 def _where_to_look(said: list[tuple[LogLine, str]]) -> str:
     if any(_SERVER_LOG.search(text) for _, text in said):
-        return "read the log of that process: it says why it ended; the kernel log of its node says whether it was killed"
+        return (
+            "read the log of that process: it says why it ended; the kernel log of its node says whether it was killed"
+        )
     if any(_OF_RAY.search(text) for _, text in said):
         return "give that process's own log (Ray keeps it in session_latest/logs) and the kernel log of its node"
     remedy = "give the log from its start: the process that failed wrote why before this; "
@@ -101,7 +105,7 @@ def _stuck(timeline: Timeline, first: LogLine) -> Verdict | None:
     long = f" for {seconds} s{often}" if seconds else often
     return hang_verdict(
         "SL399",
-        f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom they waited",
+        f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom {'it' if len(ranks) == 1 else 'they'} waited",
         because=(quote(said[0].at), f"what ended it came after that: {quote(first)}", *missing(timeline.facts)[:1]),
         remedy="take the stacks while it hangs (py-spy dump on each process, or `safelaunch attach`): the one that is "
         "in another call than its peers is late",

@@ -11,7 +11,9 @@ HEADLINE = 150  # of a line within a headline
 _HEAD, _LEAD = 90, 40  # characters from the beginning, and before the words that decide, where a middle is left out
 
 _PATH = re.compile(r"(?<![\w:/.])/(?:[\w.+@=~-]+/){3,40}(?=[\w.+@=~-])")
-_BOILERPLATE = re.compile(r" (?:Some|Potential) (?:common )?causes include:? .*| If reserved but unallocated memory is .*")
+_BOILERPLATE = re.compile(
+    r" (?:Some|Potential) (?:common )?causes include:? .*| If reserved but unallocated memory is .*"
+)
 _PADDED = re.compile(r"\s{2,}|(?<=\w)-{6,}|={6,}|\*{6,}|#{6,}")
 _ID = re.compile(r"(?<![\w/.-])(?=\w*\d)[0-9a-f]{20,128}(?!\w)")
 _TEMPLATE = re.compile(r"<[\w:<>, *&]{20,400}>")

@@ -131,7 +131,9 @@ def verdict_of(root: Root) -> Verdict:
 
 def _advice(root: Root) -> str:
     if root.code == "SL401" and not root.lead.traceback.count("File "):
-        return "look at the lines around this one, and in the output of that process: its traceback is not in these logs"
+        return (
+            "look at the lines around this one, and in the output of that process: its traceback is not in these logs"
+        )
     return REMEDIES.get(root.code, f"safelaunch explain {root.code}")
 
 

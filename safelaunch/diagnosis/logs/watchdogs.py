@@ -303,7 +303,7 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
     who = names(ranks) if ranks else "ranks"
     return hang_verdict(
         "SL399",
-        f"{who} timed out in {label(call)}, and the logs do not say for whom they waited"
+        f"{who} timed out in {label(call)}, and the logs do not say for whom {'it' if len(ranks) == 1 else 'they'} waited"
         if len(meetings) == 1
         else f"{who} timed out in different collectives, and the logs do not say for whom they waited",
         because=(*lines, *missing(facts, recorder=True)[:2]),

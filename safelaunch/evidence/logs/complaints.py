@@ -101,7 +101,9 @@ class Complaints(Generic[Writer]):
         text = sieve.sample.decode("utf-8", "replace")
         for match in itertools.islice(_STACK.finditer(text), STACKS):
             of = _PROCESS.findall(text, max(0, match.start() - 600), match.start())
-            said = f"a stack in the log: {of[-1].strip() if of else 'a process'} was in {match['call']} ({match['place']})"
+            said = (
+                f"a stack in the log: {of[-1].strip() if of else 'a process'} was in {match['call']} ({match['place']})"
+            )
             at = LogLine(path, text.count("\n", 0, match.start("call")) + 1, said)
             self.add(writer, at, failing.SAID)
 

@@ -16,7 +16,9 @@ _NO_WORDS = re.compile(
     r"|^\s{2,}(?:self\.|return |raise |await |for |if |with |try:|except\b|[\w.]{1,60} = |[\w.]{1,80}\([^)]{0,80}[,(]?\)?$)"
     r"|^\s*(?:def |class |import |from \w+ import |raise \w|elif |else:|assert |@\w)"
     r"|^(?:ERROR|WARNING|INFO|CRITICAL)?[\d\s:.,\[\]()-]*$|^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^\S{1,120}\.py\s*$"
-    r"|^(?:For debugging consider|Compile with `?TORCH|Search for `?cuda)|^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
+    r"|^(?:For debugging consider|Compile with `?TORCH|Search for `?cuda)|^usage: |Exception raised from \w+ at "
+    r"|[Ss]ome NCCL operations have failed|To avoid data inconsistency"
+    r"|^\s*(?:\w+ = )?(?!\S*(?:Error|Exception)\()[\w.]{3,80}\(.{0,200}\)\s*$|NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
     r"|^\s*(?:error_file|exitcode|traceback|time|host|rank|python_version|root cause)\s*:(?!.*(?:Error|Exception): )"
 )
 _EXCEPTION = re.compile(
@@ -32,7 +34,7 @@ _ECHO = re.compile(
     r"Received (?:sigquit|SIGTERM)|[Cc]hild failed|Sending process \d+ closing signal|output_handler failed|[Kk]illing subproc|sigkill_handler\]"
     r"|taking the entire process down|kernels might run on corrupted|Due to the asynchronous nature|To avoid data inconsistency"
     r"|[Ff]ailed \(exitcode: -?\d+\) local_rank|ChildFailedError|SignalException|[Ss]ee (?:the )?(?:stack )?(?:trace|above|root)"
-    r"|[Rr]oot [Cc]ause|actor is dead because|actor died|Worker exit type|has exited with|exit(?:ed)? with code -?\d+\. [Cc]heck|RPC call to \w+ timed out|EngineDeadError"
+    r"|[Rr]oot [Cc]ause|actor is dead because|actor died|Worker exit type|Timeout at NCCL work|Signal code: |Failing at address|Process received signal|has exited with|Exited with exit code|exit(?:ed)? with code -?\d+\. [Cc]heck|RPC call to \w+ timed out|EngineDeadError"
     r"|Engine core initialization failed|process group has NOT been destroyed|Exception raised from|leaked \w+ objects"
     r"|FAILED$|^Failures?:|^<NO_OTHER_FAILURES>|To fix this|[Ss]ome NCCL operations have failed|Abort(?:ing)? COMPLETE"
     r"|task \d+: Terminated|Force Terminated|Job step aborted|error_handler:|Set the environment variable|Xid .{0,20}\b(?:43|45)\b"
@@ -59,7 +61,7 @@ _STOPPED = re.compile(
 _LEVEL = re.compile(r"(?<![\w.])(?:ERROR|CRITICAL|FATAL)(?![\w=])|^\[?[EF]\d{3,4} \d\d:|NCCL WARN")
 _MILD = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])|[Ww]arning\b|^\[?[WI]\d{0,4} ")
 _NOTHING = re.compile(
-    r"(?i)\bdeprecat|\bignor(?:e|ed|ing)\b|exception ignored|\bno errors?\b|\b0 (?:errors?|failures?|failed)\b|\bretry|\bagain\b"
+    r"(?i)\b(?:before|on|in case of|if|when|until) (?:any |a |an |the )?(?:crash|failure|error|abort|fail)|\bdeprecat|\bignor(?:e|ed|ing)\b|exception ignored|\bno errors?\b|\b0 (?:errors?|failures?|failed)\b|\bretry|\bagain\b"
     r"|OMP_NUM_THREADS|FutureWarning|UserWarning: (?!.*\bError \d)|site-packages/\S+:\d+: \w*Warning"
 )
 

@@ -10,7 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import cuts, failing, habitual, last_words, messages, numbers, own_words, prefixes, tracebacks
+from safelaunch.evidence.logs import (
+    cuts,
+    failing,
+    habitual,
+    last_words,
+    messages,
+    numbers,
+    own_words,
+    prefixes,
+    tracebacks,
+)
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
 from safelaunch.evidence.logs.complaints import Complaints
 from safelaunch.evidence.logs.loose import Loose

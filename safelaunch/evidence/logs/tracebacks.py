@@ -272,7 +272,7 @@ class Tracebacks:
         stream.direct = True
 
     def _close(self, stream: _Stream, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
-        if stream.direct and (behind := _BEHIND_A_MARK.match(text)):
+        if stream.direct and not _WEAK.match(text) and (behind := _BEHIND_A_MARK.match(text)):
             text = text[behind.end() :]
         match = _EXCEPTION.match(text.rstrip())
         if match is None:
