@@ -1,7 +1,7 @@
 """What a verdict has left out: every line that speaks of a failure is shown, or something like it is.
 
-Nobody knows all words in which programs fail. So a verdict may say that the logs tell no more only where no line is left
-that might: this is decided here, of all verdicts alike, by what was read and what is shown.
+Nobody knows all words in which programs fail. So a verdict may say that the logs tell no more only where no line is
+left that might: this is decided here, of all verdicts alike, by what was read and what is shown.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ GRAVE, SAID = 3, 2
 ALIKE = 60  # characters that lines have in common which say the same
 OWN = 4  # lines of the verdict itself, before those that are added
 SHOWN = "the lines shown here"
+FEW = 2  # lines that say something of their own
 LONG_SUMMARY = 180  # characters, after which no further line has room in a headline
 SHORT = 10  # characters of a line that is compared as a whole
 
@@ -40,17 +41,12 @@ _DETAIL = re.compile(r"\d{2,}|0x|\berrno\b|[\w-]+\.[\w-]+:\d|\[\w")
 def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     """The verdict, with the lines that speak of a failure and that it does not show."""
     told = _Told(facts, verdict)
-    left = [one for one in facts.complaints if _WORD.search(bare(one.at)) and not told.shows(one)]
     unknown = Trait.UNKNOWN in CATALOGUE[verdict.code].traits
     healthy = verdict.kind == "none"
-    left = [one for one in left if not (_TAIL.search(one.at.text) and told.tells_of_cuda)]
+    left = _left(facts, told)
     plain = [one for one in left if one.weight >= SAID and not one.echo]
+    kept = _kept(left, plain) if unknown and not healthy else plain
     room = HEALTHY if healthy else UNDECIDED if unknown else DECIDED
-    kept = left if unknown and not healthy and len(plain) < 2 else plain
-    if kept and not plain and not any(one.weight >= SAID for one in kept):
-        kept = kept[:1]
-    elif plain:
-        kept = [one for one in kept if one.weight >= SAID]
     chosen = sorted(sorted(kept, key=_less_telling)[:room], key=lambda one: (one.at.file, one.at.line))
     if not chosen:
         return verdict
@@ -58,28 +54,43 @@ def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     lines = [f"{also}: {_quoted(one)}" for one in chosen]
     more = len(kept) - len(chosen)
     lines += [f"and {plural(more, 'more line')} that speak{'s' if more == 1 else ''} of a failure"] if more else []
-    summary = verdict.summary if healthy else _summary(verdict, unknown, plain, more, told)
+    summary = verdict.summary
+    if more and plain and not healthy:
+        summary = _OF_ALL.sub(lambda match: SHOWN if match[0].endswith("logs") else f"{SHOWN} do not ", summary)
+    if plain and unknown and not healthy:
+        summary = _summary(summary, plain, told)
     own = verdict.because[:OWN]
     return replace(verdict, summary=summary, because=(*own, *lines, *verdict.because[OWN:]))
 
 
-def _summary(verdict: Verdict, unknown: bool, plain: Sequence[Complaint], more: int, told: _Told) -> str:
-    """The headline without claims that the lines refute, and with the line that says most where nothing is decided."""
-    summary = verdict.summary
-    if more and any(not one.echo for one in plain):
-        summary = _OF_ALL.sub(lambda match: SHOWN if match[0].endswith("logs") else f"{SHOWN} do not ", summary)
-    if not plain or not unknown:
-        return summary
+def _left(facts: LogFacts, told: _Told) -> list[Complaint]:
+    """What speaks of a failure and is not shown."""
+    left = [one for one in facts.complaints if _WORD.search(bare(one.at)) and not told.shows(one)]
+    return [one for one in left if not (_TAIL.search(one.at.text) and told.tells_of_cuda)]
+
+
+def _kept(left: Sequence[Complaint], plain: Sequence[Complaint]) -> list[Complaint]:
+    """What is worth a line where nothing is decided: what only follows, where there is little else."""
+    said = [one for one in left if one.weight >= SAID]
+    if not said:
+        return list(left[:1])
+    return said if len(plain) < FEW else list(plain)
+
+
+def _summary(summary: str, plain: Sequence[Complaint], told: _Told) -> str:
+    """The headline without claims that the lines refute, and with the line that says most."""
     said = _NO_MORE.sub("", summary)
+    refuted = said != summary
     earlier = [one for one in plain if told.first is not None and (one.at.file, one.at.line) < told.first]
-    earlier = [one for one in earlier if one.weight == GRAVE or said != summary or told.led_by_an_echo]
-    if not earlier and said == summary and told.first is not None:
-        return summary
-    lead = min(earlier or plain, key=_less_telling)
-    words = f"{whose(lead)}`{said_by(lead.at)}`"
+    earlier = [one for one in earlier if one.weight == GRAVE or refuted or told.led_by_an_echo]
     if earlier:
-        return f"{words}; then {said.removeprefix('cannot tell what became of the job: ')}"
-    return said if len(said) > LONG_SUMMARY else f"{said}; the log also says {words}"
+        lead = min(earlier, key=_less_telling)
+        then = said.removeprefix("cannot tell what became of the job: ")
+        return f"{whose(lead)}`{said_by(lead.at)}`; then {then}"
+    if len(said) > LONG_SUMMARY or not (refuted or told.first is None):
+        return said
+    lead = min(plain, key=_less_telling)
+    return f"{said}; the log also says {whose(lead)}`{said_by(lead.at)}`"
 
 
 def whose(one: Complaint) -> str:

@@ -139,7 +139,7 @@ def _cancelled(timeline: Timeline) -> Verdict | None:
             *(f"what followed: {quote(end.at)}" for end in ends[:2]),
             *missing(timeline.facts)[:1],
         ),
-        remedy="sacct -j JOB says who cancelled it, or which limit it met; a task that fails has the step cancelled too",
+        remedy="sacct -j JOB says who cancelled it, or which limit it met; a task that fails ends the step as well",
         kind="infra",
         secondary=distinct(end.rank for end in ends),
         host=host,

@@ -33,15 +33,16 @@ def announced(timeline: Timeline, lead: Raised) -> Sighting | None:
     if lead.type:
         return None
     start = lead.at.line
-    echoes = {(one.at.file, one.at.line) for one in timeline.facts.complaints if one.echo}
     near = [
         s
         for s in timeline.alarms
         if s.at.file == lead.at.file and 0 < start - s.at.line <= NEAR and not s.inside
         if s.rank is None or lead.rank is None or s.rank == lead.rank
         if s.known.name not in ANNOUNCEMENTS and not _FRAME.match(s.at.text) and "Traceback" not in s.at.text
-        if "NCCL INFO" not in s.at.text and (s.at.file, s.at.line) not in echoes
+        if "NCCL INFO" not in s.at.text
     ]
+    echoes = {(one.at.file, one.at.line) for one in timeline.facts.complaints if one.echo}
+    near = [s for s in near if (s.at.file, s.at.line) not in echoes]
     return max(near, default=None, key=lambda s: s.at.line)
 
 

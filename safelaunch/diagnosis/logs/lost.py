@@ -14,8 +14,6 @@ from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogLine
 
 LONG = 200  # characters of a line in a headline that says nothing else
-_UNKNOWN = ", and the logs do not show which"
-_LOST = "{} lost a peer, or waited for one in vain" + _UNKNOWN
 # A peer by its address; a line that torch writes whatever happened.
 _NAMED = re.compile(r"[Pp]eer (?:information|\[?\d)|remote(?: address)?=\S|\bpeer \S{0,4}\d+\.\d+\.")
 _SAYS_NOTHING = re.compile(r"taking the entire process down|To avoid data inconsistency|Exception raised from|^frame #")
@@ -50,16 +48,8 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
         )
         remedy = "give the logs of all ranks and nodes: the ones that failed have no such line"
     else:
-        telling = _telling(timeline)
-        said = said or words(telling, LONG)
-        peers = _peers(timeline)
-        summary = f"{who} lost {names(peers)}, or waited for {_it(peers)} in vain" if peers else _LOST.format(who)
-        remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
-        if peers:
-            remedy = f"look at the log of {names(peers)} first: it says what happened there"
-        elif any(_NAMED.search(at.text) for at in _quoted(timeline)):
-            summary = summary.removesuffix(_UNKNOWN)
-            remedy = "look at the log of the peer that this line names, and at the network between the two"
+        said = said or words(_telling(timeline), LONG)
+        summary, remedy = _lost(timeline, who)
     return verdict(
         "SL412",
         summary + (f": {said}" if said else ""),
@@ -81,6 +71,19 @@ def _telling(timeline: Timeline) -> LogLine:
     lines = [at for _, at in timeline.victims]
     telling = [at for at in lines if not _SAYS_NOTHING.search(at.text)] or lines
     return next((at for at in telling if _NAMED.search(at.text)), telling[0])
+
+
+def _lost(timeline: Timeline, who: str) -> tuple[str, str]:
+    """That a peer was lost, as far as lines name it, and where to look."""
+    peers = _peers(timeline)
+    if peers:
+        remedy = f"look at the log of {names(peers)} first: it says what happened there"
+        return f"{who} lost {names(peers)}, or waited for {_it(peers)} in vain", remedy
+    summary = f"{who} lost a peer, or waited for one in vain"
+    if any(_NAMED.search(at.text) for at in _quoted(timeline)):
+        return summary, "look at the log of the peer that this line names, and at the network between the two"
+    remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
+    return f"{summary}, and the logs do not show which", remedy
 
 
 def _quoted(timeline: Timeline) -> list[LogLine]:

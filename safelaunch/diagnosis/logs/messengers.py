@@ -22,7 +22,8 @@ NEAR = 12  # lines, in which Ray writes what it knows of an actor
 
 _FIELDS = {
     "what": re.compile(r"\bclass_name: (\S+)"),
-    "actor": re.compile(r"\bactor: (\S+)|^\s+name: (\S+)", re.MULTILINE),
+    "actor": re.compile(r"\bactor: (\S+)"),
+    "name": re.compile(r"^\s+name: (\S+)", re.MULTILINE),
     "dead": re.compile(r"\bdead: ([Rr]ank \d+ scheduler)"),
     "worker": re.compile(r"\bwhat: (\S+)"),
     "pid": re.compile(r"\b(?:Worker PID|pid): ?(\d{1,9})"),
@@ -48,12 +49,13 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     if stuck is not None:
         return stuck
     lead, text = next((one for one in said if _FIELDS["pid"].search(one[1])), _first_death(timeline.facts) or said[0])
-    found = {name: match[match.lastindex or 0] for name, pattern in _FIELDS.items() if (match := pattern.search(text))}
+    found = {name: match[1] for name, pattern in _FIELDS.items() if (match := pattern.search(text))}
     why = _WHY.search(text)
-    if timeline.unexplained and not set(found) - {"code"}:
+    named = set(found) - {"code", "name"}
+    if timeline.unexplained and not named:
         return None  # a launcher names the one that ended
     summary = f"{_who(found)} died{_how(found)}, and its own words are not in the logs"
-    if not set(found) - {"code"}:
+    if not named:
         summary = "a process tells that another one failed, and the words of that one are not in the logs: "
         summary += words(lead)
     return Verdict(
@@ -63,8 +65,7 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         summary=summary,
         because=(
             quote(lead),
-            *((fit(why[0]),) if why else ()),
-            *(quote(at) for at, _ in said[:1] if at != lead),
+            *_further(why[0] if why else "", said[0][0], lead),
             *(quote(s.at) for s in _of_engine(timeline)[:1]),
             *missing(timeline.facts)[:1],
         ),
@@ -74,6 +75,11 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         remedy=_where_to_look(said),
         exit_code=EXIT_SCRIPT_FAILED,
     )
+
+
+def _further(why: str, first: LogLine, lead: LogLine) -> tuple[str, ...]:
+    """What Ray says of the reason, and who said first that a process had failed."""
+    return (*((fit(why),) if why else ()), *((quote(first),) if first != lead else ()))
 
 
 def _where_to_look(said: list[tuple[LogLine, str]]) -> str:
@@ -103,9 +109,10 @@ def _stuck(timeline: Timeline, first: LogLine) -> Verdict | None:
     times = max(len(said), *(s.times for s in said))
     often = f", {times} times" if times > 1 and not ranks else ""
     long = f" for {seconds} s{often}" if seconds else often
+    they = "it" if len(ranks) == 1 else "they"
     return hang_verdict(
         "SL399",
-        f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom {'it' if len(ranks) == 1 else 'they'} waited",
+        f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom {they} waited",
         because=(quote(said[0].at), f"what ended it came after that: {quote(first)}", *missing(timeline.facts)[:1]),
         remedy="take the stacks while it hangs (py-spy dump on each process, or `safelaunch attach`): the one that is "
         "in another call than its peers is late",
@@ -156,8 +163,8 @@ def _told(fields: tuple[tuple[str, str], ...]) -> str:
 
 def _who(found: dict[str, str]) -> str:
     """`actor Worker (pid 7 on 10.0.0.9)`."""
-    marks = {"pid": "pid", "node": "on"}
-    place = " ".join(f"{mark} {found[name]}" for name, mark in marks.items() if name in found)
+    marks = {"name": "", "pid": "pid ", "node": "on "}
+    place = " ".join(f"{mark}{found[name]}" for name, mark in marks.items() if name in found)
     actor = found.get("actor") or found.get("what")
     what = f"actor {actor}" if actor else "a worker"
     if "dead" in found:

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import cut_off, nccl
-from safelaunch.diagnosis.logs.coverage import whose
+from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts, LogFile, LogLine, Odd, Sighting
+from safelaunch.model.logs import Complaint, LogFacts, LogFile, LogLine, Odd, Sighting
 from safelaunch.sizes import plural
 
 VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning", "launcher-failed")
@@ -95,7 +95,9 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     facts = timeline.facts
     lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
     survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
-    noted = (s for s in facts.sightings if s.known.role == "note" and not s.known.name.startswith("field-"))
+    told = {(one.at.file, one.at.line) for one in facts.complaints}  # these are shown where nothing else is
+    noted = (s for s in facts.sightings if s.known.role in ("note", "alarm") and not s.known.name.startswith("field-"))
+    noted = (s for s in noted if (s.at.file, s.at.line) not in told)
     warnings = [f"a warning: {quote(s.at)}" for s in noted]
     return (lines, *survived, *warnings[:1])
 
@@ -185,9 +187,7 @@ def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | 
     if parting is not None:
         what = f"cannot tell what became of the job: the log ends with `{words(parting)}`"
         return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
-    steps = {file.path for file in facts.files if file.steps}
-    said = [one for one in facts.complaints if one.weight > 1 and not _is_known(facts, one.at)]
-    said = [one for one in said if one.at.file not in steps or (one.wrong and _is_among_the_last(facts, one.at))]
+    said = _unexplained(facts)
     if not said:
         return None
     lead = min(said, key=lambda one: (-one.weight, one.echo, one.at.line))
@@ -195,6 +195,20 @@ def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | 
     remedy = "see what that number comes from: sizes, settings and the memory that is left" if lead.wrong else ""
     remedy = remedy or "give the whole logs of all ranks and of the launcher"
     return _cannot_tell(what, quote(lead.at), *because, *_restarted(timeline), remedy=remedy)
+
+
+def _unexplained(facts: LogFacts) -> list[Complaint]:
+    """The lines that speak of a failure in a log without a step; beside steps, those at its end that contradict
+    themselves. Of a file that may be no log at all, those that tell of an end."""
+    steps = {file.path for file in facts.files if file.steps}
+    strange = {file.path for file in facts.files if not (file.known or file.ranks) and file.lines >= FEW}
+
+    def counts(one: Complaint) -> bool:
+        if one.weight < (GRAVE if one.at.file in strange else SAID) or _is_known(facts, one.at):
+            return False
+        return one.at.file not in steps or (one.wrong and _is_among_the_last(facts, one.at))
+
+    return [one for one in facts.complaints if counts(one)]
 
 
 def _is_among_the_last(facts: LogFacts, at: LogLine) -> bool:

@@ -19,9 +19,10 @@ _ID = re.compile(r"(?<![\w/.-])(?=\w*\d)[0-9a-f]{20,128}(?!\w)")
 _TEMPLATE = re.compile(r"<[\w:<>, *&]{20,400}>")
 # The words after which a sentence has said what it is about.
 _DECIDES = re.compile(
-    r"[\w.]*(?:Error|Exception)\b\S*|[\w ]{0,20}(?:reset by peer|closed by|refused|timed out|out of memory|not found|no such"
-    r"|already in use|CANCELLED|[Kk]illed|signal:? \S+|CQE|[Pp]eer information|exceeds|larger than|does not|must be"
-    r"|[Ee]rror \d+|errno:? ?\d+|exit code \S+|uncorrectable|illegal|mismatch|unable|cannot|[Ff]ailed|[Ii]nvalid)\b"
+    r"[\w.]*(?:Error|Exception)\b\S*|[\w ]{0,20}(?:reset by peer|closed by|refused|timed out|out of memory|not found"
+    r"|no such|already in use|CANCELLED|[Kk]illed|signal:? \S+|CQE|[Pp]eer information|exceeds"
+    r"|larger than|does not|must be|[Ee]rror \d+|errno:? ?\d+|exit code \S+|uncorrectable"
+    r"|illegal|mismatch|unable|cannot|[Ff]ailed|[Ii]nvalid)\b"
 )
 
 

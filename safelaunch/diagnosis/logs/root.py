@@ -211,7 +211,12 @@ def _of_nobody(lead: Candidate, times: int) -> str:
             return f"{whose}{where} {_sentence(lead.what)}; the log does not say which rank that is"
         what = _of_several(lead.what) if times > 1 else lead.what
         return f"{who}{where} {_sentence(what)}; the log does not say which rank"
-    if whose and times == 1:
+    return _told_by_words(lead, whose if times == 1 else "", where)
+
+
+def _told_by_words(lead: Candidate, whose: str, where: str) -> str:
+    """What a message says, and no verb of ours."""
+    if whose:
         return f"{whose}{where}: {_sentence(lead.what)}; the log does not say which rank that is"
     if lead.error in NOBODYS:
         return f"{lead.what}{where}"

@@ -19,7 +19,8 @@ _DATE = re.compile(r"^[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d ")
 _SOURCE = re.compile(r"\[[\w./+-]{1,200}\.(?:cc|cpp|hpp|h):\d{1,6}\] ")
 # `ERROR:root:`, `| ERROR | trainer |`, `[ERROR] [launch.py:341:handler]`, `E 393 393]`
 _LEVEL = re.compile(
-    r"^(?:(?:\[[\w.]{1,120}\])?\[(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\] - |[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
+    r"^(?:(?:\[[\w.]{1,120}\])?\[(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\] - "
+    r"|[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
 )
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from safelaunch.evidence.logs import own_words
+from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin
 from safelaunch.evidence.logs.messages import NCCL_PROCESS
 from safelaunch.evidence.logs.prefixes import seconds
-from safelaunch.evidence.logs.reader import SPAWNED, Contents, Origin
 from safelaunch.model import Location
 from safelaunch.model.logs import (
     Brought,

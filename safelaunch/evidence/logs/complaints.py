@@ -8,8 +8,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from safelaunch.evidence.logs import failing, prefixes
-from safelaunch.evidence.logs.prefixes import Habits
+from safelaunch.evidence.logs import failing
 from safelaunch.evidence.logs.sieve import SEGMENT, Sieve
 from safelaunch.model.logs import Complaint, LogLine
 from safelaunch.shortened import shortened
@@ -48,7 +47,7 @@ class Complaints(Generic[Writer]):
             text: the line without what stands before its message.
             whole: the line as it is.
             at: where it stands.
-            known: the role of the known message that it is, or nothing.
+            known: the role of the known message that it is, `note` within a traceback, or nothing.
         """
         self._looked.add(at.line)
         if known == "note":
@@ -60,10 +59,6 @@ class Complaints(Generic[Writer]):
             text = text.strip()
             mark = whole.rstrip()[: -len(text)] if whole.rstrip().endswith(text) else ""
             self.add(writer, replace(at, text=shortened(text, WIDTH)), weight, mark)
-
-    def within(self, number: int) -> None:
-        """A line of a traceback, which says nothing by itself."""
-        self._looked.add(number)
 
     def add(self, writer: Writer, at: LogLine, weight: int, mark: str = "") -> None:
         """A line that is known to speak of a failure, with what stood before its message."""
@@ -81,7 +76,7 @@ class Complaints(Generic[Writer]):
             echo, wrong = failing.is_echo(at.text), failing.contradicts(at.text)
             self._found[kind] = (Complaint(at=at, weight=weight, echo=echo, wrong=wrong, mark=mark), {writer: None})
 
-    def rest(self, path: str, sieve: Sieve, habits: Habits) -> Iterator[tuple[int, str, prefixes.Stripped, LogLine]]:
+    def rest(self, sieve: Sieve) -> Iterator[tuple[int, str]]:
         """The lines at the beginning and at the end of a file that have not been looked at."""
         from safelaunch import redaction
 
@@ -93,8 +88,7 @@ class Complaints(Generic[Writer]):
                 if failing.strength(whole[:LONGEST]):
                     before = lines[max(0, number - first - CONTEXT) : number - first]
                     whole = redaction.lines([*before, whole])[-1]
-                line = prefixes.strip(whole, habits)
-                yield number, whole, line, LogLine(path, number, "", line.t, line.clock)
+                yield number, whole
 
     def stacks(self, path: str, writer: Writer, sieve: Sieve) -> None:
         """Where the main threads stood whose stacks py-spy wrote into the log."""

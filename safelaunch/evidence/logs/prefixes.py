@@ -76,8 +76,8 @@ _MARKED_UP = re.compile(
     r"|(?P<tick>`{1,2})(?=[^`])(?P<code>[^`]+)(?P=tick)\s*$"
 )
 _ROLES_OF_OTHERS = {
-    "node", "gpu", "step", "epoch", "iter", "layer", "stage", "fold", "try", "attempt", "run", "round", "batch", "phase",
-    "expert", "chunk", "shard", "level", "thread", "version",
+    "node", "gpu", "step", "epoch", "iter", "layer", "stage", "fold", "try", "attempt", "run", "round", "batch",
+    "phase", "expert", "chunk", "shard", "level", "thread", "version",
 }  # fmt: skip
 COUNTED = 4  # numbers, each one more than the one before: lines, steps or items of a list, and no ranks
 

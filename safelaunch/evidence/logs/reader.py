@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
@@ -22,16 +22,15 @@ from safelaunch.evidence.logs import (
     tracebacks,
 )
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
-from safelaunch.evidence.logs.complaints import Complaints
+from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin, unread
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
-from safelaunch.evidence.logs.names import PathHint, hint
+from safelaunch.evidence.logs.names import hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
 from safelaunch.evidence.logs.signatures import Signature, any_of, is_trouble, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
-from safelaunch.model import Location
-from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Odd, Raised, Sighting, TimedOut
+from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 from safelaunch.shortened import shortened
 
@@ -39,7 +38,6 @@ SAMPLE, WIDE, WIDTH = 1 << 16, 256, 1000  # bytes; some lines of UTF-16; of a qu
 CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
 FAR = 400  # a message that begins later, behind a progress bar, is quoted from its own beginning
 LAST, VARIANTS = 3, 50  # lines of a file, that show what it was about; of one message, with other numbers in it
-SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 OF_A_LINE, EVENTS = 2000, 20_000  # a single line may tell of a million tasks; a job that says more says it again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
@@ -52,40 +50,6 @@ _NEEDLES = (
     "Fatal Python error", "-- Process", "torch/distributed/run.py",
     *messages.NEEDLES,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Origin(prefixes.Writer):
-    """Who wrote a line, as far as the line and its file say: the key of a stream."""
-
-    file: int
-
-
-@dataclass
-class Contents:
-    """What one file holds. Events stand with their origins; their ranks are not settled yet."""
-
-    path: str
-    hint: PathHint
-    file: LogFile
-    events: list[tuple[Origin, Event]] = field(default_factory=list)
-    waiting: list[tuple[Origin, tuple[Location, ...]]] = field(default_factory=list)
-    tails: dict[Origin, tuple[LogLine, bool]] = field(default_factory=dict)  # with: is it ordinary output
-    elastic: set[int | None] = field(default_factory=set)  # the tasks below which torch elastic runs
-    world: int = 0
-    of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # ranks and sizes by host and pid
-    labelled: bool = False
-    finished: LogLine | None = None
-    parting: LogLine | None = None
-    attempt: int = 0
-    odd: tuple[Odd, ...] = ()
-    last: tuple[LogLine, ...] = ()
-    complaints: Complaints[Origin] = field(default_factory=Complaints)
-
-
-def unread(path: str, why: str) -> Contents:
-    """A file that is not read."""
-    return Contents(path, hint(path), LogFile(path, unreadable=why))
 
 
 def needles(signatures: Sequence[Signature]) -> tuple[list[bytes], re.Pattern[bytes] | None]:
@@ -253,10 +217,7 @@ class _Pass:
         seen = self._sight(origin, habitual.with_level(whole, text), at, told)
         if not seen and not told and habitual.LOUD.search(whole):
             seen = self._sight(origin, whole, at, told)  # a level that stood before the message
-        if inside:
-            self._contents.complaints.within(number)
-        else:
-            self._contents.complaints.look(origin, text, whole, at, known=self._role)
+        self._contents.complaints.look(origin, text, whole, at, known="note" if inside else self._role)
         return seen or told
 
     def _dedented(self, origin: Origin, text: str) -> str:
@@ -387,8 +348,10 @@ class _Pass:
         """What the lines say that hold nothing that is known, at the beginning and at the end."""
         complaints, habits = self._contents.complaints, self._habits or Habits()
         complaints.stacks(self._path, Origin(file=self._number), self._sieve)
-        for number, whole, line, at in complaints.rest(self._path, self._sieve, habits):
+        for number, whole in complaints.rest(self._sieve):
             try:
+                line = prefixes.strip(whole, habits)
+                at = LogLine(self._path, number, "", line.t, line.clock)
                 complaints.look(self._origin(line), line.text, whole, at)
             except (ValueError, RecursionError):
                 self._torn.add(number)

@@ -48,7 +48,8 @@ _NO_MESSAGE = re.compile(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)")
 LONGEST_MARK = 200  # characters before the head of a traceback
 # Below a frame, whatever stands before the name of an exception is a mark: `[node3] 14:37 | RuntimeError: ...`.
 _BEHIND_A_MARK = re.compile(
-    r"^(?=\S).{1,120}?[\]:|)>\d] {1,8}(?=(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S|\s*$))"
+    r"^(?=\S)[^\"'{}]{1,120}?[\]:|)>\d] {1,8}"
+    r"(?=(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S|\s*$))"
 )
 
 OPEN_AT_ONCE = 256  # more processes do not write into one stream
@@ -341,7 +342,12 @@ class Tracebacks:
 
 def _shape(prefix: str) -> re.Pattern[str] | None:
     """What finds a prefix again, with other numbers in it; None where there is none, or it is more than a mark."""
-    if not prefix or len(prefix) > LONGEST_MARK or prefix.strip().endswith(("Original", "Exception Group")):
+    if (
+        not prefix
+        or len(prefix) > LONGEST_MARK
+        or '"' in prefix
+        or prefix.strip().endswith(("Original", "Exception Group"))
+    ):
         return None
     return re.compile(re.sub(r"\d+", lambda _: r"\d+", re.escape(prefix)))
 
