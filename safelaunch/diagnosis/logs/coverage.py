@@ -42,25 +42,28 @@ def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     """The verdict, with the lines that speak of a failure and that it does not show."""
     told = _Told(facts, verdict)
     unknown = Trait.UNKNOWN in CATALOGUE[verdict.code].traits
-    healthy = verdict.kind == "none"
     left = _left(facts, told)
     plain = [one for one in left if one.weight >= SAID and not one.echo]
-    kept = _kept(left, plain) if unknown and not healthy else plain
-    room = HEALTHY if healthy else UNDECIDED if unknown else DECIDED
-    chosen = sorted(sorted(kept, key=_less_telling)[:room], key=lambda one: (one.at.file, one.at.line))
-    if not chosen:
-        return verdict
-    also = "it said as well, and went on" if healthy else "the log also says"
-    lines = [f"{also}: {_quoted(one)}" for one in chosen]
-    more = len(kept) - len(chosen)
-    lines += [f"and {plural(more, 'more line')} that speak{'s' if more == 1 else ''} of a failure"] if more else []
+    own, further = verdict.because[:OWN], verdict.because[OWN:]
+    if verdict.kind == "none":
+        lines, _ = _shown(plain, HEALTHY, "it said as well, and went on")
+        return replace(verdict, because=(*own, *lines, *further))
+    kept, room = (_kept(left, plain), UNDECIDED) if unknown else (plain, DECIDED)
+    lines, more = _shown(kept, room, "the log also says")
     summary = verdict.summary
-    if more and plain and not healthy:
+    if more and plain:
         summary = _OF_ALL.sub(lambda match: SHOWN if match[0].endswith("logs") else f"{SHOWN} do not ", summary)
-    if plain and unknown and not healthy:
+    if plain and unknown:
         summary = _summary(summary, plain, told)
-    own = verdict.because[:OWN]
-    return replace(verdict, summary=summary, because=(*own, *lines, *verdict.because[OWN:]))
+    return replace(verdict, summary=summary, because=(*own, *lines, *further))
+
+
+def _shown(kept: Sequence[Complaint], room: int, also: str) -> tuple[list[str], int]:
+    """Lines of a verdict for those that tell most, in the order of the log, and how many are left over."""
+    chosen = sorted(sorted(kept, key=_less_telling)[:room], key=lambda one: (one.at.file, one.at.line))
+    more = len(kept) - len(chosen)
+    rest = f"and {plural(more, 'more line')} that speak{'s' if more == 1 else ''} of a failure"
+    return [*(f"{also}: {_quoted(one)}" for one in chosen), *([rest] if more else [])], more
 
 
 def _left(facts: LogFacts, told: _Told) -> list[Complaint]:

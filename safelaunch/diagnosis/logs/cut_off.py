@@ -32,18 +32,17 @@ def announced(timeline: Timeline, lead: Raised) -> Sighting | None:
     of NCCL or of a process group, or an error of a library."""
     if lead.type:
         return None
-    start = lead.at.line
-    near = [
-        s
-        for s in timeline.alarms
-        if s.at.file == lead.at.file and 0 < start - s.at.line <= NEAR and not s.inside
-        if s.rank is None or lead.rank is None or s.rank == lead.rank
-        if s.known.name not in ANNOUNCEMENTS and not _FRAME.match(s.at.text) and "Traceback" not in s.at.text
-        if "NCCL INFO" not in s.at.text
-    ]
     echoes = {(one.at.file, one.at.line) for one in timeline.facts.complaints if one.echo}
-    near = [s for s in near if (s.at.file, s.at.line) not in echoes]
+    near = (s for s in timeline.alarms if (s.at.file, s.at.line) not in echoes and _announces(s, lead))
     return max(near, default=None, key=lambda s: s.at.line)
+
+
+def _announces(said: Sighting, lead: Raised) -> bool:
+    if said.at.file != lead.at.file or not 0 < lead.at.line - said.at.line <= NEAR or said.inside:
+        return False
+    if said.known.name in ANNOUNCEMENTS or (None not in (said.rank, lead.rank) and said.rank != lead.rank):
+        return False
+    return not _FRAME.match(said.at.text) and "Traceback" not in said.at.text and "NCCL INFO" not in said.at.text
 
 
 def told(one: Raised) -> tuple[str, tuple[str, ...]]:

@@ -95,7 +95,10 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     facts = timeline.facts
     lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
     survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
-    told = {(one.at.file, one.at.line) for one in facts.complaints}  # these are shown where nothing else is
+    shown = (
+        one for one in facts.complaints if one.weight >= SAID and not one.echo
+    )  # by what is common to all verdicts
+    told = {(one.at.file, one.at.line) for one in shown}
     noted = (s for s in facts.sightings if s.known.role in ("note", "alarm") and not s.known.name.startswith("field-"))
     noted = (s for s in noted if (s.at.file, s.at.line) not in told)
     warnings = [f"a warning: {quote(s.at)}" for s in noted]
