@@ -42,7 +42,7 @@ def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     """The verdict, with the lines that speak of a failure and that it does not show."""
     told = _Told(facts, verdict)
     unknown = Trait.UNKNOWN in CATALOGUE[verdict.code].traits
-    left = _left(facts, told)
+    left = _left(facts, told, decided=not unknown)
     plain = [one for one in left if one.weight >= SAID and not one.echo]
     own, further = verdict.because[:OWN], verdict.because[OWN:]
     if verdict.kind == "none":
@@ -66,10 +66,10 @@ def _shown(kept: Sequence[Complaint], room: int, also: str) -> tuple[list[str], 
     return [*(f"{also}: {_quoted(one)}" for one in chosen), *([rest] if more else [])], more
 
 
-def _left(facts: LogFacts, told: _Told) -> list[Complaint]:
+def _left(facts: LogFacts, told: _Told, *, decided: bool) -> list[Complaint]:
     """What speaks of a failure and is not shown."""
     left = [one for one in facts.complaints if _WORD.search(bare(one.at)) and not told.shows(one)]
-    return [one for one in left if not (_TAIL.search(one.at.text) and told.tells_of_cuda)]
+    return [one for one in left if not (_TAIL.search(one.at.text) and (decided or told.tells_of_cuda))]
 
 
 def _kept(left: Sequence[Complaint], plain: Sequence[Complaint]) -> list[Complaint]:

@@ -53,7 +53,7 @@ class Complaints(Generic[Writer]):
         if known == "note":
             return
         weight = failing.strength(text[:LONGEST], whole[:LONGEST])
-        if known in ("cause", "outside"):
+        if known in ("cause", "outside") and failing.has_words(text[:LONGEST]):
             weight = max(weight, failing.SAID)
         if weight:
             text = text.strip()

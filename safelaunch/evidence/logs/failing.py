@@ -18,6 +18,7 @@ _NO_WORDS = re.compile(
     r"|^\s*(?:def |class |import |from \w+ import |raise \w|elif |else:|assert |@\w)"
     r"|^\s*(?:\w+ = )?(?!\S*(?:Error|Exception)\()[\w.]{3,80}\(.{0,200}[,()]\s*$"
     r"|^(?:ERROR|WARNING|INFO|CRITICAL)?[\d\s:.,\[\]()-]*$|^Exception raised from \w+ at "
+    r"|^\[?[EWIF]\d{3,4} [\d:.]+ (?:\d+ )?\S+\]\s*$"
     r"|^(?:For debugging consider|Compile with `?TORCH|Search for `?cuda)"
 )
 # Lines that say nothing of their own: headings of launchers, settings, and what stands below every error.
@@ -25,7 +26,11 @@ _NO_NEWS = re.compile(
     r"^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
     r"|^\s*(?:error_file|exitcode|traceback|time|host|rank|python_version|root cause)\s*:(?!.*(?:Error|Exception): )"
     r"|^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^\S{1,120}\.py\s*$"
-    r"|[Ss]ome NCCL operations have failed|To avoid data inconsistency"
+    r"|[Ss]ome NCCL operations have failed|To avoid data inconsistency|^Root Cause \(first|^Last error:\s*$"
+    r"|Abort COMPLETE"
+    r"|-- Process \d+ terminated with the following|\*\*\* (?:Check failure stack|End of error)"
+    r"|Error executing job with"
+    r"|(?:to signal dumping|dump debug info|flight recorder dump signal|Received a dump signal)\b"
 )
 _EXCEPTION = re.compile(
     r"(?<![\w.'\"(=/$])(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: (?!\d+(?:\.\d+)?$)\S|$|\()"
@@ -51,9 +56,11 @@ _ECHO = re.compile(
     r"|leaked \w+ objects"
     r"|FAILED$|^Failures?:|^<NO_OTHER_FAILURES>|To fix this|[Ss]ome NCCL operations have failed"
     r"|Abort(?:ing)? COMPLETE"
-    r"|task \d+: Terminated|Force Terminated|Job step aborted|error_handler:|Set the environment variable"
+    r"|task \d+: Terminated|Force Terminated|Terminating (?:StepId|job step)|Job step aborted|error_handler:"
+    r"|Set the environment variable"
     r"|Xid (?:\(PCI[^)]{0,30}\): )?4[35]\b"
-    r"|EngineCore encountered a fatal|Shutting down"
+    r"|^terminate called |EngineCore failed to start|ssh exited with exit code|EngineCore encountered a fatal"
+    r"|Shutting down"
 )
 # What contradicts itself, or breaks a rule that the line tells.
 _CONTRADICTS = re.compile(
@@ -82,7 +89,8 @@ _STOPPED = re.compile(
 _LEVEL = re.compile(r"(?<![\w.])(?:ERROR|CRITICAL|FATAL)(?![\w=])|^\[?[EF]\d{3,4} \d\d:|NCCL WARN")
 _MILD = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])|[Ww]arning\b|^\[?[WI]\d{0,4} ")
 _NOTHING = re.compile(
-    r"(?i)\b(?:before|on|in case of|if|when|until) (?:any |a |an |the )?(?:crash|failure|error|abort|fail)"
+    r"(?i)(?:severity=|: )corrected\b"
+    r"|\b(?:before|on|in case of|if|when|until) (?:any |a |an |the )?(?:crash|failure|error|abort|fail)"
     r"|\bdeprecat|\bignor(?:e|ed|ing)\b|exception ignored|\bno errors?\b|\b0 (?:errors?|failures?|failed)\b"
     r"|\bretry|\bagain\b"
     r"|OMP_NUM_THREADS|FutureWarning|UserWarning: (?!.*\bError \d)|site-packages/\S+:\d+: \w*Warning"
