@@ -368,6 +368,8 @@ def _logs(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequenc
     return [Conclusion("logs", tuple(paths), verdict, notes=tuple(notes), logs=facts)]
 
 
+OF_LOGS = 10  # lines that say why, of a verdict on logs
+
 # The first that knows a path reads it. Logs come last: any file may be one.
 READERS = (
     Reader("bundle", _is_bundle, _bundles),
@@ -378,7 +380,10 @@ READERS = (
 
 def _lines(one: Conclusion, palette: Palette) -> list[Line]:
     lines = [line(palette.paint("dim", "note"), ": ", note) for note in one.notes]
-    return lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette)]
+    most = terminal.BECAUSE if one.logs is None else OF_LOGS
+    return (
+        lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette, most=most)]
+    )
 
 
 def _reasons(one: Conclusion, palette: Palette) -> list[Line]:

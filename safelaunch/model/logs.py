@@ -176,6 +176,23 @@ class Sighting(Event):
 
 
 @dataclass(frozen=True)
+class Complaint:
+    """A kind of line that speaks of a failure: the first of its kind, and how often it was seen. `weight` is 3 where it
+    tells of an end, 2 where it says that something failed, 1 where it may belong to that. `echo` says that it only
+    passes on, or follows any failure; `wrong` that a number or a size in it cannot be as it is. `mark` is what stood
+    before its message; `ranks` and `processes` are whose lines they are, as far as marks say."""
+
+    at: LogLine
+    weight: int
+    echo: bool = False
+    wrong: bool = False
+    mark: str = ""
+    times: int = 1
+    ranks: tuple[int, ...] = ()
+    processes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Odd:
     """What is odd about the numbers or the warnings of a job that runs. `kind` is `value` (of a loss or a count),
     `pace` (of its steps), `warning` (of its own log, of what may end or slow it) or `remark` (any other warning)."""
@@ -214,7 +231,8 @@ class LogFacts:
     lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
     `finished` are lines near the ends of files that say that the job ended well, and `parting` the last one of each
     file there that says that something failed; `attempt` is the latest one begun. `odd` is what is odd about the
-    numbers of steps, and `last` the last lines of each file. `passed_over` are files whose names do
+    numbers of steps, `complaints` are the lines that speak of a failure in whatever words, and `last` the last lines of
+    each file. `passed_over` are files whose names do
     not say what they are: they were not read.
     """
 
@@ -235,6 +253,7 @@ class LogFacts:
     attempt: int = 0
     odd: tuple[Odd, ...] = ()
     last: tuple[LogLine, ...] = ()
+    complaints: tuple[Complaint, ...] = ()
     passed_over: tuple[str, ...] = ()
 
     @property

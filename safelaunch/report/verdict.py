@@ -15,7 +15,9 @@ SCREEN = 25  # lines that a verdict with its traceback may take
 BECAUSE = 5  # lines; the rest is in verdict.json
 
 
-def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palette: Palette = PLAIN) -> list[Line]:
+def lines(
+    verdict: Verdict, bundle: str, *, exit_code: int | None = None, palette: Palette = PLAIN, most: int = BECAUSE
+) -> list[Line]:
     """The verdict for a person.
 
     Args:
@@ -23,11 +25,12 @@ def lines(verdict: Verdict, bundle: str, *, exit_code: int | None = None, palett
         bundle: folder of the incident, empty where there is none.
         exit_code: what safelaunch will exit with, where that is decided.
         palette: colours.
+        most: lines that say why; logs, which have no bundle, show more of them.
     """
     end = [f"bundle: {relative(bundle)}" if bundle else "", f"exit {exit_code}" if exit_code is not None else ""]
     fields = [("confidence", verdict.confidence)] if verdict.kind != "infra" else []
     here = os.environ.get("PWD", "").rstrip(os.sep) + os.sep
-    because = tuple(told.replace(here, "") if len(here) > 1 else told for told in verdict.because[:BECAUSE])
+    because = tuple(told.replace(here, "") if len(here) > 1 else told for told in verdict.because[:most])
     shown = dataclasses.replace(verdict, because=because, remedy="")
     remedy = f"{verdict.remedy}; `safelaunch explain {verdict.code}`" if verdict.remedy else ""
     text = diagnostic(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from safelaunch.codes import CATALOGUE, Trait
 from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2
 from safelaunch.diagnosis.logs.classify import before_the_last, classify
+from safelaunch.diagnosis.logs.coverage import with_all_told
 from safelaunch.diagnosis.logs.nothing import nothing_found
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, quote
 from safelaunch.model import Verdict
@@ -28,6 +29,11 @@ def diagnose(facts: LogFacts) -> Verdict:
 
     After them comes what is left of messages and records.
     """
+    return with_all_told(facts, _of_attempts(facts))
+
+
+def _of_attempts(facts: LogFacts) -> Verdict:
+    """The verdict on the last attempt, or on the one before where the last one shows no failure of its own."""
     last = classify(facts)
     verdict = _judge(last)
     told = last.candidates or last.unexplained or last.victims or last.outside
@@ -72,14 +78,14 @@ def _with_deaths(timeline: Timeline, verdict: Verdict) -> Verdict:
     died = next((s for s in timeline.facts.sightings if s.known.name == "worker-died"), None)
     if verdict.kind != "hang" or died is None or any(f":{died.at.line}:" in line for line in verdict.because):
         return verdict
-    return replace(verdict, because=(*verdict.because, f"what it led to: {quote(died.at, 120)}"))
+    return replace(verdict, because=(*verdict.because, f"what it led to: {quote(died.at)}"))
 
 
 def _with_earlier(timeline: Timeline, verdict: Verdict) -> Verdict:
     """The verdict, and a word on what failed in an attempt, or a job, before the last one."""
     if not timeline.earlier:
         return verdict
-    line = f"an earlier attempt, or job, failed as well: {quote(timeline.earlier[0].at, 120)}"
+    line = f"an earlier attempt, or job, failed as well: {quote(timeline.earlier[0].at)}"
     return replace(verdict, because=(*verdict.because, line))
 
 

@@ -161,7 +161,7 @@ def attributed(facts: LogFacts, candidates: list[Candidate], victims: set[int | 
         pid=end.pid or None,
         sources=unknown[0].sources | {"launcher"},
         guessed=True,
-        more=(*unknown[0].more, f"{quote(end.at, 120)}: the only rank that failed by itself"),
+        more=(*unknown[0].more, f"{quote(end.at)}: the only rank that failed by itself"),
     )
     return [found if one is unknown[0] else one for one in candidates]
 

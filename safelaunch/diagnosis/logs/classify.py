@@ -24,7 +24,7 @@ from safelaunch.diagnosis.logs.exceptions import (
 )
 from safelaunch.diagnosis.logs.exits import from_exits, own_exits, without_terminated
 from safelaunch.diagnosis.logs.inner import with_inner_words
-from safelaunch.diagnosis.logs.located import located, with_named_ranks
+from safelaunch.diagnosis.logs.located import located, with_named_ranks, with_their_tracebacks
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline
 from safelaunch.model.logs import Ended, Event, LogFacts, LogLine, Raised, Sighting
 
@@ -91,7 +91,7 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
     found = of_loaders(facts, merged([*found, *_unless_ambiguous(ended)]))
     if something_failed(facts) or found or victims or _ends_with_a_cause(facts):
         found += from_messages(facts, found, victims, by_pid)
-    found = deaths.with_reasons(facts, located(facts, with_named_ranks(facts, found)))
+    found = deaths.with_reasons(facts, located(facts, with_named_ranks(facts, with_their_tracebacks(facts, found))))
     return found, without_terminated(unexplained)
 
 

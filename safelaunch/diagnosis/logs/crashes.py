@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,12 @@ from safelaunch.model import Confidence, Verdict, VerdictKind
 from safelaunch.model.logs import Ended, Known, Sighting
 
 NEAR = 60  # lines
+ENDED_BY_SLURM = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+_NODE = re.compile(r"on the node \(IP: (?P<ip>[\w.:]+)")
+_TASK = re.compile(
+    r"\bname=(?P<name>[^,\n]{1,100}), pid=(?P<pid>\d{1,9})(?:, memory used=(?P<own>[\d.]{1,20}[KMGT]?i?B))?"
+)
+_USED = re.compile(r"\bwas (?P<used>[\d.]{1,20}[KMGT]?i?B) / (?P<all>[\d.]{1,20}[KMGT]?i?B)")
 OF_LAUNCHERS = ("launcher-failed", "scheduler-alarm", "process-aborted", "trouble")
 
 
@@ -80,7 +87,7 @@ def _broke_with_a_peer(ahead: Sequence[Candidate], candidates: Sequence[Candidat
 
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
     """Several things went wrong, and their order cannot be told."""
-    said = tuple(f"{who(one)} {one.what}: {quote(one.at, 110)}" for one in candidates[:3])
+    said = tuple(f"{who(one)} {one.what}: {quote(one.at)}" for one in candidates[:3])
     return verdict(
         "SL499",
         "processes failed in different ways, and the logs do not say which was first",
@@ -93,6 +100,9 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
     """Processes ended with an error, and nothing in the logs says why."""
     if not timeline.unexplained:
         return None
+    cancelled = _cancelled(timeline)
+    if cancelled is not None:
+        return cancelled
     only_task = None if timeline.facts.cut else _only_task(timeline.unexplained)
     if only_task is not None:
         return only_task_failed(timeline, *only_task)
@@ -110,11 +120,37 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
     )
 
 
+def _cancelled(timeline: Timeline) -> Verdict | None:
+    """The verdict where Slurm cancelled a step, and all that ended after that was ended by it."""
+    said = next((s for s in timeline.facts.sightings if s.known.name == "slurm-step-cancelled"), None)
+    ends = timeline.unexplained
+    if said is None or not all(end.by == "slurm" and end.code in ENDED_BY_SLURM for end in ends):
+        return None
+    if timeline.candidates or timeline.victims or not all(before(said.at, end.at) for end in ends):
+        return None
+    step, host = said.field("step"), said.field("host")
+    where = f" {step} on {host}" if step and host else ""
+    when = f" at {said.field('when')}" if said.field("when") else ""
+    return verdict(
+        "SL603",
+        f"Slurm cancelled the job step{where}{when}, and the logs do not say who asked for that",
+        because=(
+            quote(said.at),
+            *(f"what followed: {quote(end.at)}" for end in ends[:2]),
+            *missing(timeline.facts)[:1],
+        ),
+        remedy="sacct -j JOB says who cancelled it, or which limit it met; a task that fails ends the step as well",
+        kind="infra",
+        secondary=distinct(end.rank for end in ends),
+        host=host,
+    )
+
+
 def how_it_ended(end: Ended) -> str:
     """`SIGABRT, exit code -6`, `exit code 1`, or the words of whoever saw it."""
     if end.code is None:
         return one_line(end.said, 60) or "no code is told"
-    name = _signal(str(-end.code)) if end.code < 0 else ""
+    name = signal_name(str(-end.code)) if end.code < 0 else ""
     return f"{name}, exit code {end.code}" if name else f"exit code {end.code}"
 
 
@@ -124,6 +160,10 @@ def _of_unexplained(timeline: Timeline) -> list[str]:
     lines = [quote(first.at)]
     if first.first and first.by == "elastic":
         lines.append("torch elastic's `first observed failure` is the first that it noticed, not the one at fault")
+    elif first.by == "elastic" and first.rank is not None and not any(end.first for end in timeline.facts.ended):
+        lines.append(
+            "this is not the failure that torch elastic saw first: its record of that one is not in these logs"
+        )
     said = _said_before(timeline, first)
     lines += [f"what was said before it: {quote(said.at)}"] if said is not None else []
     lines += [quote(line) for _, line in timeline.victims[:1]] + [quote(one.at) for one in timeline.cut[:1]]
@@ -174,10 +214,11 @@ def from_outside(timeline: Timeline) -> Verdict | None:
     lines = [quote(lead.at), *(quote(s.at) for s in timeline.outside if s is not lead)][:2]
     if not ranks:
         lines += _of_srun(distinct(end.task for end in out_of_memory))
-    where = lead.host or lead.field("host") or lead.field("host2")
+    where, amounts = _of_ray(timeline, lead)
+    where = lead.host or lead.field("host") or lead.field("host2") or where
     return verdict(
         code,
-        f"{_means(lead)}{f' on {where}' if where else ''}",
+        f"{_means(lead)}{f' on {where}' if where else ''}{amounts}",
         because=(*lines, *missing(timeline.facts)[:1]),
         remedy=_fitting(lead.known.remedy, why_of(lead)),
         kind="crash" if code == "SL404" else "infra",
@@ -185,6 +226,19 @@ def from_outside(timeline: Timeline) -> Verdict | None:
         culprits=ranks,
         host=where,
     )
+
+
+def _of_ray(timeline: Timeline, lead: Sighting) -> tuple[str, str]:
+    """The node whose memory ran out by Ray's word, and which process it ended at which amounts."""
+    texts = [one.message for one in timeline.facts.raised if one.at.line == lead.at.line]
+    text = "\n".join([lead.at.text, *texts]) if lead.known.name == "ray-out-of-memory" else ""
+    node, task, used = _NODE.search(text), _TASK.search(text), _USED.search(text)
+    ended = (
+        f"{task['name']}, pid {task['pid']}" + (f", which held {task['own']}" if task["own"] else "") if task else ""
+    )
+    parts = [f"it ended {ended}" if ended else "", f"the node used {used['used']} of {used['all']}" if used else ""]
+    said = ", and ".join(part for part in parts if part)
+    return node["ip"] if node else "", f": {said}" if said else ""
 
 
 def distinct(numbers: Iterable[int | None]) -> list[int]:
@@ -206,7 +260,7 @@ def _distance(said: Sighting) -> int:
 def why_of(said: Sighting) -> str:
     """The reason, or the signal, that a message from outside names."""
     why = said.field("why") or said.field("why2") or said.field("named")
-    return why or _signal(said.field("signal") or said.field("death"))
+    return why or signal_name(said.field("signal") or said.field("death"))
 
 
 def _fitting(remedy: str, why: str) -> str:
@@ -224,7 +278,8 @@ def _means(said: Sighting) -> str:
     return said.known.means + (f" ({why.strip()})" if why else "")
 
 
-def _signal(number: str) -> str:
+def signal_name(number: str) -> str:
+    """`SIGKILL` for `9`, or nothing."""
     try:
         return signal.Signals(int(number[:9])).name
     except ValueError:

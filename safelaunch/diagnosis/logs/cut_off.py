@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from safelaunch.diagnosis.logs.candidates import REPEATED
 from safelaunch.diagnosis.logs.timeline import Timeline, quote
 from safelaunch.diagnosis.wording import one_line, short
 from safelaunch.model.logs import Raised, Sighting
 
 NEAR = 60  # lines between what was said and a traceback
 ANNOUNCEMENTS = ("launcher-failed", "trouble", "messenger", "worker-died")
-_RAISES = re.compile(r"^raise (?P<name>[A-Za-z_][\w.]*)\b")
+_RAISES = re.compile(r"^raise (?P<name>(?:[a-z_]\w*\.){0,4}[A-Z]\w*)\b")
 # Calls in which an error of something else shows: of another rank, or of a kernel that was started before.
 _WAITS = re.compile(
     r"synchronize|\bwait\(|\bbarrier\b|all_?reduce|all_?gather|broadcast|reduce_scatter|all_to_all|\brecv\b|\bsend\b"
@@ -31,16 +32,17 @@ def announced(timeline: Timeline, lead: Raised) -> Sighting | None:
     of NCCL or of a process group, or an error of a library."""
     if lead.type:
         return None
-    start = lead.at.line
-    near = [
-        s
-        for s in timeline.alarms
-        if s.at.file == lead.at.file and 0 < start - s.at.line <= NEAR and not s.inside
-        if s.rank is None or lead.rank is None or s.rank == lead.rank
-        if s.known.name not in ANNOUNCEMENTS and not _FRAME.match(s.at.text) and "Traceback" not in s.at.text
-        if "NCCL INFO" not in s.at.text
-    ]
+    echoes = {(one.at.file, one.at.line) for one in timeline.facts.complaints if one.echo}
+    near = (s for s in timeline.alarms if (s.at.file, s.at.line) not in echoes and _announces(s, lead))
     return max(near, default=None, key=lambda s: s.at.line)
+
+
+def _announces(said: Sighting, lead: Raised) -> bool:
+    if said.at.file != lead.at.file or not 0 < lead.at.line - said.at.line <= NEAR or said.inside:
+        return False
+    if said.known.name in ANNOUNCEMENTS or (None not in (said.rank, lead.rank) and said.rank != lead.rank):
+        return False
+    return not _FRAME.match(said.at.text) and "Traceback" not in said.at.text and "NCCL INFO" not in said.at.text
 
 
 def told(one: Raised) -> tuple[str, tuple[str, ...]]:
@@ -98,7 +100,7 @@ def _code(one: Raised) -> str:
     within = False
     for line in one.traceback.splitlines():
         if _FRAME.match(line):
-            within = True
+            code, within = "", True  # what stood below an earlier frame is not of this one
         elif within and not _NO_CODE.match(line):
-            code, within = line.strip(), False
+            code, within = REPEATED.sub("", line).strip(), False
     return code

@@ -27,7 +27,7 @@ def too_short(timeouts: Sequence[TimedOut]) -> Verdict | None:
         "SL414",
         f"{names(ranks) if ranks else 'ranks'} gave up on {label(call)} after {_time(waited)}, "
         f"because the timeout of the group is set to {_time(call.limit_ms)}",
-        because=(quote(call.at, LONG), f"Timeout(ms)={call.limit_ms}: a first collective alone takes longer than that"),
+        because=(quote(call.at), f"Timeout(ms)={call.limit_ms}: a first collective alone takes longer than that"),
         remedy="look at the timeout= of init_process_group or new_group: it is a timedelta; torch's own is 10 minutes",
         confidence="medium",
         call=call,

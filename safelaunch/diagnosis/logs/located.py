@@ -38,6 +38,18 @@ def _told(facts: LogFacts, error: str) -> dict[int, Sighting]:
     return found
 
 
+def with_their_tracebacks(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
+    """Candidates, and the rank of one without a mark right below which the traceback of the only rank begins: who
+    copies a log puts the last line of an error first."""
+    cut = [one for one in facts.raised if not one.type and one.rank is not None]
+    if len(facts.ranks) != 1 or len(candidates) != 1 or not _is_unmarked(candidates[0]) or not cut:
+        return candidates
+    lead, below = candidates[0], cut[0]
+    if not lead.message_only or below.at.file != lead.at.file or below.at.line - lead.at.line not in (1, 2):
+        return candidates
+    return [replace(lead, rank=below.rank, guessed=True, more=(*lead.more, f"below it: {quote(below.at)}"))]
+
+
 def located(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate]:
     """Candidates, and the process of one without a mark where a single one failed, and its record stands behind."""
     unknown = [one for one in candidates if _is_unmarked(one)]
@@ -61,7 +73,7 @@ def _of_end(lead: Candidate, end: Ended) -> Candidate:
         pid=end.pid or None,
         sources=lead.sources | {"launcher"},
         guessed=True,
-        more=(*lead.more, f"{quote(end.at, 120)}: the only process that failed by itself"),
+        more=(*lead.more, f"{quote(end.at)}: the only process that failed by itself"),
     )
 
 

@@ -13,6 +13,11 @@ from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogLine
 
+LONG = 200  # characters of a line in a headline that says nothing else
+# A peer by its address; a line that torch writes whatever happened.
+_NAMED = re.compile(r"[Pp]eer (?:information|\[?\d)|remote(?: address)?=\S|\bpeer \S{0,4}\d+\.\d+\.")
+_SAYS_NOTHING = re.compile(r"taking the entire process down|To avoid data inconsistency|Exception raised from|^frame #")
+_CALL = re.compile(r"\b(?:dist|distributed)\.i?(?:send|recv)\([^\n]{0,200}?\b(?:dst|src)=(?P<peer>\d{1,7})\b")
 _STORE = re.compile(r"client socket has (?:timed out|failed to connect)|connect\(\) timed out")
 _ENDPOINT = re.compile(
     r"(?:trying to connect to|connect to(?: any network address of)?) \(?(?P<at>[^\s(),]+(?:, ?\d{1,5})?)"
@@ -28,7 +33,7 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
     if not timeline.victims:
         return None
     ranks = distinct(rank for rank, _ in timeline.victims)
-    who = names(ranks) if ranks else "ranks"
+    who = names(ranks) if ranks else _process(timeline)
     if all(_STORE.search(_whole(timeline.facts, at)) for _, at in timeline.victims):
         return _store_not_reached(timeline, ranks)
     absent = awaited(timeline.victims) or _roots(timeline, ranks)
@@ -43,16 +48,57 @@ def peers_lost(timeline: Timeline) -> Verdict | None:
         )
         remedy = "give the logs of all ranks and nodes: the ones that failed have no such line"
     else:
-        summary = f"{who} lost a peer, or waited for one in vain, and the logs do not show which"
-        remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
-        said = said or words(timeline.victims[0][1], 160)
+        said = said or words(_telling(timeline), LONG)
+        summary, remedy = _lost(timeline, who)
     return verdict(
         "SL412",
         summary + (f": {said}" if said else ""),
-        because=(*(quote(line) for _, line in timeline.victims[:2]), *missing(timeline.facts)[:2]),
+        because=(*(quote(line) for line in _quoted(timeline)), *missing(timeline.facts)[:2]),
         remedy=remedy,
         secondary=ranks,
     )
+
+
+def _process(timeline: Timeline) -> str:
+    """Who lost a peer, where no line tells its rank."""
+    marks = {one.process for one in timeline.facts.raised if any(one.at == at for _, at in timeline.victims)}
+    alone = next(iter(marks)) if len(marks) == 1 else ""
+    return alone or ("a process" if len(timeline.victims) == 1 else "ranks")
+
+
+def _telling(timeline: Timeline) -> LogLine:
+    """The first line of a victim that says more than that a process ends."""
+    lines = [at for _, at in timeline.victims]
+    telling = [at for at in lines if not _SAYS_NOTHING.search(at.text)] or lines
+    return next((at for at in telling if _NAMED.search(at.text)), telling[0])
+
+
+def _lost(timeline: Timeline, who: str) -> tuple[str, str]:
+    """That a peer was lost, as far as lines name it, and where to look."""
+    peers = _peers(timeline)
+    if peers:
+        remedy = f"look at the log of {names(peers)} first: it says what happened there"
+        return f"{who} lost {names(peers)}, or waited for {_it(peers)} in vain", remedy
+    summary = f"{who} lost a peer, or waited for one in vain"
+    if any(_NAMED.search(at.text) for at in _quoted(timeline)):
+        return summary, "look at the log of the peer that this line names, and at the network between the two"
+    remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
+    return f"{summary}, and the logs do not show which", remedy
+
+
+def _quoted(timeline: Timeline) -> list[LogLine]:
+    """Two lines of victims, those first that say more."""
+    lines = [at for _, at in timeline.victims]
+    return sorted(lines, key=lambda at: bool(_SAYS_NOTHING.search(at.text)))[:2]
+
+
+def _peers(timeline: Timeline) -> list[int]:
+    """The ranks with which messages were exchanged that failed, as the last calls of tracebacks name them."""
+    found: set[int] = set()
+    for one in timeline.facts.raised:
+        calls = _CALL.findall(one.traceback) if any(one.at == at for _, at in timeline.victims) else []
+        found |= {int(calls[-1])} if calls else set()
+    return sorted(found)
 
 
 def _whole(facts: LogFacts, at: LogLine) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
+from safelaunch.diagnosis.logs.crashes import signal_name
+from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote, words
 from safelaunch.diagnosis.logs.waits import hang_verdict
-from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogLine, Sighting
 
@@ -21,14 +23,19 @@ NEAR = 12  # lines, in which Ray writes what it knows of an actor
 _FIELDS = {
     "what": re.compile(r"\bclass_name: (\S+)"),
     "actor": re.compile(r"\bactor: (\S+)"),
+    "name": re.compile(r"^\s+name: (\S+)", re.MULTILINE),
     "dead": re.compile(r"\bdead: ([Rr]ank \d+ scheduler)"),
     "worker": re.compile(r"\bwhat: (\S+)"),
     "pid": re.compile(r"\b(?:Worker PID|pid): ?(\d{1,9})"),
-    "node": re.compile(r"\b(?:Worker IP address|ip|node): ?(\w[\w.:]+)"),
-    "code": re.compile(r"\bexit code:? (-?\d{1,3})"),
+    "node": re.compile(r"\b(?:Worker IP address|ip|node): ?\[?(\w[\w.:]+)"),
+    "code": re.compile(r"\b(?:exit code|exited with code|return code):? (-?\d{1,3})\b"),
+    "kind": re.compile(
+        r"\b([Ss]erver|[Ee]ngine|[Cc]hild|[Ss]ub)[ -]?process(?:es)? (?:has |have )?(?:exited|died|ended|failed)"
+    ),
 }
 _WHY = re.compile(r"(?:The actor is dead because|Worker exit type:|Worker exit detail:|The actor died because) ?[^\n]*")
 _OF_RAY = re.compile(r"\bray\b|Ray|actor", re.IGNORECASE)
+_SERVER_LOG = re.compile(r"[Cc]heck (?:the )?(?:server |its )?logs?\b")
 _SECONDS = re.compile(r"(?:watchdog_timeout=|found in )(\d{1,7})")
 
 
@@ -44,12 +51,13 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     lead, text = next((one for one in said if _FIELDS["pid"].search(one[1])), _first_death(timeline.facts) or said[0])
     found = {name: match[1] for name, pattern in _FIELDS.items() if (match := pattern.search(text))}
     why = _WHY.search(text)
-    if timeline.unexplained and not set(found) - {"code"}:
+    named = set(found) - {"code", "name"}
+    if timeline.unexplained and not named:
         return None  # a launcher names the one that ended
     summary = f"{_who(found)} died{_how(found)}, and its own words are not in the logs"
-    if not set(found) - {"code"}:
+    if not named:
         summary = "a process tells that another one failed, and the words of that one are not in the logs: "
-        summary += words(lead, 120)
+        summary += words(lead)
     return Verdict(
         code="SL499",
         slug=CATALOGUE["SL499"].slug,
@@ -57,8 +65,7 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         summary=summary,
         because=(
             quote(lead),
-            *((one_line(why[0], 200),) if why else ()),
-            *(quote(at) for at, _ in said[:1] if at != lead),
+            *_further(why[0] if why else "", said[0][0], lead),
             *(quote(s.at) for s in _of_engine(timeline)[:1]),
             *missing(timeline.facts)[:1],
         ),
@@ -70,7 +77,16 @@ def passed_on(timeline: Timeline) -> Verdict | None:
     )
 
 
+def _further(why: str, first: LogLine, lead: LogLine) -> tuple[str, ...]:
+    """What Ray says of the reason, and who said first that a process had failed."""
+    return (*((fit(why),) if why else ()), *((quote(first),) if first != lead else ()))
+
+
 def _where_to_look(said: list[tuple[LogLine, str]]) -> str:
+    if any(_SERVER_LOG.search(text) for _, text in said):
+        return (
+            "read the log of that process: it says why it ended; the kernel log of its node says whether it was killed"
+        )
     if any(_OF_RAY.search(text) for _, text in said):
         return "give that process's own log (Ray keeps it in session_latest/logs) and the kernel log of its node"
     remedy = "give the log from its start: the process that failed wrote why before this; "
@@ -93,9 +109,10 @@ def _stuck(timeline: Timeline, first: LogLine) -> Verdict | None:
     times = max(len(said), *(s.times for s in said))
     often = f", {times} times" if times > 1 and not ranks else ""
     long = f" for {seconds} s{often}" if seconds else often
+    they = "it" if len(ranks) == 1 else "they"
     return hang_verdict(
         "SL399",
-        f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom they waited",
+        f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom {they} waited",
         because=(quote(said[0].at), f"what ended it came after that: {quote(first)}", *missing(timeline.facts)[:1]),
         remedy="take the stacks while it hangs (py-spy dump on each process, or `safelaunch attach`): the one that is "
         "in another call than its peers is late",
@@ -146,16 +163,21 @@ def _told(fields: tuple[tuple[str, str], ...]) -> str:
 
 def _who(found: dict[str, str]) -> str:
     """`actor Worker (pid 7 on 10.0.0.9)`."""
-    marks = {"pid": "pid", "node": "on"}
-    place = " ".join(f"{mark} {found[name]}" for name, mark in marks.items() if name in found)
+    marks = {"name": "", "pid": "pid ", "node": "on "}
+    place = " ".join(f"{mark}{found[name]}" for name, mark in marks.items() if name in found)
     actor = found.get("actor") or found.get("what")
     what = f"actor {actor}" if actor else "a worker"
     if "dead" in found:
         return f"the scheduler of {found['dead'].lower().removesuffix(' scheduler')}"
+    if "kind" in found and not actor:
+        what = f"the {found['kind'].lower()} process".replace("sub process", "subprocess")
     if "worker" in found and not actor:
         what = f"process {found['worker']}"
     return f"{what} ({place})" if place else what
 
 
 def _how(found: dict[str, str]) -> str:
-    return f" (exit code {found['code']})" if "code" in found else ""
+    if "code" not in found:
+        return ""
+    name = signal_name(found["code"].removeprefix("-")) if found["code"].startswith("-") else ""
+    return f" (exit code {found['code']}{f', {name}' if name else ''})"

@@ -11,10 +11,12 @@ from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import cut_off, nccl
+from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
+from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import LogFacts, LogFile, LogLine, Odd, Sighting
+from safelaunch.model.logs import Complaint, LogFacts, LogFile, LogLine, Odd, Sighting
 from safelaunch.sizes import plural
 
 VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning", "launcher-failed")
@@ -40,6 +42,7 @@ PHASES = (
     (re.compile(r"(?i)\b(?:step|iter|iteration|epoch)\b\W{0,4}\d"), "the steps of the job"),
 )
 
+_SAYS = re.compile(r"^(?!\s*[|+]).*[^\W\d_]{3}")  # no edge of a table, and no ruler
 FEW = 50  # lines, of which nothing can be said
 
 
@@ -92,7 +95,12 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     facts = timeline.facts
     lines = f"{sum(file.lines for file in facts.files)} lines in {plural(len(read), 'file')}"
     survived = (f"a traceback that its process survived: {quote(one.at)}" for one in timeline.survived[:1])
+    shown = (
+        one for one in facts.complaints if one.weight >= SAID and not one.echo
+    )  # by what is common to all verdicts
+    told = {(one.at.file, one.at.line) for one in shown}
     noted = (s for s in facts.sightings if s.known.role in ("note", "alarm") and not s.known.name.startswith("field-"))
+    noted = (s for s in noted if (s.at.file, s.at.line) not in told)
     warnings = [f"a warning: {quote(s.at)}" for s in noted]
     return (lines, *survived, *warnings[:1])
 
@@ -108,7 +116,7 @@ def _inconclusive(timeline: Timeline, because: tuple[str, ...]) -> Verdict | Non
         said = one_line(f"{launcher.type}: {launcher.message}", 150)
         return _cannot_tell(f"the launcher failed: {said}", quote(launcher.at), *because)
     if timeline.earlier and not timeline.facts.finished:
-        line = f"an earlier attempt failed: {quote(timeline.earlier[0].at, 120)}"
+        line = f"an earlier attempt failed: {quote(timeline.earlier[0].at)}"
         return _cannot_tell("the logs do not say how the last attempt ended", *because, line)
     return _of_cut(timeline, because)
 
@@ -152,10 +160,10 @@ def _alarmed(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
 def _whose(said: Sighting) -> str:
     """Who wrote a line, as far as its marks say."""
     if said.rank is not None:
-        return f"rank {said.rank} says so: "
+        return f"rank {said.rank}: "
     local = f"local rank {said.local}" if said.local is not None else ""
     who = said.process or local
-    return f"{who} says so: " if who else ""
+    return f"{who}: " if who else ""
 
 
 def _what(said: Sighting) -> str:
@@ -175,12 +183,39 @@ def _vagueness(said: Sighting) -> tuple[bool, bool]:
 
 
 def _with_last_words(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
-    """The verdict where a log ends with words of a failure that nothing else tells of."""
-    parting = next((at for at in timeline.facts.parting if not _is_known(timeline.facts, at)), None)
-    if parting is None:
+    """The verdict where a log ends with words of a failure that nothing else tells of, or with a number that cannot be
+    as it is; or where it shows no step, and such words stand anywhere."""
+    facts = timeline.facts
+    parting = next((at for at in facts.parting if not _is_known(facts, at)), None)
+    if parting is not None:
+        what = f"cannot tell what became of the job: the log ends with `{words(parting)}`"
+        return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
+    said = _unexplained(facts)
+    if not said:
         return None
-    what = f"cannot tell what became of the job: the log ends with `{words(parting)}`"
-    return _cannot_tell(what, quote(parting), *because, *_restarted(timeline))
+    lead = min(said, key=lambda one: (-one.weight, one.echo, one.at.line))
+    what = f"cannot tell what became of the job: {whose(lead)}`{words(lead.at)}`"
+    remedy = "see what that number comes from: sizes, settings and the memory that is left" if lead.wrong else ""
+    remedy = remedy or "give the whole logs of all ranks and of the launcher"
+    return _cannot_tell(what, quote(lead.at), *because, *_restarted(timeline), remedy=remedy)
+
+
+def _unexplained(facts: LogFacts) -> list[Complaint]:
+    """The lines that speak of a failure in a log without a step; beside steps, those at its end that contradict
+    themselves. Of a file that may be no log at all, those that tell of an end."""
+    steps = {file.path for file in facts.files if file.steps}
+    strange = {file.path for file in facts.files if not (file.known or file.ranks) and file.lines >= FEW}
+
+    def counts(one: Complaint) -> bool:
+        if one.weight < (GRAVE if one.at.file in strange else SAID) or _is_known(facts, one.at):
+            return False
+        return one.at.file not in steps or (one.wrong and _is_among_the_last(facts, one.at))
+
+    return [one for one in facts.complaints if counts(one)]
+
+
+def _is_among_the_last(facts: LogFacts, at: LogLine) -> bool:
+    return any((one.file, one.line) == (at.file, at.line) for one in facts.last)
 
 
 def _odd(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
@@ -249,8 +284,9 @@ def _ends_in(facts: LogFacts) -> str:
     phase = next((what for line in lines for pattern, what in PHASES if pattern.search(line.text)), "")
     if phase:
         return f"they end in {phase}"
+    lines = [line for line in lines if _SAYS.search(line.text)] or lines
     longest = max(lines[:2], default=None, key=lambda line: len(line.text) > len(lines[0].text) + 20)
-    return f"they end with: {one_line(longest.text, 100)}" if longest else "none shows a step of the job or its end"
+    return f"they end with: {fit(longest.text, 100)}" if longest else "none shows a step of the job or its end"
 
 
 def _not_understood(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict | None:
@@ -295,7 +331,7 @@ def _passed_over(facts: LogFacts) -> tuple[str, ...]:
 
 
 def _restarted(timeline: Timeline) -> tuple[str, ...]:
-    said = (f"an earlier attempt failed, and was started again: {quote(one.at, 120)}" for one in timeline.earlier[:1])
+    said = (f"an earlier attempt failed, and was started again: {quote(one.at)}" for one in timeline.earlier[:1])
     return tuple(said)
 
 

@@ -18,6 +18,9 @@ from safelaunch.model.logs import LogFacts
 BY_PID = "process "  # what a line of NCCL names, which has no mark
 VERBS = ("raised", "got", "was", "crashed", "aborted", "failed in")
 
+_LOCAL = re.compile(r"--local[-_]rank[= ](\d{1,4})\b")  # what torch's launcher gives to each process
+NOBODYS = ("address-in-use",)  # of whoever listens, which is a launcher as often as a rank
+
 REMEDIES = {
     "SL401": "the traceback is where it started",
     "SL402": "no rank stands out: look at the arguments, the files and the code that all ranks share",
@@ -120,10 +123,18 @@ def verdict_of(root: Root) -> Verdict:
         because=_because(root),
         secondary=tuple(root.followers),
         confidence=root.confidence,
-        remedy=lead.remedy or REMEDIES.get(code, f"safelaunch explain {code}"),
+        remedy=lead.remedy or _advice(root),
         traceback=lead.traceback,
         exit_code=EXIT_INFRASTRUCTURE if infrastructure else EXIT_SCRIPT_FAILED,
     )
+
+
+def _advice(root: Root) -> str:
+    if root.code == "SL401" and not root.lead.traceback.count("File "):
+        return (
+            "look at the lines around this one, and in the output of that process: its traceback is not in these logs"
+        )
+    return REMEDIES.get(root.code, f"safelaunch explain {root.code}")
 
 
 def who(candidate: Candidate) -> str:
@@ -169,7 +180,11 @@ def _of_everybody(root: Root) -> str:
     lead, ranks = root.lead, root.ranks
     did = lead.what if lead.what.startswith(VERBS) else f"failed: {lead.what}"
     if not ranks:
-        return f"several ranks {did}, and the log does not say which"
+        told = [s.at.text for s in root.timeline.facts.sightings if s.known.name == lead.error]
+        numbers = {int(number) for text in told for number in _LOCAL.findall(text)}
+        if len(numbers) > 1:
+            return f"local {names(numbers)} {_sentence(did)}"
+        return f"several ranks {_sentence(did)}, and the log does not say which"
     everybody = "every rank" if root.timeline.facts.world_size else f"{names(ranks)}, all that the log shows,"
     return f"{everybody} {did if root.timeline.facts.world_size else _of_several(did)}"
 
@@ -193,17 +208,29 @@ def _of_nobody(lead: Candidate, times: int) -> str:
     if lead.what.startswith(VERBS):
         who = "a process" if times == 1 else f"{times} processes"
         if whose and times == 1:
-            return f"{whose}{where} {lead.what}; the log does not say which rank that is"
+            return f"{whose}{where} {_sentence(lead.what)}; the log does not say which rank that is"
         what = _of_several(lead.what) if times > 1 else lead.what
-        return f"{who}{where} {what}; the log does not say which rank"
-    if whose and times == 1:
-        return f"{whose}{where}: {lead.what}; the log does not say which rank that is"
-    return f"a rank{where} failed: {lead.what}; the log does not say which rank"
+        return f"{who}{where} {_sentence(what)}; the log does not say which rank"
+    return _told_by_words(lead, whose if times == 1 else "", where)
+
+
+def _told_by_words(lead: Candidate, whose: str, where: str) -> str:
+    """What a message says, and no verb of ours."""
+    if whose:
+        return f"{whose}{where}: {_sentence(lead.what)}; the log does not say which rank that is"
+    if lead.error in NOBODYS:
+        return f"{lead.what}{where}"
+    return f"a process failed{where}: {_sentence(lead.what)}; the log does not say which rank"
+
+
+def _sentence(text: str) -> str:
+    """What goes on behind a semicolon has no stop before it."""
+    return text if text.endswith("...") else text.rstrip(".;!")
 
 
 def _because(root: Root) -> tuple[str, ...]:
     lines = [quote(root.lead.at), *_of_nccl(root), *root.lead.more[:1], *_of_memory(root.lead)]
-    lines += [f"{who(other)} {other.what}, later: {quote(other.at, 100)}" for other in root.others[:1]]
+    lines += [f"{who(other)} {other.what}, later: {quote(other.at)}" for other in root.others[:1]]
     if root.followers and root.culprits:
         lines.append(f"{names(root.followers)} failed only because a peer was lost, or waited for it")
     if _lacks_marks(root):
@@ -226,7 +253,7 @@ def _of_memory(lead: Candidate) -> tuple[str, ...]:
 
 def _lacks_marks(root: Root) -> bool:
     """Whether marks of ranks would have told whose a failure is, and no line has any."""
-    if root.culprits or root.lead.blameless or has(root.lead.code, Trait.INFRASTRUCTURE):
+    if root.culprits or root.lead.blameless or root.lead.error in NOBODYS or has(root.lead.code, Trait.INFRASTRUCTURE):
         return False
     if all(one.local is not None or (one.process and not one.process.startswith(BY_PID)) for one in root.unmarked):
         return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import words
-from safelaunch.diagnosis.wording import one_line
 from safelaunch.model.logs import Raised, Sighting
 from safelaunch.shortened import shortened
 
-WIDE, MOST = 140, 220  # characters of a line alone, and of several
+WIDE, MOST = 200, 240  # characters of a line alone, and of several
 SHORT = 100  # of a line that may not say it all
 
 # What CUDA's errors, pydantic's and others end with, whatever happened.
@@ -41,8 +41,8 @@ def _joined(message: str) -> str:
     for line in lines[1:4]:
         if len(said) > SHORT or not _is_announced(said, line):
             break
-        said = f"{said}{'' if said.endswith((':', '.')) else ';'} {line.strip()}"
-    return one_line(said, WIDE if len(lines) == 1 or said == lines[0].strip() else MOST)
+        said = f"{said}{'' if said.endswith((':', '.', '!', ';')) else ';'} {line.strip()}"
+    return fit(said, WIDE if len(lines) == 1 or said == lines[0].strip() else MOST)
 
 
 def _is_announced(said: str, line: str) -> bool:
@@ -58,4 +58,4 @@ def of_message(s: Sighting) -> str:
     if port:
         return f"{s.known.means} ({port})"
     own = s.field("what") or s.field("also") or s.field("assertion") or s.field("test") or words(s.at)
-    return s.known.means if not own or own in s.known.means else f"{s.known.means}: {one_line(own, WIDE)}"
+    return s.known.means if not own or own in s.known.means else f"{s.known.means}: {fit(own, WIDE)}"

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.diagnosis.logs.quoting import HEADLINE, LINE, fit
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Location
 from safelaunch.model.logs import Ended, LogFacts, LogLine, Raised, Sighting
 
 # Times of different processes closer than this say nothing: stamps are taken when a line is written. An estimate.
 SIMULTANEOUS_S = 1.0
 
-_LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|cc|rs|py):\d+\] ")
+_LOGGER = re.compile(r"^\[?[EWIF](?:\d{3,4} [\d:.]+ (?:\d+ )?)? ?\S+?\.(?:cpp|cc|cu|hpp|h|ts|rs|py):\d+\] ")
 _NCCL = re.compile(r"^.{0,200}?NCCL WARN ")
 _DATE = re.compile(r"^[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d ")
 _SOURCE = re.compile(r"\[[\w./+-]{1,200}\.(?:cc|cpp|hpp|h):\d{1,6}\] ")
 # `ERROR:root:`, `| ERROR | trainer |`, `[ERROR] [launch.py:341:handler]`, `E 393 393]`
 _LEVEL = re.compile(
-    r"^(?:[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
+    r"^(?:(?:\[[\w.]{1,120}\])?\[(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\] - "
+    r"|[|\s-]{0,4}\[?(?:ERROR|CRITICAL|FATAL|WARNING|WARN)\]?(?:[:|\s-]{1,4}[\w.]{1,60}(?=[:|]|\s[-|]))?[:|\s-]{1,4})"
 )
 
 
@@ -99,17 +101,22 @@ def before(one: LogLine, other: LogLine) -> bool | None:
     return None
 
 
-def quote(line: LogLine, limit: int = 170) -> str:
+def quote(line: LogLine, limit: int = LINE) -> str:
     """`train.log:12: RuntimeError: ...`, without what torch's loggers put before a message."""
-    return f"{line.file}:{line.line}: {one_line(_LOGGER.sub('', line.text), limit)}"
+    return f"{line.file}:{line.line}: {fit(_LOGGER.sub('', line.text), limit)}"
 
 
-def words(line: LogLine, limit: int = 140) -> str:
+def bare(line: LogLine) -> str:
+    """A line without what torch's loggers put before a message."""
+    return _LOGGER.sub("", line.text).strip()
+
+
+def words(line: LogLine, limit: int = HEADLINE) -> str:
     """What a line says, without what loggers put before it."""
     text = line.text
     for before_message in (_LOGGER, _LEVEL, _NCCL, _DATE, _SOURCE):
         text = before_message.sub("", text, count=1)
-    return one_line(text.strip(), limit)
+    return fit(text.strip(), limit)
 
 
 def missing(facts: LogFacts, *, recorder: bool = False) -> tuple[str, ...]:

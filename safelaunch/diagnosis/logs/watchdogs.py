@@ -181,7 +181,7 @@ def _last_line(facts: LogFacts, late: dict[int, Progress], call: TimedOut) -> tu
     last = dict(facts.tails).get(min(late))
     if last is None or not before(last, call.at) or last.text in (p.at.text for p in late.values()):
         return ()
-    return (f"its last line: {quote(last, 120)}",)
+    return (f"its last line: {quote(last)}",)
 
 
 def _shifted(timeline: Timeline, group: str, calls: dict[int, TimedOut]) -> Verdict | None:
@@ -300,10 +300,10 @@ def _unknown_blocker(timeline: Timeline, calls: list[TimedOut]) -> Verdict:
     lines += limits_of.of_limits(facts.timed_out)
     lines += _place(facts, names(ranks[:1]), ranks[0]) if ranks else ()
     lines += _of_others(facts, ranks)
-    who = names(ranks) if ranks else "ranks"
+    who, they = names(ranks) if ranks else "ranks", "it" if len(ranks) == 1 else "they"
     return hang_verdict(
         "SL399",
-        f"{who} timed out in {label(call)}, and the logs do not say for whom they waited"
+        f"{who} timed out in {label(call)}, and the logs do not say for whom {they} waited"
         if len(meetings) == 1
         else f"{who} timed out in different collectives, and the logs do not say for whom they waited",
         because=(*lines, *missing(facts, recorder=True)[:2]),

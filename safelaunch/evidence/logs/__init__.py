@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from safelaunch.evidence.logs.assemble import facts
+from safelaunch.evidence.logs.contents import unread
 from safelaunch.evidence.logs.find import find
-from safelaunch.evidence.logs.reader import Reader, unread
+from safelaunch.evidence.logs.reader import Reader
 from safelaunch.evidence.logs.signatures import Signature, load
 from safelaunch.model.logs import LogFacts
 

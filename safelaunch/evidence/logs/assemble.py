@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from safelaunch.evidence.logs import own_words
+from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin
 from safelaunch.evidence.logs.messages import NCCL_PROCESS
 from safelaunch.evidence.logs.prefixes import seconds
-from safelaunch.evidence.logs.reader import SPAWNED, Contents, Origin
 from safelaunch.model import Location
 from safelaunch.model.logs import (
     Brought,
+    Complaint,
     Desync,
     Ended,
     Event,
@@ -105,7 +106,27 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         attempt=attempt,
         odd=tuple(replace(one, at=dated(one.at)) for file in files for one in file.odd),
         last=tuple(dated(line) for file in files for line in file.last),
+        complaints=_complaints(files, ranks, dated),
     )
+
+
+def _complaints(files: Sequence[Contents], ranks: Ranks, dated: _Dates) -> tuple[Complaint, ...]:
+    """What speaks of a failure in all files, with whose lines they are."""
+    found: list[Complaint] = []
+    for file in files:
+        for writers, one in file.complaints.found():
+            numbers = {ranks.of(origin) for origin in writers} | {own_words.spoken(one.at.text)}
+            known = tuple(sorted(rank for rank in numbers if rank is not None))
+            processes = tuple(_process(origin) for origin in writers if ranks.of(origin) is None)
+            named = tuple(dict.fromkeys(filter(None, processes)))
+            found.append(replace(one, at=dated(one.at), ranks=known, processes=named))
+    return tuple(found)
+
+
+def _process(origin: Origin) -> str:
+    if origin.process and origin.process != SPAWNED:
+        return origin.process
+    return f"local rank {origin.local}" if origin.local is not None else ""
 
 
 def _ends_of_jobs(file: Contents) -> list[int]:

@@ -36,6 +36,9 @@ TROUBLE = re.compile(
     r"|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d)|^\^C",
     re.IGNORECASE,
 )
+SPEAKS = re.compile(
+    rf"(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)", re.IGNORECASE
+)
 TROUBLED = Known("trouble", "alarm", means="the log ends with words of a failure that are not known")
 QUIET = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])")
 LOUD = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")

@@ -75,12 +75,17 @@ _COMPLAINED = re.compile(
 _NO_FAILURE = re.compile(r"[Ww]arn|WARN|INFO|DEBUG|[Rr]etry|[Tt]ry(?:ing)? |\bagain\b|^\[?[WI]\d{3,4} ")
 
 
+def ends(text: str) -> bool:
+    """Whether a line tells of an end that nothing survives."""
+    return bool(_ENDED.search(text) or _RECORDED.search(text) or _ABROAD.search(text))
+
+
 def tells_of_failure(text: str) -> bool:
     """Whether a line among the last ones of a log says that something failed.
 
     Args:
         text: the line, without what stands before its message.
     """
-    if _ENDED.search(text) or _RECORDED.search(text) or _ABROAD.search(text):
+    if ends(text):
         return True
     return _COMPLAINED.search(text) is not None and not _NO_FAILURE.search(text)

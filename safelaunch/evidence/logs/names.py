@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from safelaunch.model.ranks import MOST_RANKS
 
 _ELASTIC = re.compile(r"(.*?)/?attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")  # torchrun --log-dir -r 3
-_RANK = re.compile(r"(?<![A-Za-z])(node[_-]?|group[_-]?|local[_-]?|global[_-]?)?rank[_\-=.]?(\d+)(?!\d)", re.IGNORECASE)
+# `lora_rank16` and `low-rank-8` are those of matrices.
+_RANK = re.compile(
+    r"(?<![A-Za-z])(?<!lora[_.-])(?<!low[_.-])(?<!matrix[_.-])(?<!page[_.-])(node[_-]?|group[_-]?|local[_-]?|global[_-]?)?rank[_\-=.]?(\d+)(?!\d)",
+    re.IGNORECASE,
+)
 _SLURM_TASK = re.compile(r"^\d+_(\d+)_log\.(?:out|err)$")  # submitit: %j_%t_log.out
 _SLURM_SERIES = re.compile(r"^((?:slurm|[\w.-]+?)[-_]?\d+)_(\d+)\.(?:out|err|log|txt)$")  # %j_%t, or an array's %A_%a
 _TASK = re.compile(r"(?<![A-Za-z])(?:task|proc)[_\-=.]?(\d+)(?!\d)", re.IGNORECASE)

@@ -15,9 +15,12 @@ from safelaunch.model.ranks import MOST_RANKS
 _OF_GROUP = re.compile(r"\[(?:PG (?:ID )?0(?: PG GUID 0)? ?(?:\(default_pg\) ?)?)?[ ]?Rank (?P<rank>\d{1,7})\]")
 _OTHER_GROUP = re.compile(r"\[PG (?!(?:ID )?0\b)")
 _SPEAKS = re.compile(
-    r"^\W{0,3}(?:(?:[Gg]lobal )?[Rr]ank[ :=#]{0,2}(?P<rank>\d{1,7})\]?\)?[:,] |rank=(?P<key>\d{1,7})\b)"
+    r"^\W{0,3}(?:(?:[Gg]lobal )?[Rr]ank[ :=#]{0,2}(?P<rank>\d{1,7})\]?\)?[:,] (?!.*\b(?:alpha|lora))"
+    r"|rank=(?P<key>\d{1,7})\b(?!.*\b(?:alpha|lora)))"
     r"|\bon rank (?P<at>\d{1,7}) at (?:iteration|step)\b"
 )
+# What NCCL's set-up writes of itself: the first number is the rank, the second the root of the group.
+_SETS_UP = re.compile(r"^\[(\d{1,7})\] is setting up NCCL communicator")
 _COMMUNICATOR = re.compile(r"\bcomm 0x[0-9a-f]{1,16} rank (?P<rank>\d{1,7})\b")
 _GPU = re.compile(r":\d{1,9}:\d{1,9} \[(?P<gpu>\d{1,4})\] ")
 
@@ -41,7 +44,7 @@ def rank_of(event: Event, world: int) -> int | None:
 def spoken(text: str) -> int | None:
     """The number that a line calls its own rank."""
     match = None if _OTHER_GROUP.search(text) else _OF_GROUP.search(text)
-    match = match or _SPEAKS.search(text)
+    match = match or _SPEAKS.search(text) or _SETS_UP.search(text)
     number = next(filter(None, match.groups()), None) if match else None
     return int(number) if number is not None else None
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 LEAP_YEAR = 2000  # stands in for a year that is not given
@@ -37,7 +38,7 @@ WITHIN = 200  # characters from its start in which a line may name its rank, beh
 _NAMED_RANK = re.compile(r"\[(?:RANK[ :]|rank[ :=]) ?(\d+)\]:?\s?(?:\|\| )?")  # lightning, determined and others
 _MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:\s?")  # mpirun --tag-output
 _ROLE = re.compile(r"\[([A-Za-z_]+?)(\d+)\]:")  # torchrun's tee: role and local rank
-_TASK = re.compile(r" *(\d{1,6}): ?")  # srun --label
+_TASK = re.compile(r" *(\d{1,6}):(?: (?!\d\d\b)|(?![ \d]))")  # srun --label; `19:14:43` and `9: 14` are times
 _KUBECTL = re.compile(r"\[pod/([^/\]\s]+)/[^\]\s]+\] ?")
 _CRI = re.compile(r"std(?:out|err) [FP] ")
 _LOKI = re.compile(r"\{[^{}]*?\bpod=\"([^\"]+)\"[^{}]*\}\s?")
@@ -66,10 +67,19 @@ _LEVEL_BARE = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:\d{1,9} )?\[
 _COMPOSER = re.compile(r"rank(\d+)\[\d+\]\[[^\]]{1,40}\]: ?(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): [\w.]{1,80}: ?)?")
 _KAGGLE = re.compile(r"(\d{1,7}\.\d)s\t(?:\d+\t)?")
 # Only where most lines of a file have them: torchrun's own template, people's own marks, mpiexec -prepend-rank.
-_NUMBERED_HOST = re.compile(r"(?!\S*\.\w{1,3}:)([A-Za-z][\w.-]*):(\d{1,6}):(?!\d) ?")
+_NUMBERED_HOST = re.compile(r"(?!\S*\.\w{1,3}:)([A-Za-z][\w.-]*):(\d{1,3}):(?!\d) ?")
 _SELF = re.compile(r"(?:rank|Rank|RANK)[ _]?(\d{1,6}) ?[:|] ?")
 _BARE = re.compile(r"\[(\d{1,6})\] ")
-_ROLES_OF_OTHERS = {"node", "gpu", "step", "epoch", "iter", "layer"}
+# Markdown, as it is copied from a page: a quotation, bold or code, of the whole line.
+_MARKED_UP = re.compile(
+    r"(?:> ?)(?P<quoted>(?!>).*)$|(?P<star>\*{1,3}|_{2})(?=[^\s*_])(?P<bold>.*[^\s*_])(?P=star)\s*$"
+    r"|(?P<tick>`{1,2})(?=[^`])(?P<code>[^`]+)(?P=tick)\s*$"
+)
+_ROLES_OF_OTHERS = {
+    "node", "gpu", "step", "epoch", "iter", "layer", "stage", "fold", "try", "attempt", "run", "round", "batch",
+    "phase", "expert", "chunk", "shard", "level", "thread", "version",
+}  # fmt: skip
+COUNTED = 4  # numbers, each one more than the one before: lines, steps or items of a list, and no ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,18 +128,31 @@ def habits(lines: Sequence[str]) -> Habits:
         return Habits()
 
     def most(pattern: re.Pattern[str], share: float, *, several: bool = False) -> bool:
-        names = Counter(match[1] for line in filled if (match := pattern.match(line)))
-        return sum(names.values()) >= share * len(filled) and (not several or len(names) <= 1 + len(filled) // 2)
+        found = [match[1] for line in filled if (match := pattern.match(line))]
+        names = Counter(found)
+        return len(found) >= share * len(filled) and (not several or len(names) <= 1 + len(filled) // 2)
+
+    def ranks(pattern: re.Pattern[str], *, several: bool = False) -> bool:
+        found = [int(match[1]) for line in filled if (match := pattern.match(line))]
+        return most(pattern, 0.5, several=several) and not _counts(found)
 
     return Habits(
-        tasks=most(_TASK, 0.5),
+        tasks=ranks(_TASK),
         pods=most(_POD, 0.5, several=True),
         compose=most(_COMPOSE, 0.8, several=True),
         hosts=most(_PDSH, 0.8, several=True),
         numbered=most(_NUMBERED_HOST, 0.5, several=True),
-        selves=most(_SELF, 0.5),
-        bare=most(_BARE, 0.5, several=True),
+        selves=ranks(_SELF),
+        bare=ranks(_BARE, several=True),
     )
+
+
+def _counts(numbers: Sequence[int]) -> bool:
+    """Whether numbers before lines count something: they only grow, and are more than ranks that speak in turn."""
+    grows = all(one < other for one, other in pairwise(numbers))
+    if not grows or len(numbers) < COUNTED:
+        return False
+    return numbers[0] != 0 or numbers[-1] != len(numbers) - 1
 
 
 def strip(line: str, known: Habits) -> Stripped:
@@ -147,8 +170,11 @@ def strip(line: str, known: Habits) -> Stripped:
 
 
 def _plain(line: str) -> str:
-    """The line without what steers a terminal."""
-    return line if line.isprintable() else _CONTROLS.sub("", _SEQUENCES.sub("", line))
+    """The line without what steers a terminal, and without what marks it in a page: quoted, bold or as code."""
+    text = line if line.isprintable() else _CONTROLS.sub("", _SEQUENCES.sub("", line))
+    if text[:1] in ">*`_" and (match := _MARKED_UP.match(text)):
+        return match["quoted"] or match["bold"] or match["code"] or ""
+    return text
 
 
 def _within(found: Stripped) -> Stripped:

@@ -6,29 +6,38 @@ import itertools
 import re
 from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from safelaunch.codec import LARGEST
-from safelaunch.evidence.logs import cuts, habitual, last_words, messages, numbers, own_words, prefixes, tracebacks
+from safelaunch.evidence.logs import (
+    cuts,
+    failing,
+    habitual,
+    last_words,
+    messages,
+    numbers,
+    own_words,
+    prefixes,
+    tracebacks,
+)
 from safelaunch.evidence.logs.coding import BYTE_ORDER, HOW_TO, is_binary
+from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin, unread
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
-from safelaunch.evidence.logs.names import PathHint, hint
+from safelaunch.evidence.logs.names import hint
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
 from safelaunch.evidence.logs.signatures import Signature, any_of, is_trouble, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
-from safelaunch.model import Location
-from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Odd, Raised, Sighting, TimedOut
+from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
 from safelaunch.shortened import shortened
 
-SAMPLE, WIDE, WIDTH = 1 << 16, 256, 400  # bytes; some lines of UTF-16; of a quoted line
+SAMPLE, WIDE, WIDTH = 1 << 16, 256, 1000  # bytes; some lines of UTF-16; of a quoted line
 CONTEXT = 100  # lines of a stream before its last one, in which a secret may be announced or begin
-FAR = 120  # a message that begins later, behind a progress bar, is quoted from its own beginning
+FAR = 400  # a message that begins later, behind a progress bar, is quoted from its own beginning
 LAST, VARIANTS = 3, 50  # lines of a file, that show what it was about; of one message, with other numbers in it
-SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 OF_A_LINE, EVENTS = 2000, 20_000  # a single line may tell of a million tasks; a job that says more says it again
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
@@ -41,39 +50,6 @@ _NEEDLES = (
     "Fatal Python error", "-- Process", "torch/distributed/run.py",
     *messages.NEEDLES,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Origin(prefixes.Writer):
-    """Who wrote a line, as far as the line and its file say: the key of a stream."""
-
-    file: int
-
-
-@dataclass
-class Contents:
-    """What one file holds. Events stand with their origins; their ranks are not settled yet."""
-
-    path: str
-    hint: PathHint
-    file: LogFile
-    events: list[tuple[Origin, Event]] = field(default_factory=list)
-    waiting: list[tuple[Origin, tuple[Location, ...]]] = field(default_factory=list)
-    tails: dict[Origin, tuple[LogLine, bool]] = field(default_factory=dict)  # with: is it ordinary output
-    elastic: set[int | None] = field(default_factory=set)  # the tasks below which torch elastic runs
-    world: int = 0
-    of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # ranks and sizes by host and pid
-    labelled: bool = False
-    finished: LogLine | None = None
-    parting: LogLine | None = None
-    attempt: int = 0
-    odd: tuple[Odd, ...] = ()
-    last: tuple[LogLine, ...] = ()
-
-
-def unread(path: str, why: str) -> Contents:
-    """A file that is not read."""
-    return Contents(path, hint(path), LogFile(path, unreadable=why))
 
 
 def needles(signatures: Sequence[Signature]) -> tuple[list[bytes], re.Pattern[bytes] | None]:
@@ -133,6 +109,7 @@ class _Pass:
         self._indents: dict[Origin, int | None] = {}  # of tracebacks that stand within torch elastic's record
         self._habits: Habits | None = None
         self._attempts: dict[Origin, int] = {}
+        self._role = ""  # of the known message in the line that is looked at
         self._torn: set[int] = set()
         self._left_out = 0
         self._records = self._shown = 0  # of the lines at the end: those that are fields of JSON, and all
@@ -157,6 +134,7 @@ class _Pass:
         if self._sieve.unfinished:
             self._mark_cut(self._sieve.lines)
         self._tails()
+        self._look_at_the_rest()
         ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
         contents.events += [*self._troubles, *((Origin(file=self._number), event) for event in ended)]
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
@@ -213,6 +191,8 @@ class _Pass:
         if origin in self._indents and not text.lstrip().startswith("["):
             text = self._dedented(origin, text)
         told = self._tracebacks.feed(origin, text, at, origin.marked)
+        inside = told
+        self._role = ""
         self._loose.settle(source, text, inside=told)
         self._attempts[origin] = self._messages.attempt
         if match := tracebacks.SPAWNED.search(text):
@@ -237,6 +217,7 @@ class _Pass:
         seen = self._sight(origin, habitual.with_level(whole, text), at, told)
         if not seen and not told and habitual.LOUD.search(whole):
             seen = self._sight(origin, whole, at, told)  # a level that stood before the message
+        self._contents.complaints.look(origin, text, whole, at, known="note" if inside else self._role)
         return seen or told
 
     def _dedented(self, origin: Origin, text: str) -> str:
@@ -254,6 +235,9 @@ class _Pass:
             match = signature.search(text)
             if match is None:
                 continue
+            if signature.known.role == "alarm" and not failing.has_words(at.text):
+                continue  # a ruler below code, a C++ frame: what is said stands beside it
+            self._role = signature.known.role
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
             if match.start() > FAR:
                 at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
@@ -337,6 +321,10 @@ class _Pass:
             self._seen[place] = len(self._contents.events)
             self._keep(key, event)
 
+        if found.type and not found.background and (found.message or not found.launcher):
+            weight = failing.HINTED if found.launcher else failing.GRAVE
+            self._contents.complaints.add(key, found.at, weight)
+
     def _died(self, key: Hashable, fault: Fault) -> None:
         assert isinstance(key, Origin)
         code = next((code for words, code in _FAULT_CODES.items() if fault.words.startswith(words)), None)
@@ -355,6 +343,18 @@ class _Pass:
         )
 
     # ------------------------------------------------------------------------------------------ last lines
+
+    def _look_at_the_rest(self) -> None:
+        """What the lines say that hold nothing that is known, at the beginning and at the end."""
+        complaints, habits = self._contents.complaints, self._habits or Habits()
+        complaints.stacks(self._path, Origin(file=self._number), self._sieve)
+        for number, whole in complaints.rest(self._sieve):
+            try:
+                line = prefixes.strip(whole, habits)
+                at = LogLine(self._path, number, "", line.t, line.clock)
+                complaints.look(self._origin(line), line.text, whole, at)
+            except (ValueError, RecursionError):
+                self._torn.add(number)
 
     def _tails(self) -> None:
         """The last line of each stream, from the last part of the file, without a secret that the lines before it tell

@@ -11,7 +11,8 @@ from safelaunch.model import Location
 from safelaunch.model.logs import LogLine
 
 HEADER = re.compile(r"Traceback \(most recent call last\):")
-FRAME = re.compile(r'^(\s*)File "([^"]+)", line (\d{1,9}), in (.+?)\s*$')
+# Ray shows a line once, and counts the processes that wrote it as well.
+FRAME = re.compile(r'^(\s*)File "([^"]+)", line (\d{1,9}), in (.+?)(?:\s*\[repeated \d{1,6}x across cluster\])?\s*$')
 FATAL = re.compile(r"Fatal Python error: (\w[\w ]*)")
 FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d{1,9}) in (.+)$')
 SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error:")
@@ -43,6 +44,13 @@ _RELAYED = re.compile(
     r"ray::(?P<name>[\w.<>]+)\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]+))?"
 )
 _NO_MESSAGE = re.compile(r"^(?:frame #|\[|[EWIF]\d{4} |=+$|-+$)")
+
+LONGEST_MARK = 200  # characters before the head of a traceback
+# Below a frame, whatever stands before the name of an exception is a mark: `[node3] 14:37 | RuntimeError: ...`.
+_BEHIND_A_MARK = re.compile(
+    r"^(?=\S)[^\"'{}]{1,120}?[\]:|)>\d] {1,8}"
+    r"(?=(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S|\s*$))"
+)
 
 OPEN_AT_ONCE = 256  # more processes do not write into one stream
 PATIENCE = 300  # lines of a stream that a traceback may wait for its next line
@@ -105,6 +113,7 @@ class _Stream:
     fault: Fault | None = None
     last: str = ""
     grouped: bool = False  # its last line was one of an ExceptionGroup
+    prefix: re.Pattern[str] | None = None  # what stood before the head of its last traceback, with any numbers
 
 
 class Tracebacks:
@@ -153,6 +162,7 @@ class Tracebacks:
         self._open_streams.clear()
 
     def _give_up(self, stream: _Stream, key: Hashable) -> None:
+        stream.chained = stream.chained and bool(stream.open)  # of what was to follow, nothing is there
         self._emit(stream, key)
         for found in stream.open:
             found.whole = False
@@ -172,6 +182,8 @@ class Tracebacks:
 
     def _line(self, stream: _Stream, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
         text = self._ungrouped(stream, text)
+        if stream.prefix is not None and (match := stream.prefix.match(text)):
+            text = text[match.end() :]
         if "Traceback" in text and (match := HEADER.search(text)):
             self._open(stream, key, text, match, at)
             return True
@@ -221,6 +233,7 @@ class Tracebacks:
         return text
 
     def _open(self, stream: _Stream, key: Hashable, text: str, match: re.Match[str], at: LogLine) -> None:
+        stream.prefix = _shape(text[: match.start()])
         inner = text[: match.start()].strip().endswith("Original") and stream.closed is not None
         found = Found(at.line, at, text=[text[match.start() :]])
         found.background = 0 <= at.line - stream.background <= 3
@@ -260,6 +273,8 @@ class Tracebacks:
         stream.direct = True
 
     def _close(self, stream: _Stream, key: Hashable, text: str, at: LogLine, sure: bool) -> bool:
+        if stream.direct and not _WEAK.match(text) and (behind := _BEHIND_A_MARK.match(text)):
+            text = text[behind.end() :]
         match = _EXCEPTION.match(text.rstrip())
         if match is None:
             return False
@@ -323,6 +338,18 @@ class Tracebacks:
             self._died(key, fault)
             stream.fault = None
         return True
+
+
+def _shape(prefix: str) -> re.Pattern[str] | None:
+    """What finds a prefix again, with other numbers in it; None where there is none, or it is more than a mark."""
+    if (
+        not prefix
+        or len(prefix) > LONGEST_MARK
+        or '"' in prefix
+        or prefix.strip().endswith(("Original", "Exception Group"))
+    ):
+        return None
+    return re.compile(re.sub(r"\d+", lambda _: r"\d+", re.escape(prefix)))
 
 
 def _once(name: str) -> str:

@@ -104,7 +104,7 @@ def test_an_actor_that_died_is_named_and_not_the_one_that_says_so(tmp_path: Path
     verdict = judged(tmp_path, PASSED_ON)
 
     assert (verdict.code, verdict.culprit_ranks, verdict.pid, verdict.host) == ("SL499", (), 4711, "10.0.0.9")
-    assert "actor Trainer (pid 4711 on 10.0.0.9) died" in verdict.summary
+    assert "actor Trainer (trainer_3 pid 4711 on 10.0.0.9) died" in verdict.summary
     assert any("SYSTEM_ERROR" in reason for reason in verdict.because)
 
 

@@ -1,0 +1,48 @@
+"""Long lines in a short place: what stands for no word is cut first, and what decides is never cut off."""
+
+from __future__ import annotations
+
+import re
+
+from safelaunch.shortened import shortened
+
+LINE = 300  # characters of a quoted line
+HEADLINE = 150  # of a line within a headline
+_HEAD, _LEAD = 90, 40  # characters from the beginning, and before the words that decide, where a middle is left out
+
+_PATH = re.compile(r"(?<![\w:/.])/(?:[\w.+@=~-]+/){3,40}(?=[\w.+@=~-])")
+_BOILERPLATE = re.compile(
+    r" (?:Some|Potential) (?:common )?causes include:? .*| If reserved but unallocated memory is .*"
+)
+_PADDED = re.compile(r"\s{2,}|(?<=\w)-{6,}|={6,}|\*{6,}|#{6,}")
+_ID = re.compile(r"(?<![\w/.-])(?=\w*\d)[0-9a-f]{20,128}(?!\w)")
+_TEMPLATE = re.compile(r"<[\w:<>, *&]{20,400}>")
+# The words after which a sentence has said what it is about.
+_DECIDES = re.compile(
+    r"[\w.]*(?:Error|Exception)\b\S*|[\w ]{0,20}(?:reset by peer|closed by|refused|timed out|out of memory|not found"
+    r"|no such|already in use|CANCELLED|[Kk]illed|signal:? \S+|CQE|[Pp]eer information|exceeds"
+    r"|larger than|does not|must be|[Ee]rror \d+|errno:? ?\d+|exit code \S+|uncorrectable"
+    r"|illegal|mismatch|unable|cannot|[Ff]ailed|[Ii]nvalid)\b"
+)
+
+
+def fit(text: str, limit: int = LINE) -> str:
+    """The first line of a text, of at most `limit` characters. Of paths the last two parts stay, of ids the beginning;
+    what is still too long loses what stands around the last words that decide."""
+    lines = text.strip().splitlines()
+    text = _PADDED.sub(" ", lines[0]).strip() if lines else ""
+    if len(text) <= limit:
+        return text
+    for pattern, short in ((_BOILERPLATE, " ..."), (_TEMPLATE, "<...>"), (_ID, None), (_PATH, "/.../")):
+        text = pattern.sub(short if short is not None else (lambda match: f"{match[0][:6]}..."), text)
+        if len(text) <= limit:
+            return text
+    last = None
+    for match in _DECIDES.finditer(text, 0, 8 * limit):
+        last = match
+    if last is None or last.end() + _LEAD <= limit:
+        return shortened(text, limit)
+    start = text.rfind(" ", 0, max(1, last.start() - _LEAD)) + 1
+    head = shortened(text[: min(_HEAD, start)] + " ", min(_HEAD, start)) if start > _HEAD else text[:start]
+    head = head.rstrip(". ") + " ... " if start > _HEAD else head
+    return head + shortened(text[start:], limit - len(head))

@@ -1,0 +1,136 @@
+"""Whether a line speaks of a failure, in whatever words, and how strongly: the one list of such words for the ends of
+logs, for alarms, and for what a verdict has left out."""
+
+from __future__ import annotations
+
+import re
+
+from safelaunch.evidence.logs import habitual, last_words
+
+GRAVE, SAID, HINTED, NONE = 3, 2, 1, 0  # it ended something; it failed; it may belong to a failure; nothing of it
+
+# Frames, rulers below them, edges of tables, C++ frames, progress bars, lines of code, settings, usage and URLs.
+_NO_WORDS = re.compile(
+    r"^\s*(?:File \"|frame #\d|#\d{1,3} |at 0x|\^+|[|+][-=+]{3}|Traceback \(most recent)"
+    r"|^[~^|+=*\s#_-]{3,}$|^[^A-Za-z\u0080-\U0010ffff]{0,400}$|^\s*\|.*\|\s*$"
+    r"|\d%\s?\|[^|]{0,80}\|\s*[\d.?]+\w?/[\d.?]+\w?\s\[[^\]]{0,60}\]\s*$"
+    r"|^\s{2,}(?:self\.|return |raise |await |for |if |with |try:|except\b|[\w.]{1,60} = )"
+    r"|^\s*(?:def |class |import |from \w+ import |raise \w|elif |else:|assert |@\w)"
+    r"|^\s*(?:\w+ = )?(?!\S*(?:Error|Exception)\()[\w.]{3,80}\(.{0,200}[,()]\s*$"
+    r"|^(?:ERROR|WARNING|INFO|CRITICAL)?[\d\s:.,\[\]()-]*$|^Exception raised from \w+ at "
+    r"|^\[?[EWIF]\d{3,4} [\d:.]+ (?:\d+ )?\S+\]\s*$"
+    r"|^(?:For debugging consider|Compile with `?TORCH|Search for `?cuda)"
+)
+# Lines that say nothing of their own: headings of launchers, settings, and what stands below every error.
+_NO_NEWS = re.compile(
+    r"^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
+    r"|^\s*(?:error_file|exitcode|traceback|time|host|rank|python_version|root cause)\s*:(?!.*(?:Error|Exception): )"
+    r"|^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^\S{1,120}\.py\s*$"
+    r"|[Ss]ome NCCL operations have failed|To avoid data inconsistency|^Root Cause \(first|^Last error:\s*$"
+    r"|Abort COMPLETE"
+    r"|-- Process \d+ terminated with the following|\*\*\* (?:Check failure stack|End of error)"
+    r"|Error executing job with"
+    r"|(?:to signal dumping|dump debug info|flight recorder dump signal|Received a dump signal)\b"
+)
+_EXCEPTION = re.compile(
+    r"(?<![\w.'\"(=/$])(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: (?!\d+(?:\.\d+)?$)\S|$|\()"
+)
+_FATAL = re.compile(
+    r"\b(?:[Ff]atal|FATAL|[Aa]bort(?:ed|ing)|ABORT|[Kk]illed|KILLED|CANCELLED|PREEMPTED|[Ss]egmentation fault"
+    r"|[Cc]ore dumped"
+    r"|[Oo]ut of memory|OOM|oom-kill|[Pp]anic|[Cc]rashed|evicted|Evicted|SIG(?:KILL|SEGV|ABRT|BUS|ILL|FPE))\b"
+    r"|CUDA error|cudaError|NVRM: Xid|\bXid\b.{0,40}\d|[Uu]ncorrectable|MMU [Ff]ault|fallen off the bus"
+)
+# A logger's line that ends nothing, or a relay's, or what torch says after any failure.
+_ECHO = re.compile(
+    r"Received (?:sigquit|SIGTERM)|[Cc]hild failed|Sending process \d+ closing signal|output_handler failed"
+    r"|[Kk]illing subproc|sigkill_handler\]"
+    r"|taking the entire process down|kernels might run on corrupted|Due to the asynchronous nature"
+    r"|To avoid data inconsistency"
+    r"|[Ff]ailed \(exitcode: -?\d+\) local_rank|ChildFailedError|SignalException"
+    r"|[Ss]ee (?:the )?(?:stack )?(?:trace|above|root)"
+    r"|[Rr]oot [Cc]ause|actor is dead because|actor died|Worker exit type|Timeout at NCCL work|Signal code: "
+    r"|Failing at address|Process received signal|has exited with|Exited with exit code"
+    r"|exit(?:ed)? with code -?\d+\. [Cc]heck|RPC call to \w+ timed out|EngineDeadError"
+    r"|Engine core initialization failed|process group has NOT been destroyed|Exception raised from"
+    r"|leaked \w+ objects"
+    r"|FAILED$|^Failures?:|^<NO_OTHER_FAILURES>|To fix this|[Ss]ome NCCL operations have failed"
+    r"|Abort(?:ing)? COMPLETE"
+    r"|task \d+: Terminated|Force Terminated|Terminating (?:StepId|job step)|Job step aborted|error_handler:"
+    r"|Set the environment variable"
+    r"|Xid (?:\(PCI[^)]{0,30}\): )?4[35]\b"
+    r"|^terminate called |EngineCore failed to start|ssh exited with exit code|EngineCore encountered a fatal"
+    r"|Shutting down"
+)
+# What contradicts itself, or breaks a rule that the line tells.
+_CONTRADICTS = re.compile(
+    r"\b(?:larger|greater|smaller|less|more|longer|shorter|fewer|higher|lower|bigger) than (?:the )?(?:\w+ ){0,3}"
+    r"\(?-?\d"
+    r"|\bexceed(?:s|ed|ing)?\b|\bnot enough\b|\binsufficient\b"
+    r"|\btoo (?:many|few|large|small|long|short|big|old|new)\b"
+    r"|\bmust (?:be|have|match|not)\b|\bmismatch|\bexpected\b.{1,120}\b(?:but|got|found|received)\b"
+    r"|\bdoes not (?:match|fit|exist)\b"
+    r"|\bdo(?:es)?n['o]t (?:match|fit|exist)\b|\bnot (?:supported|available|allowed|permitted|divisible)\b"
+    r"|\bunsupported\b"
+    r"|\b(?:no|0) (?:GPUs?|devices?|space|memory|samples?|data)\b.{0,40}(?:left|found|available|visible)"
+    r"|\bgpu count: 0\b"
+    r"|\bavailable\w*(?:\(\))?\W{1,3}-\d|\b(?:value|size|memory|mem|tokens|blocks|length|count)\b(?: \w+)?\W{1,3}-\d"
+    r"|\bone of the workers\b|\bweights_only\b|\bmight be asynchronously reported\b",
+    re.IGNORECASE,
+)
+# The program's own limit, or somebody's wish, after which it stops.
+_STOPPED = re.compile(
+    r"\btime ?limit\b|\btimelimit\b|\b[Ss]topping (?:the )?(?:training|run|job|early)\b|\b[Ee]arly[ -]?stopp"
+    r"|\bgraceful(?:ly)? (?:stop|shut)"
+    r"|\bdeadline (?:reached|exceeded)|\bwall ?time\b|\b(?:requested|asked|ordered) to (?:stop|terminate|exit)"
+    r"|\bpre-?empt(?:ed|ion)\b|Keyboard ?Interrupt|\bWatchdog timeout|\bNo available shared memory broadcast block",
+    re.IGNORECASE,
+)
+_LEVEL = re.compile(r"(?<![\w.])(?:ERROR|CRITICAL|FATAL)(?![\w=])|^\[?[EF]\d{3,4} \d\d:|NCCL WARN")
+_MILD = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])|[Ww]arning\b|^\[?[WI]\d{0,4} ")
+_NOTHING = re.compile(
+    r"(?i)(?:severity=|: )corrected\b"
+    r"|\b(?:before|on|in case of|if|when|until) (?:any |a |an |the )?(?:crash|failure|error|abort|fail)"
+    r"|\bdeprecat|\bignor(?:e|ed|ing)\b|exception ignored|\bno errors?\b|\b0 (?:errors?|failures?|failed)\b"
+    r"|\bretry|\bagain\b"
+    r"|OMP_NUM_THREADS|FutureWarning|UserWarning: (?!.*\bError \d)|site-packages/\S+:\d+: \w*Warning"
+)
+
+
+def strength(text: str, whole: str = "") -> int:
+    """How strongly a line speaks of a failure: GRAVE, SAID, HINTED or NONE.
+
+    Args:
+        text: the line, without what stands before its message.
+        whole: the line as it is, where its level may stand before the message.
+    """
+    if len(text) < 3 or _NO_WORDS.search(text) or _NO_NEWS.search(text):
+        return NONE
+    mild = bool(_MILD.search(whole[: len(whole) - len(text)] if whole.endswith(text) else "") or _MILD.search(text))
+    nothing = _NOTHING.search(text) is not None
+    if not mild and not nothing and (_EXCEPTION.search(text) or _FATAL.search(text) or last_words.ends(text)):
+        return GRAVE
+    loud = _LEVEL.search(whole) or _LEVEL.search(text)
+    if loud and not nothing:
+        return SAID
+    if not nothing and not mild and (last_words.tells_of_failure(text) or habitual.TROUBLE.search(text)):
+        return SAID
+    if _STOPPED.search(text) or (_CONTRADICTS.search(text) and not nothing):
+        return SAID if not mild or _STOPPED.search(text) else HINTED
+    words = _EXCEPTION.search(text) or _FATAL.search(text) or habitual.SPEAKS.search(text)
+    return HINTED if words and not nothing else NONE
+
+
+def has_words(text: str) -> bool:
+    """Whether a line says something: it is no frame, ruler, edge of a table or line of code."""
+    return _NO_WORDS.search(text) is None
+
+
+def is_echo(text: str) -> bool:
+    """Whether a line only passes on that something failed, or is said after any failure."""
+    return _ECHO.search(text) is not None
+
+
+def contradicts(text: str) -> bool:
+    """Whether a line tells of a number, a size or a kind that cannot be as it is."""
+    return _CONTRADICTS.search(text) is not None and _NOTHING.search(text) is None
