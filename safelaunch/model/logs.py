@@ -226,6 +226,18 @@ class LogFile:
 
 
 @dataclass(frozen=True)
+class WellEnded:
+    """A line that says that the job ended well. `proof`: torch elastic or a trainer says so, which know it; else it may
+    be the `echo` of a script, which comes whatever happened. `rank` is that of whoever wrote it, as its mark says;
+    `stepped` is the number of the last line before it that tells of a step, 0 for none."""
+
+    at: LogLine
+    proof: bool
+    rank: int | None = None
+    stepped: int = 0
+
+
+@dataclass(frozen=True)
 class LogFacts:
     """All that was found in the logs of one job. `world_size` is None where no line tells it. `tails` are the last
     lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
@@ -248,7 +260,7 @@ class LogFacts:
     waiting_at: tuple[tuple[int, Location], ...] = ()
     world_size: int | None = None
     ranks: tuple[int, ...] = ()
-    finished: tuple[LogLine, ...] = ()
+    finished: tuple[WellEnded, ...] = ()
     parting: tuple[LogLine, ...] = ()
     attempt: int = 0
     odd: tuple[Odd, ...] = ()

@@ -18,6 +18,7 @@ from safelaunch.diagnosis.logs.exceptions import (
     ANY_CONNECTION,
     Exceptions,
     ended_losing_a_peer,
+    ended_well_after,
     near_end,
     something_failed,
     sort_exceptions,
@@ -56,9 +57,10 @@ def _alarms(facts: LogFacts, exceptions: Exceptions) -> tuple[Sighting, ...]:
     overcome |= {(s.at.file, s.at.line) for s in facts.sightings if s.known.role == "note"}
 
     def went_on(s: Sighting) -> bool:
-        ended_well = any(end.file == s.at.file and end.line > s.at.line for end in facts.finished)
         # Programs log errors of which they think nothing; what torch, NCCL or a kernel says so ends more than a sample.
-        return ended_well or (s.known.name == "error-level" and not near_end(facts, s.at))
+        logged = s.known.name == "error-level"
+        later = any(end.at.file == s.at.file and end.at.line > s.at.line for end in facts.finished)
+        return ended_well_after(facts, s.at) or (logged and (later or not near_end(facts, s.at)))
 
     return tuple(
         s
@@ -98,9 +100,7 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
 def _ends_with_a_cause(facts: LogFacts) -> bool:
     """Whether a file ends soon after a message that says why a process failed, and does not say that all went well."""
     return any(
-        near_end(facts, s.at) and not any(end.file == s.at.file and end.line > s.at.line for end in facts.finished)
-        for s in facts.sightings
-        if s.known.role == "cause"
+        near_end(facts, s.at) and not ended_well_after(facts, s.at) for s in facts.sightings if s.known.role == "cause"
     )
 
 

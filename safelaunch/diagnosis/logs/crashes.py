@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK, PEER_LOSS
 from safelaunch.diagnosis.logs import inner
+from safelaunch.diagnosis.logs.quoting import LINE, fit
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.wording import names, one_line
@@ -110,9 +111,11 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
     locals_ = distinct(end.local_rank for end in timeline.unexplained)
     unnamed = f"local {names(locals_)}" if locals_ else "a process"
     how = ", ".join(dict.fromkeys(how_it_ended(end) for end in timeline.unexplained[:4]))
+    said = _said_before(timeline, _noticed_first(timeline))
+    why = f"after `{fit(said.at.text, LINE)}`" if said is not None else "and the logs do not say why"
     return verdict(
         "SL499",
-        f"{names(ranks) if ranks else unnamed} ended with an error ({how}), and the logs do not say why",
+        f"{names(ranks) if ranks else unnamed} ended with an error ({how}), {why}",
         because=(*_of_unexplained(timeline), *missing(timeline.facts)[:1]),
         remedy="give the ranks' own output as well (torchrun --log-dir logs --redirects 3 --tee 3)",
         secondary=ranks,
@@ -156,7 +159,7 @@ def how_it_ended(end: Ended) -> str:
 
 def _of_unexplained(timeline: Timeline) -> list[str]:
     """The end that was noticed first, and what else the logs hold beside it."""
-    first = next((end for end in timeline.unexplained if end.first), timeline.unexplained[0])
+    first = _noticed_first(timeline)
     lines = [quote(first.at)]
     if first.first and first.by == "elastic":
         lines.append("torch elastic's `first observed failure` is the first that it noticed, not the one at fault")
@@ -170,6 +173,10 @@ def _of_unexplained(timeline: Timeline) -> list[str]:
     if not timeline.victims and not timeline.cut and said is None:
         lines.append("no traceback and no message of that process is in these logs")
     return lines
+
+
+def _noticed_first(timeline: Timeline) -> Ended:
+    return next((end for end in timeline.unexplained if end.first), timeline.unexplained[0])
 
 
 def _said_before(timeline: Timeline, end: Ended) -> Sighting | None:

@@ -52,7 +52,7 @@ def sort_exceptions(facts: LogFacts) -> Exceptions:
             return True
         if failed:
             return one.survived and one.rank not in failed_ranks
-        return one.survived or any(end.file == one.at.file and end.line > one.at.line for end in facts.finished)
+        return one.survived or ended_well_after(facts, one.at, one.rank)
 
     survivors, raised = _partition(raised, survived)
     cut, raised = _partition(raised, lambda one: not one.type or (one.cut and _of_torch(one)))
@@ -60,6 +60,17 @@ def sort_exceptions(facts: LogFacts) -> Exceptions:
     first = {(one.type.rpartition(".")[2], one.message) for one in raised if not one.relayed}
     consequences, causes = _partition(raised, lambda one: _follows(facts, one) or _is_echo(one, first))
     return Exceptions(causes, consequences, tuple(launcher), tuple(survivors), tuple(cut))
+
+
+def ended_well_after(facts: LogFacts, at: LogLine, rank: int | None = None) -> bool:
+    """Whether the same file says later that the job ended well, in words that speak for whoever wrote a line: of those
+    who know it, of the same rank, or behind a step that the job has made since. A script says "finished" of anything.
+
+    Args:
+        rank: whose line it is, where that is known.
+    """
+    ends = (end for end in facts.finished if end.at.file == at.file and end.at.line > at.line)
+    return any(end.proof or (rank is not None and end.rank == rank) or end.stepped > at.line for end in ends)
 
 
 def something_failed(facts: LogFacts) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.logs import cut_off, nccl
 from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
+from safelaunch.diagnosis.logs.exceptions import ended_well_after
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
@@ -221,7 +222,7 @@ def _is_among_the_last(facts: LogFacts, at: LogLine) -> bool:
 def _odd(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     """The verdict where a job ran, and its own numbers or warnings say that not all is well; None where none do. A
     warning, and a pause, are overcome by a job that says that it ended well."""
-    finished = {end.file for end in timeline.facts.finished}
+    finished = {end.at.file for end in timeline.facts.finished}
     odd = [one for one in timeline.facts.odd if one.kind == "value" or one.at.file not in finished]
     odd = [one for one in odd if one.kind != "remark"]
     if not odd:
@@ -248,7 +249,7 @@ def _is_known(facts: LogFacts, at: LogLine) -> bool:
     """Whether what a last line says is known to be no failure: a message that is worth a note, or one that the job
     ended well after."""
     noted = any((s.at.file, s.at.line) == (at.file, at.line) for s in facts.sightings if s.known.role == "note")
-    return noted or any(end.file == at.file and end.line >= at.line for end in facts.finished)
+    return noted or ended_well_after(facts, at) or any(end.at.line == at.line for end in facts.finished)
 
 
 def _cut_off(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:

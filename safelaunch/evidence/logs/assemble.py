@@ -101,7 +101,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         waiting_at=tuple(sorted(waiting.items(), key=lambda item: item[0])),
         world_size=world,
         ranks=tuple(sorted(everybody)),
-        finished=tuple(file.finished for file in files if file.finished is not None),
+        finished=tuple(end for file in files for end in file.finished),
         parting=tuple(dated(file.parting) for file in files if file.parting is not None),
         attempt=attempt,
         odd=tuple(replace(one, at=dated(one.at)) for file in files for one in file.odd),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from safelaunch.evidence.logs import prefixes
+from safelaunch.evidence.logs import habitual, last_words, prefixes
 from safelaunch.evidence.logs.complaints import Complaints
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.model import Location
-from safelaunch.model.logs import Event, LogFile, LogLine, Odd
+from safelaunch.model.logs import Event, LogFile, LogLine, Odd, WellEnded
 
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 
@@ -34,12 +34,20 @@ class Contents:
     world: int = 0
     of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # ranks and sizes by host and pid
     labelled: bool = False
-    finished: LogLine | None = None
+    finished: list[WellEnded] = field(default_factory=list)
+    stepped: int = 0  # the number of the last line near the end that tells of a step
     parting: LogLine | None = None
     attempt: int = 0
     odd: tuple[Odd, ...] = ()
     last: tuple[LogLine, ...] = ()
     complaints: Complaints[Origin] = field(default_factory=Complaints)
+
+    def note_end(self, at: LogLine, text: str, rank: int | None) -> None:
+        """A line near the end, by a process of this rank: whether it tells of a step, or that all went well."""
+        if habitual.STEP.search(text):
+            self.stepped = at.line
+        if said := last_words.well_ended(text):
+            self.finished.append(WellEnded(at, said == "proof", rank, self.stepped))
 
 
 def unread(path: str, why: str) -> Contents:

@@ -4,18 +4,57 @@ launchers and loggers."""
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 LINES = 10  # at the end of a log; the usage of a program stands ahead of what is wrong with its arguments
 
-# The last words of jobs that end well: torch elastic's, and what programs say.
-FINISHED = re.compile(
+# The last words of jobs that end well, by those who know: torch elastic, and trainers that have come to their end.
+_PROOF = re.compile(
     r"worker group successfully finished|worker group finished \(SUCCEEDED\)|torchelastic\.worker\.status\.SUCCEEDED"
-    r"|`?Trainer\.fit`? stopped: `?max_|['\"]train_runtime['\"]: ?\d|\b(?:finished|completed|done) (?:the )?training\b"
-    r"|^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)"
-    r"[^:=]{0,30}?\b"
-    r"(?:finished|complete[d]?|done|succeeded)\b(?!.*\b(?:error|fail))",
+    r"|`?Trainer\.fit`? stopped: `?max_|['\"]train_runtime['\"]: ?\d"
+)
+# What programs say, and scripts that start them.
+_WORD = re.compile(
+    r"^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)"
+    r"(?P<between>[^:=]{0,30}?)\b(?:finished|completed?|done|succeeded)\b(?P<behind>.*)"
+    r"|^(?P<before>.{0,60}?)\b(?:finished|completed|done) (?:the )?training\b(?P<after>.*)",
     re.IGNORECASE,
 )
+# What may stand behind such a word: nothing, how long and when, what was saved. Anything else may take it back.
+_PLAIN = re.compile(
+    r"\W*(?:successfully\W*)?(?:(?:in|at|on|after|by|took|total|time|elapsed|duration|sav(?:ed|ing)|best|final|model"
+    r"|checkpoints?|weights|see|for (?:\d+|all|rank)|with (?:\d+|loss|accuracy|best|final)|exit(?:ing| code 0)"
+    r"|status 0|rc ?= ?0)\b.*|\W*\d[\d\W]*(?:s|sec\w*|min\w*|h|hours?|steps?|epochs?)?\W*)?",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"\b(?:not|never|no|cannot|could|un\w{4,}|without|before|nan|inf|oom|error\w*|fail\w*|abnormal\w*|aborted|killed|early"
+    r"|interrupt\w*|stopped|cancel\w*|false|incomplete|partial\w*|0 of)\b|n't\b"
+    r"|\b(?:exit|code|status|rc|ret)\W{0,3}(?:code|status)?\W{0,3}-?[1-9]",
+    re.IGNORECASE,
+)
+_NONE_OF_THEM = re.compile(
+    r"\b(?:no|0|zero|without(?: any)?) (?:errors?|failures?|warnings?|problems?)\b", re.IGNORECASE
+)
+
+
+def well_ended(text: str) -> Literal["proof", "word", ""]:
+    """Whether a line says that the job ended well, and whether by one who knows."""
+    if _PROOF.search(text):
+        return "proof"
+    around = _around(text)
+    return "word" if around and _PLAIN.fullmatch(around[1]) and not any(map(_TAKEN_BACK.search, around)) else ""
+
+
+def _around(text: str) -> tuple[str, str] | None:
+    """What stands around "finished" where a line says it of the job."""
+    found = _WORD.match(text)
+    if found is None:
+        return None
+    around = found["between"] or found["before"] or "", found["behind"] or found["after"] or ""
+    return around[0], _NONE_OF_THEM.sub("", around[1])
+
+
 # What a process writes that is about to end, or has ended: no sign that it went on.
 LAST_WORDS = re.compile(
     r"^\s|^\[?[EWIF]\d{3,4} |wandb:|[Ww]arning|ERROR|Error|rror:|Exception|resource_tracker|leaked|srun|slurmstepd|"
@@ -86,6 +125,7 @@ def tells_of_failure(text: str) -> bool:
     Args:
         text: the line, without what stands before its message.
     """
-    if ends(text):
+    around = _around(text)
+    if ends(text) or (around is not None and any(map(_TAKEN_BACK.search, around))):
         return True
     return _COMPLAINED.search(text) is not None and not _NO_FAILURE.search(text)

@@ -390,10 +390,9 @@ class _Pass:
         self._records += habitual.RECORD.match(line.text) is not None
         self._steps += self._sieve.size > SAMPLE and habitual.STEP.search(line.text) is not None
         at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
-        if last_words.FINISHED.search(line.text):
-            self._contents.finished = at
         ending.append(at)
         origin = self._origin(line)
+        self._contents.note_end(at, line.text, origin.rank)
         if number > self._sieve.lines - habitual.LAST_LINES and is_trouble(self._signatures, line.text):
             self._troubles.append((origin, Sighting(at=at, host=origin.host, known=habitual.TROUBLED)))
         recent[origin].append(line.text)

@@ -70,7 +70,7 @@ FINE = (
     "srun: job 4 has been allocated resources\nexited with code 0",
     "[rank0]:[W1121 10:00:00.1 ProcessGroupNCCL.cpp:1538] Warning: destroy_process_group() was not called",
     "INFO upload failed once, trying again\nuploaded",
-    "job 4711: error: the cache is cold\nTraining finished. Saved model",
+    "job 4711: error: the cache is cold\nstep 9 loss 1.2\nTraining finished. Saved model",
     "saved to /data/killed_by_error/model.pt",
     "mean error: tensor(0.0312)",
     "exit_code=0",
@@ -107,3 +107,45 @@ def test_the_line_is_quoted(tmp_path: Path) -> None:
 
 def test_what_a_job_went_on_after_is_none(tmp_path: Path) -> None:
     assert verdict_of(tmp_path, f"ERROR trainer: a sample was torn\n{STEPS}") == "SL498"
+
+
+# What a script says when a job is over comes whatever happened: `echo "Job finished"`.
+SCRIPTS = ("Job finished at Wed Nov 25", "Training finished", "job done", "Run completed successfully")
+FATAL = {
+    "an exception": ('Traceback (most recent call last):\n  File "/w/t.py", line 3\nValueError: bad', "SL401"),
+    "a signal": ("slurm_script: line 12: 4711 Killed                  python train.py", "SL499"),
+    "a core dump": ("job.sh: line 3: 81 Segmentation fault      (core dumped) python train.py", "SL499"),
+    "our own verdict": ("error[SL301]: rank 3 never entered all_reduce #21; 7 peers wait for it", "SL499"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", SCRIPTS)
+@pytest.mark.parametrize("failure", FATAL)
+def test_what_a_script_says_at_its_end_overcomes_nothing_fatal(failure: str, said: str, tmp_path: Path) -> None:
+    text, code = FATAL[failure]
+
+    assert verdict_of(tmp_path, f"{text}\n{said}") == code
+
+
+def test_the_good_end_of_one_rank_is_none_of_another(tmp_path: Path) -> None:
+    lines = ("Traceback (most recent call last):", '  File "/w/t.py", line 3, in <module>', "ValueError: bad")
+    failed = "".join(f"[rank3]: {line}\n" for line in lines)
+
+    assert verdict_of(tmp_path, f"{failed}[rank0]: Training complete") == "SL401"
+
+
+TAKEN_BACK = (
+    "training not completed", "The job has not finished", "Training completed: False", "Run completed unsuccessfully",
+    "Job done, rc=137", "Job finished (exit 1)", "Training finished early due to NaN loss", "job finished abnormally",
+    "training finished 0 of 10 epochs", "Training could not be completed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("end", TAKEN_BACK)
+def test_an_end_that_is_taken_back_is_none(end: str, tmp_path: Path) -> None:
+    assert verdict_of(tmp_path, end) == "SL499"
+
+
+@pytest.mark.parametrize("end", ["Training completed, 0 errors", "Training complete!", "Job finished (exit code 0)"])
+def test_a_plain_end_is_one(end: str, tmp_path: Path) -> None:
+    assert verdict_of(tmp_path, end) == "SL498"
