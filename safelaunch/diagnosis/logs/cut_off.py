@@ -19,6 +19,7 @@ _WAITS = re.compile(
     r"|\.item\(|\.cpu\(|\.tolist\(|\.get\("
 )
 _FRAME = re.compile(r"^\s*File \"")
+_WHOLE_FRAME = re.compile(r"^\s*File \"[^\"]+\", line \d+, in \S")
 _NO_CODE = re.compile(r"^\s*(?:[\^~|+ ]*|\[.*|File \".*|Traceback .*|\.\.\.|.*Traceback \(most recent call last\):.*)$")
 
 
@@ -99,7 +100,7 @@ def _code(one: Raised) -> str:
     code = ""
     within = False
     for line in one.traceback.splitlines():
-        if _FRAME.match(line):
+        if _WHOLE_FRAME.match(line):
             code, within = "", True  # what stood below an earlier frame is not of this one
         elif within and not _NO_CODE.match(line):
             code, within = REPEATED.sub("", line).strip(), False

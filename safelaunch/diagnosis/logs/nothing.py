@@ -102,7 +102,7 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     told = {(one.at.file, one.at.line) for one in shown}
     noted = (s for s in facts.sightings if s.known.role in ("note", "alarm") and not s.known.name.startswith("field-"))
     noted = (s for s in noted if (s.at.file, s.at.line) not in told)
-    warnings = [f"a warning: {quote(s.at)}" for s in noted]
+    warnings = [f"{'a warning' if s.known.role == 'note' else 'the log also says'}: {quote(s.at)}" for s in noted]
     return (lines, *survived, *warnings[:1])
 
 

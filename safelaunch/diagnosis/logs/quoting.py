@@ -9,6 +9,7 @@ from safelaunch.shortened import shortened
 LINE = 300  # characters of a quoted line
 HEADLINE = 150  # of a line within a headline
 _HEAD, _LEAD = 90, 40  # characters from the beginning, and before the words that decide, where a middle is left out
+_GAP = " ... "
 
 _PATH = re.compile(r"(?<![\w:/.])/(?:[\w.+@=~-]+/){3,40}(?=[\w.+@=~-])")
 _BOILERPLATE = re.compile(
@@ -42,7 +43,9 @@ def fit(text: str, limit: int = LINE) -> str:
         last = match
     if last is None or last.end() + _LEAD <= limit:
         return shortened(text, limit)
-    start = text.rfind(" ", 0, max(1, last.start() - _LEAD)) + 1
-    head = shortened(text[: min(_HEAD, start)] + " ", min(_HEAD, start)) if start > _HEAD else text[:start]
-    head = head.rstrip(". ") + " ... " if start > _HEAD else head
+    begin = min(_HEAD, limit // 3)
+    # As much as there is room for, up to the end, but from no later on than a little before those words.
+    start = max(begin, min(last.start() - _LEAD, len(text) - (limit - begin - len(_GAP))))
+    start = text.find(" ", start, last.start()) + 1 or start
+    head = shortened(text[:begin] + " ", begin).rstrip(". ") + _GAP
     return head + shortened(text[start:], limit - len(head))

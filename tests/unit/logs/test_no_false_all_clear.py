@@ -64,7 +64,7 @@ def test_a_job_that_says_later_that_it_ended_well_overcame_a_warning(tmp_path: P
     verdict = judged(tmp_path, f"{line}\n{STEPS}Training completed in 3 h\n")
 
     assert verdict.code == "SL498"
-    told = ("it said as well, and went on: ", "a warning: ")
+    told = ("it said as well, and went on: ", "a warning: ", "the log also says: ")
     assert any(reason.startswith(told) for reason in verdict.because)
 
 
