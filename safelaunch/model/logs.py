@@ -175,6 +175,10 @@ class Sighting(Event):
         return int(text) if text.isdecimal() and len(text) <= DIGITS else None
 
 
+# How a verdict's lines begin that it does not rest on: what else a log says.
+ALSO, WENT_ON = "the log also says: ", "it said as well, and went on: "
+
+
 @dataclass(frozen=True)
 class Complaint:
     """A kind of line that speaks of a failure: the first of its kind, and how often it was seen. `weight` is 3 where it

@@ -16,7 +16,7 @@ from safelaunch.diagnosis.logs.timeline import bare
 from safelaunch.diagnosis.logs.timeline import words as said_by
 from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
-from safelaunch.model.logs import Complaint, LogFacts
+from safelaunch.model.logs import ALSO, WENT_ON, Complaint, LogFacts
 from safelaunch.sizes import plural
 
 UNDECIDED, DECIDED, HEALTHY = 5, 3, 2  # lines that are added
@@ -46,10 +46,10 @@ def with_all_told(facts: LogFacts, verdict: Verdict) -> Verdict:
     plain = [one for one in left if one.weight >= SAID and not one.echo]
     own, further = verdict.because[:OWN], verdict.because[OWN:]
     if verdict.kind == "none":
-        lines, _ = _shown(plain, HEALTHY, "it said as well, and went on")
+        lines, _ = _shown(plain, HEALTHY, WENT_ON)
         return replace(verdict, because=(*own, *lines, *further))
     kept, room = (_kept(left, plain), UNDECIDED) if unknown else (plain, DECIDED)
-    lines, more = _shown(kept, room, "the log also says")
+    lines, more = _shown(kept, room, ALSO)
     summary = verdict.summary
     if more and plain:
         summary = _OF_ALL.sub(lambda match: SHOWN if match[0].endswith("logs") else f"{SHOWN} do not ", summary)
@@ -63,7 +63,7 @@ def _shown(kept: Sequence[Complaint], room: int, also: str) -> tuple[list[str], 
     chosen = sorted(sorted(kept, key=_less_telling)[:room], key=lambda one: (one.at.file, one.at.line))
     more = len(kept) - len(chosen)
     rest = f"and {plural(more, 'more line')} that speak{'s' if more == 1 else ''} of a failure"
-    return [*(f"{also}: {_quoted(one)}" for one in chosen), *([rest] if more else [])], more
+    return [*(f"{also}{_quoted(one)}" for one in chosen), *([rest] if more else [])], more
 
 
 def _left(facts: LogFacts, told: _Told, *, decided: bool) -> list[Complaint]:

@@ -17,7 +17,7 @@ from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
 from safelaunch.diagnosis.wording import one_line
 from safelaunch.model import Verdict
-from safelaunch.model.logs import Complaint, LogFacts, LogFile, LogLine, Odd, Sighting
+from safelaunch.model.logs import ALSO, Complaint, LogFacts, LogFile, LogLine, Odd, Sighting
 from safelaunch.sizes import plural
 
 VAGUE = ("trouble", "error-level", "scheduler-alarm", "connection-failed", "process-group-warning", "launcher-failed")
@@ -102,7 +102,7 @@ def _read(timeline: Timeline, read: list[LogFile]) -> tuple[str, ...]:
     told = {(one.at.file, one.at.line) for one in shown}
     noted = (s for s in facts.sightings if s.known.role in ("note", "alarm") and not s.known.name.startswith("field-"))
     noted = (s for s in noted if (s.at.file, s.at.line) not in told)
-    warnings = [f"{'a warning' if s.known.role == 'note' else 'the log also says'}: {quote(s.at)}" for s in noted]
+    warnings = [f"{'a warning: ' if s.known.role == 'note' else ALSO}{quote(s.at)}" for s in noted]
     return (lines, *survived, *warnings[:1])
 
 

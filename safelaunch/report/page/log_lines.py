@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from safelaunch.model import Verdict
-from safelaunch.model.logs import Ended, Event, LogFacts, LogLine, Raised, Sighting, TimedOut
+from safelaunch.model.logs import ALSO, WENT_ON, Ended, Event, LogFacts, LogLine, Raised, Sighting, TimedOut
 from safelaunch.report.page.element import Html, cell, tag
 from safelaunch.report.page.subject import names
 
@@ -57,6 +57,7 @@ def section(facts: LogFacts, verdict: Verdict | None) -> Html:
 def rows(facts: LogFacts, verdict: Verdict | None) -> list[Row]:
     """The first failure of each rank (of what no rank wrote, the first of each kind), and all that is quoted."""
     because = [*verdict.because, verdict.summary] if verdict is not None else []
+    because = [line for line in because if not line.startswith((ALSO, WENT_ON))]
     named = {_place(event.at) for event in _events(facts) if any(f"{_place(event.at)}:" in line for line in because)}
     lines: dict[tuple[str, int], Row] = {}
     begun: set[object] = set()
