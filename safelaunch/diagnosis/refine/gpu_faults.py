@@ -80,11 +80,14 @@ def _beside(verdict: Verdict, case: Case, concerned: Sequence[GpuState]) -> list
 
 
 def _on_crash(verdict: Verdict, case: Case) -> Verdict:
-    """The verdict on a crash: a fault of the hardware under the rank that failed, or under any where none is named."""
+    """The verdict on a crash: a fault of the hardware under a rank that is named, or that failed in CUDA's words as the
+    one that is named did, or under any where none is."""
     named = set(verdict.culprit_ranks)
     of_cuda = verdict.code == "SL401" and OF_CUDA.search(_words(case, named))
     if not (has(verdict.code, Trait.MAYBE_GPU) or of_cuda) or not (named or has(verdict.code, Trait.NOBODY)):
         return verdict
+    if of_cuda:
+        named |= {facts.rank for facts in case.ranks if OF_CUDA.search(_words(case, {facts.rank}))}
     concerned = [gpu for gpu in case.gpus if not named or set(gpu.ranks) & named]
     since = case.incident.t - BEFORE_CRASH_S
     broken = [fault for fault in _faults(concerned) if _broke_work(fault, case, named) and _is_since(fault, since)]
