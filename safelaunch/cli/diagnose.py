@@ -331,10 +331,8 @@ def _dumps(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequen
     case = dump_case.build(dumps)
     notes = tuple(dump_notes.lines(case, dumps, others))
     # Why a rank did not come, the dumps do not say; logs beside them may.
-    return [
-        *_beside(paths, signatures, further),
-        Conclusion("dumps", tuple(paths), diagnose(case), notes=notes, case=case),
-    ]
+    why = [one for one in _beside(paths, signatures, further) if one.verdict and one.verdict.kind != "hang"]
+    return [*why, Conclusion("dumps", tuple(paths), diagnose(case), notes=notes, case=case)]
 
 
 # ---------------------------------------------------------------------------------------------------------- logs

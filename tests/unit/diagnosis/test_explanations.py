@@ -76,6 +76,9 @@ MADE: dict[str, Callable[[], str]] = {
     "SL601": lambda: headline(infra.judge(AgentEnd(exit=Exit(-9, 1.0)))),
     "SL602": lambda: headline(infra.judge(AgentEnd("rendezvous", "RendezvousConnectionError", NO_STORE))),
     "SL604": lambda: headline(infra.node_lost((LostNode(1, 9.0, step=812),), NODES, 0)),
+    "SL605": lambda: headline(
+        infra.spare_ended(AgentEnd("spare", "", "SL401: rank 3 raised ValueError: a bad sample"))
+    ),
     "SL603": lambda: headline(of_log(TIME_LIMIT)),
     "SL901": lambda: str(diagnostic(internal_error(KeyError("rank")))[0]),
     "SL902": lambda: without_recorder({"TORCH_FR_BUFFER_SIZE": "0"}),
