@@ -24,7 +24,7 @@ NATIVE_SIGNALS = {4, 5, 6, 7, 8, 11, 31}  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SI
 
 # How the loss of a peer reads on those who notice it.
 PEER_LOSS = re.compile(
-    r"Connection (?:closed|reset) by peer"  # gloo tcp pair.cc; ECONNRESET anywhere
+    r"Connection (?:closed|reset) by peer|/pair\.cc:\d+\] Connection (?:closed|reset)"  # gloo tcp; ECONNRESET anywhere
     r"|Broken pipe"
     r"|Socket closed|Connection was likely closed|failed to recv, got 0 bytes"  # c10d TCPStore, TCPStoreLibUvBackend
     r"|Connection refused"  # the store's host is gone

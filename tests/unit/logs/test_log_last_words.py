@@ -149,3 +149,18 @@ def test_an_end_that_is_taken_back_is_none(end: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["Training completed, 0 errors", "Training complete!", "Job finished (exit code 0)"])
 def test_a_plain_end_is_one(end: str, tmp_path: Path) -> None:
     assert verdict_of(tmp_path, end) == "SL498"
+
+
+@pytest.mark.parametrize(
+    "said", ["NVRM: loading NVIDIA UNIX x86_64 Kernel Module 575.51", "NVRM: GPU Board Serial Number: 16502"]
+)
+def test_what_a_driver_says_of_itself_is_no_fault(said: str, tmp_path: Path) -> None:
+    assert verdict_of(tmp_path, said) == "SL498"
+
+
+def test_a_lost_peer_is_no_cause_where_its_address_is_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_text(
+        f"{STEPS}RuntimeError: [/build/gloo/transport/tcp/pair.cc:534] Connection closed by\n"
+    )
+
+    assert diagnose(read([str(tmp_path)])).code == "SL412"
