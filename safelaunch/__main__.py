@@ -16,4 +16,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # By -m the working directory comes first, and a `queue.py` there is for the script. The ranks look for themselves.
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        del sys.path[0]
     main()

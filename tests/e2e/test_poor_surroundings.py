@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import SAFELAUNCH, TORCHRUN, environment
+from harness import SAFELAUNCH, TORCHRUN, environment, launch
 
 pytestmark = pytest.mark.rig
 
@@ -237,3 +237,15 @@ def test_a_disk_without_room_for_a_file_stops_no_restart(project: Path) -> None:
     told = re.search(r"; it is in (/dev/shm/\S+)", ended.stderr)
     assert told, ended.stderr
     shutil.rmtree(told[1])
+
+
+@pytest.mark.parametrize("module", ["queue", "socket", "psutil"])
+def test_a_module_in_the_working_directory_is_for_the_script(module: str, tmp_path: Path) -> None:
+    """`python -m safelaunch` has that directory first on its own path."""
+    (tmp_path / f"{module}.py").write_text("raise RuntimeError('for the script')\n")
+    (tmp_path / "train.py").write_text("print('trains')\n")
+
+    ended = launch("--preflight", "off", "--no-warm-start", "train.py", cwd=tmp_path)
+
+    assert (ended.code, ended.out) == (0, "trains\n"), ended.err
+    assert ended.err == ""
