@@ -18,8 +18,8 @@ from safelaunch import output, redaction
 from safelaunch.cli.output import show as show_lines
 from safelaunch.codec import checked
 from safelaunch.evidence.offline import archives, bundle
-from safelaunch.held import Held
 from safelaunch.model import Case, SafelaunchError, Verdict
+from safelaunch.open_folder import OpenFolder
 from safelaunch.printable import visible, whole
 from safelaunch.run import pages
 from safelaunch.settings.commandline import misuse
@@ -110,7 +110,7 @@ def _unpack_run(path: str, folder: str) -> None:
 class Subject:
     """What is to be packed: the folder, and the one incident of it that is wanted (empty: all)."""
 
-    root: Held
+    root: OpenFolder
     incident: str = ""
 
 
@@ -136,7 +136,7 @@ def check(target: str, paths: Sequence[str]) -> Subject | None:
         return None
     root, incident = _what(paths[0])
     try:
-        return Subject(Held(root), incident)
+        return Subject(OpenFolder(root), incident)
     except OSError as error:
         raise misuse(f"{paths[0]} cannot be packed: {error.strerror}", "name the folder itself") from error
 
@@ -190,7 +190,7 @@ def _what(path: str) -> tuple[str, str]:
     return run, os.path.relpath(folder, run)
 
 
-def _members(root: Held, incident: str, skipped: list[str]) -> Iterator[tuple[str, bytes]]:
+def _members(root: OpenFolder, incident: str, skipped: list[str]) -> Iterator[tuple[str, bytes]]:
     left = ALL_LOGS
     ours: set[str] = set()
     runs: set[str] = set()
@@ -225,7 +225,7 @@ def _members(root: Held, incident: str, skipped: list[str]) -> Iterator[tuple[st
                 yield os.path.normpath(os.path.join(inside, pages.NAME)), made
 
 
-def _has_case(root: Held, folder: str) -> bool:
+def _has_case(root: OpenFolder, folder: str) -> bool:
     try:
         os.close(root.open(os.path.join(folder, bundle.CASE)))
     except OSError:
@@ -233,7 +233,7 @@ def _has_case(root: Held, folder: str) -> bool:
     return True
 
 
-def _redacted(root: Held, path: str, most: int) -> bytes | None:
+def _redacted(root: OpenFolder, path: str, most: int) -> bytes | None:
     """A file without its secrets; of a log its end. None where that is not possible."""
     try:
         descriptor = root.open(path)
@@ -294,7 +294,7 @@ def _encoded(content: str) -> bytes:
     return content.encode("utf-8", errors="backslashreplace")
 
 
-def _page(root: Held, folder: str, said: str) -> bytes | None:
+def _page(root: OpenFolder, folder: str, said: str) -> bytes | None:
     """The page on an incident, with the verdict of that name."""
     from safelaunch.report import page as html
 

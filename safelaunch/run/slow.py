@@ -17,7 +17,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.inquiry import Inquiry
 from safelaunch.run.judge import judged
 from safelaunch.run.own_faults import contained
-from safelaunch.run.pace_told import Round
+from safelaunch.run.pace_reports import Round
 from safelaunch.run.recorders import Recorders
 from safelaunch.run.slow_nodes import SlowNodes
 from safelaunch.run.this_node import ThisNode

@@ -16,7 +16,7 @@ from safelaunch.run.console import Console
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.pace_hub import PaceHub
-from safelaunch.run.pace_told import PaceTeller, Round
+from safelaunch.run.pace_reports import PaceReporter, Round
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.meetings import Arrival
 from safelaunch.watch.slow import SlowWatch
@@ -45,7 +45,7 @@ class SlowNodes:
         self._watch = watch
         self._console = console
         self._incidents = incidents
-        self._teller = PaceTeller(watch, this_node, console.degraded)
+        self._teller = PaceReporter(watch, this_node, console.degraded)
         self._hub = PaceHub(watch, console.degraded)
         self._link: Link | None = None
         self._restart()

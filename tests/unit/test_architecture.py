@@ -33,7 +33,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "deadline", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
-    "user_code", "black_box_reader", "shortened", "held", "escapes",
+    "user_code", "black_box_reader", "shortened", "open_folder", "escapes",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -59,7 +59,7 @@ LAYERS: dict[str, set[str]] = {
     "black_box": {"pulse"},
     "black_box_reader": {"black_box", "pulse", "regular"},
     "regular": set(),
-    "held": {"regular"},
+    "open_folder": {"regular"},
     "limits": set(),
     "toml": set(),
     "pulse": set(),

@@ -14,8 +14,8 @@ from redaction_written import WRITTEN_HARMLESS, WRITTEN_HARMLESS_VARIABLES, WRIT
 
 from safelaunch import files, redaction
 from safelaunch.cli import share
-from safelaunch.held import Held
 from safelaunch.model import Origin, Settings, Value, Verdict
+from safelaunch.open_folder import OpenFolder
 from safelaunch.redaction import REDACTED
 from safelaunch.report import bundle, page
 from safelaunch.report.page import Subject
@@ -46,12 +46,12 @@ def report_html(text: str, folder: Path) -> str:  # noqa: ARG001
 
 def packed_log(text: str, folder: Path) -> str:
     (folder / "stderr.log").write_text(f"step 1\n{text}\nstep 2\n")
-    return (share._redacted(Held(str(folder)), str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(OpenFolder(str(folder)), str(folder / "stderr.log"), share.LOG_BYTES) or b"").decode()
 
 
 def packed_json(text: str, folder: Path) -> str:
     (folder / "agent.jsonl").write_text(json.dumps({"said": {"inner": json.dumps([text])}}) + "\n")
-    return (share._redacted(Held(str(folder)), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
+    return (share._redacted(OpenFolder(str(folder)), str(folder / "agent.jsonl"), share.LOG_BYTES) or b"").decode()
 
 
 ALL = [*SECRETS, *WRITTEN_SECRETS, *FURTHER_SECRETS]
@@ -91,7 +91,7 @@ def test_a_key_at_the_cut_of_a_log_is_gone(tmp_path: Path) -> None:
     for before in range(0, len(key), 97):  # the cut is wherever it is within the key
         end = "x" * 79 + "\n"
         log.write_text("step\n" * 40_000 + key + "\n" + end * ((share.LOG_BYTES - before) // 80))
-        packed = share._redacted(Held(str(log.parent)), str(log), share.LOG_BYTES)
+        packed = share._redacted(OpenFolder(str(log.parent)), str(log), share.LOG_BYTES)
         assert packed is not None
         assert b"MIIE" not in packed
         assert len(packed) <= share.LOG_BYTES
@@ -107,7 +107,7 @@ def test_a_key_over_several_records_is_gone_and_each_record_keeps_its_place(tmp_
     records = [json.dumps({"t": at, "said": {"text": text}}) for at, text in enumerate(texts)]
     log = tmp_path / "agent.jsonl"
     log.write_text("\n".join([*records, "torn {", "WANDB_API_KEY:", LETTERS[:40]]) + "\n")
-    packed = (share._redacted(Held(str(tmp_path)), str(log), share.LOG_BYTES) or b"").decode()
+    packed = (share._redacted(OpenFolder(str(tmp_path)), str(log), share.LOG_BYTES) or b"").decode()
     assert "MIIE" not in packed
     assert LETTERS[:40] not in packed
     lines = packed.splitlines()
@@ -191,4 +191,4 @@ def test_tokens_of_issuers_are_found_beside_each_other() -> None:
 def test_a_log_of_two_bytes_for_each_character_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_bytes("password=hunter2\n".encode("utf-16"))
 
-    assert share._redacted(Held(str(tmp_path)), str(tmp_path / "stderr.log"), share.LOG_BYTES) is None
+    assert share._redacted(OpenFolder(str(tmp_path)), str(tmp_path / "stderr.log"), share.LOG_BYTES) is None

@@ -18,7 +18,7 @@ from safelaunch.model.nodes import Node, Nodes
 from safelaunch.model.slow import SlowLink, Slowness
 from safelaunch.run.findings import Findings
 from safelaunch.run.incidents import Incidents
-from safelaunch.run.pace_told import Round
+from safelaunch.run.pace_reports import Round
 from safelaunch.run.slow_nodes import PATIENCE_S, SlowNodes
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.slow import SlowWatch

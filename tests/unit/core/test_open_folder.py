@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from safelaunch.held import Held
+from safelaunch.open_folder import OpenFolder
 
 
-def read(held: Held, path: object) -> bytes:
+def read(held: OpenFolder, path: object) -> bytes:
     with open(held.open(str(path)), "rb") as file:
         return file.read()
 
@@ -27,7 +27,7 @@ def test_no_link_on_the_way_leads_out_of_it(tmp_path: Path) -> None:
     (tmp_path / "named").symlink_to("theirs/.")
     root = tmp_path / "named"  # what the user has named may be a link of his own
 
-    held = Held(str(root))
+    held = OpenFolder(str(root))
     assert read(held, root / "inside/file") == b"theirs"
     for path in ("folder/file", "file", "../ours/file", "inside/../folder/file", "pipe", ""):
         with pytest.raises(OSError, match=r"link leads there|not below|no regular file|No such"):
@@ -43,7 +43,7 @@ def test_it_stays_the_same_when_its_path_leads_elsewhere(tmp_path: Path) -> None
         (tmp_path / name / "below").mkdir(parents=True)
         (tmp_path / name / "below" / "file").write_text(name)
     root = tmp_path / "theirs"
-    held = Held(str(root))
+    held = OpenFolder(str(root))
     walk = held.walk()
     assert next(walk) == (str(root), ["below"], [])
     root.rename(tmp_path / "old")
@@ -57,7 +57,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to("round")
     for name in ("file", "round", "missing", "file/below"):
         with pytest.raises(OSError, match=r"."):
-            Held(str(tmp_path / name))
+            OpenFolder(str(tmp_path / name))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of another user")
@@ -67,7 +67,7 @@ def test_the_link_of_another_user_leads_to_his_own_alone(tmp_path: Path) -> None
         os.chown(tmp_path / name, owner, owner)
         (tmp_path / f"to_{name}").symlink_to(name)
         os.lchown(tmp_path / f"to_{name}", 12345, 12345)
-    Held(str(tmp_path / "to_his")).close()
+    OpenFolder(str(tmp_path / "to_his")).close()
     for name in ("to_ours", "to_a_third"):
         with pytest.raises(PermissionError):
-            Held(str(tmp_path / name))
+            OpenFolder(str(tmp_path / name))

@@ -48,7 +48,7 @@ class Round:
     now: float
 
 
-class PaceTeller:
+class PaceReporter:
     """This node's answers to the hub. Used by the supervisor's loop alone.
 
     Args:

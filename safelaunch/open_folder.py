@@ -16,7 +16,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 MOST_LINKS = 40  # on the way to one folder, as in Linux (path_resolution(7))
 
 
-class Held:
+class OpenFolder:
     """A folder. Paths that are given to its methods begin with its own path, and only tell what is below it."""
 
     def __init__(self, path: str) -> None:
