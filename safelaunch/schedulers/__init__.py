@@ -6,24 +6,22 @@ process. It reads no file and asks no controller: containers have neither, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 
 from safelaunch.model import Allocation
-from safelaunch.schedulers.beaker import beaker
-from safelaunch.schedulers.kubernetes import indexed_job, leader_worker_set
-from safelaunch.schedulers.mpi import mpi
-from safelaunch.schedulers.skypilot import skypilot
-from safelaunch.schedulers.slurm import slurm
 
-# The nearest to the process comes first: what runs in a pod may have variables of the Slurm below it, and SkyPilot
-# starts its tasks by ssh, in Slurm jobs and pods alike.
-DETECTORS: tuple[Callable[[Mapping[str, str]], Allocation | None], ...] = (
-    beaker,
-    skypilot,
-    mpi,
-    leader_worker_set,
-    slurm,
-    indexed_job,
+# A variable without which a detector has nothing to say, its module, and the function there: most launches load none of
+# them. The nearest to the process comes first: what runs in a pod may have variables of the Slurm below it, and
+# SkyPilot starts its tasks by ssh, in Slurm jobs and pods alike.
+DETECTORS = (
+    ("BEAKER_JOB_ID", "beaker", "beaker"),
+    ("SKYPILOT_NUM_NODES", "skypilot", "skypilot"),
+    ("OMPI_COMM_WORLD_SIZE", "mpi", "mpi"),
+    ("PMI_SIZE", "mpi", "mpi"),
+    ("LWS_LEADER_ADDRESS", "kubernetes", "leader_worker_set"),
+    ("SLURM_JOB_ID", "slurm", "slurm"),
+    ("JOB_COMPLETION_INDEX", "kubernetes", "indexed_job"),
 )
 
 
@@ -36,4 +34,10 @@ def allocation(environ: Mapping[str, str]) -> Allocation | None:
     Raises:
         SafelaunchError: SL009, where it was started in a way that cannot become one job.
     """
-    return next((found for detect in DETECTORS if (found := detect(environ)) is not None), None)
+    for variable, module, function in DETECTORS:
+        if environ.get(variable):
+            detect = getattr(import_module(f"{__name__}.{module}"), function)
+            found: Allocation | None = detect(environ)
+            if found is not None:
+                return found
+    return None
