@@ -74,10 +74,6 @@ def _no_script(summary: str, remedy: str) -> SafelaunchError:
     return SafelaunchError("SL002", summary, remedy, exit_code=EXIT_USAGE)
 
 
-def several_nodes(settings: Settings) -> bool:
-    return str(settings["nnodes"]).rpartition(":")[2] != "1"
-
-
 def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
     """The plan; creates the run directory and the scratch directory, and nothing else.
 
@@ -95,7 +91,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
     run_id = run_dir.check_run_id(chosen if chosen != "none" else run_dir.default_run_id(environ, host))
     base = run_dir.base_dir(settings["run_dir"], environ)
     made = run_dir.create(
-        base, run_id, host, several_nodes=several_nodes(settings), chosen=bool(settings["run_dir"]), environ=environ
+        base, run_id, host, several_nodes=settings.several_nodes, chosen=bool(settings["run_dir"]), environ=environ
     )
     token = os.urandom(8).hex()
     of_ranks = settings.environment(environ)

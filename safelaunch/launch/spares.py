@@ -16,7 +16,7 @@ def check(settings: Settings) -> None:
     """
     if not settings["spare_nodes"]:
         return
-    if str(settings["nnodes"]).rpartition(":")[2] == "1":
+    if not settings.several_nodes:
         raise SafelaunchError(
             "SL001",
             "--spare-nodes is for a job of several nodes, and --nnodes says 1",

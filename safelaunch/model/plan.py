@@ -49,7 +49,6 @@ class Allocation:
         leader: a name or address of node 0 that all nodes can resolve; None where it is not known.
         gpus: of this node; None where the scheduler does not say.
         hosts: names of the nodes in the scheduler's order, where it lists them.
-        ends: when the allocation ends, in seconds of the epoch; None where nothing says it.
     """
 
     scheduler: str
@@ -59,7 +58,6 @@ class Allocation:
     leader: Value | None = None
     gpus: Value | None = None
     hosts: tuple[str, ...] = ()
-    ends: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,11 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         """The bare value of an option."""
         return self.options[name].value
+
+    @property
+    def several_nodes(self) -> bool:
+        """Whether the job may have more than one node."""
+        return str(self["nnodes"]).rpartition(":")[2] != "1"
 
     @property
     def added(self) -> dict[str, str]:

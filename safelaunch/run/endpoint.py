@@ -7,7 +7,7 @@ from safelaunch.model import Settings
 
 def endpoint_host(settings: Settings) -> str:
     """The host at which the nodes of a job meet; empty in a job of one node, and where it cannot be known."""
-    if str(settings["nnodes"]).rpartition(":")[2] == "1":
+    if not settings.several_nodes:
         return ""
     return endpoint(settings)[0] or str(settings["rdzv_endpoint"]).partition(",")[0].rpartition(":")[0].strip("[]")
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.messages import AskPaces, Message, Paced, PaceTold, TellPace, TellWhy, WhyTold
 from safelaunch.codes import CATALOGUE, EXIT_OK
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Verdict
 from safelaunch.model.hosts import host_name
 from safelaunch.model.slow import RanksOfNode, Slowness
@@ -21,9 +22,8 @@ from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.meetings import Arrival
 from safelaunch.watch.slow import SlowWatch
 
-PATIENCE_S = (
-    30.0  # for the hub's answer: two looks, and what the nodes say of their ranks; then a node speaks for itself
-)
+# For the hub's answer: two looks, and what the nodes say of their ranks; then a node speaks for itself.
+PATIENCE_S = 30.0
 
 
 class SlowNodes:
@@ -167,7 +167,4 @@ class SlowNodes:
         unit = self._watch.pace.unit or "step"
         place = next(n for n, one in enumerate(self.verdicts) if one is told)
         self.verdicts[place] = dataclasses.replace(told, summary=f"{told.summary}; until about {unit} {step}")
-        ranks = ", ".join(map(str, told.culprit_ranks))
-        self._console.aside(
-            f"{told.code}: rank{'s' * (len(told.culprit_ranks) > 1)} {ranks}: no longer slow, at {unit} {step}"
-        )
+        self._console.aside(f"{told.code}: {names(told.culprit_ranks)}: no longer slow, at {unit} {step}")

@@ -38,7 +38,6 @@ def slurm(environ: Mapping[str, str]) -> Allocation | None:
         Value(hosts[0], Origin("scheduler", "SLURM_STEP_NODELIST")) if hosts else None,
         gpus(environ, "SLURM_GPUS_ON_NODE"),
         hosts,
-        _ends(environ),
     )
 
 
@@ -52,7 +51,7 @@ def _without_srun(environ: Mapping[str, str]) -> Allocation:
             f"SLURM_JOB_NUM_NODES={nodes}, and no SLURM_STEP_ID of srun",
         )
     own_gpus = gpus(environ, "SLURM_GPUS_ON_NODE")
-    return Allocation("Slurm", _job(environ, None), gpus=own_gpus, ends=_ends(environ))
+    return Allocation("Slurm", _job(environ, None), gpus=own_gpus)
 
 
 def _job(environ: Mapping[str, str], step: int | None) -> str:
@@ -62,8 +61,3 @@ def _job(environ: Mapping[str, str], step: int | None) -> str:
         job = f"{environ['SLURM_ARRAY_JOB_ID']}_{environ['SLURM_ARRAY_TASK_ID']}"
     restart = number(environ, "SLURM_RESTART_COUNT") or 0
     return f"{job}{'' if step is None else f'.{step}'}{f'-r{restart}' if restart else ''}"
-
-
-def _ends(environ: Mapping[str, str]) -> float | None:
-    end = number(environ, "SLURM_JOB_END_TIME")
-    return None if end is None else float(end)

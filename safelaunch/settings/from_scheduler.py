@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from safelaunch.model import Allocation, Origin, Value
 from safelaunch.schedulers import allocation
+from safelaunch.schedulers.variables import misstart
 
 # Who names one of these has a rendezvous of their own, and the launch is what torchrun makes of that.
 RENDEZVOUS = ("node_rank", "rdzv_backend", "rdzv_endpoint", "standalone", "master_addr", "master_port")
@@ -41,8 +42,6 @@ def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[
     if found is None:
         return options, None
     if environ.get("LOCAL_RANK"):
-        from safelaunch.schedulers.variables import misstart
-
         raise misstart(
             f"LOCAL_RANK={environ['LOCAL_RANK']} is set: safelaunch was started as a rank, and starts ranks itself",
             "start it once on each node, and take `export LOCAL_RANK=…` out of the script",
@@ -61,8 +60,6 @@ def _of_the_job(nodes: Value, spare: Value) -> int:
     """How many of the nodes that are there the job has, beside those that wait for one of them to be lost."""
     left = int(nodes.value) - int(spare.value)
     if left < 1:
-        from safelaunch.schedulers.variables import misstart
-
         raise misstart(
             f"--spare-nodes {spare.value} leaves no node for the job: there are {nodes.value}",
             f"ask for more nodes, or for {int(nodes.value) - 1} spare ones at most",
@@ -74,8 +71,6 @@ def _of_the_job(nodes: Value, spare: Value) -> int:
 def _meeting(found: Allocation, options: Mapping[str, Value]) -> dict[str, Value]:
     """Where the nodes meet, under which name, and which of them keeps the store."""
     if found.node_rank is None or found.leader is None:
-        from safelaunch.schedulers.variables import misstart
-
         lacks = "which node this is" if found.node_rank is None else "the address of node 0"
         raise misstart(
             f"{found.scheduler} does not say {lacks}, and --nnodes {options['nnodes'].value} asks for several",
@@ -123,8 +118,6 @@ def _check_node_rank(options: Mapping[str, Value], environ: Mapping[str, str]) -
     static = options["rdzv_backend"].value == "static" and not options["standalone"].value
     several = static and environ.get("SLURM_STEP_NUM_NODES", "1") == _most_nodes(options) != "1"
     if several and _is_chosen(said) and said.value == 0 and real != "0":
-        from safelaunch.schedulers.variables import misstart
-
         raise misstart(
             f"--node-rank 0 on node {real} of {environ['SLURM_STEP_NUM_NODES']}: each is told that it is the first",
             "leave out --node-rank and the rendezvous, which come from Slurm; or write `\\$SLURM_NODEID`, so that the "

@@ -72,7 +72,7 @@ def in_force(settings: Settings, backend: str, environ: Mapping[str, str] | None
 
 def rendezvous_wait(settings: Settings) -> float | None:
     """For how many seconds a node waits for the others in the rendezvous; None in a job of one node."""
-    return _rendezvous(settings).seconds if str(settings["nnodes"]).rpartition(":")[2] != "1" else None
+    return _rendezvous(settings).seconds if settings.several_nodes else None
 
 
 def group_timeout(timeouts: Mapping[str, Value], backend: str) -> InForce:

@@ -6,13 +6,13 @@ import pytest
 
 from safelaunch.launch import spares
 from safelaunch.model import SafelaunchError
-from safelaunch.settings.options import parse
+from safelaunch.settings.resolve import resolve
 
 C10D = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node-a:29400"]
 
 
 def test_a_job_of_several_nodes_may_have_spares() -> None:
-    settings = parse([*C10D, "--spare-nodes", "1", "--max-restarts", "3", "train.py"], {})
+    settings = resolve([*C10D, "--spare-nodes", "1", "--max-restarts", "3", "train.py"], {})
     spares.check(settings)
     assert spares.without_restarts(settings) == ""
 
@@ -26,14 +26,14 @@ def test_a_job_of_several_nodes_may_have_spares() -> None:
 )
 def test_where_nobody_is_kept_they_are_refused(argv: list[str], words: str) -> None:
     with pytest.raises(SafelaunchError, match=words):
-        spares.check(parse([*argv, "--spare-nodes", "1", "train.py"], {}))
+        spares.check(resolve([*argv, "--spare-nodes", "1", "train.py"], {}))
 
 
 def test_without_restarts_it_is_said_that_they_take_no_place() -> None:
-    assert "max-restarts" in spares.without_restarts(parse([*C10D, "--spare-nodes", "1", "train.py"], {}))
+    assert "max-restarts" in spares.without_restarts(resolve([*C10D, "--spare-nodes", "1", "train.py"], {}))
 
 
 def test_without_spares_nothing_changes() -> None:
-    settings = parse(["--nnodes", "2", "train.py"], {})
+    settings = resolve(["--nnodes", "2", "train.py"], {})
     spares.check(settings)
     assert spares.without_restarts(settings) == ""
