@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safelaunch import black_box, black_box_reader
 from safelaunch.diagnosis.wording import names
@@ -17,13 +17,15 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.inquiry import Inquiry
 from safelaunch.run.judge import judged
 from safelaunch.run.own_faults import contained
-from safelaunch.run.pace_reports import Round
 from safelaunch.run.recorders import Recorders
-from safelaunch.run.slow_nodes import SlowNodes
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.meetings import KEPT, Arrival
 from safelaunch.watch.pauses import paused
 from safelaunch.watch.slow import SlowWatch, Told
+
+if TYPE_CHECKING:
+    from safelaunch.model.slow import Slowness
+    from safelaunch.run.slow_nodes import SlowNodes
 
 CALLS_S = 0.5  # how often the ranks' records of calls are read
 CALLS_FULL_S = 1.0  # ... where all of them are new each time: there is no keeping up
@@ -40,7 +42,7 @@ class Slow:
         console: of the run.
         incidents: of the run.
         this_node: for what its GPUs do.
-        nodes: what is said of the ranks of all nodes.
+        nodes: what is said of the ranks of all nodes; None in a job of one node, which loads nothing for it.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Slow:
         console: Console,
         incidents: Incidents,
         this_node: ThisNode,
-        nodes: SlowNodes,
+        nodes: SlowNodes | None = None,
     ) -> None:
         self.verdicts: list[Verdict] = []
         self._reader = reader
@@ -86,7 +88,7 @@ class Slow:
     @property
     def all_verdicts(self) -> list[Verdict]:
         """Those of this node, and those over all nodes."""
-        return [*self.verdicts, *self._nodes.verdicts]
+        return [*self.verdicts, *(self._nodes.verdicts if self._nodes is not None else ())]
 
     def summary(self) -> list[str]:
         """What was told, in a line each, for the end of the run."""
@@ -121,18 +123,24 @@ class Slow:
         groups = any(pulse.state & USES_GROUPS for pulse in pulses.values()) and len(pulses) > 1
         calls = self._calls(group, reader, now)
         suspicion = self._watch.poll(pulses, calls, groups, now)
-        self._nodes.keep(calls)
-        self._nodes.poll(Round(group, reader, pulses, self._returned, self._loads, now))
+        if self._nodes is not None:
+            self._nodes.round(group, reader, pulses, self._returned, self._loads, calls, now)
         for told in self._watch.over():
             self._ended(told)
         if self._inquiry is not None:
             self._take_in(self._inquiry, now)
         elif suspicion is not None:
-            if not self._nodes.holds(suspicion, now):
-                suspicion = self._nodes.completed(suspicion)
-                self._inquiry = Inquiry(suspicion, group, self._loads, self._this_node, self._console.degraded)
+            self._inquire(suspicion, group, now)
         elif self._watch.wants_recorders(now) and self._asked is None and self._following is None:
             self._ask(group, reader, pulses, now)
+
+    def _inquire(self, suspicion: Slowness, group: WorkerGroup, now: float) -> None:
+        """Look into it, unless ranks of other nodes may be the ones: then these are asked first."""
+        if self._nodes is not None:
+            if self._nodes.holds(suspicion, now):
+                return
+            suspicion = self._nodes.completed(suspicion)
+        self._inquiry = Inquiry(suspicion, group, self._loads, self._this_node, self._console.degraded)
 
     def _ask(self, group: WorkerGroup, reader: black_box_reader.Reader, pulses: dict[int, Pulse], now: float) -> None:
         """Ask who is late: where calls end on GPUs, these; else the Flight Recorders."""

@@ -6,13 +6,16 @@ import dataclasses
 import queue
 from collections.abc import Mapping, Sequence
 
+from safelaunch import black_box_reader
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.messages import AskPaces, Message, Paced, PaceTold, TellPace, TellWhy, WhyTold
 from safelaunch.codes import CATALOGUE, EXIT_OK
 from safelaunch.diagnosis.wording import names
-from safelaunch.model import Verdict
+from safelaunch.evidence import usage
+from safelaunch.model import Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.model.slow import RanksOfNode, Slowness
+from safelaunch.pulse import Pulse
 from safelaunch.run.console import Console
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
@@ -56,6 +59,20 @@ class SlowNodes:
         self._asked: float | None = None  # since when this node waits for an answer
         self._paced: Paced | None = None  # ... and what it was
         self._told: Verdict | None = None
+
+    def round(
+        self,
+        group: WorkerGroup,
+        reader: black_box_reader.Reader,
+        pulses: Mapping[int, Pulse],
+        returned: Mapping[int, Mapping[tuple[str, int], float]],
+        loads: Sequence[usage.Load],
+        calls: Mapping[int, Sequence[Arrival]],
+        now: float,
+    ) -> None:
+        """One round of `Slow` over ranks that all run: see `Round`; `calls` are new in the ranks' records."""
+        self.keep(calls)
+        self.poll(Round(group, reader, pulses, returned, loads, now))
 
     def keep(self, calls: Mapping[int, Sequence[Arrival]]) -> None:
         """What is new in the ranks' records."""

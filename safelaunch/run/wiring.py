@@ -21,7 +21,6 @@ from safelaunch.run.judge import Judge
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
-from safelaunch.run.slow_nodes import SlowNodes
 from safelaunch.run.start import Start
 from safelaunch.run.this_node import ThisNode
 from safelaunch.run.watching import Watching
@@ -58,7 +57,11 @@ class Parts:
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
         watched = "watch" not in settings.slow or bool(settings.slow["watch"].value)
         pace = _slow_watch(settings)
-        of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
+        of_nodes = None
+        if settings.several_nodes:
+            from safelaunch.run.slow_nodes import SlowNodes
+
+            of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
         self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
         self.restarts = Restarts(plan, console)
