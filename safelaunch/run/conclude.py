@@ -190,6 +190,9 @@ class Conclusions:
         given_up = _gave_up(dumps)
         more = (*found.evidence, *dumps, *asked)
         whole = case.build(facts.incident, group, more, self._this_node.name, facts.oom_kills, now=time.monotonic())
+        too_late = aborted.of_late_calls(found.verdict, whole, _late(dumps))
+        if too_late is not None:
+            return Found(facts, too_late, more)
         before = aborted.as_it_was(whole, given_up)
         if before is None:
             return found
@@ -220,6 +223,12 @@ class Conclusions:
 def _gave_up(dumps: Iterable[Evidence]) -> frozenset[int]:
     """Ranks whose watchdogs had given up a call, by the dumps that these have left."""
     return frozenset(item.rank for item in dumps if item.data is not None and item.data["given_up"])
+
+
+def _late(dumps: Iterable[Evidence]) -> dict[int, aborted.LateCall]:
+    """Calls that came to an end after their timeouts, of ranks that waited for no other."""
+    late = {item.rank: item.data.get("late") for item in dumps if item.data is not None and item.rank is not None}
+    return {rank: aborted.LateCall(**call) for rank, call in late.items() if call}
 
 
 def with_source(facts: Case) -> Case:
