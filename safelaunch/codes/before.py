@@ -172,5 +172,11 @@ CODES = (
         "watch.devices:visible_devices_changed",
     ),
     Code("SL232", "other-device", "set_device does not follow LOCAL_RANK", "watch.devices:other_device"),
+    Code(
+        "SL233",
+        "different-tensors",
+        "ranks bring different tensors to one call",
+        "watch.tensors:different_tensors",
+    ),
     Code("SL290", "signatures", "a file of signatures cannot be used", "evidence.logs.signatures:load"),
 )
