@@ -143,18 +143,27 @@ class Conclusions:
         told = self._hangs.told
         ended = [worker for worker in group.workers if worker.exit is not None]
         dumps = self._own_dumps(ended) if aborted.may_be(found.facts, found.verdict) else ()
-        if told is None and _gave_up(dumps):
-            found = self._before_an_abort(group, found, dumps)
+        found = self._over_nodes(group, found, dumps, told)
         if urgent.hardware is not None:
             found = dataclasses.replace(found, evidence=(*found.evidence, *urgent.hardware.evidence()))
-        over_all = self._nodes.verdict(found.facts)
-        found = found if over_all is None else dataclasses.replace(found, verdict=over_all)
         verdict = self._timed(found.verdict, incident)
         if told is not None and gave_up(verdict, told, _gave_up(dumps)) and not has(verdict.code, Trait.INFRASTRUCTURE):
             # The ranks have ended themselves.
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}", verdict.exit_code) or verdict
             return self._incidents.concluded(last, self._hangs.folder)
-        return self._keep(dataclasses.replace(found, verdict=verdict))
+        folder = self._hangs.folder if told is not None and verdict.kind == "hang" else ""
+        return self._keep(dataclasses.replace(found, verdict=verdict), folder)
+
+    def _over_nodes(self, group: WorkerGroup, found: Found, dumps: tuple[Evidence, ...], told: Verdict | None) -> Found:
+        """What this node has found, with the verdict over all nodes where there is one. Ranks that their watchdogs have
+        ended are shown to the others as they waited, for it is so that all see them, whatever was told here before."""
+        before = found
+        if _gave_up(dumps) and (told is None or self._nodes.address is not None):
+            before = self._before_an_abort(group, found, dumps)
+        over_all = self._nodes.verdict(before.facts)
+        if over_all is None:
+            return before if told is None else found
+        return dataclasses.replace(before, verdict=_ended_by_themselves(over_all, before.verdict))
 
     def _asked(
         self, incident: Incident, group: WorkerGroup, evidence: tuple[Evidence, ...], hardware: Hardware | None
@@ -218,6 +227,11 @@ class Conclusions:
         folder = self._incidents.write(found.facts, found.verdict, found.evidence, folder)
         self._incidents.page_later(folder, found.facts, found.verdict)
         return self._incidents.concluded(found.verdict, folder)
+
+
+def _ended_by_themselves(over_all: Verdict, here: Verdict) -> Verdict:
+    """The verdict over all nodes, with the exit code of ranks that have ended themselves, though in a hang."""
+    return dataclasses.replace(over_all, exit_code=here.exit_code) if over_all.kind == "hang" else over_all
 
 
 def _gave_up(dumps: Iterable[Evidence]) -> frozenset[int]:

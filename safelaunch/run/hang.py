@@ -179,8 +179,8 @@ class Hangs:
         in_passes = sleep_shortly(verdict, facts)
         if self._watch.looked(verdict, facts, bool(pause), time.monotonic(), in_passes=in_passes):
             facts = self._with_hardware(facts, self._this_node.hardware(group.workers, waits=True))
-            if facts.gpus or facts.ports_down or facts.ras:
-                verdict = self._judge.verdict(facts)
+            if facts.hardware:
+                verdict = self._nodes.verdict(facts) or self._judge.verdict(facts)
                 self._watch.refine(verdict)
             self._tell(facts, self.timed(verdict))
 
@@ -190,11 +190,14 @@ class Hangs:
         self.evidence = (*self.evidence, *hardware.evidence())
         return facts
 
-    def seen(self, group: WorkerGroup) -> Case:
-        """What another node has asked for: evidence of all ranks, as a case. From any thread."""
+    def seen(self, group: WorkerGroup, hardware: bool) -> Case:
+        """What another node has asked for: evidence of all ranks, as a case, with what their hardware does where that
+        is wanted. From any thread."""
+        read = self._this_node.hardware(group.workers, waits=True) if hardware else None
         found = _evidence(group)
         facts = self._build(Incident("hang", group.attempt, (), time.monotonic()), group, evidence=found)
-        return dataclasses.replace(facts, source=_source(facts))
+        facts = dataclasses.replace(facts, source=_source(facts))
+        return read.add_to(facts) if read is not None else facts
 
     def _take(self, group: WorkerGroup) -> Case:
         """Evidence of all ranks, as a case: of those that have ended, what they had recorded until then."""

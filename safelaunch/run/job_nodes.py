@@ -56,11 +56,11 @@ class JobNodes:
             does anything.
         judge: of the run.
         console: of the run.
-        look: takes a look at this node's ranks.
+        look: takes a look at this node's ranks, and at their hardware where that is asked for.
     """
 
     def __init__(
-        self, endpoint: str, judge: Judge, console: Console, look: Callable[[WorkerGroup], Case] | None = None
+        self, endpoint: str, judge: Judge, console: Console, look: Callable[[WorkerGroup, bool], Case] | None = None
     ) -> None:
         self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
         self._lost_at: float | None = None  # where that is a lost node: since when it is told
@@ -79,7 +79,7 @@ class JobNodes:
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
         self._told_unlinked = False
-        self._wanted: int | None = None  # the look that the hub waits for
+        self._wanted: Look | None = None  # the look that the hub waits for
         self._common: Verdict | None = None  # the latest one over all nodes
         self._failing, self._leaving = False, False  # ranks of this node have failed; it was told to end
         self._failed: Case | None = None  # what came of that
@@ -278,7 +278,7 @@ class JobNodes:
             if self._inquiry is not None and self._inquiry.number == message.number:
                 self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
-            self._be_seen(link, message.number)
+            self._be_seen(link, message)
         else:
             self.of_pace.put((link, node, message))
 
@@ -305,15 +305,15 @@ class JobNodes:
         if self._inquiry is None:
             until = time.monotonic() + ANSWER_S + more_s(len(link.peers.nodes)) / 2
             self._inquiry = Inquiry(next(self._numbers), until)
-            link.to_all(Look(self._inquiry.number))
+            link.to_all(Look(self._inquiry.number, message.case.hardware))
         self._inquiry.asked.append((node, message.number))
         self._inquiry.add(node, message.case, looked=False)
 
-    def _be_seen(self, link: Link, number: int) -> None:
+    def _be_seen(self, link: Link, wanted: Look) -> None:
         if self._failed is not None or self._leaving:  # of whoever was told to end nothing follows
-            link.to_hub(Seen(number, self._failed))
+            link.to_hub(Seen(wanted.number, self._failed))
         elif self._asked is None and not self._failing:  # else the hub has this node's case, or is about to
-            self._look_for(link, number)
+            self._look_for(link, wanted)
 
     def _follow_losses(self, link: Link) -> None:
         lost = set(link.peers.lost) - self._outlived
@@ -328,23 +328,23 @@ class JobNodes:
             self.end = self.end or self._over_nodes(verdict)
             self._news.notify_all()
 
-    def _look_for(self, link: Link, number: int) -> None:
+    def _look_for(self, link: Link, wanted: Look) -> None:
         """Take a look at this node's ranks for the hub: beside all else, since it takes a second. Of those who ask
         meanwhile the last one gets the same answer: each look costs the ranks some of their time."""
         with self._news:
-            looking, self._wanted = self._wanted is not None, number
+            looking, self._wanted = self._wanted is not None, wanted
         if not looking:
-            threading.Thread(target=self._answer, args=(link,), daemon=True).start()
+            threading.Thread(target=self._answer, args=(link, wanted.hardware), daemon=True).start()
 
-    def _answer(self, link: Link) -> None:
+    def _answer(self, link: Link, hardware: bool) -> None:
         group, case = self._group, None
         with contained(self._console.degraded, "the other nodes learn nothing of this node's ranks"):
             if self.look is not None and group is not None and group.workers:
-                case = digest(self.look(group), link.peers.offset_s or 0.0)
+                case = digest(self.look(group, hardware), link.peers.offset_s or 0.0)
         with self._news:
-            number, self._wanted = self._wanted, None
-        if number is not None and not self._failing:
-            link.to_hub(Seen(number, case))
+            wanted, self._wanted = self._wanted, None
+        if wanted is not None and not self._failing:
+            link.to_hub(Seen(wanted.number, case))
 
     def _as_known(self, link: Link, verdict: Verdict) -> Verdict:
         own = self._concluded.verdict if self._concluded is not None else None
@@ -364,8 +364,7 @@ class JobNodes:
                 return
             verdict = known or verdict
         self._inquiry = None
-        kind = "exit" if inquiry.of_failures else "hang"
-        self._concluded = Concluded(time.monotonic(), verdict, kind, frozenset(inquiry.cases))
+        self._concluded = inquiry.concluded(verdict)
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
 
     def _over_all(self, cases: list[Case]) -> Verdict:

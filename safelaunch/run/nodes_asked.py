@@ -44,6 +44,12 @@ class Inquiry:
         """Whether ranks have failed, and not only wait."""
         return any(case.incident.kind == "exit" for case in self.cases.values())
 
+    def concluded(self, verdict: Verdict) -> Concluded:
+        """It is over, with this verdict."""
+        kind = "exit" if self.of_failures else "hang"
+        hardware = any(case.hardware for case in self.cases.values())
+        return Concluded(time.monotonic(), verdict, kind, frozenset(self.cases), hardware)
+
 
 @dataclass(frozen=True)
 class Concluded:
@@ -54,10 +60,11 @@ class Concluded:
     verdict: Verdict
     kind: str
     nodes: frozenset[int]
+    hardware: bool = False  # whether the case of one of these nodes told of its hardware
 
     def holds(self, node: int, case: Case) -> bool:
         """Whether it answers a node that asks now."""
-        is_fresh = time.monotonic() - self.t < AGAIN_S
+        is_fresh = time.monotonic() - self.t < AGAIN_S and (self.hardware or not case.hardware)
         return is_fresh and bool(self.verdict.culprit_ranks) and case.incident.kind == self.kind and node in self.nodes
 
 

@@ -84,6 +84,7 @@ def one_case(cases: Sequence[Case]) -> Case:
     failed = [case for case in cases if case.incident.kind == "exit"]
     first = min(failed or cases, key=lambda case: case.incident.t)
     ordered = [first, *(case for case in cases if case is not first)]  # what else `first` tells is of node 0
+    ports = [replace(port, host=case.host) for case in cases for port in case.ports_down]
     kills = [case.oom_kills for case in cases if case.oom_kills is not None]
     of_nodes = [replace(facts, node=node) for node, case in enumerate(ordered) for facts in case.ranks]
     ranks = sorted(of_nodes, key=lambda facts: facts.rank)
@@ -95,6 +96,9 @@ def one_case(cases: Sequence[Case]) -> Case:
         groups=tuple(dict.fromkeys(group for case in cases for group in case.groups)),
         source=tuple(dict.fromkeys(line for case in cases for line in case.source)),
         now=max((case.now for case in cases if case.now is not None), default=None),
+        gpus=tuple(replace(gpu, node=node, host=case.host) for node, case in enumerate(ordered) for gpu in case.gpus),
+        ports_down=tuple(ports),
+        ras=next((case.ras for case in ordered if case.ras), ""),
     )
 
 
@@ -102,7 +106,8 @@ def shifted(case: Case, by: float) -> Case:
     """The case as another clock has it, which is `by` seconds ahead."""
     now = case.now + by if case.now is not None else None
     incident = replace(case.incident, t=case.incident.t + by)
-    return replace(case, incident=incident, ranks=tuple(_moved(facts, by) for facts in case.ranks), now=now)
+    gpus = tuple(replace(gpu, ahead_s=gpu.ahead_s + by) for gpu in case.gpus)
+    return replace(case, incident=incident, ranks=tuple(_moved(facts, by) for facts in case.ranks), now=now, gpus=gpus)
 
 
 def _moved(facts: RankFacts, by: float) -> RankFacts:
