@@ -125,7 +125,13 @@ class Conclusions:
         return ended_by_us or self._restarts.stops or group.attempt >= self._plan.torchrun["max_restarts"]
 
     def _of_other_nodes(self, incident: Incident, group: WorkerGroup, urgent: Urgent, end: Verdict) -> Verdict:
-        """Why this node ends is known already: what its ranks did is kept beside it."""
+        """Why this node ends is known already: what its ranks did is kept beside it. Of a hang that is as much as who
+        tells of it keeps, so that `diagnose` sees in the folders of all nodes what the run has seen."""
+        if incident.kind == end.kind == "hang":
+            return self._keep(
+                Found(self._hangs.last_facts(incident, group, self._oom_kills()), end, self._hangs.evidence),
+                self._hangs.folder,
+            )
         evidence = urgent.evidence or gather(incident, group.alive, URGENT, URGENT_S)
         evidence = (*evidence, *gather(incident, group.workers, LASTING, LASTING_S))
         facts = case.build(incident, group, evidence, self._this_node.name, self._oom_kills())
@@ -151,7 +157,8 @@ class Conclusions:
             # The ranks have ended themselves.
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}", verdict.exit_code) or verdict
             return self._incidents.concluded(last, self._hangs.folder)
-        folder = self._hangs.folder if told is not None and verdict.kind == "hang" else ""
+        waited = told is not None and found.facts.incident.kind == "hang"
+        folder = self._hangs.folder if waited else ""
         return self._keep(dataclasses.replace(found, verdict=verdict), folder)
 
     def _over_nodes(self, group: WorkerGroup, found: Found, dumps: tuple[Evidence, ...], told: Verdict | None) -> Found:

@@ -130,17 +130,23 @@ class Hangs:
 
     def conclude(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> tuple[Case, Verdict]:
         """The case of a hang that is being ended, and its verdict."""
+        facts = self.last_facts(incident, group, oom_kills)
+        notice = self._watch.notice
+        judged = self._nodes.verdict(facts) or self._judge.verdict(facts)
+        verdict = with_notice(judged, notice.verdict if notice is not None else None)
+        return facts, self.timed(verdict)
+
+    def last_facts(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> Case:
+        """The case of a hang whose ranks are about to be ended."""
+        if self._watch.notice is None:
+            self._take(group)  # another node has told of it
         hardware = self._this_node.hardware(group.workers, waits=True)
         self.evidence = (*self.evidence, *gather(incident, group.workers, HANG_LAST, LAST_S))
         facts = self._build(incident, group, oom_kills)
         if self._facts is not None:  # what was told of, where it cannot be read again
             told = self._facts
             facts = dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
-        facts = self._judge.explained(self._with_hardware(facts, hardware))
-        notice = self._watch.notice
-        judged = self._nodes.verdict(facts) or self._judge.verdict(facts)
-        verdict = with_notice(judged, notice.verdict if notice is not None else None)
-        return facts, self.timed(verdict)
+        return self._judge.explained(self._with_hardware(facts, hardware))
 
     def timed(self, verdict: Verdict) -> Verdict:
         """The verdict with the times of the notice."""

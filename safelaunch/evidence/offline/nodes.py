@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.codes import Trait, has
-from safelaunch.model import Case, RankFacts, Verdict
+from safelaunch.model import Case, PyError, RankFacts, StreamMark, StreamProgress, Verdict
 
 if TYPE_CHECKING:  # a run puts cases together, and reads no archives
     from safelaunch.evidence.offline.bundle import Recorded
@@ -114,10 +114,30 @@ def _moved(facts: RankFacts, by: float) -> RankFacts:
     return replace(
         facts,
         exit=replace(facts.exit, t=facts.exit.t + by) if facts.exit else None,
-        error=replace(facts.error, t=facts.error.t + by) if facts.error else None,
-        shut_down=facts.shut_down + by if facts.shut_down is not None else None,
+        error=_raised(facts.error, by),
+        handling=_raised(facts.handling, by),
+        lost_thread=_raised(facts.lost_thread, by),
+        shut_down=_at(facts.shut_down, by),
+        stepped=_at(facts.stepped, by),
+        loaders=tuple(replace(one, ended=_at(one.ended, by)) for one in facts.loaders),
+        stream=_enqueued(facts.stream, by),
         collectives=tuple(replace(call, t=call.t + by) for call in facts.collectives),
         recorded=None if facts.recorded is None else tuple(replace(call, t=call.t + by) for call in facts.recorded),
         phases=tuple(replace(phase, since=phase.since + by) for phase in facts.phases),
-        exhausted=facts.exhausted + by if facts.exhausted is not None else None,
+        exhausted=_at(facts.exhausted, by),
     )
+
+
+def _at(t: float | None, by: float) -> float | None:
+    return t + by if t is not None else None
+
+
+def _raised(error: PyError | None, by: float) -> PyError | None:
+    return replace(error, t=error.t + by) if error is not None else None
+
+
+def _enqueued(stream: StreamProgress | None, by: float) -> StreamProgress | None:
+    def mark(one: StreamMark | None) -> StreamMark | None:
+        return replace(one, t=one.t + by) if one is not None else None
+
+    return StreamProgress(mark(stream.reached), mark(stream.outstanding)) if stream is not None else None

@@ -24,6 +24,8 @@ from safelaunch.model import (
     Process,
     RankDevice,
     RankFacts,
+    StreamMark,
+    StreamProgress,
     Tenant,
 )
 from safelaunch.model.logs import Ended, LogFacts, LogLine
@@ -111,6 +113,17 @@ def test_the_gpus_of_all_nodes_are_in_their_case() -> None:
         ((0,), 0, "node-0", 0.0), ((2,), 1, "node-1", 900.0),
     ]  # fmt: skip
     assert [port.host for port in case.ports_down] == ["node-0", "node-1"]
+
+
+def test_what_a_gpu_has_come_to_is_told_on_the_clock_of_the_case() -> None:
+    marks = StreamProgress(StreamMark("all_reduce", 1.0), StreamMark("all_reduce", 2.0))
+    case = shifted(of("node-b", replace(rank(0), stream=marks)), 900.0)
+
+    stream = case.ranks[0].stream
+    assert stream is not None
+    assert stream.reached is not None
+    assert stream.outstanding is not None
+    assert (stream.reached.t, stream.outstanding.t) == (901.0, 902.0)
 
 
 def test_a_pid_in_logs_that_ranks_of_two_nodes_have_names_neither() -> None:
