@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, Trait
-from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2
+from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2, reports
 from safelaunch.diagnosis.logs.classify import before_the_last, classify
 from safelaunch.diagnosis.logs.coverage import with_all_told
 from safelaunch.diagnosis.logs.nothing import nothing_found
@@ -56,6 +56,7 @@ def _judge(timeline: Timeline) -> Verdict:
         _failed_beside_a_hang,
         crashes.meeting_failed,
         crashes.from_outside,
+        reports.concluded,
         hangs.stuck_watchdog,
         messengers.passed_on,
         lost.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,

@@ -6,14 +6,15 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 
-from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK, PEER_LOSS
 from safelaunch.diagnosis.logs import inner
 from safelaunch.diagnosis.logs.quoting import LINE, fit
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
+from safelaunch.diagnosis.logs.verdict_on_logs import verdict
 from safelaunch.diagnosis.wording import names, one_line
-from safelaunch.model import Confidence, Verdict, VerdictKind
+from safelaunch.model import Verdict
 from safelaunch.model.logs import Ended, Known, Sighting
 
 NEAR = 60  # lines
@@ -315,32 +316,3 @@ def meeting_failed(timeline: Timeline) -> Verdict | None:
 
 def _explains_launcher(known: Known) -> bool:
     return bool(known.code) and (known.role == "cause" or known.name == "store-clients")
-
-
-def verdict(
-    code: str,
-    summary: str,
-    *,
-    because: tuple[str, ...],
-    remedy: str,
-    kind: VerdictKind = "crash",
-    confidence: Confidence = "low",
-    culprits: Sequence[int] = (),
-    secondary: Sequence[int] = (),
-    host: str = "",
-    traceback: str = "",
-) -> Verdict:
-    return Verdict(
-        code=code,
-        slug=CATALOGUE[code].slug,
-        kind=kind,
-        summary=summary,
-        culprit_ranks=tuple(culprits),
-        host=host,
-        because=because,
-        secondary=tuple(secondary),
-        confidence=confidence,
-        remedy=remedy,
-        traceback=traceback,
-        exit_code=EXIT_INFRASTRUCTURE if kind == "infra" else EXIT_SCRIPT_FAILED,
-    )

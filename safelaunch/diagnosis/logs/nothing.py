@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.logs import cut_off, nccl
+from safelaunch.diagnosis.logs import cut_off, nccl, reports
 from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
 from safelaunch.diagnosis.logs.exceptions import ended_well_after
 from safelaunch.diagnosis.logs.quoting import fit
@@ -83,7 +83,8 @@ def nothing_found(timeline: Timeline) -> Verdict:
 def _of_a_job_that_ran(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
     """The verdict where no line that is understood speaks of a failure."""
     return (
-        _with_last_words(timeline, because)
+        reports.without_words(timeline)
+        or _with_last_words(timeline, because)
         or _odd(timeline, because)
         or _cut_off(timeline, because)
         or _without_steps(timeline, read, because)

@@ -104,7 +104,7 @@ def strength(text: str, whole: str = "") -> int:
         text: the line, without what stands before its message.
         whole: the line as it is, where its level may stand before the message.
     """
-    if len(text) < 3 or _NO_WORDS.search(text) or _NO_NEWS.search(text):
+    if len(text) < 3 or _NO_WORDS.search(text) or _NO_NEWS.search(text) or habitual.HEADING.match(text):
         return NONE
     mild = bool(_MILD.search(whole[: len(whole) - len(text)] if whole.endswith(text) else "") or _MILD.search(text))
     nothing = _NOTHING.search(text) is not None
