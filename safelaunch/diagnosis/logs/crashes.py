@@ -10,6 +10,7 @@ from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK, PEER_LOSS
 from safelaunch.diagnosis.logs import inner
 from safelaunch.diagnosis.logs.quoting import LINE, fit
+from safelaunch.diagnosis.logs.reports import native
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
 from safelaunch.diagnosis.logs.verdict_on_logs import verdict
@@ -171,7 +172,9 @@ def _of_unexplained(timeline: Timeline) -> list[str]:
     said = _said_before(timeline, first)
     lines += [f"what was said before it: {quote(said.at)}"] if said is not None else []
     lines += [quote(line) for _, line in timeline.victims[:1]] + [quote(one.at) for one in timeline.cut[:1]]
-    if not timeline.victims and not timeline.cut and said is None:
+    stack = native.told(timeline.facts)
+    lines += [f"a native stack before it, innermost first: {stack}"] if stack else []
+    if not timeline.victims and not timeline.cut and said is None and not stack:
         lines.append("no traceback and no message of that process is in these logs")
     return lines
 

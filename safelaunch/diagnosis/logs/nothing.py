@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.logs import cut_off, nccl, reports
+from safelaunch.diagnosis.logs import cut_off, nccl, reports, speaker
 from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
 from safelaunch.diagnosis.logs.exceptions import ended_well_after
 from safelaunch.diagnosis.logs.quoting import fit
@@ -133,6 +133,8 @@ def _of_cut(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     remedy = "give the whole log: the last line of the traceback says what failed"
     before = cut_off.announced(timeline, lead)
     number = next((odd for odd in timeline.facts.odd if odd.kind == "value"), None)
+    near = speaker.of_cut(timeline.facts, lead)
+    what += f"; {near}" if near else ""
     if before is not None:
         lines = (quote(before.at), *lines)
         what = f"{_whose(before)}{_what(before)}; {what}"

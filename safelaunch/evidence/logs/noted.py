@@ -66,7 +66,8 @@ _RECORDER = re.compile(
     r"|^\s*(?:No errors found|Too many errors|all ranks joined)"
 )
 _HCCL = re.compile(
-    r"HeartbeatAbnormal|Task run failed, |event wait timeout|\btask_type=\d+ ?\(notify (?:wait )?time ?out|groupRank information|opData information"
+    r"HeartbeatAbnormal|Task run failed, |event wait timeout|\btask_type=\d+ ?\("
+    r"|notify (?:wait )?time ?out|groupRank information|opData information"
     r"|\[InitChannelStage\]|\[RankInconsistent\]|\[RanktableDetect\]|\[ClusterException|Cluster Exception Location"
     r"|\bEI\d{4}\b|\bEJ\d{4}\b|\[LinkInfo\]|get socket timeout|HcclExecutor|HCCL_(?:CONNECT|EXEC)_TIMEOUT"
 )
@@ -127,7 +128,7 @@ LONG_S = 120.0  # without a line; ordinary pauses between steps are shorter
 
 
 class Clock:
-    """The times of lines: how long nothing was written before somebody ended the job, and whether they run backwards."""
+    """The times of lines: how long nothing was written before somebody ended the job; whether they run backwards."""
 
     def __init__(self) -> None:
         self._last: tuple[str, float] | None = None

@@ -240,7 +240,8 @@ class _Pass:
             if match.start() > FAR:
                 at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
             same = (signature.known.name, origin)
-            place: Hashable = (*same, fields, self._messages.attempt, own_words.spoken(at.text))
+            whose = own_words.spoken(at.text), own_words.process_of(at.text)
+            place: Hashable = (*same, fields, self._messages.attempt, whose)
             if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
                 return True
             if place in self._seen:

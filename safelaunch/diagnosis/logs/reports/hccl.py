@@ -1,4 +1,4 @@
-"""What HCCL and the runtime of Ascend NPUs report: which collective, which rank and device, and what the heartbeat saw."""
+"""What HCCL and the runtime of Ascend NPUs report: the collective, rank and device, and what the heartbeat saw."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ MOST, LONG = 3, 70  # functions that are told, and characters of one
 # `frame #7: c10d::PrefixStore::get(...) + 0x30 (0x7f.. in /x/libtorch_cpu.so)`, gdb's, glog's, and those in the form
 # of Python's.
 _FRAME = re.compile(
-    r"^\s*(?:frame \\?#\d{1,3}:|#\d{1,3}:?(?: +0x[0-9a-f]+)?(?: in)?|@ +0x[0-9a-f]+(?: +\(?\w+\)?(?= \S))?)\s*(?P<what>.+)"
+    r"^\s*(?:frame \\?#\d{1,3}:|#\d{1,3}:?(?: +0x[0-9a-f]+)?(?: in)?|@ +0x[0-9a-f]+(?: +\(?\w+\)?(?= \S))?)\s*"
+    r"(?P<what>.+)"
     r"|^\s*File \"[^\"]+\", line \d+, in (?P<python>\S.*)"
 )
 _LIBRARY = re.compile(r"(?:\bin |from |\()(?P<path>/?[^\s()]*?)(?P<name>[\w.+-]+\.so)[\w.]*")

@@ -1,4 +1,4 @@
-"""What NCCL's RAS reports of a job: ranks with other numbers of operations than their peers, processes that are gone."""
+"""What NCCL's RAS reports of a job: ranks with other counts of operations than their peers, processes that are gone."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _GONE = re.compile(
 def concluded(timeline: Timeline) -> Verdict | None:
     """The verdict on a report of RAS; None where the log holds none that names anything."""
     lines = [one for one in timeline.facts.noted if one.kind == "ras"]
-    return _of_counts(timeline, lines) or _of_the_gone(timeline, lines)
+    return _of_counts(lines) or _of_the_gone(lines)
 
 
-def _of_counts(timeline: Timeline, lines: list[Noted]) -> Verdict | None:
+def _of_counts(lines: list[Noted]) -> Verdict | None:
     what = next((match for one in lines if (match := _WHAT.search(one.at.text))), None)
     if what is None:
         return None
@@ -86,7 +86,7 @@ def _places(named: dict[int, str]) -> str:
     return f" ({'; '.join(places[:3])}{'; ...' if places[3:] else ''})" if places else ""
 
 
-def _of_the_gone(timeline: Timeline, lines: list[Noted]) -> Verdict | None:
+def _of_the_gone(lines: list[Noted]) -> Verdict | None:
     if not any(_GONE.search(one.at.text) for one in lines):
         return None
     gone: dict[str, Noted] = {}

@@ -18,7 +18,8 @@ _BEGINS = re.compile(
     r"sequence number:?)? (?P<seq2>\d{1,18}))"
 )
 _FIELD = re.compile(
-    r"^\s*(?P<name>group info|collective|missing ranks|input sizes|expected ranks|collective state|error msg): ?(?P<value>.+)"
+    r"^\s*(?P<name>group info|collective|missing ranks|input sizes|expected ranks|collective state|error msg): ?"
+    r"(?P<value>.+)"
 )
 _TYPE = re.compile(r"\b(?P<type>[A-Z_]{4,60}MISMATCH)\b")
 _CULPRIT = re.compile(r"Culprit rank (?P<rank>\d{1,7})")
@@ -52,8 +53,8 @@ def concluded(timeline: Timeline) -> Verdict | None:
         code,
         f"{who}{did} to {_collective(lines)} than expected, by the Flight Recorder's analysis ({kind['type']}){what}",
         because=tuple(quote(one.at) for one in _telling(lines)),
-        remedy="compare what these ranks and one of the others bring to this call: a batch, a length or a condition that "
-        "differs; the analyser takes the first rank that it reads as the right one",
+        remedy="compare what these ranks and one of the others bring to this call: a batch, a length or a condition "
+        "that differs; the analyser takes the first rank that it reads as the right one",
         confidence="medium",
         waiting=(),
     )
