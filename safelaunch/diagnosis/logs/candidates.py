@@ -96,7 +96,7 @@ def _of_itself(end: Ended | None, one: Raised) -> Candidate:
         message_only=not one.whole,
         local=one.local,
         process=one.process,
-        vague=bool(reason) and not nccl.has_last_error(one),
+        vague=nccl.is_vague(one),
         blameless=one.known is not None and one.known.name in nccl.BLAMELESS,
         more=_came_from(one, told),
         error=one.known.name if one.known is not None else _name(one),

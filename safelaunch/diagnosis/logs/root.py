@@ -8,7 +8,7 @@ from functools import cached_property
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.crash.known.gpu import tenants
-from safelaunch.diagnosis.logs import reporters, speaker
+from safelaunch.diagnosis.logs import advice, reporters, speaker
 from safelaunch.diagnosis.logs.exits import failed_by_itself
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, missing, quote
 from safelaunch.diagnosis.wording import names
@@ -124,13 +124,16 @@ def verdict_of(root: Root) -> Verdict:
         because=_because(root),
         secondary=tuple(root.followers),
         confidence=root.confidence,
-        remedy=lead.remedy or _advice(root),
+        remedy=advice.fitting(root.timeline.facts, lead, lead.remedy or _advice(root)),
         traceback=lead.traceback,
         exit_code=EXIT_INFRASTRUCTURE if infrastructure else EXIT_SCRIPT_FAILED,
     )
 
 
 def _advice(root: Root) -> str:
+    special = advice.of_platform(f"{root.lead.at.text} {root.lead.traceback}", root.code)
+    if special:
+        return special
     if root.code == "SL401" and not root.lead.traceback.count("File "):
         return (
             "look at the lines around this one, and in the output of that process: its traceback is not in these logs"

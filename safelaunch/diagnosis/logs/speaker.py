@@ -6,6 +6,7 @@ the same log: it is told as what it is, and nobody is blamed.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from safelaunch.diagnosis.logs.quoting import fit
@@ -79,8 +80,18 @@ def _near(near: list[Noted]) -> str:
     last = near[-1]
     if len(numbers) == 1:
         what = "TPU" if _of_device(last) else "rank"
-        return f"the lines there name {what} {last.rank} (`{fit(last.at.text, SHORT)}`)"
+        return f"the lines there name {what} {last.rank} (`{_part(last)}`)"
     return f"the lines there name {names(numbers)}, and not whose it is"
+
+
+def _part(noted: Noted) -> str:
+    """The words of a line that name the rank: of a path its last part."""
+    words = noted.at.text.split()
+    at = next((i for i, word in enumerate(words) if re.search(rf"(?i)rank.*?{noted.said}|TPU:|xla:", word)), None)
+    if at is not None:
+        return words[at].rpartition("/")[2].rstrip(".,;") if "/" in words[at] else words[at]
+    at = next((i for i, word in enumerate(words[:-1]) if re.search("(?i)rank", word)), None)
+    return " ".join(words[max(0, at - 1) : at + 3]) if at is not None else fit(noted.at.text, SHORT)
 
 
 def _of_device(noted: Noted) -> bool:
