@@ -34,11 +34,26 @@ def crashed(timeline: Timeline) -> Verdict | None:
     if not candidates:
         return None
     first, certain = _first(candidates)
+    if not first and (chain := _chain(candidates)):
+        return verdict_of(Root(timeline, chain[:1], chain[1:], True))
     if not first or (len(first) > 1 and _points_elsewhere(first)):
         return order_unknown(timeline, candidates)
     first = [*first, *_same_error(timeline, first)]
     leading = {id(one) for one in first}
     return verdict_of(Root(timeline, first, [one for one in candidates if id(one) not in leading], certain))
+
+
+def _chain(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """What one process met, one after the other, where each may follow from the one before: the same kind of failure in
+    lines that stand close together, of nobody else. The first of them is the cause."""
+    lead = min(candidates, key=lambda one: (one.at.file, one.at.line))
+
+    def writer(one: Candidate) -> tuple[object, ...]:
+        return one.code, one.rank, one.local, one.process, one.host, one.at.file
+
+    near = (writer(one) == writer(lead) and one.at.line - lead.at.line <= NEAR for one in candidates)
+    alike = all(near) and all(one.times == 1 for one in candidates)
+    return sorted(candidates, key=lambda one: one.at.line) if alike and lead.message_only else []
 
 
 def _same_error(timeline: Timeline, first: list[Candidate]) -> list[Candidate]:
@@ -90,7 +105,7 @@ def _broke_with_a_peer(ahead: Sequence[Candidate], candidates: Sequence[Candidat
 
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
     """Several things went wrong, and their order cannot be told."""
-    said = tuple(f"{who(one)} {one.what}: {quote(one.at)}" for one in candidates[:3])
+    said = tuple(f"{who(one)}: {one.error or one.code}: {quote(one.at)}" for one in candidates[:3])
     return verdict(
         "SL499",
         "processes failed in different ways, and the logs do not say which was first",

@@ -13,7 +13,15 @@ _GAP = " ... "
 
 _PATH = re.compile(r"(?<![\w:/.])/(?:[\w.+@=~-]+/){3,40}(?=[\w.+@=~-])")
 _BOILERPLATE = re.compile(
-    r" (?:Some|Potential) (?:common )?causes include:? .*| If reserved but unallocated memory is .*"
+    r" There are some potential root causes\. \(1\).*| To troubleshoot the problem, check the logs[^.]*\."
+    r"| RayTask ID: \w+| (?:Worker|Node|Job|Actor) ID: [0-9a-f]{16,64}|, ?0 Workers crashed due to other reasons"
+    r"| To see more information about the Workers killed on this node, use `[^`]*`.*"
+    r"| (?:Some|Potential) (?:common )?causes include:? .*| If reserved but unallocated memory is .*"
+)
+# Identifiers of objects, addresses and offsets in brackets: they tell nobody anything.
+_OBJECTS = re.compile(
+    r"<[\w.]+ object at 0x[0-9a-f]+>|\[0x[0-9a-f]{6,}\]"
+    r"|(?<=, )(?:stream|sq|task|event|flip)_(?:id|num)[:=]\d+, ?"
 )
 _PADDED = re.compile(r"\s{2,}|(?<=\w)-{6,}|={6,}|\*{6,}|#{6,}")
 _ID = re.compile(r"(?<![\w/.-])(?=\w*\d)[0-9a-f]{20,128}(?!\w)")
@@ -23,7 +31,8 @@ _DECIDES = re.compile(
     r"[\w.]*(?:Error|Exception)\b\S*|[\w ]{0,20}(?:reset by peer|closed by|refused|timed out|out of memory|not found"
     r"|no such|already in use|CANCELLED|[Kk]illed|signal:? \S+|CQE|[Pp]eer information|exceeds"
     r"|larger than|does not|must be|[Ee]rror \d+|errno:? ?\d+|exit code \S+|uncorrectable"
-    r"|illegal|mismatch|unable|cannot|[Ff]ailed|[Ii]nvalid)\b"
+    r"|memory pressure|is stopped|is ready|occurred"
+    r"|timeout=\S+|[Pp][Ii][Dd][:=]? ?\d+|illegal|mismatch|unable|cannot|[Ff]ailed|[Ii]nvalid)\b"
 )
 
 
@@ -34,7 +43,7 @@ def fit(text: str, limit: int = LINE) -> str:
     text = _PADDED.sub(" ", lines[0]).strip() if lines else ""
     if len(text) <= limit:
         return text
-    for pattern, short in ((_BOILERPLATE, " ..."), (_TEMPLATE, "<...>"), (_ID, None), (_PATH, "/.../")):
+    for pattern, short in ((_BOILERPLATE, " ..."), (_OBJECTS, ""), (_TEMPLATE, "<...>"), (_ID, None), (_PATH, "/.../")):
         text = pattern.sub(short if short is not None else (lambda match: f"{match[0][:6]}..."), text)
         if len(text) <= limit:
             return text
