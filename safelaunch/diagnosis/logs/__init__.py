@@ -11,6 +11,7 @@ from dataclasses import replace
 from safelaunch.codes import CATALOGUE, Trait
 from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2, reports
 from safelaunch.diagnosis.logs.classify import before_the_last, classify
+from safelaunch.diagnosis.logs.context import with_context
 from safelaunch.diagnosis.logs.coverage import with_all_told
 from safelaunch.diagnosis.logs.nothing import nothing_found
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, quote
@@ -29,7 +30,7 @@ def diagnose(facts: LogFacts) -> Verdict:
 
     After them comes what is left of messages and records.
     """
-    return with_all_told(facts, _of_attempts(facts))
+    return with_all_told(facts, with_context(facts, _of_attempts(facts)))
 
 
 def _of_attempts(facts: LogFacts) -> Verdict:

@@ -13,10 +13,13 @@ _GAP = " ... "
 
 _PATH = re.compile(r"(?<![\w:/.])/(?:[\w.+@=~-]+/){3,40}(?=[\w.+@=~-])")
 _BOILERPLATE = re.compile(
-    r" There are some potential root causes\. \(1\).*| To troubleshoot the problem, check the logs[^.]*\."
-    r"| RayTask ID: \w+| (?:Worker|Node|Job|Actor) ID: [0-9a-f]{16,64}|, ?0 Workers crashed due to other reasons"
-    r"| To see more information about the Workers killed on this node, use `[^`]*`.*"
+    r" There are some potential root causes\. \(1\).*| To see more information about the Workers killed on this node.*"
     r"| (?:Some|Potential) (?:common )?causes include:? .*| If reserved but unallocated memory is .*"
+)
+# What stands between words that decide, and says nothing: Ray's identifiers and hints.
+_FILLING = re.compile(
+    r" To troubleshoot the problem, check the logs[^.]*\.| RayTask ID: \w+| (?:Worker|Node|Job|Actor) ID: [0-9a-f]{16,64}"
+    r"|, ?0 Workers crashed due to other reasons|(?<=\()ID: [0-9a-f]{16,64}, "
 )
 # Identifiers of objects, addresses and offsets in brackets: they tell nobody anything.
 _OBJECTS = re.compile(
@@ -43,7 +46,14 @@ def fit(text: str, limit: int = LINE) -> str:
     text = _PADDED.sub(" ", lines[0]).strip() if lines else ""
     if len(text) <= limit:
         return text
-    for pattern, short in ((_BOILERPLATE, " ..."), (_OBJECTS, ""), (_TEMPLATE, "<...>"), (_ID, None), (_PATH, "/.../")):
+    for pattern, short in (
+        (_BOILERPLATE, " ..."),
+        (_FILLING, ""),
+        (_OBJECTS, ""),
+        (_TEMPLATE, "<...>"),
+        (_ID, None),
+        (_PATH, "/.../"),
+    ):
         text = pattern.sub(short if short is not None else (lambda match: f"{match[0][:6]}..."), text)
         if len(text) <= limit:
             return text
