@@ -129,7 +129,9 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
     unnamed = f"local {names(locals_)}" if locals_ else "a process"
     how = ", ".join(dict.fromkeys(how_it_ended(end) for end in timeline.unexplained[:4]))
     said = _said_before(timeline, _noticed_first(timeline))
-    why = f"after `{fit(said.at.text, LINE)}`" if said is not None else "and the logs do not say why"
+    stack = native.told(timeline.facts)
+    why = f"after a native stack in {stack}" if stack else "and the logs do not say why"
+    why = f"after `{fit(said.at.text, LINE)}`" if said is not None else why
     return verdict(
         "SL499",
         f"{names(ranks) if ranks else unnamed} ended with an error ({how}), {why}",

@@ -39,6 +39,12 @@ _SERVER_LOG = re.compile(r"[Cc]heck (?:the )?(?:server |its )?logs?\b")
 _SECONDS = re.compile(r"(?:watchdog_timeout=|found in )(\d{1,7})")
 
 
+_TO_THE_END = (
+    "give the log to the end of these tracebacks, and from before the first line: a worker's own exception is the "
+    "cause, and not what its engine passes on"
+)
+
+
 def passed_on(timeline: Timeline) -> Verdict | None:
     """The verdict where nothing is known of a failure but that other processes tell of it; None where more is."""
     said = _messages(timeline.facts)
@@ -74,10 +80,7 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         host=found.get("node", ""),
         pid=int(found["pid"]) if "pid" in found else None,
         confidence="low",
-        remedy=_where_to_look(said)
-        if not _cut_tracebacks(timeline)
-        else "give the log to the end of these tracebacks, "
-        "and from before the first line: a worker's own exception is the cause, and not what its engine passes on",
+        remedy=_TO_THE_END if _cut_tracebacks(timeline) else _where_to_look(said),
         exit_code=EXIT_SCRIPT_FAILED,
     )
 

@@ -18,7 +18,8 @@ _BOILERPLATE = re.compile(
 )
 # What stands between words that decide, and says nothing: Ray's identifiers and hints.
 _FILLING = re.compile(
-    r" To troubleshoot the problem, check the logs[^.]*\.| RayTask ID: \w+| (?:Worker|Node|Job|Actor) ID: [0-9a-f]{16,64}"
+    r" To troubleshoot the problem, check the logs[^.]*\.| RayTask ID: \w+"
+    r"| (?:Worker|Node|Job|Actor) ID: [0-9a-f]{16,64}"
     r"|, ?0 Workers crashed due to other reasons|(?<=\()ID: [0-9a-f]{16,64}, "
 )
 # Identifiers of objects, addresses and offsets in brackets: they tell nobody anything.
@@ -29,6 +30,10 @@ _OBJECTS = re.compile(
 _PADDED = re.compile(r"\s{2,}|(?<=\w)-{6,}|={6,}|\*{6,}|#{6,}")
 _ID = re.compile(r"(?<![\w/.-])(?=\w*\d)[0-9a-f]{20,128}(?!\w)")
 _TEMPLATE = re.compile(r"<[\w:<>, *&]{20,400}>")
+# What is cut of a long line, in this order, and what stands for it; of an id its beginning stays.
+_NOISE: tuple[tuple[re.Pattern[str], str | None], ...] = (
+    (_BOILERPLATE, " ..."), (_FILLING, ""), (_OBJECTS, ""), (_TEMPLATE, "<...>"), (_ID, None), (_PATH, "/.../"),
+)  # fmt: skip
 # The words after which a sentence has said what it is about.
 _DECIDES = re.compile(
     r"[\w.]*(?:Error|Exception)\b\S*|[\w ]{0,20}(?:reset by peer|closed by|refused|timed out|out of memory|not found"
@@ -46,14 +51,7 @@ def fit(text: str, limit: int = LINE) -> str:
     text = _PADDED.sub(" ", lines[0]).strip() if lines else ""
     if len(text) <= limit:
         return text
-    for pattern, short in (
-        (_BOILERPLATE, " ..."),
-        (_FILLING, ""),
-        (_OBJECTS, ""),
-        (_TEMPLATE, "<...>"),
-        (_ID, None),
-        (_PATH, "/.../"),
-    ):
+    for pattern, short in _NOISE:
         text = pattern.sub(short if short is not None else (lambda match: f"{match[0][:6]}..."), text)
         if len(text) <= limit:
             return text

@@ -28,8 +28,9 @@ _LEVEL = re.compile(
 _OTHERS = re.compile(
     r"^(?:(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+ (?:[\w.-]{1,60} \d+ )?(?:-- )?"
     r"|\d\.\d{3,20}e\+\d\d\s+(?:DEBUG|INFO|WARN|ERROR|DPANIC)\s+(?:[\w.-]{1,60}\s+)?"
-    r"|(?:\[(?:ERROR|EVENT|WARNING)\] )?[A-Z]{2,12}\(\d+,[\w.-]*\):\d{4}-\d\d-\d\d-[\d:.]+ ?(?:\[[\w./]+:\d+\] ?)?(?:\d+ )?"
-    r"|(?:[\w./]{1,80}\.py:)?\d{1,5} -- )"
+    r"|(?:\[(?:ERROR|EVENT|WARNING)\] )?[A-Z]{2,12}\(\d+,[\w.-]*\):\d{4}-\d\d-\d\d-[\d:.]+ ?"
+    r"(?:\[[\w./]+:\d+\] ?)?(?:\d+ )?"
+    r"|(?:ERROR )?(?:[\w./]{1,80}\.py:)?\d{1,5} -- )"
 )
 # What a logger of fields puts behind a message.
 _FIELDS = re.compile(r"\s+\{\"[^\n]*$")
