@@ -11,7 +11,7 @@ GRAVE, SAID, HINTED, NONE = 3, 2, 1, 0  # it ended something; it failed; it may 
 
 # Frames, rulers below them, edges of tables, C++ frames, progress bars, lines of code, settings, usage and URLs.
 _NO_WORDS = re.compile(
-    r"^\s*(?:File \"|frame #\d|#\d{1,3} |at 0x|\^+|[|+][-=+]{3}|Traceback \(most recent)"
+    r"^\s*(?:File \"|frame \\?#\d|#\d{1,3} |at 0x|\^+|[|+][-=+]{3}|Traceback \(most recent)"
     r"|^[~^|+=*\s#_-]{3,}$|^[^A-Za-z\u0080-\U0010ffff]{0,400}$|^\s*\|.*\|\s*$"
     r"|\d%\s?\|[^|]{0,80}\|\s*[\d.?]+\w?/[\d.?]+\w?\s\[[^\]]{0,60}\]\s*$"
     r"|^\s{2,}(?:self\.|return |raise |await |for |if |with |try:|except\b|[\w.]{1,60} = )"
@@ -104,7 +104,7 @@ def strength(text: str, whole: str = "") -> int:
         text: the line, without what stands before its message.
         whole: the line as it is, where its level may stand before the message.
     """
-    if len(text) < 3 or _NO_WORDS.search(text) or _NO_NEWS.search(text):
+    if len(text) < 3 or _NO_WORDS.search(text) or _NO_NEWS.search(text) or habitual.HEADING.match(text):
         return NONE
     mild = bool(_MILD.search(whole[: len(whole) - len(text)] if whole.endswith(text) else "") or _MILD.search(text))
     nothing = _NOTHING.search(text) is not None

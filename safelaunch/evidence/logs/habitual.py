@@ -39,6 +39,11 @@ TROUBLE = re.compile(
 SPEAKS = re.compile(
     rf"(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)", re.IGNORECASE
 )
+# The header of a table, a heading, or a row of bare numbers and states: they say nothing by themselves.
+HEADING = re.compile(
+    r"^\s*(?:[A-Z][\w/()#%-]*\s+){4,}[A-Z][\w/()#%-]*\s*$|^\W*(?:Errors|Warnings|Failures|Exceptions|Status)\W*$"
+    r"|^\s*(?:\d+\s+){4,}[A-Z ]+$"
+)
 TROUBLED = Known("trouble", "alarm", means="the log ends with words of a failure that are not known")
 QUIET = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])")
 LOUD = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")

@@ -126,7 +126,7 @@ def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known
 
 def is_trouble(signatures: Sequence[Signature], text: str) -> bool:
     """Whether a line at the end of a log speaks of a failure, and is not known to mean none."""
-    if habitual.TROUBLE.search(text) is None:
+    if habitual.TROUBLE.search(text) is None or habitual.HEADING.match(text):
         return False
     return not any(signature.known.role == "note" and signature.search(text) for signature in signatures)
 
