@@ -11,7 +11,7 @@ from safelaunch.model import Finding, SafelaunchError
 # As in codes, which the way to `--help` does not load.
 EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
-SUBCOMMANDS = ("check", "profile", "env", "diagnose", "attach", "explain")
+SUBCOMMANDS = ("check", "profile", "env", "diagnose", "attach", "explain", "policy")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,6 +59,11 @@ def _refused(error: SafelaunchError) -> int:
     if error.diagnostic.code == "SL007":
         _leave_output()
     _print(error.diagnostic)
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        from safelaunch.report import text
+        from safelaunch.run.outside import pod_message
+
+        pod_message(text.diagnostic(error.diagnostic), os.environ)
     return error.exit_code
 
 

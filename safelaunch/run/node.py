@@ -44,8 +44,8 @@ class Terms:
         return self.deadline_s or (FULL_DEADLINE_S if full else DEADLINE_S)
 
 
-def terms(limits: Mapping[str, Value], preflight: Mapping[str, Value]) -> Terms:
-    """Read the tables `[limits]` and `[preflight]`."""
+def terms(limits: Mapping[str, Value], preflight: Mapping[str, Value], nodes: Mapping[str, Value]) -> Terms:
+    """Read the tables `[limits]`, `[preflight]` and `[nodes]`."""
     said = {key: value.value for key, value in preflight.items()}
     nofile = limits["nofile"].value if "nofile" in limits else None
     return Terms(
@@ -53,6 +53,7 @@ def terms(limits: Mapping[str, Value], preflight: Mapping[str, Value]) -> Terms:
             nofile=nofile if isinstance(nofile, int) else None,  # `auto` is no number
             free_disk=said.get("min_free_disk"),
             shm=said.get("min_shm"),
+            bad_nodes=nodes["bad"].value if "bad" in nodes else "",
             thresholds=said.get("thresholds", {}),
         ),
         said.get("severity", {}),
@@ -82,7 +83,7 @@ class NodeCheck:
     ) -> None:
         self._settings = settings
         self._run_dir = run_dir
-        self._terms = terms(settings.limits, settings.preflight)
+        self._terms = terms(settings.limits, settings.preflight, settings.nodes)
         self._console = console
         self._told = {f"environment variable {name}" for name in linted}
         self._host = Host(Job(nproc=1), environ=environ, wanted=self._terms.wanted)

@@ -12,12 +12,13 @@ from safelaunch.run.checks import Checks
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
-from safelaunch.run.endpoint import endpoint_host
+from safelaunch.run.endpoint import endpoint_host, node_rank
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
+from safelaunch.run.notify import Notifier
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
@@ -41,6 +42,7 @@ class Parts:
 
     def __init__(self, settings: Settings, plan: LaunchPlan, environ: Mapping[str, str], black_box: str | None) -> None:
         self.console = console = Console(settings)
+        self._may_speak = not settings.several_nodes or node_rank(settings) == 0
         self.findings = Findings()
         self.was_spare = False  # it has waited beside the nodes of the job; with attempts it has taken one's place
         self.incidents = Incidents(plan.run_dir, console, self.findings)
@@ -52,6 +54,9 @@ class Parts:
         self.hearing = Hearing(heard, settings, console, self.findings)
         reader = _reader(black_box, console)
         hang_watch = HangWatch(settings["on_hang"], settings["hang_abort_after"])
+        about = {"run_id": plan.run_id, "run_dir": plan.run_dir, "host": node.name}
+        self.notifier = Notifier(settings.notify, about, console.say, lambda: self.speaks)
+        console.heard, self.incidents.heard = self.notifier.notice, self.notifier.verdict
         self.hangs = Hangs(reader, hang_watch, console, self.incidents, judge, node, nodes)
         nodes.look = self.hangs.seen
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
@@ -68,6 +73,11 @@ class Parts:
         self.conclusions = Conclusions(
             plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts
         )
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this node is the one that speaks for the job, to those outside of it."""
+        return self.nodes.first(otherwise=self._may_speak)
 
     def stages(self) -> Stages:
         """What the supervisor calls."""
