@@ -211,6 +211,8 @@ def tell_outside(job: Run) -> None:
         last = as_verdict(report)
     if last is not None:
         parts.notifier.verdict_once(last)
+    if outcome.succeeded and parts.progress is not None:
+        parts.progress.end()
     result = {"exit_code": outcome.exit_code, "interrupted": outcome.interrupted, "elapsed_s": job.elapsed_s}
     parts.notifier.end(last, **result, attempts=len(outcome.groups))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from safelaunch import black_box_reader
 from safelaunch.evidence.black_box import leaving
 from safelaunch.launch.stages import Stages
-from safelaunch.model import LaunchPlan, PreflightReport, Settings, WorkerGroup
+from safelaunch.model import Incident, LaunchPlan, PreflightReport, Settings, WorkerGroup
 from safelaunch.run.checks import Checks
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
@@ -19,6 +22,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.notify import Notifier
+from safelaunch.run.own_faults import contained
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
@@ -28,6 +32,9 @@ from safelaunch.run.watching import Watching
 from safelaunch.watch.endings import BUSY_LIMIT_S, EndWatch
 from safelaunch.watch.hang import HangWatch
 from safelaunch.watch.slow import SlowWatch
+
+if TYPE_CHECKING:
+    from safelaunch.run.trainer_progress import TrainerProgress
 
 
 class Parts:
@@ -68,6 +75,7 @@ class Parts:
 
             of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
         self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
+        self._reader, self.progress = reader, self._trainer_progress()
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
         self.restarts = Restarts(plan, console)
         self.conclusions = Conclusions(
@@ -84,7 +92,7 @@ class Parts:
         return Stages(
             preflight=self._preflight,
             started=self.start,
-            watch=self.watching.poll,
+            watch=self._watch if self.progress is not None else self.watching.poll,
             suspect=self.conclusions.suspect,
             settled=_settled,
             conclude=self.conclusions.conclude,
@@ -97,6 +105,21 @@ class Parts:
             stops=lambda: self.restarts.stops,
             interrupted=self.nodes.interrupted,
         )
+
+    def _trainer_progress(self) -> TrainerProgress | None:
+        """Only under Kubeflow Trainer v2, and where it wants to be told."""
+        if not os.environ.get("KUBEFLOW_TRAINER_SERVER_URL"):
+            return None
+        from safelaunch.run.trainer_progress import TrainerProgress
+
+        return TrainerProgress(os.environ, self.console.say, lambda: self.speaks)
+
+    def _watch(self, group: WorkerGroup) -> Incident | None:
+        with contained(self.console.degraded, "the progress of this run is not told"):
+            looks = (self._reader.pulse(one.local_rank, one.pid) for one in group.alive) if self._reader else ()
+            assert self.progress is not None
+            self.progress.poll([pulse for pulse in looks if pulse is not None], time.monotonic())
+        return self.watching.poll(group)
 
     def _be_spare(self, waits: bool) -> None:
         self.was_spare = True
