@@ -346,9 +346,9 @@ class Pulse:
     """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened.
 
     `on_device` counts groups with a call under way on a device, `device_calls` is 0 where no call has ended on one, and
-    else rises with them. `stepped`, `fed` and `marked` are the times of the latest step, batch and mark; `mark_step` and
-    `mark_total` are what the script has said with it, where they are above 0; `loading` and `waited` are the seconds
-    spent so far in loaders and in collectives; `loader_workers` is -1 where there was no loader.
+    else rises with them. `stepped`, `fed` and `marked` are the times of the latest step, batch and mark. The script has
+    said `mark_step` and `mark_total` with it, where they are above 0. `loading` and `waited` are the seconds spent so
+    far in loaders and in collectives; `loader_workers` is -1 where there was no loader.
     """
 
     __slots__ = (

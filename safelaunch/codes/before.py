@@ -123,6 +123,13 @@ CODES = (
     Code("SL167", "bad-node", "a node fails or is slow", "preflight.between.pairs:bad_node", Trait.LEFT_OUT),
     Code("SL168", "bad-link", "a link is broken or slow", "preflight.between.pairs:bad_link"),
     Code("SL169", "node-refused", "a node is refused by its checks", "preflight.between.reach:refused", Trait.LEFT_OUT),
+    Code(
+        "SL170",
+        "rendezvous-id-differs",
+        "each node has another rendezvous id",
+        "preflight.between.agreement:rendezvous_id",
+        Trait.OF_ONE_RUN,
+    ),
     # SL2xx: profiles and environment
     Code("SL201", "profile-missing", "the profile cannot be found or read", "settings.profile:find"),
     Code("SL202", "profile-syntax", "the profile is not valid TOML", "settings.profile:parse_file"),

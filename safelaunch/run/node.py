@@ -15,6 +15,7 @@ from safelaunch.preflight.machine.processes import duration
 from safelaunch.preflight.node_history import Record
 from safelaunch.run.console import Console
 from safelaunch.run.endpoint import endpoint
+from safelaunch.schedulers.slurm import step_of_nodes
 from safelaunch.sizes import plural
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
@@ -138,12 +139,15 @@ class NodeCheck:
             return report
         from safelaunch.preflight import between  # which a job of one node has no use for
 
+        run_id = str(self._settings["rdzv_id"])
+        step = step_of_nodes(host.environ, job.max_nodes)  # the same on all nodes, whatever ids they were given
         meeting = between.Meeting(
             job.master_addr,
-            meeting_port(job.endpoint_port, str(self._settings["rdzv_id"])),
+            meeting_port(job.endpoint_port, step or run_id),
             job.max_nodes,
             job.node_rank if backend == "static" else None,
-            name=str(self._settings["rdzv_id"]),
+            name=step or run_id,
+            rdzv_id=run_id if step and backend == "c10d" else "",
             arrive_s=REFUSED_ARRIVE_S if report.refused else self._arrive_s(),
             missing="warning",  # torch's rendezvous waits longer
             # What is computed may differ from node to node: CPUs, folders.

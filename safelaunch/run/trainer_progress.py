@@ -1,8 +1,8 @@
 """How far a run is, for Kubeflow Trainer v2, which shows it in the status of the TrainJob.
 
-Its controller sets the variables below where its feature TrainJobStatus is on (kubeflow/trainer, KEP-2779). A script that
-says `safelaunch.heartbeat(step, total=steps)` has nothing else to do; without a total there is no percentage, and the
-number of optimizer steps is told as a metric.
+Its controller sets the variables below where its feature TrainJobStatus is on (kubeflow/trainer, KEP-2779). A script
+that says `safelaunch.heartbeat(step, total=steps)` has nothing else to do. Without a total there is no percentage, and
+the number of optimizer steps is told as a metric.
 """
 
 from __future__ import annotations
