@@ -21,6 +21,7 @@ else:
 
 _SUFFIX = ".toml"
 SIGNATURES: KeyPath = ("diagnosis", "signatures")
+BAD_NODES: KeyPath = ("nodes", "bad")
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,9 @@ def parse_file(path: str) -> Profile:
         named, base = values[SIGNATURES], os.path.dirname(os.path.abspath(path))
         paths = [os.path.join(base, os.path.expanduser(one)) for one in named.value]
         values[SIGNATURES] = Value(paths, named.origin)
+    if BAD_NODES in values:
+        bad, base = values[BAD_NODES], os.path.dirname(os.path.abspath(path))
+        values[BAD_NODES] = Value(os.path.join(base, os.path.expanduser(bad.value)), bad.origin)
     description = values.pop(("description",), None)
     extends = values.pop(("extends",), None)
     unset = values.pop(("unset",), None)
