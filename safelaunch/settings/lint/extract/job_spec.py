@@ -9,10 +9,9 @@ from safelaunch.settings.lint.extract.readers import DEEPEST, read_as
 from safelaunch.settings.lint.extract.scope import Scope
 from safelaunch.settings.lint.extract.shell import read as read_shell
 from safelaunch.settings.lint.extract.shell import read_words
-from safelaunch.settings.lint.extract.tokens import Token, tokens
 from safelaunch.settings.lint.extract.tools import COMMAND_OPTION
 from safelaunch.settings.lint.extract.tree import Mapping, Node, Scalar, Sequence, bracketed
-from safelaunch.settings.lint.extract.words import UNKNOWN, interpolate, quote
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token, interpolate, quote, words_of
 from safelaunch.settings.lint.extract.yaml import parse
 
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[.\- ]")
@@ -163,9 +162,9 @@ def _command(parts: list[Node], scope: Scope) -> None:
         if texts and texts[0] is scalars[0]:
             _lines(part, scope)
         else:
-            words += [Token("word", quote(item.source), item.line) for item in scalars]
+            words += [Token(quote(item.source), item.line) for item in scalars]
     if words and words[0].raw.startswith("'-"):  # options for a program that the image names
-        words = [Token("word", "sh", words[0].line), *words] if COMMAND_OPTION.fullmatch(words[0].raw[1:-1]) else []
+        words = [Token("sh", words[0].line), *words] if COMMAND_OPTION.fullmatch(words[0].raw[1:-1]) else []
     if words:
         read_words(words, Scope(scope.found, scope))
 
@@ -185,8 +184,8 @@ def _lines(node: Node, scope: Scope) -> None:
 def _container_options(node: Node, scope: Scope) -> None:
     for item in node.items if isinstance(node, Sequence) else [node]:
         if isinstance(item, Scalar) and item.text is not None:
-            words = [token for token in tokens(item.source, item.line) if token.kind == "word"]
-            read_words([Token("word", "docker", item.line), *words], Scope(scope.found, scope))
+            words = words_of(item.source, item.line)
+            read_words([Token("docker", item.line), *words], Scope(scope.found, scope))
         else:
             _walk(item, scope)
 

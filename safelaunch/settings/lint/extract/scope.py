@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from safelaunch.settings.lint.extract.tokens import Token
-from safelaunch.settings.lint.extract.words import UNKNOWN, known
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token, known
 
 Path = tuple[int, ...]
 
@@ -34,6 +33,17 @@ class Found:
         self._all: list[Assignment | None] = []
         self._seen: set[Assignment] = set()
         self._standing: dict[str, list[tuple[int, int, Path]]] = {}
+        self.branches = 0
+        self.unread: list[tuple[int, str]] = []
+
+    def branch(self) -> int:
+        """A number for a branch that none before it has."""
+        self.branches += 1
+        return self.branches
+
+    def unreadable(self, line: int, why: str) -> None:
+        """Note that the text from a line on could not be read."""
+        self.unread.append((line, why))
 
     def __iter__(self) -> Iterator[Assignment]:
         return (assignment for assignment in self._all if assignment is not None)
