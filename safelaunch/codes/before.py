@@ -147,6 +147,12 @@ CODES = (
         "settings.lint.dangerous:dangerous_variable",
     ),
     Code(
+        "SL219",
+        "unread-names",
+        "variables stand in a file that could not be read",
+        "settings.lint.jobs.unread:unread_names",
+    ),
+    Code(
         "SL220",
         "loader-timeout",
         "a DataLoader may wait longer than a collective",

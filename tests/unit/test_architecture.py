@@ -80,6 +80,7 @@ LAYERS: dict[str, set[str]] = {
         "regular",
         "toml",
         "schedulers",
+        "sizes",
     },
     "schedulers": {"model", "codes"},
     "preflight": {

@@ -48,6 +48,11 @@ class Found:
     def __iter__(self) -> Iterator[Assignment]:
         return (assignment for assignment in self._all if assignment is not None)
 
+    @property
+    def size(self) -> int:
+        """How many settings were found."""
+        return len(self._all)
+
     def add(self, name: str, value: str, line: int, standing: Path | None = None) -> None:
         """Note one setting.
 
