@@ -137,7 +137,7 @@ class _Lint:
         return os.sep not in word and word in profiles.available(os.environ)
 
     def _file(self, path: str, *, named: bool) -> None:
-        if path.endswith(".toml") and self._a_profile(path):
+        if path.endswith(".toml") and os.path.exists(path) and self._a_profile(path):
             self.profiles([path if os.sep in path else os.path.join(os.curdir, path)])
             return
         try:
@@ -149,11 +149,12 @@ class _Lint:
             self._text(path, content)
 
     def _a_profile(self, path: str) -> bool:
+        """Whether a TOML file is a profile, be it a broken one: not where it is valid and its keys are of others."""
         try:
             with limited(0):
                 return bool(profiles.parse_file(path).values)
         except (SafelaunchError, LimitError):
-            return os.path.dirname(os.path.abspath(path)) == profiles.user_folder(os.environ)
+            return profiles.is_meant(path)
 
     def _text(self, path: str, content: str) -> None:
         self.files += 1

@@ -124,6 +124,7 @@ CODES = (
         "unread-here",
         "the installed torch or NCCL does not read a variable",
         "settings.lint.names:unread_here",
+        Trait.NAME,
     ),
     Code(
         "SL213",
@@ -131,7 +132,13 @@ CODES = (
         "a variable has a value that is not read as it was meant",
         "settings.lint.values:variable_value",
     ),
-    Code("SL214", "deprecated-variable", "a variable has an old spelling", "settings.lint.names:deprecated_variable"),
+    Code(
+        "SL214",
+        "deprecated-variable",
+        "a variable has an old spelling",
+        "settings.lint.names:deprecated_variable",
+        Trait.NAME,
+    ),
     Code(
         "SL215",
         "conflicting-variables",

@@ -24,6 +24,7 @@ class Trait(Enum):
     - INFRASTRUCTURE: it is not the program's: a scheduler may try again, on other nodes.
     - NOTHING_WRONG: nothing is wrong, and nothing makes it surer.
     - OF_ONE_RUN: a check of it concerns one run, or what jobs may take by right: no reason to refuse a node.
+    - NAME: the name of a variable is what is wrong: another one may take its place.
     """
 
     DIVERGED = "diverged"
@@ -41,6 +42,7 @@ class Trait(Enum):
     INFRASTRUCTURE = "infrastructure"
     NOTHING_WRONG = "nothing wrong"
     OF_ONE_RUN = "of one run"
+    NAME = "name"
 
 
 class Code:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from safelaunch.model import Origin
@@ -16,10 +15,10 @@ PIECE = 1 << 18
 MOST_SETTINGS = 20_000
 BY_LINES = frozenset({"shell", "env", "plain-env"})
 # A variable that the catalogue may know, or a launcher: what a job's file has in it.
-INTEREST = re.compile(
-    r"NCCL_|TORCH|GLOO_|CUDA_|CUBLAS_|OMP_|MKL_|NVIDIA_VISIBLE|(?<![A-Z])FI_[A-Z]"
-    r"|torch\.distributed\.|torchrun|\bsrun\b|safelaunch|accelerate launch|\bdeepspeed\b"
-)
+INTEREST = (
+    "NCCL_", "TORCH", "GLOO_", "CUDA_", "CUBLAS_", "OMP_", "MKL_", "NVIDIA_VISIBLE", "FI_EFA", "FI_PROVIDER",
+    "torch.distributed.", "torchrun", "srun", "safelaunch", "accelerate launch", "deepspeed",
+)  # fmt: skip
 
 
 def extract(path: str, text: str) -> tuple[Setting, ...]:
@@ -72,7 +71,7 @@ def _in_pieces(kind: str, text: str, result: Found) -> None:
     while start < len(text):
         end = text.find("\n", start + PIECE) + 1 or len(text)
         piece = text[start:end]
-        if INTEREST.search(piece):
+        if any(word in piece for word in INTEREST):
             read_as(kind, piece, line, scope)
         line += piece.count("\n")
         start = end

@@ -43,6 +43,11 @@ def read_json(text: str, line: int, scope: Scope) -> None:
         _walk(found[0], scope)
 
 
+def is_environment(key: str) -> bool:
+    """Whether a key of a job spec holds variables: `env`, `envVars`, `environment_variables`."""
+    return bool(_ENV_KEY.fullmatch(_snake(key)))
+
+
 def _snake(key: str) -> str:
     return _HUMPS.sub("_", key).lower().replace("__", "_")
 

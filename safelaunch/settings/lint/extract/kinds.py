@@ -25,6 +25,7 @@ _NAMES = [
         (r".*\.(?:md|markdown|mdx|qmd)", "markdown"),
         (r".*\.py", "python"),
         (r".*\.lua", "lua"),
+        (r".*\.toml", "toml"),
     )
 ]
 _LANGUAGE = re.compile(r"[/ ](python|node|perl|ruby|tclsh|lua|make)\b|[/ ](python|lua)[0-9]")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from safelaunch import regular
 from safelaunch.settings.lint.extract import INTEREST, decoded
-from safelaunch.settings.lint.extract.kinds import kind_by_name, kind_of, kind_of_stranger
+from safelaunch.settings.lint.extract.kinds import kind_by_name, kind_of_stranger
 
 MOST_BYTES = 64 << 20  # of a file that somebody has named
 MOST_IN_TREE = 4 << 20  # of one that is found: what is larger is data
@@ -20,7 +20,7 @@ SKIPPED = frozenset({
 })  # fmt: skip
 DOTTED = frozenset({".github", ".circleci", ".gitlab", ".devcontainer", ".buildkite", ".sky"})  # that are looked into
 
-INTEREST_OF_BYTES = re.compile(INTEREST.pattern.encode())
+_INTEREST = tuple(word.encode() for word in INTEREST)
 # In these are programs and data of other kinds; a Markdown text is no job's file unless somebody names it.
 _OTHERS = frozenset({"markdown", "lua"})
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -82,12 +82,12 @@ def content(path: str, *, named: bool) -> str | None:
 def _of_a_job(path: str) -> bytes | None:
     name = os.path.basename(path)
     kind = kind_by_name(name)
-    if kind in _OTHERS or (not kind and not name.endswith(".toml") and not _may_be(path)):
+    if kind in _OTHERS or (not kind and not _may_be(path)):
         return None
     data = regular.read(path, MOST_IN_TREE)
     if data.startswith(_UTF_16):
         return data
-    if b"\0" in data[:8192] or not INTEREST_OF_BYTES.search(data):
+    if b"\0" in data[:8192] or not any(word in data for word in _INTEREST):
         return None
     if kind == "python" and not re.search(rb"environ|putenv", data):
         return None
@@ -99,8 +99,3 @@ def _of_a_job(path: str) -> bytes | None:
 def _may_be(path: str) -> bool:
     """Whether a file whose name says nothing begins as a script, a job or an image does."""
     return bool(kind_of_stranger(regular.beginning(path, HEAD).decode("utf-8", "replace")))
-
-
-def kind(path: str, text: str) -> str:
-    """The kind of a file that is linted; see `kinds.kind_of`."""
-    return "toml" if path.endswith(".toml") else kind_of(path, text)

@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from safelaunch import regular
+from safelaunch import codes, regular
+from safelaunch.codes import Trait
 from safelaunch.model import Finding
 from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.context import Setting
@@ -36,13 +37,13 @@ def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, instal
         span: where it stands.
         installed: the libraries against which it was judged.
     """
-    if finding.code in ("SL212", "SL214"):
+    if codes.has(finding.code, Trait.NAME):
         replaced = _REPLACED.get((setting.name, setting.value or ""))
         if replaced and not any(each.name == replaced[0] for each in job.settings):
             return (*_value(job, setting, span, replaced[1]), *_renamed(job, setting.name, replaced[0]))
         return _rename(job, setting, installed)
     match = _WRITE.fullmatch(finding.remedy)
-    if finding.code == "SL213" and match and match[1] == setting.name:
+    if match and match[1] == setting.name:
         return _value(job, setting, span, match[2])
     return ()
 

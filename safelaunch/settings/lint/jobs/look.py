@@ -12,10 +12,10 @@ from safelaunch.model import Finding
 from safelaunch.settings.lint import lint
 from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.extract import found, of_python, plain, reads, settings
+from safelaunch.settings.lint.extract.kinds import kind_of
 from safelaunch.settings.lint.extract.scope import Found
 from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.jobs import remark
-from safelaunch.settings.lint.jobs.files import kind
 from safelaunch.settings.lint.jobs.fix import certain
 from safelaunch.settings.lint.jobs.ignored import ignored, is_ignored
 from safelaunch.settings.lint.jobs.remark import Remark
@@ -49,7 +49,7 @@ class JobFile:
 def read(path: str, text: str) -> JobFile:
     """Read a file of a job; nothing is run."""
     text = plain(text)
-    which = kind(path, text)
+    which = kind_of(path, text)
     if which == "python":
         return JobFile(path, text, which, Found(), of_python(path, text))
     said = found(which, text)
@@ -66,7 +66,7 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
     """
     context = LintContext(job.settings, installed, read_by_script=job.reads)
     said = [*_placed(job, lint(context, severity), installed), *unread_names(job)]
-    marks = ignored(job.lines)
+    marks = ignored(job.lines) if "safelaunch" in job.text else {}
     kept = (one for one in said if not is_ignored(one.finding.code, one.line, marks))
     return tuple(sorted(_folded(kept), key=lambda one: (ORDER.get(one.finding.severity, 3), one.line)))
 
