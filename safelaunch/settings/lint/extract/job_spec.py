@@ -57,6 +57,7 @@ def _walk(node: Node, scope: Scope) -> None:
         for item in node.items:
             _walk(item, scope)
     elif isinstance(node, Mapping):
+        scope = _with_resources(node, scope)
         kind = node.get("kind")
         config_map = isinstance(kind, Scalar) and kind.text == "ConfigMap"
         command = False
@@ -79,6 +80,39 @@ def _walk(node: Node, scope: Scope) -> None:
                 _environment(value, scope)
             else:
                 _walk(value, scope)
+
+
+def _with_resources(node: Mapping, scope: Scope) -> Scope:
+    """The scope of what a container or a task runs, with the GPUs of each node and the nodes that it asks for."""
+    said: dict[str, str] = {}
+    asked = node.get("resources")
+    if isinstance(asked, Mapping):
+        for table in (asked.get("limits"), asked.get("requests"), asked):
+            if isinstance(table, Mapping) and "gpus" not in said:
+                gpus = _gpus(table)
+                said |= {"gpus": gpus} if gpus else {}
+    for key, value in (("num_nodes", node.get("num_nodes")), ("replicas", asked and node.get("replicas"))):
+        if isinstance(value, Scalar) and (value.text or "").isdecimal() and (key == "num_nodes" or "gpus" in said):
+            said["nodes"] = value.text or ""
+    if not said:
+        return scope
+    inner = Scope(scope.found, scope)
+    inner.resources = tuple({**dict(scope.resources), **said}.items())
+    return inner
+
+
+def _gpus(table: Mapping) -> str:
+    """8 of `nvidia.com/gpu: 8`, `gpuCount: 8`, `accelerators: A100:8` and `accelerators: {A100: 8}`."""
+    for key, _, value in table.entries:
+        if isinstance(value, Mapping) and key == "accelerators" and len(value.entries) == 1:
+            value = value.entries[0][2]
+        text = value.text or "" if isinstance(value, Scalar) else ""
+        if key in ("nvidia.com/gpu", "amd.com/gpu", "gpuCount", "gpus", "gpu_count") and text.isdecimal():
+            return text
+        if key == "accelerators":
+            count = text.rpartition(":")[2] if ":" in text else text if text.isdecimal() else ""
+            return count if count.isdecimal() else "1" if text and ":" not in text else ""
+    return ""
 
 
 # ----------------------------------------------------------------------------------------- environments

@@ -25,10 +25,28 @@ class Assignment(NamedTuple):
     line: int
 
 
+class Command(NamedTuple):
+    """A command of a file: its words as they stand there, and what they say as far as that is known.
+
+    `around` are the programs that run it, the outermost first (`srun bash -c '...'`), `loop` that it is run more than
+    once, `resources` what its container asks for, `top` that the shell of the file itself runs it.
+    """
+
+    words: tuple[Token, ...]
+    texts: tuple[str, ...]
+    around: tuple[tuple[str, ...], ...]
+    loop: bool
+    resources: tuple[tuple[str, str], ...]
+    top: bool
+
+
 class Found:
     """What was found, in order; the same name, value and line only once."""
 
     def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.directives: list[tuple[str, str, int]] = []  # the head, such as #SBATCH, what follows it, the line
+        self.early: list[tuple[Token, int]] = []  # words and documents in which the shell of the file expands variables
         self.programs = 0  # started so far
         self._all: list[Assignment | None] = []
         self._seen: set[Assignment] = set()
@@ -112,9 +130,18 @@ class Scope:
         self.parent = parent
         self.depth: int = parent.depth + 1 if parent else 0
         self.path: Path = parent.path if parent else ()
+        self.around: tuple[tuple[str, ...], ...] = parent.around if parent else ()
+        self.loop: bool = parent.loop if parent else False
+        self.resources: tuple[tuple[str, str], ...] = parent.resources if parent else ()
         self.all_exported: bool = parent.all_exported if parent else False
         self._variables: dict[str, list[Candidate]] = {}
         self._exported: dict[str, bool] = {}
+
+    def inside(self, texts: tuple[str, ...]) -> Scope:
+        """The scope of a script that these words of a command run."""
+        inner = Scope(self.found, self)
+        inner.around = (*self.around, texts)
+        return inner
 
     def candidates(self, name: str) -> list[Candidate]:
         """All values that the variable may have here: the last one that is sure, and those of branches after it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.settings.lint.extract import command, grammar, options, tools
 from safelaunch.settings.lint.extract.kinds import kind_of
 from safelaunch.settings.lint.extract.readers import DEEPEST, read_as
-from safelaunch.settings.lint.extract.scope import Scope
+from safelaunch.settings.lint.extract.scope import Command, Scope
 from safelaunch.settings.lint.extract.words import (
     UNKNOWN,
     Token,
@@ -139,7 +139,9 @@ class _Flow:
             self._all(node.children)
 
     def _bodies(self, node: Node) -> None:
+        loop, self.scope.loop = self.scope.loop, True
         self._all(child for child in node.children if child.type in ("do_group", "compound_statement"))
+        self.scope.loop = loop
 
     def _for(self, node: Node) -> None:
         head = [child for child in node.children if child.type not in ("do_group", ";", "compound_statement")]
@@ -266,6 +268,7 @@ class _Flow:
     def run(self, words: list[Token]) -> None:
         """One command."""
         scope = self.scope
+        texts = self._note(words)
         for found in command.run(words, scope):
             if scope.depth >= DEEPEST:
                 continue
@@ -276,7 +279,16 @@ class _Flow:
                 read(found.text, found.line, scope)
                 scope.depth -= 1
             else:
-                read(found.text, found.line, Scope(scope.found, scope))
+                read(found.text, found.line, scope.inside(texts))
+
+    def _note(self, words: list[Token]) -> tuple[str, ...]:
+        """Keep a command for those who judge how jobs are started."""
+        scope = self.scope
+        spread = command.spliced(words, scope)
+        texts = tuple(expand(word.raw, scope.lookup) for word in spread)
+        top = not scope.around
+        scope.found.commands.append(Command(tuple(spread), texts, scope.around, scope.loop, scope.resources, top))
+        return texts
 
     def _substitutions(self, node: Node) -> None:
         """Read the commands in `$(...)`: JOB=$(sbatch --export=ALL,X=1 train.sh)."""
@@ -298,6 +310,7 @@ class _Flow:
         head, _, rest = text.partition(" ")
         head, _, more = head.partition("\t")
         line = self.line + node.start_point.row
+        self.scope.found.directives.append((head, f"{more} {rest}".strip(), line))
         words = [Token(_DIRECTIVES.get(head, "sbatch"), line)]
         for word in blank_separated(f"{more} {rest}", line):
             if word.raw.startswith("#"):
@@ -314,6 +327,8 @@ class _Flow:
         scope, line = self.scope, self.line + waiting.document.row
         body = waiting.document.text
         if not waiting.document.quoted:
+            if not scope.around:
+                scope.found.early.append((Token(body, line), line))
             body = _ESCAPED.sub(r"\1", opened(body))
         if waiting.words and waiting.words[0] == "read":  # read -r -d '' COMMAND <<EOF
             scope.assign(waiting.words[-1], UNKNOWN, line, quote(body))
@@ -340,7 +355,7 @@ class _Flow:
         else:
             kind = kind_of("", body)
         if kind and scope.depth < DEEPEST:
-            read_as(kind, body, line, Scope(scope.found, scope))
+            read_as(kind, body, line, scope.inside(tuple(waiting.words)))
 
 
 _VISITS: dict[str, Callable[[_Flow, Node], None]] = {

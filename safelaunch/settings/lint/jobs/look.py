@@ -18,6 +18,7 @@ from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.jobs import remark
 from safelaunch.settings.lint.jobs.fix import certain
 from safelaunch.settings.lint.jobs.ignored import ignored, is_ignored
+from safelaunch.settings.lint.jobs.launch import rules
 from safelaunch.settings.lint.jobs.remark import Remark
 from safelaunch.settings.lint.jobs.unread import unread_names
 from safelaunch.settings.lint.judge.wording import shown
@@ -64,8 +65,9 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
         installed: the libraries against which it is judged.
         severity: code -> off, note, warning or error.
     """
+    scene = rules.scene_of(job, installed)
     context = LintContext(job.settings, installed, read_by_script=job.reads)
-    said = [*_placed(job, lint(context, severity), installed), *unread_names(job)]
+    said = [*rules.remarks(scene, severity), *_placed(job, lint(context, severity), installed), *unread_names(job)]
     marks = ignored(job.lines) if "safelaunch" in job.text else {}
     kept = (one for one in said if not is_ignored(one.finding.code, one.line, marks))
     return tuple(sorted(_folded(kept), key=lambda one: (ORDER.get(one.finding.severity, 3), one.line)))
@@ -97,9 +99,9 @@ def _is_about(finding: Finding, setting: Setting) -> bool:
 
 def _folded(said: Iterable[Remark]) -> Iterator[Remark]:
     """The same words about several lines are one remark, which names them all."""
-    first: dict[tuple[str, str, str], Remark] = {}
+    first: dict[tuple[str, ...], Remark] = {}
     for one in sorted(said, key=lambda each: each.line):
-        key = (one.finding.code, one.finding.summary, one.finding.severity)
+        key = (one.finding.code, one.finding.summary, one.finding.severity, one.finding.remedy)
         if key in first:
             before = first[key]
             more = before.more if one.line in (before.line, *before.more) else (*before.more, one.line)
