@@ -150,6 +150,7 @@ CODES = (
         "unread-here",
         "the installed torch or NCCL does not read a variable",
         "settings.lint.names:unread_here",
+        Trait.NAME,
     ),
     Code(
         "SL213",
@@ -157,7 +158,13 @@ CODES = (
         "a variable has a value that is not read as it was meant",
         "settings.lint.values:variable_value",
     ),
-    Code("SL214", "deprecated-variable", "a variable has an old spelling", "settings.lint.names:deprecated_variable"),
+    Code(
+        "SL214",
+        "deprecated-variable",
+        "a variable has an old spelling",
+        "settings.lint.names:deprecated_variable",
+        Trait.NAME,
+    ),
     Code(
         "SL215",
         "conflicting-variables",
@@ -171,6 +178,12 @@ CODES = (
         "dangerous-variable",
         "a variable can hang, crash or fill the run",
         "settings.lint.dangerous:dangerous_variable",
+    ),
+    Code(
+        "SL219",
+        "unread-names",
+        "variables stand in a file that could not be read",
+        "settings.lint.jobs.unread:unread_names",
     ),
     Code(
         "SL220",
@@ -203,6 +216,50 @@ CODES = (
         "different-tensors",
         "ranks bring different tensors to one call",
         "watch.tensors:different_tensors",
+    ),
+    Code(
+        "SL240", "ranks-and-gpus", "ranks and GPUs of a node differ", "settings.lint.jobs.launch.shape:ranks_and_gpus"
+    ),
+    Code(
+        "SL241",
+        "nodes-differ",
+        "the launcher waits for another number of nodes",
+        "settings.lint.jobs.launch.shape:nodes_differ",
+    ),
+    Code(
+        "SL242",
+        "one-node-only",
+        "a launcher of several nodes runs on one",
+        "settings.lint.jobs.launch.shape:one_node_only",
+    ),
+    Code(
+        "SL243",
+        "expanded-early",
+        "the batch shell fills in the number of a task",
+        "settings.lint.jobs.launch.identity:expanded_early",
+    ),
+    Code("SL244", "fixed-port", "all tasks of an array use one port", "settings.lint.jobs.launch.identity:fixed_port"),
+    Code(
+        "SL245",
+        "ranks-multiplied",
+        "the launcher is started several times on a node",
+        "settings.lint.jobs.launch.shape:ranks_multiplied",
+    ),
+    Code(
+        "SL246",
+        "missing-signal",
+        "nobody sends the signal that a script waits for",
+        "settings.lint.jobs.launch.usage:missing_signal",
+    ),
+    Code(
+        "SL247",
+        "launcher-option",
+        "the launcher does not know an option",
+        "settings.lint.jobs.launch.usage:launcher_options",
+    ),
+    Code("SL248", "old-launcher", "torch.distributed.launch is called", "settings.lint.jobs.launch.usage:old_launcher"),
+    Code(
+        "SL249", "own-master", "every node takes itself for the master", "settings.lint.jobs.launch.identity:own_master"
     ),
     Code("SL290", "signatures", "a file of signatures cannot be used", "evidence.logs.signatures:load"),
 )

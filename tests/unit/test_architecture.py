@@ -81,6 +81,7 @@ LAYERS: dict[str, set[str]] = {
         "regular",
         "toml",
         "schedulers",
+        "sizes",
     },
     "schedulers": {"model", "codes"},
     "preflight": {
@@ -195,13 +196,18 @@ def foreign(nodes: ast.AST, path: Path) -> set[str]:
 
 
 def at_module_level(path: Path) -> ast.Module:
-    """The file without its functions, which import when they are called."""
+    """The file without its functions, which import when they are called, and without what only type checkers import."""
     module = ast.parse(path.read_text())
     for node in ast.walk(module):
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
             if isinstance(statements, list):
-                kept = [item for item in statements if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))]
+                kept = [
+                    item
+                    for item in statements
+                    if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
+                    and not (isinstance(item, ast.If) and ast.unparse(item.test) == "TYPE_CHECKING")
+                ]
                 setattr(node, field, kept)
     return module
 
