@@ -38,13 +38,6 @@ class PyError:
 CallState = Literal["", "enqueued", "started", "completed"]
 
 
-# Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
-SAME_SIZE = {
-    "all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor",
-    "reduce_scatter_single",
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Collective:
     """One collective call of a rank, or one message between two ranks.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from safelaunch.model import Finding, WorkerGroup, WorkerProcess
-from safelaunch.model.evidence import SAME_SIZE
+from safelaunch.model.operations import SAME_SIZE
 
 KEPT = 1024  # meetings whose ranks have not all come yet; a record holds the latest 128 calls of a rank
 MOST = 3  # lines that are told of in one attempt

@@ -16,7 +16,7 @@ from safelaunch.diagnosis.waitgraph.calls import is_irreversible, is_under_way
 from safelaunch.diagnosis.waitgraph.record import LEAVING, current_calls
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
-from safelaunch.model.evidence import SAME_SIZE
+from safelaunch.model.operations import SAME_SIZE
 
 # gloo wants one size of them as well, and breaks the connection; NCCL takes what comes, and waits for nobody.
 BREAKS_ON_GLOO = {"all_gather", "gather", "scatter"}
