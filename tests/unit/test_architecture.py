@@ -126,7 +126,7 @@ LAYERS: dict[str, set[str]] = {
         "redaction",
         "shortened",
     },
-    "diagnosis": {"model", "codes", "sizes", "user_code", "shortened"},
+    "diagnosis": {"model", "codes", "durations", "sizes", "user_code", "shortened"},
     "cluster": {"model", "codec"},
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
