@@ -49,7 +49,11 @@ class Container:
 
     def ended(self) -> tuple[int, str]:
         """Its exit code, and what it said."""
-        said, _ = self._outside.communicate(timeout=90)
+        try:
+            said, _ = self._outside.communicate(timeout=90)
+        except subprocess.TimeoutExpired:
+            self._outside.kill()
+            raise
         return self._outside.returncode, said
 
 

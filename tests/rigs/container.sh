@@ -11,7 +11,7 @@ set -euo pipefail
 STATE=$1 NAME=$2; shift 2
 mkdir -p "$STATE/mount"
 export STATE NAME HERE=$PWD
-exec unshare --pid --fork --mount --uts --ipc --propagation private -- bash -euc '
+exec unshare --pid --fork --kill-child --mount --uts --ipc --propagation private -- bash -euc '
   # An overlay may not lie on another one, which the machine itself may be on.
   mount -t tmpfs tmpfs "$STATE/mount"
   mkdir "$STATE/mount/upper" "$STATE/mount/work" "$STATE/mount/root"
@@ -30,6 +30,7 @@ exec unshare --pid --fork --mount --uts --ipc --propagation private -- bash -euc
   if [ -f "$STATE/termination-log" ]; then
     touch "$R/dev/termination-log"; mount --bind "$STATE/termination-log" "$R/dev/termination-log"
   fi
+  echo "127.0.0.1 $NAME" >>"$R/etc/hosts" # as runtimes do
   hostname "$NAME"
   exec chroot "$R" env --chdir="$HERE" -u STATE -u NAME -u HERE "$@"
 ' bash "$@"
