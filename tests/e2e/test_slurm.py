@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import slurm
+from harness import REPOSITORY
 
 pytestmark = [pytest.mark.rig, pytest.mark.timeout(200)]
 
@@ -197,6 +199,24 @@ def test_three_attempts_of_an_array_keep_three_logs(cluster: slurm.Slurm, job: P
         assert "a bad sample" in (run / "attempt_0" / "rank_001" / "stderr.log").read_text()
         assert (run / "incident-0" / "verdict.json").exists()
     assert (job / "said").read_text().count("error[SL401]: rank 1 raised ValueError: a bad sample") == 3
+
+
+@pytest.mark.parametrize(("name", "logs"), [("train", 1), ("array", 5)])
+def test_the_examples_run_as_they_are(name: str, logs: int, cluster: slurm.Slurm, job: Path) -> None:
+    """But for the GPUs and CPUs, of which the rig has none and few."""
+    script = (REPOSITORY / "examples" / "slurm" / f"{name}.sbatch").read_text()
+    kept = [line for line in script.splitlines() if "--gpus-per-node" not in line and "--cpus-per-task" not in line]
+    (job / "job.sbatch").write_text("\n".join([*kept, ""]))
+    (job / "safelaunch").write_text(f'#!/bin/sh\nexec {" ".join(map(str, JOB))} "$@"\n')
+    (job / "safelaunch").chmod(0o755)
+    environ = {"PATH": f"{job}:{os.environ['PATH']}"}
+
+    code, said = cluster.run("sbatch", "--wait", "job.sbatch", cwd=job, environ=environ)
+
+    written = sorted(job.glob("train-*.log"))
+    assert code == 0, said + "".join(log.read_text() for log in written)
+    assert len(written) == logs
+    assert f"rank 3 of 4 on {cluster.name(2)}" in written[0].read_text()
 
 
 def wait_until(happens: Callable[[], bool], log: Path) -> None:
