@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from safelaunch import black_box, black_box_reader
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.notice import is_at_work, of_those_at_work, with_notice
 from safelaunch.diagnosis.stall.short_sleeps import sleep_shortly
@@ -113,6 +114,7 @@ class Hangs:
         if end is not None:
             self._console.notice(end, "ending the ranks of this node")
             return Incident("hang", group.attempt, end.culprit_ranks, now)
+        self._learn_of_nodes()
         quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]
         sites = {w.rank: _site(w, pulses[w.rank], reader) for w in quiet}
         step = self._watch.poll(pulses, sites, now)
@@ -123,6 +125,13 @@ class Hangs:
             "abort": lambda: self._end(group, reader),
         }
         return actions[step]()
+
+    def _learn_of_nodes(self) -> None:
+        """That a node which was told to end, and was told of, has ended since: nothing ends the wait for its ranks."""
+        told = self.told
+        known = self._nodes.from_elsewhere() if told is not None and has(told.code, Trait.INFRASTRUCTURE) else None
+        if told is not None and known is not None and known.summary == told.summary and known.conclusive:
+            self._watch.refine(dataclasses.replace(told, conclusive=True))
 
     @staticmethod
     def _pulses(group: WorkerGroup, reader: black_box_reader.Reader) -> dict[int, Pulse]:

@@ -28,11 +28,12 @@ from safelaunch.evidence.offline.nodes import one_case
 from safelaunch.model import AgentEnd, Case, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import Nodes
+from safelaunch.run import nodes_asked
 from safelaunch.run.console import Console
 from safelaunch.run.digest import digest
 from safelaunch.run.job_result import Met
 from safelaunch.run.judge import Judge
-from safelaunch.run.nodes_asked import Concluded, Inquiry, as_known, as_said_here, more_s, over_nodes, unlinked
+from safelaunch.run.nodes_asked import Concluded, Inquiry
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
@@ -173,10 +174,10 @@ class JobNodes:
         self._failed = case if self._failing else None
         link.to_hub(Suspect(self._asked, case))
         with self._news:
-            patience = VERDICT_S + more_s(len(link.peers.nodes))
+            patience = VERDICT_S + nodes_asked.more_s(len(link.peers.nodes))
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
-        self._common = found = self._over_nodes(self._judged or self._from_elsewhere())
+        self._common = found = self._over_nodes(self._judged or self.from_elsewhere())
         return found
 
     def failing(self) -> None:
@@ -204,7 +205,7 @@ class JobNodes:
         and the others the headline. What has happened to a node is short: all say it."""
         link, common = self._link, self.end or self._common
         same = common is not None and common.summary == verdict.summary
-        return as_said_here(verdict, link.peers) if link is not None and same else verdict
+        return nodes_asked.as_said_here(verdict, link.peers) if link is not None and same else verdict
 
     def of_agent(self, end: AgentEnd) -> Verdict:
         """The verdict on an agent that has ended by itself: one that has failed may have done so for another node."""
@@ -233,18 +234,18 @@ class JobNodes:
             if self.end or self._interrupted or link.peers.given_up or (link.peers.settled and self._of_lost(CLOSED_S)):
                 break
             time.sleep(0.05)
-        return self._over_nodes(self._from_elsewhere())
+        return self._over_nodes(self.from_elsewhere())
 
     def _over_nodes(self, verdict: Verdict | None) -> Verdict | None:
-        return over_nodes(verdict, self._link.peers) if verdict and self._link else verdict
+        return nodes_asked.over_nodes(verdict, self._link.peers) if verdict and self._link else verdict
 
-    def _from_elsewhere(self) -> Verdict | None:
+    def from_elsewhere(self) -> Verdict | None:
         """Why ranks fail here for what has happened to another node, as far as that is known."""
-        return self.end or self._interrupted or self._given_up() or self._of_lost(CLOSED_S)
-
-    def _given_up(self) -> Verdict | None:
-        peers = self._link.peers if self._link is not None else None
-        return infra.given_up(peers.given_up, peers.nodes[peers.me]) if peers and peers.given_up else None
+        if self.end is not None or self._link is None:
+            return self.end
+        peers = self._link.peers
+        interrupted = nodes_asked.told_to_end(self._interrupted, peers)
+        return interrupted or nodes_asked.given_up(peers) or self._of_lost(CLOSED_S)
 
     # ------------------------------------------------------------------------------------------- the thread
 
@@ -303,7 +304,7 @@ class JobNodes:
             link.to_node(node, Judged(found.verdict, ((node, message.number),)))
             return
         if self._inquiry is None:
-            until = time.monotonic() + ANSWER_S + more_s(len(link.peers.nodes)) / 2
+            until = time.monotonic() + ANSWER_S + nodes_asked.more_s(len(link.peers.nodes)) / 2
             self._inquiry = Inquiry(next(self._numbers), until)
             link.to_all(Look(self._inquiry.number, message.case.hardware))
         self._inquiry.asked.append((node, message.number))
@@ -319,7 +320,7 @@ class JobNodes:
         lost = set(link.peers.lost) - self._outlived
         if lost and link.peers.settled and self.end is None:
             self._lost_at = time.monotonic()
-            self._set_end(self._given_up() or self._of_lost(CLOSED_S))
+            self._set_end(nodes_asked.given_up(link.peers) or self._of_lost(CLOSED_S))
         elif not lost and self._lost_at is not None:
             self.end = self._lost_at = None  # they are back
 
@@ -348,7 +349,7 @@ class JobNodes:
 
     def _as_known(self, link: Link, verdict: Verdict) -> Verdict:
         own = self._concluded.verdict if self._concluded is not None else None
-        return as_known(verdict, own, link.peers.nodes, link.peers.me)
+        return nodes_asked.as_known(verdict, own, link.peers.nodes, link.peers.me)
 
     def _conclude(self, link: Link, inquiry: Inquiry) -> None:
         """Tell the verdict, once all have answered. One on failures that names nobody waits for its time: ranks that
@@ -359,7 +360,7 @@ class JobNodes:
         cases = [case for _, case in sorted(inquiry.cases.items())]
         verdict = inquiry.verdict = inquiry.verdict or self._over_all(cases)
         if not verdict.culprit_ranks:
-            known = self._from_elsewhere()
+            known = self.from_elsewhere()
             if known is None and not late and inquiry.of_failures:
                 return
             verdict = known or verdict
@@ -386,7 +387,7 @@ class JobNodes:
         if self._told_unlinked or not self._met or time.monotonic() - self._met < UNLINKED_S:
             return
         self._told_unlinked = True
-        if hosts := unlinked(link.peers):
+        if hosts := nodes_asked.unlinked(link.peers):
             self._console.degraded(f"no link to {hosts}: each is diagnosed for itself")
 
 
