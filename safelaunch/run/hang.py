@@ -151,10 +151,7 @@ class Hangs:
             self._take(group)  # another node has told of it
         hardware = self._this_node.hardware(group.workers, waits=True)
         self.evidence = (*self.evidence, *gather(incident, group.workers, HANG_LAST, LAST_S))
-        facts = self._build(incident, group, oom_kills)
-        if self._facts is not None:  # what was told of, where it cannot be read again
-            told = self._facts
-            facts = dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
+        facts = self._with_told_hardware(self._build(incident, group, oom_kills))
         return self._judge.explained(self._with_hardware(facts, hardware))
 
     def timed(self, verdict: Verdict) -> Verdict:
@@ -204,6 +201,14 @@ class Hangs:
         facts = hardware.add_to(facts)
         self.evidence = (*self.evidence, *hardware.evidence())
         return facts
+
+    def _with_told_hardware(self, facts: Case) -> Case:
+        """The case with what was told of the hardware, where it cannot be read again, or is not read now: other nodes
+        may put it beside what theirs does at this moment."""
+        told = self._facts
+        if told is None:
+            return facts
+        return dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
 
     def seen(self, group: WorkerGroup, hardware: bool) -> Case:
         """What another node has asked for: evidence of all ranks, as a case, with what their hardware does where that
@@ -267,7 +272,7 @@ class Hangs:
         self.folder = ""
 
     def _end(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
-        facts = self._take(group)
+        facts = self._with_told_hardware(self._take(group))
         now = time.monotonic()
         notice = self._watch.notice
         assert notice is not None

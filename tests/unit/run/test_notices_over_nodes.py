@@ -73,3 +73,22 @@ def test_ranks_that_wait_for_those_of_a_node_that_has_ended_since_are_ended(tmp_
     ended = True
     one._learn_of_nodes()
     assert watch.ends_in(10.0) is not None
+
+
+def test_what_was_told_of_gpus_is_shown_to_the_others_at_the_end_as_well(tmp_path: Path) -> None:
+    """A node that asks at the same moment, with what it reads of its own, is answered from both."""
+    asked: list[Case] = []
+    watch = SimpleNamespace(
+        notice=Notice(OF_ALL, 9.0, 2.0, {}),
+        quiet=lambda *_: 0.0,
+        has_returned=lambda _: False,
+        limit_passed=lambda _: True,
+        end=lambda: None,
+    )
+    one = hangs(tmp_path, SimpleNamespace(verdict=lambda facts: asked.append(facts) or OF_ALL), watch, ThisNode())
+    one._facts = dataclasses.replace(FACTS, gpus=(GpuState(0, ranks=(0,), lost=True),))
+
+    incident = one._end(WorkerGroup(0, 4, 2), cast("Any", None))
+
+    assert incident is not None
+    assert [gpu.lost for facts in asked for gpu in facts.gpus] == [True]
