@@ -1,7 +1,8 @@
 """Scratch folders of launchers that were killed before they had a guard, and their sweep by a later start.
 
 A folder says who made it. It is removed where its maker is known to be dead: made on this boot, in these namespaces of
-pids and of clocks, and no process is there any more with its pid and start time; and where no process of its run is alive.
+pids and of clocks, and no process is there any more with its pid and start time; and where no process of its run is
+alive.
 """
 
 from __future__ import annotations
