@@ -286,7 +286,8 @@ class Tree:
         return [process for process in self.members() if not self._is_attached(process)]
 
     def _is_attached(self, process: procfs.Process) -> bool:
-        return process.sid in self._sessions or process.sid == os.getsid(0) or os.getpid() == 1
+        ours = process.sid == os.getsid(0) or process.sid in procfs.OWN_SESSIONS
+        return ours or process.sid in self._sessions or os.getpid() == 1
 
     def kill(self, look: Callable[[], list[procfs.Process]]) -> list[procfs.Process]:
         """SIGKILL until `look` finds nobody; returns those that the kernel holds (they are abandoned)."""

@@ -177,7 +177,7 @@ class JobNodes:
             patience = VERDICT_S + nodes_asked.more_s(len(link.peers.nodes))
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
-        self._common = found = self._over_nodes(self._judged or self._from_elsewhere())
+        self._common = found = self._over_nodes(self._judged or self.from_elsewhere())
         return found
 
     def failing(self) -> None:
@@ -239,18 +239,18 @@ class JobNodes:
             if self.end or self._interrupted or link.peers.given_up or (link.peers.settled and self._of_lost(CLOSED_S)):
                 break
             time.sleep(0.05)
-        return self._over_nodes(self._from_elsewhere())
+        return self._over_nodes(self.from_elsewhere())
 
     def _over_nodes(self, verdict: Verdict | None) -> Verdict | None:
         return nodes_asked.over_nodes(verdict, self._link.peers) if verdict and self._link else verdict
 
-    def _from_elsewhere(self) -> Verdict | None:
+    def from_elsewhere(self) -> Verdict | None:
         """Why ranks fail here for what has happened to another node, as far as that is known."""
-        return self.end or self._interrupted or self._given_up() or self._of_lost(CLOSED_S)
-
-    def _given_up(self) -> Verdict | None:
-        peers = self._link.peers if self._link is not None else None
-        return infra.given_up(peers.given_up, peers.nodes[peers.me]) if peers and peers.given_up else None
+        if self.end is not None or self._link is None:
+            return self.end
+        peers = self._link.peers
+        interrupted = nodes_asked.told_to_end(self._interrupted, peers)
+        return interrupted or nodes_asked.given_up(peers) or self._of_lost(CLOSED_S)
 
     # ------------------------------------------------------------------------------------------- the thread
 
@@ -325,7 +325,7 @@ class JobNodes:
         lost = set(link.peers.lost) - self._outlived
         if lost and link.peers.settled and self.end is None:
             self._lost_at = time.monotonic()
-            self._set_end(self._given_up() or self._of_lost(CLOSED_S))
+            self._set_end(nodes_asked.given_up(link.peers) or self._of_lost(CLOSED_S))
         elif not lost and self._lost_at is not None:
             self.end = self._lost_at = None  # they are back
 
@@ -365,7 +365,7 @@ class JobNodes:
         cases = [case for _, case in sorted(inquiry.cases.items())]
         verdict = inquiry.verdict = inquiry.verdict or self._over_all(cases)
         if not verdict.culprit_ranks:
-            known = self._from_elsewhere()
+            known = self.from_elsewhere()
             if known is None and not late and inquiry.of_failures:
                 return
             verdict = known or verdict
