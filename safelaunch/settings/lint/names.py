@@ -108,7 +108,7 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
         if variable is not None and versions.long_gone(variable, context.installed) and _unclaimed(setting, context):
             yield Finding(
                 code="SL212",
-                severity="note",
+                severity="warning",
                 summary=f"{shown(setting)} does nothing: it is gone since NCCL {variable.removed_in}",
                 because=("no NCCL was found here to ask", source(variable.source)),
                 remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}",
@@ -120,15 +120,15 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
             yield Finding(
                 code="SL212",
                 severity="warning",
-                summary=f"{shown(setting)} does nothing: this torch's backend `nccl` is nccl2, which does not read it",
-                because=(f"only the backend before torch 2.15 reads it, and {nccl_backends.CHOICE} is not 0",),
+                summary=f"{shown(setting)} does nothing: only the old NCCL backend reads it, and `nccl` is nccl2 here",
+                because=(f"nccl2 is the default since torch 2.15, and {nccl_backends.CHOICE} is not 0",),
                 remedy=f"unset {quote(setting.name)}, or choose the other backend by {nccl_backends.CHOICE}=0",
                 where=setting.origin.where,
             )
         why = versions.not_here(variable, context.installed)
         if why is None or (why.since and is_shipped(setting)):
             continue
-        name = versions.label(variable.owner)
+        name, here = versions.label(variable.owner), versions.here(variable.owner, context.installed)
         if why.since:
             remedy = f"unset it, or use {name} {why.since} or later"
             if variable.aliases and setting.value is not None:
@@ -138,7 +138,7 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
         yield Finding(
             code="SL212",
             severity="warning",
-            summary=f"{shown(setting)} does nothing: the installed {name} does not read it",
+            summary=f"{shown(setting)} does nothing: {here} does not read it",
             because=(why.why, source(variable.source)),
             remedy=remedy,
             where=setting.origin.where,
@@ -196,7 +196,10 @@ _ON_AWS_ONLY = frozenset(
 )
 
 # Variables of which one value only is deprecated.
-_OLD_VALUES = {"NCCL_LAUNCH_MODE": ("GROUP",), "TORCH_NCCL_AVOID_RECORD_STREAMS": ("1", "TRUE", "T", "YES", "Y")}
+_OLD_VALUES = {
+    "NCCL_LAUNCH_MODE": ("GROUP",),
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": ("1", "TRUE", "T", "YES", "Y", "0", "FALSE", "F", "NO", "N"),
+}
 
 
 # The version at the beginning of `deprecated`. CUDA's and OpenMP's are not those of a library that is looked at.
@@ -216,6 +219,8 @@ def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | 
             f"write TORCH_{setting.name}={setting.value or '1'}, or unset it",
         )
     since = _VERSION.match(variable.deprecated)
+    if variable.owner == "nccl" and installed.torch is not None and installed.torch.other_gpu:
+        return None  # AMD's NCCL goes its own way
     if not variable.deprecated or (since and versions.older(variable.owner, installed, since[0])):
         return None
     if setting.name == _OLD_RECORDER and (

@@ -23,6 +23,7 @@ _SHELL_KEY = re.compile(
     r"(?:\w+_)?(?:run|scripts?|commands?|args|arguments|cmd|runcmd|entry_?point|shell|bash|setup|exec|start|inline"
     r"|user_?data|pre_?run|post_?run|prologue|epilogue|prolog|epilog)"
 )
+_CERTAIN = re.compile(r"(?:TORCH_)?NCCL_[A-Z0-9_]+\Z|TORCH_FR_[A-Z_]+\Z|GLOO_[A-Z_]+\Z")  # under whatever key
 _COMMAND = frozenset({"command", "args", "entrypoint", "cmd"})
 _OPTIONS_KEY = re.compile(r"(?:\w+_)?(?:run_options|docker_args|docker_options|container_options|options)")
 _NAME_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -61,7 +62,7 @@ def _walk(node: Node, scope: Scope) -> None:
         kind = node.get("kind")
         config_map = isinstance(kind, Scalar) and kind.text == "ConfigMap"
         command = False
-        for key, _, value in node.entries:
+        for key, line, value in node.entries:
             name = _snake(key)
             if _ENV_KEY.fullmatch(name) or (config_map and name == "data"):
                 _environment(value, scope, only_capitals=name == "variables")
@@ -74,6 +75,8 @@ def _walk(node: Node, scope: Scope) -> None:
                 _container_options(value, scope)
             elif _SHELL_KEY.fullmatch(name) and not isinstance(value, Mapping):
                 _lines(value, scope)
+            elif isinstance(value, Scalar) and _CERTAIN.match(key) and not value.null:
+                scope.found.add(key, _text(value, scope), line)
             elif isinstance(value, Scalar):
                 _embedded(key, value, scope)
             elif _named_list(name, value):
