@@ -32,12 +32,13 @@ def unread_names(job: JobFile, told: set[int]) -> Iterator[Remark]:
         yield _told(job, line, f"the file could not be read from line {line} on: {why}")
     if job.settings or "NCCL_" not in job.text:
         return
+    own = {word.raw.partition("=")[0] for command in job.found.commands for word in command.words if "=" in word.raw}
     lines = [
         number
         for number, text in enumerate(job.lines, 1)
         if number not in told
         and not _COMMENT.match(text)
-        and any(match[1] not in job.reads for match in _NAMED.finditer(text))
+        and any(match[1] not in job.reads | own for match in _NAMED.finditer(text))
     ]
     if not lines:
         return
