@@ -44,7 +44,7 @@ class LintContext:
     `dead_timeouts` are the places where the script sets a timeout that torch does not read. `backend` is what the
     launch will use as far as that is known: `nccl`, `gloo` or "". `nodes` is None where there is no launch, or where
     their number is open. `interfaces` are the network interfaces of this machine, and None where the settings may be
-    meant for another one.
+    meant for another one. `elastic` is false where torchrun, or what does as it does, is not known to start the ranks.
     """
 
     settings: tuple[Setting, ...]
@@ -58,6 +58,7 @@ class LintContext:
     nodes: int | None = None
     dead_timeouts: tuple[str, ...] = ()
     interfaces: frozenset[str] | None = None
+    elastic: bool = True
 
     def last(self) -> dict[str, Setting]:
         """The setting of each name that is in force."""

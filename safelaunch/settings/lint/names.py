@@ -134,7 +134,8 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
             if variable.aliases and setting.value is not None:
                 remedy = f"write {variable.aliases[0]}, its older name"
         else:
-            remedy = f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}"
+            remedy = REPLACED.get((setting.name, setting.value or ""), "")
+            remedy = remedy or (f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}")
         yield Finding(
             code="SL212",
             severity="warning",
@@ -189,6 +190,8 @@ def _in_its_place(setting: Setting, instead: str) -> str:
     return instead if instead[:2] == "a " else f"use {instead}"
 
 
+# Of a variable that is gone, what its value asked for.
+REPLACED = {("NCCL_TREE_THRESHOLD", "0"): "write NCCL_ALGO=Ring"}
 _USELESS = "NCCL_ASYNC_ERROR_HANDLING"
 _OLD_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 _ON_AWS_ONLY = frozenset(
@@ -208,7 +211,7 @@ _VERSION = re.compile(r"(?:CUDA |OpenMP )?\d+(?:\.\d+)*")
 
 def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | None:
     installed = env.context.installed
-    if setting.name == _USELESS:
+    if setting.name == _USELESS and env.context.elastic:
         return Fault(
             "warning",
             "does nothing: every rank has TORCH_NCCL_ASYNC_ERROR_HANDLING, and the new name wins",
@@ -216,7 +219,7 @@ def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | 
                 "torchrun and safelaunch export TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
                 source("torch/distributed/elastic/agent/server/local_elastic_agent.py, _start_workers"),
             ),
-            f"write TORCH_{setting.name}={setting.value or '1'}, or unset it",
+            f"unset {setting.name}" if setting.value == "0" else f"write TORCH_{setting.name}=1, or unset it",
         )
     since = _VERSION.match(variable.deprecated)
     if variable.owner == "nccl" and installed.torch is not None and installed.torch.other_gpu:

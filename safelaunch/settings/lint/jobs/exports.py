@@ -11,9 +11,9 @@ from safelaunch.settings.lint import catalogue
 from safelaunch.settings.lint.extract import tools
 from safelaunch.settings.lint.extract.scope import Command
 from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.launch.rules import guarded
 from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Edit, Remark, Span
-from safelaunch.settings.severity import weighed
 
 if TYPE_CHECKING:
     from safelaunch.settings.lint.jobs.look import JobFile
@@ -26,9 +26,7 @@ _ALL = re.compile(r"\bset\s+(?:-\w*a|-o\s+allexport)|\bexport\s+[\"']?\$|\bdecla
 def remarks(job: JobFile, scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
     """What `not_exported` finds, as grave as is wanted."""
     if job.kind == "shell":
-        for one in not_exported(job, scene):
-            for finding in weighed([one.finding], severity):
-                yield Remark(finding, one.path, one.span, edits=one.edits)
+        yield from guarded(lambda: not_exported(job, scene), "not_exported", job.path, severity)
 
 
 def not_exported(job: JobFile, scene: Scene) -> Iterator[Remark]:

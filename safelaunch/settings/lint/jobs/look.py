@@ -74,7 +74,9 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
     """
     installed = of_amd(job, installed)
     scene = rules.scene_of(job, installed)
-    context = LintContext(job.settings, installed, read_by_script=job.reads, nodes=_nodes(scene))
+    context = LintContext(
+        job.settings, installed, read_by_script=job.reads, nodes=_nodes(scene), elastic=_is_elastic(scene)
+    )
     said = [*rules.remarks(scene, severity), *_placed(job, _one_a_cause(lint(context, severity)), installed)]
     said += exports.remarks(job, scene, severity)
     said += unread_names(job, {one.line for one in said})
@@ -88,6 +90,10 @@ def of_amd(job: JobFile, installed: Installed) -> Installed:
     if not _AMD.search(job.text) or installed.torch is None:
         return installed
     return Installed(dataclasses.replace(installed.torch, cuda=False, other_gpu=True))
+
+
+def _is_elastic(scene: Scene) -> bool:
+    return any(scene.of("torchrun", "torch.distributed.launch", "accelerate"))
 
 
 def _nodes(scene: Scene) -> int | None:
