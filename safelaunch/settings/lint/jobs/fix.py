@@ -40,7 +40,7 @@ def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, instal
         replaced = _WRITE.fullmatch(finding.remedy)
         if replaced and not any(each.name == replaced[1] for each in job.settings):
             return (*_value(job, setting, span, replaced[2]), *_renamed(job, setting.name, replaced[1]))
-        return _rename(job, setting, installed)
+        return _rename(job, finding, setting, installed)
     match = _WRITE.fullmatch(finding.remedy)
     if match and match[1] == setting.name:
         return _value(job, setting, span, match[2])
@@ -51,9 +51,9 @@ def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, instal
     return ()
 
 
-def _rename(job: JobFile, setting: Setting, installed: Installed) -> tuple[Edit, ...]:
+def _rename(job: JobFile, finding: Finding, setting: Setting, installed: Installed) -> tuple[Edit, ...]:
     variable = catalogue.variable(setting.name)
-    if variable is None or not re.fullmatch(r"[A-Z][A-Z0-9_]+", variable.renamed_to):
+    if variable is None or not variable.renamed_to or variable.renamed_to not in finding.remedy:
         return ()
     new = catalogue.variable(variable.renamed_to)
     known = new is not None and versions.of(new.owner, installed) is not None

@@ -29,7 +29,11 @@ ONE, EIGHT = HEAD.format(tasks=1), HEAD.format(tasks=8)
     ("text", "code", "line"),
     [
         (ONE + "torchrun --nnodes=2 --nproc_per_node=8 t.py", "SL242", "write srun torchrun --nnodes=2 "),
-        (EIGHT + "srun torchrun --nnodes=2 t.py", "SL245", "write srun --ntasks-per-node=1 torchrun --nnodes=2 t.py"),
+        (
+            EIGHT + "srun torchrun --nnodes=2 --nproc_per_node=8 t.py",
+            "SL245",
+            "write srun --ntasks-per-node=1 torchrun",
+        ),
         (ONE + "srun torchrun --nnodes=3 --nproc_per_node=8 t.py", "SL241", "write --nnodes=$SLURM_NNODES"),
         ("#SBATCH --gres=gpu:4\ntorchrun --standalone --nproc_per_node=8 t.py", "SL240", "write --nproc-per-node=4"),
         ("python -m torch.distributed.launch --use_env --nnodes=1 t.py", "SL248", "write torchrun --nnodes=1 t.py"),
