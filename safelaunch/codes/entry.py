@@ -26,6 +26,8 @@ class Trait(Enum):
     - PROOF: it proves that the hardware of the node it names is bad: that node may be written on a list of bad nodes.
     - LEFT_OUT: the next attempt is better made without the node that it names.
     - OF_ONE_RUN: a check of it concerns one run, or what jobs may take by right: no reason to refuse a node.
+    - DECIDES: what else there is to say of that variable goes with it.
+    - FOLLOWS: ... and this is such a thing.
     - NAME: the name of a variable is what is wrong: another one may take its place.
     """
 
@@ -47,6 +49,8 @@ class Trait(Enum):
     LEFT_OUT = "left out"
     OF_ONE_RUN = "of one run"
     NAME = "name"
+    DECIDES = "decides"
+    FOLLOWS = "follows"
 
 
 class Code:

@@ -19,6 +19,7 @@ _KINDS = {
     **dict.fromkeys(("env", "dotenv", "properties"), "env"),
     **dict.fromkeys(("make", "makefile"), "makefile"),
     **dict.fromkeys(("python", "py"), "python"),
+    "diff": "diff",
     "ini": "systemd",
     "systemd": "systemd",
 }
@@ -63,5 +64,8 @@ def _block(language: str, margin: str, body: str, line: int, scope: Scope) -> No
         kind = kind_of("", body)
     if kind == "shell" and _PROMPT.search(body):
         body = _typed(body)
+    if kind == "diff":  # as the file will be
+        body = re.sub(r"(?m)^(?:\+\+\+.*|-.*|@@.*|[+ ])", "", body)
+        kind = kind_of("", body)
     if kind:
         read_as(kind, body, line, Scope(scope.found, scope))

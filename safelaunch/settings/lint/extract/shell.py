@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.settings.lint.extract import command, grammar, options, tools
-from safelaunch.settings.lint.extract.kinds import kind_of
+from safelaunch.settings.lint.extract.kinds import kind_by_name, kind_of
 from safelaunch.settings.lint.extract.readers import DEEPEST, read_as
 from safelaunch.settings.lint.extract.scope import Command, Scope
 from safelaunch.settings.lint.extract.words import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _TRANSPARENT = frozenset({"if", "while", "until", "!", "time", "coproc", "then", "do", "else"})
 _DEEPEST_BLOCK = 64
+FUNCTIONS = -1  # the fork of functions: which of them are called together cannot be told
 _PATIENCE = 16  # errors behind which the rest of a text is read once more
 _DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|COBALT|PJM|FLUX:|flux:|\$)[ \t]")
 _DIRECTIVES = {
@@ -113,23 +114,30 @@ class _Flow:
             self._all(node.children)
         self.depth -= 1
 
-    def _branch(self, nodes: Iterable[Node]) -> None:
-        """What may happen or not."""
+    def _branch(self, nodes: Iterable[Node], fork: int = 0) -> None:
+        """What may happen or not; of branches of one fork only one happens."""
         before = self.scope.path
-        self._fork(before)
+        self._fork(before, fork)
         self._all(nodes)
         self.scope.path = before
 
-    def _fork(self, base: tuple[int, ...]) -> None:
-        self.scope.path = (*base, self.scope.found.branch()) if len(base) < 2 * _DEEPEST_BLOCK else base
+    def _fork(self, base: tuple[int, ...], fork: int = 0) -> None:
+        self.scope.path = (*base, self.scope.found.branch(fork)) if len(base) < 2 * _DEEPEST_BLOCK else base
 
     def _conditional(self, node: Node) -> None:
-        """if, elif: the condition is always looked at, the rest is a branch."""
-        until = next((at for at, child in enumerate(node.children) if child.type == "then"), len(node.children))
-        self._all(node.children[:until])
-        inner = [child for child in node.children[until:] if child.type not in ("elif_clause", "else_clause")]
-        self._branch(inner)
-        self._all(child for child in node.children[until:] if child.type in ("elif_clause", "else_clause"))
+        """if, elif: the condition is always looked at, the rest are branches of which one is taken."""
+        fork = self.scope.found.branch()
+        todo = [node]
+        while todo:
+            this = todo.pop(0)
+            until = next((at for at, child in enumerate(this.children) if child.type == "then"), 0)
+            self._all(this.children[:until])
+            clauses = [child for child in this.children if child.type in ("elif_clause", "else_clause")]
+            self._branch([child for child in this.children[until:] if child not in clauses], fork)
+            todo = clauses + todo
+
+    def _function(self, node: Node) -> None:
+        self._branch(node.children, FUNCTIONS)
 
     def _block(self, node: Node) -> None:
         self._branch(node.children)
@@ -149,10 +157,11 @@ class _Flow:
         self._bodies(node)
 
     def _case(self, node: Node) -> None:
+        fork = self.scope.found.branch()
         for item in node.children:
             if item.type == "case_item":
                 after = next((at for at, child in enumerate(item.children) if child.type == ")"), 0)
-                self._branch(item.children[after + 1 :])
+                self._branch(item.children[after + 1 :], fork)
 
     def _list(self, node: Node) -> None:
         """a && b || c: what comes behind an operator may happen or not."""
@@ -230,10 +239,20 @@ class _Flow:
                 words = words + self.words(redirect.children[2:])
             elif ">" in operator and not (operator[-1] == "&" and self._text(place).isdecimal()):
                 target = expand(self._text(place), self.scope.lookup)
+        if target and not documents:
+            self._printed(words, target)
         self.last = (words, target)
         self.waiting += [_Waiting(document, self._texts(words), target) for document in documents]
         if finish:
             self._finish()
+
+    def _printed(self, words: list[Token], target: str) -> None:
+        """echo "X=1" >> .deepspeed_env"""
+        kind = kind_by_name(target.replace(UNKNOWN, ""))
+        if words and words[0].raw in ("echo", "printf") and kind in ("env", "plain-env"):
+            for word in words[1:]:
+                text = expand(word.raw, self.scope.lookup).replace("\\n", "\n")
+                read_as(kind, text, word.line, Scope(self.scope.found, self.scope))
 
     def _finish(self) -> None:
         """The end of a pipeline: its here documents are read by its last command, or by what it writes."""
@@ -366,10 +385,8 @@ _VISITS: dict[str, Callable[[_Flow, Node], None]] = {
     "variable_assignment": _Flow._assignment,
     "comment": _Flow._comment,
     "if_statement": _Flow._conditional,
-    "elif_clause": _Flow._conditional,
-    "else_clause": _Flow._block,
     "do_group": _Flow._block,
-    "function_definition": _Flow._block,
+    "function_definition": _Flow._function,
     "compound_statement": _Flow._compound,
     "c_style_for_statement": _Flow._bodies,
     "for_statement": _Flow._for,

@@ -142,8 +142,10 @@ def _several(scene: Scene, launch: Launch) -> bool:
 def _on_each_node(scene: Scene, launch: Launch, word: Token) -> bool:
     if launch.command.top:
         return scene.asked is None and launch.number("node-rank") is None and launch.runner == ""
-    if launch.runner not in ("srun", "mpi"):
-        return False
+    if not any(
+        {"srun", "mpirun", "mpiexec"} & {text.rsplit("/", 1)[-1] for text in texts} for texts in launch.command.around
+    ):
+        return False  # the shell that calls srun fills it in
     lines = scene.job.lines[max(word.line - 30, 0) : word.line]
     before = "\n".join(lines)
     at = max(before.rfind("$(hostname"), before.rfind("`hostname"), before.rfind("HOSTNAME"))

@@ -181,6 +181,6 @@ def _runner(command: Command, at: int) -> tuple[Runner, slurm.Asked | None]:
             return "remote", None
         if set(names) & _SUBMITS:
             return "submitted", None
-        if texts and UNKNOWN in texts[0]:
+        if texts and (UNKNOWN in texts[0] or names[0] in ("cat", "tee")):
             return "unknown", None
     return "", None
