@@ -40,7 +40,7 @@ class Stages:
     spare: Callable[[bool], None] = lambda _: None
     stops: Callable[[], bool] = lambda: False
     interrupted: Callable[[int], None] = lambda _: None
-    asks_to_stop: Callable[[int], bool] = lambda _: False
+    asks_to_stop: Callable[[int, WorkerGroup], bool] = lambda *_: False
     overdue: Callable[[], bool] = lambda: False
 
 

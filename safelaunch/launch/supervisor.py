@@ -317,7 +317,7 @@ class Supervisor:
             elif signum in self._signals.terminating:
                 self._interrupt(signum)
             elif signum in FORWARDED and self._group is not None:
-                self._stages.asks_to_stop(signum)
+                self._stages.asks_to_stop(signum, self._group)
                 self._tree.forward(self._group.alive, signum)
 
     def _on_children(self) -> None:
@@ -344,10 +344,11 @@ class Supervisor:
             if signum in (signal.SIGINT, signal.SIGQUIT):
                 self._remains.kill()
             return  # schedulers repeat themselves; only a person at a keyboard means "now"
-        if signum == signal.SIGTERM and self._phase is Phase.RUNNING and self._stages.asks_to_stop(signum):
-            if not self._of_sigterm and self._group is not None:
+        group = self._group if self._phase is Phase.RUNNING and signum == signal.SIGTERM else None
+        if group is not None and self._stages.asks_to_stop(signum, group):
+            if not self._of_sigterm:
                 self._of_sigterm = (-signum, 128 + signum)
-                self._tree.forward(self._group.alive, signum)  # to scripts that catch it, too
+                self._tree.forward(group.alive, signum)  # to scripts that catch it, too
             return
         self._end_by(signum)
 

@@ -80,6 +80,12 @@ class Stops:
 
     def poll(self, group: WorkerGroup) -> None:
         """These are the ranks."""
+        with contained(self._console.degraded, "should_stop() stays False"):
+            self._poll(group)
+            return
+        self._reader = None
+
+    def _poll(self, group: WorkerGroup) -> None:
         self._group = group
         if self._reader is None:
             return
@@ -89,9 +95,15 @@ class Stops:
             self._thread.start()
             threading.Thread(target=self._look_outside, name="safelaunch-stop-file", daemon=True).start()
 
-    def ask(self, signum: int) -> bool:
-        """A signal has come: whether the ranks are told of it by `should_stop()`. SIGUSR1 and SIGUSR2 are the script's
-        where a rank has a handler of its own for them. After SIGTERM there is a deadline."""
+    def ask(self, signum: int, group: WorkerGroup) -> bool:
+        """A signal has come: whether these ranks are told of it by `should_stop()`. SIGUSR1 and SIGUSR2 are the
+        script's where a rank has a handler of its own for them. After SIGTERM there is a deadline."""
+        with contained(self._console.degraded, "a signal is passed on as it is"):
+            return self._ask(signum, group)
+        return False
+
+    def _ask(self, signum: int, group: WorkerGroup) -> bool:
+        self.poll(group)  # they may have called it since
         callers = [caught for caught in self._words.each(stop_words.CAUGHT) if caught]
         if not callers or self._refused or self.overdue:
             return False

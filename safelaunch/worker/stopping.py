@@ -33,7 +33,7 @@ def _catch(rank: stop_words.Rank) -> None:
     words = rank.words
 
     def note(signum: int, _: Any) -> None:
-        if safelaunch._stop is rank:  # else this is a process below the rank
+        if safelaunch._stop is rank:  # else this is a process that the rank has forked
             words[stop_words.ASKED] = signum
 
     for signum in EARLY:
@@ -43,7 +43,8 @@ def _catch(rank: stop_words.Rank) -> None:
             words[stop_words.CAUGHT] |= 1 << signum
 
     def give_up() -> None:
-        """In a process that the rank has forked SIGTERM does what it did: a pool ends its workers by it."""
+        """A process that the rank has forked is no rank, and SIGTERM ends it: a pool ends its workers so."""
+        safelaunch._stop = None
         if signal.getsignal(signal.SIGTERM) is note:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
