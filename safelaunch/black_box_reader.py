@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
-from safelaunch import pulse, regular
+from safelaunch import pulse, regular, stop_words
 from safelaunch.black_box import (
     BODY,
     ENTRIES,
@@ -23,6 +24,7 @@ from safelaunch.black_box import (
     RING,
     SEALED,
     SLOT,
+    STOP,
     TEXT,
     own,
 )  # fmt: skip
@@ -131,6 +133,15 @@ class Reader:
         base = index * SLOT
         magic, owner, _ = HEAD.unpack_from(self._memory, base)
         return pulse.Pulse(self._memory, base + PULSE) if magic == MAGIC and owner == pid else None
+
+    def stop_words(self, ranks: Iterable[tuple[int, int]]) -> stop_words.Ranks:
+        """The words for a stop of these ranks (local rank, pid), of those that have taken their slots."""
+        view, bases = memoryview(self._memory), []
+        for index, pid in ranks:
+            base = index * SLOT
+            if HEAD.unpack_from(self._memory, base)[:2] == (MAGIC, pid):
+                bases.append(base + STOP)
+        return stop_words.Ranks([view[base : base + stop_words.SIZE] for base in bases])
 
     def latest(self, index: int, pid: int) -> Entry | None:
         """The latest call of a local rank, or None where the process `pid` has recorded none."""

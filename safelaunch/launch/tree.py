@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from safelaunch import files, injection, procfs, streams
+from safelaunch import black_box, files, injection, procfs, streams
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
 from safelaunch.launch.signals import Signals
@@ -208,7 +208,8 @@ class Tree:
             process = procfs.read(worker.pid)
             if process is None or process.start != worker.start:
                 continue
-            for number in (signum, signal.SIGCONT):
+            own = black_box.ending(worker.black_box, worker.local_rank, worker.pid, signum)
+            for number in (own, signal.SIGCONT):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(worker.pid, number)
 

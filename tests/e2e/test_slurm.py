@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import slurm
-from harness import REPOSITORY
+from harness import FAULTS, REPOSITORY
 
 pytestmark = [pytest.mark.rig, pytest.mark.timeout(200)]
 
@@ -224,3 +225,43 @@ def wait_until(happens: Callable[[], bool], log: Path) -> None:
     while not happens():
         assert time.monotonic() < deadline, log.read_text() if log.exists() else "nothing was said"
         time.sleep(0.2)
+
+
+def save_of_all(job: Path) -> str:
+    """The call at which all four ranks of two nodes have saved."""
+    (call,) = {(job / f"saved-{rank}").read_text() for rank in range(4)}
+    return call
+
+
+def stopping_job(job: Path) -> None:
+    """A batch script in whose place srun runs, which passes signals on to the step."""
+    words = " ".join(map(str, ("exec", "srun", *JOB, FAULTS / "stopping.py")))
+    (job / "job.sh").write_text(f"#!/bin/sh\n{words}\n")
+
+
+@pytest.mark.parametrize("cancel", [("--batch", "--signal=USR1"), ()], ids=["USR1 to the batch script", "scancel"])
+def test_ranks_of_all_nodes_save_at_the_same_step(cancel: tuple[str, ...], cluster: slurm.Slurm, job: Path) -> None:
+    stopping_job(job)
+    running = cluster.start("sbatch", "-N2", "--wait", "-J", job.name, "-o", "said", "job.sh", cwd=job)
+    while not (job / "said").exists() or (job / "said").read_text().count("ready") < 4:
+        assert running.poll() is None, running.communicate()[0]
+        time.sleep(0.1)
+
+    cluster.run("scancel", *cancel, "-n", job.name, cwd=job)
+    running.communicate(timeout=60)
+
+    said = (job / "said").read_text()
+    assert said.count(f"stopped at call {save_of_all(job)} of should_stop() on all ranks") == 2, said
+    results = [json.loads(path.read_text()) for path in job.glob("safelaunch_runs/*/*/result.json")]
+    assert [(one["exit_code"], one["preempted"]["stopped"]) for one in results] == [(75, True)] * 2
+
+
+@pytest.mark.slow
+def test_a_save_comes_before_the_end_of_the_time(cluster: slurm.Slurm, job: Path) -> None:
+    stopping_job(job)
+
+    code, _ = cluster.run("sbatch", "-N2", "-t1", "--wait", "-o", "said", "job.sh", cwd=job)
+
+    assert code == 75
+    assert f"stopped at call {save_of_all(job)} of should_stop() on all ranks" in (job / "said").read_text()
+    assert "TIME LIMIT" not in (job / "said").read_text()
