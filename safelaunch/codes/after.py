@@ -308,7 +308,7 @@ CODES = (
     Code("SL605", "spare", "the job ended while this node was a spare", "diagnosis.infra:spare_ended"),
     Code(
         "SL606",
-        "stopped",
+        "stopped-at-a-step",
         "the run stopped at a step, as it was asked to",
         "run.stops:Stops.stopped",
         Trait.INFRASTRUCTURE,

@@ -363,8 +363,7 @@ class Supervisor:
         if group is None or not group.left or decided:
             self._end_agent()
             return
-        grace = self._plan.shutdown_timeout if grace is None else grace
-        name = signal.Signals(signum).name
+        grace, name = self._plan.shutdown_timeout if grace is None else grace, signal.Signals(signum).name
         told = f"passed on to {group.left} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
         self._stages.say(f"{name}: {told if grace else f'{group.left} ranks have not stopped in time'}")
         self._tree.tell_end(128 + signum, f"{name} ended it")

@@ -526,5 +526,5 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.user_code",
         "safelaunch.worker.user_code",
         "safelaunch.worker.self_report",
-        "safelaunch.black_box", "safelaunch.pulse",
+        "safelaunch.black_box", "safelaunch.pulse", "safelaunch.stop_words",
     }  # fmt: skip
