@@ -192,7 +192,7 @@ def tell_end(job: Run) -> None:
         held = f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}"
         parts.console.say(held)
     if outcome.preempted is not None and outcome.exit_code == outcome.preempted.exit_code:
-        parts.console.finding(parts.stops.stopped(outcome.preempted))
+        parts.console.finding(parts.stops.stopped(outcome.preempted, job.exit_code))
     elif outcome.verdicts and not outcome.succeeded:
         last = outcome.verdicts[-1]
         said = parts.nodes.as_said_here(last)
@@ -215,7 +215,7 @@ def tell_outside(job: Run) -> None:
         last = as_verdict(report)
     if last is not None:
         parts.notifier.verdict_once(last)
-    if outcome.succeeded and parts.progress is not None:
+    if outcome.succeeded and outcome.preempted is None and parts.progress is not None:
         parts.progress.end()
     result = {"exit_code": outcome.exit_code, "interrupted": outcome.interrupted, "elapsed_s": job.elapsed_s}
     parts.notifier.end(last, **result, attempts=len(outcome.groups))

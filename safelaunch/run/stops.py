@@ -65,7 +65,7 @@ class Stops:
         self._inbox = nodes.of_stop
         self._group: WorkerGroup | None = None
         self._words = stop_words.Ranks([])
-        self._attempt = -1
+        self._ranks: tuple[int, ...] = ()  # the attempt, and a pid: of others nothing is agreed
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.wanted: _Wanted | None = None
@@ -132,7 +132,7 @@ class Stops:
         code = EXIT_SIGINT if wanted.by == COMMAND else EXIT_INFRASTRUCTURE
         return Preempted(wanted.by, wanted.t, told or None, interrupted is None, code)
 
-    def stopped(self, told: Preempted) -> Finding:
+    def stopped(self, told: Preempted, exit_code: int) -> Finding:
         """The run has stopped at a step, because it was asked to.
 
         Example:
@@ -156,7 +156,7 @@ class Stops:
         else:
             what = f"stopped at call {told.call} of should_stop() on all ranks ({told.by} asked for it)"
         more = ": run it again" if told.exit_code == EXIT_INFRASTRUCTURE else ""
-        return Finding(code="SL606", severity="note", summary=f"{what}; exit {told.exit_code}{more}")
+        return Finding(code="SL606", severity="note", summary=f"{what}; exit {exit_code}{more}")
 
     # ------------------------------------------------------------------------------------------- the threads
 
@@ -182,8 +182,9 @@ class Stops:
         group, words, now = self._group, self._words, time.monotonic()
         if group is None:
             return
-        if group.attempt != self._attempt:
-            self._attempt, self._call, self._rhythm = group.attempt, 0, Rhythm()
+        ranks = group.attempt, *(worker.pid for worker in group.workers[:1])  # torch need not count what starts anew
+        if ranks != self._ranks:
+            self._ranks, self._call, self._rhythm = ranks, 0, Rhythm()
             self._nodes.restart()
         if self.wanted is None:
             self._look_for_reasons(group, words, now)
