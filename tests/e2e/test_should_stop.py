@@ -153,3 +153,15 @@ def test_somebody_at_the_keyboard_does_not_wait_for_the_deadline(tmp_path: Path)
     process.send_signal(signal.SIGINT)  # a person has waited enough
 
     assert process.wait(30) == 130
+
+
+@STARTS
+def test_the_peers_of_a_rank_that_failed_are_ended_and_not_asked_to_stop(how: str, tmp_path: Path) -> None:
+    options = ("--preflight", "off", "--nproc-per-node", 2, how)
+
+    result = launch(*options, SCRIPT, "crash", cwd=tmp_path)
+
+    assert result.code == 1
+    assert "error[SL401]: rank 1 raised ValueError: a bad sample" in result.err
+    assert "asked to stop" not in result.err
+    assert not (tmp_path / "saved-0").exists()

@@ -3,7 +3,7 @@
 handler   has a handler of its own for SIGTERM, which prints a line
 deaf      never stops
 raise     rank 1 raises in its save
-slow      a step takes a second
+crash     rank 1 raises at its fifth call, and rank 0 makes no collective that would fail for it
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ for call in range(1, sys.maxsize):
         with open(f"saved-{rank}", "w") as file:
             file.write(str(call))
         break
-    dist.all_reduce(torch.zeros(1))
-    time.sleep(1.0 if "slow" in sys.argv else 0.01)
+    if "crash" in sys.argv:
+        if rank == 1 and call == 5:
+            raise ValueError("a bad sample")
+    else:
+        dist.all_reduce(torch.zeros(1))
+    time.sleep(0.01)
     if call == 3:
         os.write(1, b"ready\n")
 dist.destroy_process_group()
