@@ -289,7 +289,7 @@ class Supervisor:
             return
         self._after(WATCH_S, self._watch)  # first: a fault of ours in one look must not end the watch
         if self._stages.overdue():
-            self._end_by(signal.SIGTERM, grace=0.0)
+            self._end_by(signal.SIGTERM, late=True)
             return
         if self._stopped.hides_ends:
             return  # what looks like a hang may be none, and who waits for the agent's store waits in vain
@@ -352,8 +352,8 @@ class Supervisor:
             return
         self._end_by(signum)
 
-    def _end_by(self, signum: int, grace: float | None = None) -> None:
-        """End the ranks with this signal. Without a `grace` of their own they have had it."""
+    def _end_by(self, signum: int, late: bool = False) -> None:
+        """End the ranks with this signal; those that are `late` have had it, and their time."""
         self._drain()  # before there is a rank the agent has told of its group: none is to be forgotten
         decided = self._phase in DECIDED
         self._phase = self._phase if self._phase is Phase.OVER else Phase.ENDING
@@ -363,14 +363,14 @@ class Supervisor:
         if group is None or not group.left or decided:
             self._end_agent()
             return
-        grace, name = self._plan.shutdown_timeout if grace is None else grace, signal.Signals(signum).name
+        grace, name = 0.0 if late else self._plan.shutdown_timeout, signal.Signals(signum).name
         told = f"passed on to {group.left} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
-        self._stages.say(f"{name}: {told if grace else f'{group.left} ranks have not stopped in time'}")
+        self._stages.say(f"{name}: {f'{group.left} ranks have not stopped in time' if late else told}")
         self._tree.tell_end(128 + signum, f"{name} ended it")
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
         self._tree.wake()
-        if grace:
+        if not late:
             self._tree.signal_workers(group.alive, signum)
         self._after(grace, self._remains.kill)
 
