@@ -523,7 +523,7 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.worker.looks", "safelaunch.worker.places", "safelaunch.worker.rank",
         "safelaunch.worker.recorders", "safelaunch.worker.reducers", "safelaunch.worker.announcements",
         "safelaunch.worker.timeouts", "safelaunch.worker.torch_hooks", "safelaunch.worker.tracebacks",
-        "safelaunch.user_code", "safelaunch.stop_words",
+        "safelaunch.user_code",
         "safelaunch.worker.user_code",
         "safelaunch.worker.self_report",
         "safelaunch.black_box", "safelaunch.pulse", "safelaunch.stop_words",
