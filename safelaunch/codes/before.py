@@ -129,6 +129,7 @@ CODES = (
         "each node has another rendezvous id",
         "preflight.between.agreement:rendezvous_id",
         Trait.OF_ONE_RUN,
+        Trait.COMMAND,
     ),
     # SL2xx: profiles and environment
     Code("SL201", "profile-missing", "the profile cannot be found or read", "settings.profile:find"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from safelaunch.codes import EXIT_OK, EXIT_PROFILE, EXIT_REFUSED
+from safelaunch.codes import EXIT_OK, EXIT_PROFILE, EXIT_REFUSED, EXIT_USAGE, Trait, has
 from safelaunch.model import AgentEnd, Incident, Preempted, PreflightReport, Verdict, WorkerGroup
 
 
@@ -71,8 +71,10 @@ class Outcome:
         if self.interrupted is not None:
             return 128 + self.interrupted
         if self.report is not None and self.report.refused:
-            at_fault = {finding.code[:3] for finding in self.report.findings if finding.severity == "error"}
-            return EXIT_PROFILE if at_fault == {"SL2"} else EXIT_REFUSED
+            at_fault = {finding.code for finding in self.report.findings if finding.severity == "error"}
+            if all(has(code, Trait.COMMAND) for code in at_fault):
+                return EXIT_USAGE
+            return EXIT_PROFILE if {code[:3] for code in at_fault} == {"SL2"} else EXIT_REFUSED
         if self.succeeded:
             return EXIT_OK
         return self.verdicts[-1].exit_code
