@@ -193,7 +193,7 @@ def fixed_port(scene: Scene) -> Iterator[Remark]:
     free one.
     """
     asked = scene.asked
-    if asked is None or "array" not in asked or "exclusive" in asked:
+    if asked is None or "array" not in asked or "exclusive" in asked or asked.text("array").endswith("%1"):
         return
     told = False
     for launch in scene.launches:
@@ -203,7 +203,14 @@ def fixed_port(scene: Scene) -> Iterator[Remark]:
             if match and match[1] != "0" and match[1] in word.raw:
                 told = True
                 yield _fixed(scene, match[1], scene.span(word))
-    if told or any("standalone" in launch.options for launch in scene.launches):
+    # torchrun does not look at MASTER_PORT itself.
+    handed_on = any(
+        "MASTER_PORT" in launch.options[option][1].raw
+        for launch in scene.launches
+        for option in ("master-port", "rdzv-endpoint")
+        if option in launch.options
+    )
+    if told or (scene.launches and not handed_on):
         return
     for setting in scene.job.settings:
         if setting.name == "MASTER_PORT" and setting.value and setting.value.isdecimal():
