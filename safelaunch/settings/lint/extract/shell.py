@@ -374,6 +374,8 @@ class _Flow:
             kind = ""
         else:
             kind = kind_of("", body)
+        if kind == "shell" and "\n#SBATCH" in body:
+            scope.found.jobs.append((body, line))
         if kind and scope.depth < DEEPEST:
             read_as(kind, body, line, scope.inside(tuple(waiting.words)))
 
