@@ -23,6 +23,7 @@ _KINDS = {
     "ini": "systemd",
     "systemd": "systemd",
 }
+EXAMPLES = -100  # the fork of the examples: what one sets, another one does not get
 _PROMPT = re.compile(r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?[$%][ \t]+", re.MULTILINE)
 _MORE = re.compile(r"[ \t]*>[ \t]")
 
@@ -68,4 +69,6 @@ def _block(language: str, margin: str, body: str, line: int, scope: Scope) -> No
         body = re.sub(r"(?m)^(?:\+\+\+.*|-.*|@@.*|[+ ])", "", body)
         kind = kind_of("", body)
     if kind:
-        read_as(kind, body, line, Scope(scope.found, scope))
+        inner = Scope(scope.found, scope)
+        inner.path = (*scope.path, scope.found.branch(EXAMPLES))
+        read_as(kind, body, line, inner)

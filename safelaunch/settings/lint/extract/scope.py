@@ -47,6 +47,7 @@ class Found:
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.directives: list[tuple[str, str, int]] = []  # the head, such as #SBATCH, what follows it, the line
+        self.jobs: list[tuple[str, int]] = []  # scripts with #SBATCH lines that the file writes or submits, their lines
         self.early: list[tuple[Token, int]] = []  # words and documents in which the shell of the file expands variables
         self.programs = 0  # started so far
         self._all: list[Assignment | None] = []

@@ -329,7 +329,8 @@ class _Flow:
         head, _, rest = text.partition(" ")
         head, _, more = head.partition("\t")
         line = self.line + node.start_point.row
-        self.scope.found.directives.append((head, f"{more} {rest}".strip(), line))
+        if not self.scope.around:  # those of a job that the script writes and submits are not its own
+            self.scope.found.directives.append((head, f"{more} {rest}".strip(), line))
         words = [Token(_DIRECTIVES.get(head, "sbatch"), line)]
         for word in blank_separated(f"{more} {rest}", line):
             if word.raw.startswith("#"):
@@ -373,6 +374,8 @@ class _Flow:
             kind = ""
         else:
             kind = kind_of("", body)
+        if kind == "shell" and "\n#SBATCH" in body:
+            scope.found.jobs.append((body, line))
         if kind and scope.depth < DEEPEST:
             read_as(kind, body, line, scope.inside(tuple(waiting.words)))
 

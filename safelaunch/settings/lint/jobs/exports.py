@@ -90,7 +90,7 @@ def _kept_in_the_shell(job: JobFile) -> Iterator[Remark]:
         if name in exported or mentioned > own:
             continue
         word = command.words[0]
-        line = word.raw.split("\n")[0]
+        line = name if "\n" in word.raw else word.raw
         span = remark.find(job.lines, word.line, name)
         says = f"{line} stays in the shell: nothing exports {name}, and no program gets it"
         yield _told(

@@ -15,7 +15,8 @@ from safelaunch.settings.lint import lint
 from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.extract import found, of_python, plain, reads, settings
 from safelaunch.settings.lint.extract.kinds import kind_of
-from safelaunch.settings.lint.extract.scope import Found
+from safelaunch.settings.lint.extract.readers import read_as
+from safelaunch.settings.lint.extract.scope import Found, Scope
 from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.jobs import exports, remark
 from safelaunch.settings.lint.jobs.fix import certain
@@ -30,6 +31,7 @@ _AMD = re.compile(
     r"\brocm\b|HIP_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|RCCL_|HSA_|amd\.com/gpu|\bMI[23]\d0X?\b", re.IGNORECASE
 )
 _NAME = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+")
+MOST_JOBS = 16  # that one script writes and submits
 ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
@@ -79,6 +81,11 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
     )
     said = [*rules.remarks(scene, severity), *_placed(job, _one_a_cause(lint(context, severity)), installed)]
     said += exports.remarks(job, scene, severity)
+    for body, line in job.found.jobs[:MOST_JOBS]:
+        inner = Found()
+        read_as("shell", body, line, Scope(inner))
+        submitted = JobFile(job.path, job.text, "shell", inner, settings(job.path, inner))
+        said += rules.remarks(rules.scene_of(submitted, installed), severity)
     said += unread_names(job, {one.line for one in said})
     marks = ignored(job.lines) if "safelaunch" in job.text else {}
     kept = (one for one in said if not is_ignored(one.finding.code, one.line, marks))

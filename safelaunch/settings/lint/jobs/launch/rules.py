@@ -33,7 +33,9 @@ RULES: tuple[Callable[[Scene], Iterator[Remark]], ...] = (
 
 def scene_of(job: JobFile, installed: Installed) -> Scene:
     """What the rules look at."""
-    return Scene(job, slurm.of_script(job.found), tuple(launchers.launches(job.found)), installed)
+    # The examples of a text are files of their own: what one asks for is not what another one gets.
+    asked = None if job.kind == "markdown" else slurm.of_script(job.found)
+    return Scene(job, asked, tuple(launchers.launches(job.found)), installed)
 
 
 def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:

@@ -111,7 +111,7 @@ def one_node_only(scene: Scene) -> Iterator[Remark]:
             "error",
             f"{launch.name} runs on the first of {scene.asked.text('nodes')} nodes only: nothing starts it on the rest",
             (f"line {scene.asked.line('nodes')} asks for them, and a batch script runs on one",),
-            f"write {srun} {scene.source(launch)}",
+            f"write {scene.with_before(launch, srun)}",
             scene.span(launch.word),
         )
 

@@ -29,6 +29,7 @@ ONE, EIGHT = HEAD.format(tasks=1), HEAD.format(tasks=8)
     ("text", "code", "line"),
     [
         (ONE + "torchrun --nnodes=2 --nproc_per_node=8 t.py", "SL242", "write srun torchrun --nnodes=2 "),
+        (ONE + "A=1 torchrun --nnodes=2 --nproc_per_node=8 t.py", "SL242", "write A=1 srun torchrun --nnodes=2 "),
         (
             EIGHT + "srun torchrun --nnodes=2 --nproc_per_node=8 t.py",
             "SL245",
