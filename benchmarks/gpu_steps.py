@@ -7,6 +7,7 @@ what we add, so a ratio here is an upper bound. Without that rig's environment (
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,17 +34,22 @@ def main() -> None:
     options = parser(__doc__, runs=3, ranks=1)
     options.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     options.add_argument("--steps", type=int, default=2000, help="of each run; what counts is their median")
+    options.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
+    options.add_argument("--real", action="store_true", help="on the GPUs of this machine, a rank each")
     chosen = options.parse_args()
-    figures = Figures(f"What watching costs a step of some 2 ms: {chosen.ranks} ranks on fake GPUs", chosen.json)
+    gpus = "real GPUs" if chosen.real else "fake GPUs"
+    figures = Figures(f"What watching costs a step of some 2 ms: {chosen.ranks} ranks on {gpus}", chosen.json)
     os.environ["FAKE_GPUS"] = str(chosen.ranks)
-    if not (VENV / "bin" / "python").exists():
+    if not chosen.real and not (VENV / "bin" / "python").exists():
         raise SystemExit(f"no environment for fake GPUs in {VENV}: run {RIG / 'setup'}")
-    with_gpus = (str(RIG / "with-fake-gpus"), str(VENV / "bin" / "python"), "-m")
+    with_gpus: tuple[str, ...] = (sys.executable, "-m")
+    if not chosen.real:
+        with_gpus = (str(RIG / "with-fake-gpus"), str(VENV / "bin" / "python"), "-m")
     launchers = {"safelaunch": (*with_gpus, "safelaunch", "--preflight", "off")}
     launchers["torchrun"] = (*with_gpus, "torch.distributed.run")
     for name in chosen.programs:
-        for backend, value in BACKENDS.items():
-            os.environ["TORCH_DIST_USE_NCCL2"] = value
+        for backend in chosen.backends:
+            os.environ["TORCH_DIST_USE_NCCL2"] = BACKENDS[backend]
             program = [str(HERE / "gpu_training.py"), str(chosen.steps), *name.split()]
             found = compare(["--nproc-per-node", str(chosen.ranks), *program], chosen.runs, step_us, launchers)
             # Four calls of 50 µs in 2 ms are more than a program makes that is worth a GPU: no target.

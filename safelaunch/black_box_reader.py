@@ -144,8 +144,8 @@ class Reader:
 
     def arrivals(self, index: int, pid: int, after: int) -> list[tuple[Any, ...]]:
         """The latest calls of a local rank behind the ordinal `after`, oldest first, in the short: ordinal, time,
-        when it returned, number, size of the group, status, thread, peer, and the words op, group, dtype, file, line,
-        function. Costs what has come since then, not what the ring holds."""
+        when it returned, number, size of the group, status, thread, peer, elements, and the words op, group, dtype,
+        file, line, function, tag, how. Costs what has come since then, not what the ring holds."""
         ring = index * SLOT + RING
         if HEAD.unpack_from(self._memory, ring - RING)[:2] != (MAGIC, pid):
             return []
@@ -158,11 +158,11 @@ class Reader:
                 break  # the next one has not come, or is being written
             if ordinal == count:
                 data = self._memory[offset : offset + ENTRY]
-                _, t, returned, seq, _, size, status, peer, thread = BODY.unpack_from(data)
+                _, t, returned, seq, numel, size, status, peer, thread = BODY.unpack_from(data)
                 # Written over in between: what was copied may be of two calls.
                 if ORDINAL.unpack_from(self._memory, offset)[0] == ordinal and 0.0 < t <= latest >= returned >= -1:
-                    words = tuple(data[BODY.size :].split(b"\0", 6)[:6])
-                    found.append((ordinal, t, returned, seq, size, status, thread, peer, words))
+                    words = tuple(data[BODY.size :].split(b"\0", 8)[:8])
+                    found.append((ordinal, t, returned, seq, size, status, thread, peer, numel, words))
             else:
                 count = ordinal - ENTRIES  # the ring has gone round: what it still holds begins behind that
             count += 1

@@ -346,20 +346,22 @@ class Pulse:
     """One look at a rank's pulse. Times are CLOCK_MONOTONIC, 0 where the thing has never happened.
 
     `on_device` counts groups with a call under way on a device, `device_calls` is 0 where no call has ended on one, and
-    else rises with them. `stepped`, `fed` and `marked` are the times of the latest step, batch and mark; `loading` and
-    `waited` the seconds spent so far in loaders and in collectives; `loader_workers` is -1 where there was no loader.
+    else rises with them. `stepped`, `fed` and `marked` are the times of the latest step, batch and mark. The script has
+    said `mark_step` and `mark_total` with it, where they are above 0. `loading` and `waited` are the seconds spent so
+    far in loaders and in collectives; `loader_workers` is -1 where there was no loader.
     """
 
     __slots__ = (
         "answered", "asked", "batches", "beat", "begun", "completed", "device_calls", "ended", "enqueued", "exhausted",
-        "fed", "follow_asked", "followed", "loader_workers", "loaders", "loading", "marked", "marks", "on_device",
-        "phases", "progress", "state", "stepped", "steps", "waited",
+        "fed", "follow_asked", "followed", "loader_workers", "loaders", "loading", "mark_step", "mark_total",
+        "marked", "marks", "on_device", "phases", "progress", "state", "stepped", "steps", "waited",
     )  # fmt: skip
 
     def __init__(self, data, base: int) -> None:  # type: ignore[no-untyped-def]
         latest = monotonic() + FAR_S
         (
-            self.beat, self.steps, self.stepped, self.batches, self.fed, self.exhausted, self.marks, self.marked, _, _,
+            self.beat, self.steps, self.stepped, self.batches, self.fed, self.exhausted,
+            self.marks, self.marked, self.mark_step, self.mark_total,
             self.begun, self.ended, called, self.enqueued, self.completed, counted, _, turned,
             self.asked, self.answered, self.state,
         ) = plausible(_ALL.unpack_from(data, base), latest)  # fmt: skip

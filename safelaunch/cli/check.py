@@ -50,7 +50,7 @@ def _examine(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[P
     """The report on this node, and what it was checked for, in words."""
     others.settle(options, environ)
     layers = resolve_profiles(options.profile, environ)
-    asked = terms(layers.table("limits"), layers.table("preflight"))
+    asked = terms(*map(layers.table, ("limits", "preflight", "nodes")))
     mode = layers.table("preflight").get("mode")
     full = options.full or (mode is not None and mode.value == "full")
     checks, judges = _selected(options, full=full)

@@ -230,7 +230,7 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
         damaged += run.unreadable
         incidents += _classified(run.incidents, signatures, further)
         if not run.incidents:
-            found += [Conclusion("bundle", (path,), verdict) for verdict in run.verdicts]
+            found += [Conclusion("bundle", (path,), verdict, notes=run.notes) for verdict in run.verdicts]
             unclear = run.unended or run.exit_code
             if unclear and not run.verdicts and (told := _beside([path], signatures, further)):
                 found += told

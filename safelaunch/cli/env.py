@@ -88,13 +88,13 @@ class _Shown:
 
 
 def _check(layers: Layers, *, as_json: bool, strict: bool) -> int:
-    from safelaunch.cli import lint
+    from safelaunch.cli import findings
     from safelaunch.run.lint import installed_of
 
-    installed = installed_of(os.environ, lint.SCAN_S)
-    findings = lint.of_layers(layers, installed, os.environ)
+    installed = installed_of(os.environ, findings.SCAN_S)
+    found = findings.of_layers(layers, installed, os.environ)
     checked = f"{len(os.environ)} variables of the environment and {len(layers.table('env'))} of the profiles"
-    return lint.show(findings, checked, installed, as_json=as_json, strict=strict)
+    return findings.show(found, checked, installed, as_json=as_json, strict=strict)
 
 
 def _lines(shown: _Shown) -> list[Line]:

@@ -7,6 +7,7 @@ import os
 from safelaunch import __version__
 from safelaunch.cli import output
 from safelaunch.launch.signals import Signals
+from safelaunch.model import SafelaunchError
 from safelaunch.settings import options
 
 
@@ -29,9 +30,13 @@ def run(argv: list[str]) -> int:
         from safelaunch.cli.dry_run import show
 
         return show(settings)
-    from safelaunch.run import pipeline
+    from safelaunch.run import exit_codes, pipeline
 
-    return pipeline.run(settings, signals, argv)
+    try:
+        return pipeline.run(settings, signals, argv)
+    except SafelaunchError as error:
+        error.exit_code = exit_codes.wanted(error.exit_code, settings)
+        raise
 
 
 def _answer(asked: options.CommandLine) -> int:

@@ -1,114 +1,300 @@
-"""The lint where it is asked for: over profiles and over files of others."""
+"""`safelaunch lint [FILE|FOLDER|PROFILE...]`: what is wrong in the files of jobs, before anything runs."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from safelaunch import codes, printable, regular
-from safelaunch.cli import output
+from safelaunch import __version__, codes, printable
+from safelaunch.cli import findings, output, profile
 from safelaunch.codec import to_json
 from safelaunch.limits import LimitError, limited
 from safelaunch.model import SCHEMA_VERSION, Finding, SafelaunchError
-from safelaunch.report import text
+from safelaunch.report import lint_formats, lint_text
+from safelaunch.report.lint_formats import Placed
 from safelaunch.report.palette import for_stream
-from safelaunch.run.lint import scene_of
-from safelaunch.settings import severity
-from safelaunch.settings.lint import lint
-from safelaunch.settings.lint.context import LintContext, Setting
-from safelaunch.settings.lint.installed import ELSEWHERE, Installed
-from safelaunch.settings.resolve import Layers, apply_shell
+from safelaunch.settings import profile as profiles
+from safelaunch.settings.commandline import Parser, misuse
+from safelaunch.settings.lint.installed import Installed, stated
+from safelaunch.settings.lint.jobs import files, fix, look
+from safelaunch.settings.lint.jobs.remark import Remark
 from safelaunch.sizes import plural
 
-SCAN_S = 60.0  # for reading the installed libraries, where nothing waits for the answer
-MOST_BYTES = 8 << 20  # of a job's file
+USAGE = """\
+usage: safelaunch lint [FILE|FOLDER|PROFILE...] [options]
+
+Look for what is wrong in the files of jobs: scripts and schedulers' scripts, job specs in YAML or
+JSON, Dockerfiles, makefiles, .env files, programs that set os.environ, profiles. Nothing is run.
+Below a folder, files of jobs are found by their names and by what is in them. Without a name, the
+current folder is looked through; - is the standard input.
+
+options:
+  --format text|json|github|sarif  how findings are written; default: text
+  --fix                 change what is certain: renamed variables, dead ones, quotes
+  --diff                show what --fix would change, and change nothing
+  --torch VERSION       judge by this version of torch, such as 2.15; default: the one that is
+                        installed
+  --nccl VERSION        the same for NCCL, such as 2.30
+  --ignore CODE[,CODE]  leave these findings out
+  --filter              of files that are named, look at those of jobs only, as below a folder
+  --profiles            look at all profiles that can be named as well
+  --exit-zero           exit with 0 whatever was found
+  -v, --verbose         show all findings, not only the first 50 lines
+  -h, --help            show this text
+
+exit code: 0 where nothing is wrong, or only notes were made; 1 where something was found; 2 where a
+file cannot be read, or the command line is wrong. `# safelaunch: ignore[SL215]` in a file leaves a
+finding out, on its own line or on the next; `# safelaunch: ignore-file[SL215]` in all of the file.
+"""
+
+EXIT_FOUND, EXIT_ERROR = 1, 2
+STDIN = "<stdin>"
+MOST_LINES = 50  # of text, without -v
 
 
-# ---------------------------------------------------------------------------------------------- what is looked at
+def run(argv: list[str]) -> int:
+    """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse."""
+    options = _parser().parse_intermixed_args(argv)
+    if options.help:
+        output.show_text(USAGE)
+        return codes.EXIT_OK
+    if options.fix and options.diff:
+        raise misuse("--fix changes files, --diff only shows it: not both", "see `safelaunch lint --help`")
+    installed = _installed(options)
+    lint = _Lint(installed, dict.fromkeys(_codes(options.ignore), "off"))
+    lint.look(options.paths or ([] if options.profiles else ["."]), named=not options.filter)
+    if options.profiles:
+        lint.profiles(list(profiles.available(os.environ)))
+    if options.fix or options.diff:
+        return _fixed(lint, options)
+    _show(lint, options)
+    return _exit_code(lint, options)
 
 
-def of_layers(layers: Layers, installed: Installed, environ: Mapping[str, str] | None = None) -> tuple[Finding, ...]:
-    """The findings about profiles, and about the environment that they are put upon where there is one.
+def _parser() -> Parser:
+    parser = Parser("safelaunch lint")
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--format", choices=("text", "json", "github", "sarif"), default="text")
+    parser.add_argument("--fix", action="store_true")
+    parser.add_argument("--diff", action="store_true")
+    parser.add_argument("--torch", default="")
+    parser.add_argument("--nccl", default="")
+    parser.add_argument("--ignore", action="append", default=[])
+    parser.add_argument("--filter", action="store_true")
+    parser.add_argument("--profiles", action="store_true")
+    parser.add_argument("--exit-zero", "--exit_zero", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("paths", nargs="*", metavar="FILE|FOLDER|PROFILE")
+    return parser
 
-    Args:
-        layers: the profiles in their order.
-        installed: what the ranks will load.
-        environ: of the launch; None for the profiles alone.
-    """
-    tables = {name: layers.table(name) for name in ("env", "lint", "timeouts", "hang")}
-    if environ is not None:
-        tables["env"], _ = apply_shell(tables["env"], environ)
-    context = scene_of(tables, environ, layers.table("unset"), installed)
-    return lint(context, severity.of_table(tables["lint"]))
+
+def _codes(given: Sequence[str]) -> Iterator[str]:
+    for code in (word.strip().upper() for words in given for word in words.split(",")):
+        if code and code not in codes.CATALOGUE:
+            raise misuse(f"there is no code {code}", "`safelaunch explain` lists all of them")
+        yield code
 
 
-def of_file(path: str, installed: Installed) -> tuple[tuple[Setting, ...], tuple[Finding, ...]]:
-    """What a job's file sets, and the findings about it. Raises SafelaunchError where it cannot be read."""
-    from safelaunch.settings.lint.extract import extract, reads
+def _installed(options: argparse.Namespace) -> Installed:
+    from safelaunch.run.lint import installed_of
 
+    if not (options.torch or options.nccl):
+        return installed_of(os.environ, findings.SCAN_S)
     try:
-        with open(regular.given(path), encoding="utf-8", errors="replace", newline="") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise LimitError(f"it is larger than {MOST_BYTES >> 20} MiB")
-        with limited(len(content)):
-            found = extract(path, content)
-            return found, lint(LintContext(found, installed, read_by_script=reads(path, content)), {})
-    except (OSError, LimitError) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise SafelaunchError(
-            "SL201", f"{path} cannot be read: {said}", "check the path", exit_code=codes.EXIT_USAGE
-        ) from None
+        return stated(options.torch, options.nccl)
+    except ValueError as error:
+        raise misuse(str(error), "such as --torch 2.15 --nccl 2.30") from None
 
 
-# --------------------------------------------------------------------------------------------------- what is told
+class _Lint:
+    """The files and profiles that were looked at, and what was found."""
+
+    def __init__(self, installed: Installed, severity: dict[str, str]) -> None:
+        self.installed = installed
+        self.severity = severity
+        self.remarks: list[Remark] = []
+        self.jobs: dict[str, look.JobFile] = {}
+        self.files = self.profiles_seen = self.variables = 0
+        self.failed = False
+
+    def look(self, paths: Sequence[str], *, named: bool = True) -> None:
+        for path in paths:
+            if path == "-":
+                self._text(STDIN, sys.stdin.read(files.MOST_BYTES))
+            elif os.path.isdir(path):
+                for file in files.found([path]):
+                    self._file(file, named=False)
+            elif os.path.exists(path) or os.path.lexists(path) or not self._is_profile(path):
+                self._file(path, named=named)
+            else:
+                self.profiles([path])
+
+    @staticmethod
+    def _is_profile(word: str) -> bool:
+        return os.sep not in word and word in profiles.available(os.environ)
+
+    def _file(self, path: str, *, named: bool) -> None:
+        if path.endswith(".toml") and os.path.exists(path) and self._a_profile(path):
+            self.profiles([path if os.sep in path else os.path.join(os.curdir, path)])
+            return
+        try:
+            content = files.content(path, named=named)
+        except OSError as error:
+            self._unreadable(path, error.strerror or str(error))
+            return
+        if content is not None:
+            self._text(path, content)
+
+    def _a_profile(self, path: str) -> bool:
+        """Whether a TOML file is a profile, be it a broken one: not where it is valid and its keys are of others."""
+        try:
+            with limited(0):
+                return bool(profiles.parse_file(path).values)
+        except (SafelaunchError, LimitError):
+            return profiles.is_meant(path)
+
+    def _text(self, path: str, content: str) -> None:
+        self.files += 1
+        try:
+            with limited(len(content)):
+                job = look.read(path, content)
+                self.remarks += look.remarks(job, self.installed, self.severity)
+        except LimitError as error:
+            self._unreadable(path, str(error))
+            return
+        self.jobs[path] = job
+        self.variables += len(job.settings)
+
+    def _unreadable(self, path: str, why: str) -> None:
+        self.failed = True
+        said = Finding(
+            code="SL201", severity="error", summary=f"{path} cannot be read: {why}", remedy="check the path", where=path
+        )
+        self.remarks.append(Remark(said, path))
+
+    def profiles(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.profiles_seen += 1
+            try:
+                layers = profile.resolved([name])
+            except SafelaunchError as error:  # one broken file must not hide the others
+                self.remarks.append(Remark(error.diagnostic, name))
+                continue
+            self.variables += len(layers.table("env"))
+            known = {(one.finding.code, one.finding.where, one.finding.summary) for one in self.remarks}
+            for found in findings.of_layers(layers, self.installed):
+                if self.severity.get(found.code) != "off" and (found.code, found.where, found.summary) not in known:
+                    self.remarks.append(Remark(found, found.where.rpartition(":")[0] or name))
+
+    def source(self, one: Remark) -> str:
+        """The line that a remark is about."""
+        job = self.jobs.get(one.path)
+        return job.lines[one.line - 1] if job and one.line <= len(job.lines) else ""
+
+    @property
+    def counted(self) -> str:
+        """What was looked at: `31 variables of 3 files and 1 profile`."""
+        groups = [(self.files, "file"), (self.profiles_seen, "profile")]
+        looked = " and ".join(plural(count, noun) for count, noun in groups if count) or "0 files"
+        return f"{plural(self.variables, 'variable')} of {looked}"
 
 
-def show(findings: Sequence[Finding], checked: str, installed: Installed, *, as_json: bool, strict: bool) -> int:
-    """Print the findings of a lint that was asked for; returns the exit code.
-
-    Args:
-        findings: in the order in which they are told.
-        checked: what was looked at, for the last line: `31 variables of 3 profiles`.
-        installed: against what.
-        as_json: print a document.
-        strict: warnings fail as well.
-    """
-    failing = ("error", "warning") if strict else ("error",)
-    failed = any(finding.severity in failing for finding in findings)
-    if as_json:
-        document: dict[str, Any] = {
-            "schema_version": SCHEMA_VERSION,
-            "failed": failed,
-            "torch": installed.torch.version if installed.torch else None,
-            "nccl": installed.nccl.version if installed.nccl else None,
-            "findings": to_json(list(findings)),
-        }
-        output.show_json(document, 2)
+def _show(lint: _Lint, options: argparse.Namespace) -> None:
+    if options.format == "json":
+        output.show_json(_document(lint), 2)
+    elif options.format == "github":
+        output.show(lint_formats.github(_placed(one) for one in lint.remarks))
+    elif options.format == "sarif":
+        found = [_placed(one) for one in lint.remarks]
+        output.show_json(lint_formats.sarif(found, _rules(found), __version__), 2)
     else:
-        palette = for_stream(sys.stdout)
-        for finding in findings:
-            output.show([*text.diagnostic(finding, palette=palette), printable.line()])
-        output.show([printable.line(f"{checked}, {_against(installed)}: {_count(findings)}")])
-    return codes.EXIT_PROFILE if failed else codes.EXIT_OK
+        _show_text(lint, verbose=options.verbose)
 
 
-def _against(installed: Installed) -> str:
-    if installed is ELSEWHERE:
-        return "by the catalogue alone (another Python runs the ranks)"
-    torch, nccl = installed.torch, installed.nccl
-    if torch is None:
-        return "without an installed torch"
-    words = f"against torch {torch.version}{'' if torch.cuda else ' (no CUDA)'}"
-    return words + (f" and NCCL {nccl.version}" if nccl else ", without NCCL")
+def _show_text(lint: _Lint, *, verbose: bool) -> None:
+    palette = for_stream(sys.stdout)
+    shown = left = 0
+    ordered = sorted(lint.remarks, key=lambda one: (look.ORDER.get(one.finding.severity, 3),))
+    for at, one in enumerate(ordered):
+        if one.span is None:
+            lines = lint_text.lines(one.finding, one.finding.where or one.path, None, "", (), palette)
+        else:
+            place = (one.span.line, one.span.start, one.span.end)
+            lines = lint_text.lines(one.finding, one.path, place, lint.source(one), one.more, palette)
+        if not verbose and shown and shown + len(lines) > MOST_LINES:
+            left = len(ordered) - at
+            break
+        shown += len(lines)
+        output.show([*lines, printable.line()])
+    if left:
+        output.show([printable.line(f"{plural(left, 'more finding')}: -v shows {'them' if left > 1 else 'it'}")])
+    told = findings.count([one.finding for one in lint.remarks])
+    output.show([printable.line(f"{lint.counted}, {findings.against(lint.installed)}: {told}")])
 
 
-def _count(findings: Sequence[Finding]) -> str:
-    counts = {word: sum(finding.severity == word for finding in findings) for word in ("error", "warning", "note")}
-    return ", ".join(plural(number, word) for word, number in counts.items() if number) or "nothing found"
+def _document(lint: _Lint) -> dict[str, Any]:
+    torch, nccl = lint.installed.torch, lint.installed.nccl
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "failed": _is_wrong(lint),
+        "torch": torch.version if torch else None,
+        "nccl": nccl.version if nccl else None,
+        "findings": [_entry(one) for one in lint.remarks],
+    }
 
 
-def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Profiles share their bases, and with them their findings."""
-    return tuple({(found.code, found.where, found.summary): found for found in findings}.values())
+def _entry(one: Remark) -> dict[str, Any]:
+    placed = _placed(one)
+    place = {"file": placed.path, "line": placed.line, "column": placed.column, "end_column": placed.end_column}
+    return {**to_json(one.finding), **place, "more_lines": list(one.more), "fixable": bool(one.edits)}
+
+
+def _placed(one: Remark) -> Placed:
+    if one.span is not None:
+        return Placed(one.finding, one.path, one.span.line, one.span.start + 1, one.span.end + 1, one.more)
+    _, _, number = one.finding.where.rpartition(":")
+    return Placed(one.finding, one.path, int(number) if number.isdecimal() else 0, 1, 1)
+
+
+def _rules(found: Sequence[Placed]) -> list[lint_formats.Rule]:
+    from safelaunch.cli.explain import text
+
+    used = {one.finding.code for one in found}
+    entries = [entry for code, entry in codes.CATALOGUE.items() if code in used]
+    return [lint_formats.Rule(entry.code, entry.slug, entry.title, text(entry)) for entry in entries]
+
+
+def _is_wrong(lint: _Lint) -> bool:
+    return any(one.finding.severity in ("error", "warning") for one in lint.remarks)
+
+
+def _exit_code(lint: _Lint, options: argparse.Namespace) -> int:
+    if lint.failed:
+        return EXIT_ERROR
+    return EXIT_FOUND if _is_wrong(lint) and not options.exit_zero else codes.EXIT_OK
+
+
+# ------------------------------------------------------------------------------------------------------ changes
+
+
+def _fixed(lint: _Lint, options: argparse.Namespace) -> int:
+    """Change files, or show how they would be changed; what is left is told as without it."""
+    edits = {path: [edit for one in lint.remarks if one.path == path for edit in one.edits] for path in lint.jobs}
+    if options.diff:
+        changed = 0
+        for path, job in lint.jobs.items():
+            text = fix.apply(job.text, edits[path])
+            if text != job.text:
+                changed += 1
+                output.show(printable.lines(fix.diff(path, job.text, text)))
+        return EXIT_FOUND if changed and not options.exit_zero else codes.EXIT_OK
+    mended = {path for path in lint.jobs if edits[path] and path != STDIN and fix.write(path, edits[path])}
+    done = sum(1 for one in lint.remarks if one.edits and one.path in mended)
+    lint.remarks = [one for one in lint.remarks if not (one.edits and one.path in mended)]
+    _show(lint, options)
+    if options.format == "text":
+        output.show([printable.line(f"{plural(done, 'finding')} mended in {plural(len(mended), 'file')}")])
+    return _exit_code(lint, options)

@@ -11,7 +11,7 @@ from safelaunch.model import Finding, SafelaunchError
 # As in codes, which the way to `--help` does not load.
 EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
-SUBCOMMANDS = ("check", "profile", "env", "diagnose", "attach", "explain")
+SUBCOMMANDS = ("check", "profile", "lint", "env", "diagnose", "attach", "explain", "policy")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,8 +58,20 @@ def _dispatch(argv: list[str]) -> int:
 def _refused(error: SafelaunchError) -> int:
     if error.diagnostic.code == "SL007":
         _leave_output()
-    _print(error.diagnostic)
+    if not error.said_by_all or _speaks():
+        _print(error.diagnostic)
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        from safelaunch.report import text
+        from safelaunch.run.outside import pod_message
+
+        pod_message(text.diagnostic(error.diagnostic), os.environ)
     return error.exit_code
+
+
+def _speaks() -> bool:
+    from safelaunch.schedulers.variables import is_first_task
+
+    return is_first_task(os.environ)
 
 
 def _leave_output() -> None:

@@ -1,4 +1,4 @@
-"""`safelaunch profile list`, `show NAME...` and `lint [NAME...]`."""
+"""`safelaunch profile list` and `show NAME...`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,25 @@ from typing import Any
 from safelaunch import codes, limits
 from safelaunch.cli import output
 from safelaunch.codec import to_json
-from safelaunch.model import Finding, SafelaunchError, Value
+from safelaunch.model import SafelaunchError, Value
 from safelaunch.printable import line, whole
 from safelaunch.settings import profile
 from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.resolve import Layers, resolve_profiles
-from safelaunch.sizes import plural
 
 USAGE = """\
 usage: safelaunch profile list [--json]
        safelaunch profile show NAME|PATH... [--json]
-       safelaunch profile lint [NAME|PATH...] [--from-shell FILE]... [--strict] [--json]
 
 list   the profiles that can be named, and where each lies
 show   every value that a launch with these profiles has, with the file and line it comes from;
        the shipped default profile comes first, and a later profile wins
-lint   check each profile (without a name: all) against what the installed torch and NCCL really
-       read; exit code 78 where something is wrong
+
+`safelaunch lint NAME|PATH...` checks profiles against what torch and NCCL really read.
 
 options:
-  --from-shell FILE  lint the variables that a shell script, job spec, Dockerfile or YAML file sets
-  --strict           warnings give exit code 78 as well
-  --json             print JSON
-  -h, --help         show this text
+  --json      print JSON
+  -h, --help  show this text
 """
 
 
@@ -41,17 +37,15 @@ def run(argv: list[str]) -> int:
     parser = Parser("safelaunch profile")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--strict", action="store_true")
-    parser.add_argument("--from-shell", "--from_shell", action="append", default=[])
-    parser.add_argument("words", nargs="*", metavar="list|show NAME|lint")
+    parser.add_argument("words", nargs="*", metavar="list|show NAME")
     arguments = parser.parse_intermixed_args(argv)
     match arguments.words:
         case _ if arguments.help:
             output.show_text(USAGE)
         case ["lint", *names]:
-            return _lint(names, arguments.from_shell, as_json=arguments.json, strict=arguments.strict)
-        case _ if arguments.from_shell or arguments.strict:
-            raise misuse("--from-shell and --strict go with `lint`", "safelaunch profile lint --from-shell FILE")
+            raise misuse(
+                "profiles are checked by `safelaunch lint`", f"safelaunch lint {' '.join(names) or '--profiles'}"
+            )
         case ["list"]:
             _list(arguments.json)
         case ["show", first, *more]:
@@ -60,7 +54,7 @@ def run(argv: list[str]) -> int:
             raise misuse("no profile was named", "`safelaunch profile list` shows the names")
         case words:
             raise misuse(
-                f"expected `list`, `show NAME` or `lint`, not {' '.join(words) or 'nothing'}",
+                f"expected `list` or `show NAME`, not {' '.join(words) or 'nothing'}",
                 "see `safelaunch profile --help`",
             )
     return codes.EXIT_OK
@@ -124,32 +118,6 @@ def _row(path: tuple[str, ...], value: Value) -> tuple[str, str, Value]:
     if path[0] == "unset":
         return "", f"unset {path[1]}", value
     return ".".join(path[:-1]), f"{path[-1]} = {_as_toml(value.value)}", value
-
-
-def _lint(names: list[str], files: list[str], *, as_json: bool, strict: bool) -> int:
-    from safelaunch.cli import lint
-    from safelaunch.run.lint import installed_of
-
-    installed = installed_of(os.environ, lint.SCAN_S)
-    findings: list[Finding] = []
-    checked = 0
-    if not names and not files:
-        names = list(profile.available(os.environ))
-    for name in names:
-        try:
-            layers = resolved([name])
-        except SafelaunchError as error:  # one broken file must not hide the others
-            findings.append(error.diagnostic)
-            continue
-        checked += len(layers.table("env"))
-        findings += lint.of_layers(layers, installed)
-    for path in files:
-        settings, found = lint.of_file(path, installed)
-        checked += len(settings)
-        findings += found
-    sources = [plural(len(group), noun) for group, noun in ((names, "profile"), (files, "file")) if group]
-    what = f"{plural(checked, 'variable')} of {' and '.join(sources)}"
-    return lint.show(lint.without_repeats(findings), what, installed, as_json=as_json, strict=strict)
 
 
 def _sorted(layers: Layers) -> list[tuple[tuple[str, ...], Value]]:

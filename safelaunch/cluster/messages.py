@@ -66,9 +66,10 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Look:
-    """The hub asks every node for its case."""
+    """The hub asks every node for its case, and for what its GPUs and ports do where who asks knows that of its own."""
 
     number: int
+    hardware: bool = False
 
 
 @dataclass(frozen=True)

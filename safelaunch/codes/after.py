@@ -253,6 +253,8 @@ CODES = (
         "diagnosis.refine.gpu_faults:hardware_failed",
         Trait.EXCEPTION,
         Trait.INFRASTRUCTURE,
+        Trait.PROOF,
+        Trait.LEFT_OUT,
     ),
     Code(
         "SL429",
@@ -301,6 +303,7 @@ CODES = (
         "a node of the job was lost",
         "diagnosis.infra:node_lost",
         Trait.INFRASTRUCTURE,
+        Trait.LEFT_OUT,
     ),
     Code("SL605", "spare", "the job ended while this node was a spare", "diagnosis.infra:spare_ended"),
     # SL9xx: our own

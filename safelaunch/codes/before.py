@@ -33,7 +33,13 @@ CODES = (
         Trait.OF_ONE_RUN,
     ),
     Code("SL111", "collective", "a real collective failed on this node", "preflight.active.collective:collective"),
-    Code("SL112", "gpu-recovery", "the driver asks for a reset of a GPU, or a reboot", "preflight.gpu.modes:recovery"),
+    Code(
+        "SL112",
+        "gpu-recovery",
+        "the driver asks for a reset of a GPU, or a reboot",
+        "preflight.gpu.modes:recovery",
+        Trait.PROOF,
+    ),
     Code("SL113", "compute-mode", "the compute mode of a GPU keeps ranks out", "preflight.gpu.modes:compute_mode"),
     Code("SL114", "mig", "a GPU is divided into MIG instances", "preflight.gpu.modes:mig"),
     Code("SL115", "persistence", "persistence mode is off", "preflight.gpu.modes:persistence"),
@@ -45,7 +51,13 @@ CODES = (
     ),
     Code("SL117", "ecc-mode", "a GPU does not correct memory errors", "preflight.gpu.memory_errors:ecc_mode"),
     Code("SL118", "ecc-errors", "a GPU has had uncorrectable memory errors", "preflight.gpu.memory_errors:ecc_errors"),
-    Code("SL119", "row-remap", "bad rows of GPU memory are not replaced", "preflight.gpu.memory_errors:row_remap"),
+    Code(
+        "SL119",
+        "row-remap",
+        "bad rows of GPU memory are not replaced",
+        "preflight.gpu.memory_errors:row_remap",
+        Trait.PROOF,
+    ),
     Code("SL120", "xid", "the driver has logged errors of a GPU", "preflight.gpu.kernel_messages:xid"),
     Code("SL121", "clocks", "the hardware holds back the clocks of a GPU", "preflight.gpu.heat:clocks"),
     Code("SL122", "temperature", "a GPU is too hot", "preflight.gpu.heat:temperature"),
@@ -66,9 +78,16 @@ CODES = (
     Code("SL138", "clocksource", "the kernel tells the time slowly", "preflight.node.clocks:clocksource"),
     Code("SL139", "shared-fs", "a network file system does not answer", "preflight.node.shared_fs:shared_fs"),
     Code("SL140", "stuck-processes", "processes are stuck in the kernel", "preflight.node.stuck:stuck"),
+    Code("SL141", "listed-node", "the node is on the list of bad nodes", "preflight.node.listed:listed"),
     Code("SL150", "gpu-context", "a GPU hangs, dies or fails at work", "preflight.active.computing:gpu_context"),
     Code("SL151", "slow-gpu", "a GPU is slower than its peers", "preflight.active.load:slow_gpu"),
-    Code("SL152", "silent-corruption", "a GPU computes wrong results", "preflight.active.computing:silent_corruption"),
+    Code(
+        "SL152",
+        "silent-corruption",
+        "a GPU computes wrong results",
+        "preflight.active.computing:silent_corruption",
+        Trait.PROOF,
+    ),
     Code(
         "SL153",
         "memory-bandwidth",
@@ -101,9 +120,16 @@ CODES = (
     Code("SL164", "hardware-differs", "the nodes have different HCAs or GPUs", "preflight.between.agreement:hardware"),
     Code("SL165", "clock-skew", "the clock of a node is off", "preflight.between.reach:clocks"),
     Code("SL166", "dial-back", "a node cannot be reached on a high port", "preflight.between.reach:dial_back"),
-    Code("SL167", "bad-node", "a node fails or is slow", "preflight.between.pairs:bad_node"),
+    Code("SL167", "bad-node", "a node fails or is slow", "preflight.between.pairs:bad_node", Trait.LEFT_OUT),
     Code("SL168", "bad-link", "a link is broken or slow", "preflight.between.pairs:bad_link"),
-    Code("SL169", "node-refused", "a node is refused by its checks", "preflight.between.reach:refused"),
+    Code("SL169", "node-refused", "a node is refused by its checks", "preflight.between.reach:refused", Trait.LEFT_OUT),
+    Code(
+        "SL170",
+        "rendezvous-id-differs",
+        "each node has another rendezvous id",
+        "preflight.between.agreement:rendezvous_id",
+        Trait.OF_ONE_RUN,
+    ),
     # SL2xx: profiles and environment
     Code("SL201", "profile-missing", "the profile cannot be found or read", "settings.profile:find"),
     Code("SL202", "profile-syntax", "the profile is not valid TOML", "settings.profile:parse_file"),
@@ -124,6 +150,7 @@ CODES = (
         "unread-here",
         "the installed torch or NCCL does not read a variable",
         "settings.lint.names:unread_here",
+        Trait.NAME,
     ),
     Code(
         "SL213",
@@ -131,7 +158,13 @@ CODES = (
         "a variable has a value that is not read as it was meant",
         "settings.lint.values:variable_value",
     ),
-    Code("SL214", "deprecated-variable", "a variable has an old spelling", "settings.lint.names:deprecated_variable"),
+    Code(
+        "SL214",
+        "deprecated-variable",
+        "a variable has an old spelling",
+        "settings.lint.names:deprecated_variable",
+        Trait.NAME,
+    ),
     Code(
         "SL215",
         "conflicting-variables",
@@ -145,6 +178,12 @@ CODES = (
         "dangerous-variable",
         "a variable can hang, crash or fill the run",
         "settings.lint.dangerous:dangerous_variable",
+    ),
+    Code(
+        "SL219",
+        "unread-names",
+        "variables stand in a file that could not be read",
+        "settings.lint.jobs.unread:unread_names",
     ),
     Code(
         "SL220",
@@ -172,5 +211,55 @@ CODES = (
         "watch.devices:visible_devices_changed",
     ),
     Code("SL232", "other-device", "set_device does not follow LOCAL_RANK", "watch.devices:other_device"),
+    Code(
+        "SL233",
+        "different-tensors",
+        "ranks bring different tensors to one call",
+        "watch.tensors:different_tensors",
+    ),
+    Code(
+        "SL240", "ranks-and-gpus", "ranks and GPUs of a node differ", "settings.lint.jobs.launch.shape:ranks_and_gpus"
+    ),
+    Code(
+        "SL241",
+        "nodes-differ",
+        "the launcher waits for another number of nodes",
+        "settings.lint.jobs.launch.shape:nodes_differ",
+    ),
+    Code(
+        "SL242",
+        "one-node-only",
+        "a launcher of several nodes runs on one",
+        "settings.lint.jobs.launch.shape:one_node_only",
+    ),
+    Code(
+        "SL243",
+        "expanded-early",
+        "the batch shell fills in the number of a task",
+        "settings.lint.jobs.launch.identity:expanded_early",
+    ),
+    Code("SL244", "fixed-port", "all tasks of an array use one port", "settings.lint.jobs.launch.identity:fixed_port"),
+    Code(
+        "SL245",
+        "ranks-multiplied",
+        "the launcher is started several times on a node",
+        "settings.lint.jobs.launch.shape:ranks_multiplied",
+    ),
+    Code(
+        "SL246",
+        "missing-signal",
+        "nobody sends the signal that a script waits for",
+        "settings.lint.jobs.launch.usage:missing_signal",
+    ),
+    Code(
+        "SL247",
+        "launcher-option",
+        "the launcher does not know an option",
+        "settings.lint.jobs.launch.usage:launcher_options",
+    ),
+    Code("SL248", "old-launcher", "torch.distributed.launch is called", "settings.lint.jobs.launch.usage:old_launcher"),
+    Code(
+        "SL249", "own-master", "every node takes itself for the master", "settings.lint.jobs.launch.identity:own_master"
+    ),
     Code("SL290", "signatures", "a file of signatures cannot be used", "evidence.logs.signatures:load"),
 )

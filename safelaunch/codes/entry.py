@@ -23,7 +23,10 @@ class Trait(Enum):
     - OWN_RULE: a rule knows more of it than a message does, whatever signature a user has given the message.
     - INFRASTRUCTURE: it is not the program's: a scheduler may try again, on other nodes.
     - NOTHING_WRONG: nothing is wrong, and nothing makes it surer.
+    - PROOF: it proves that the hardware of the node it names is bad: that node may be written on a list of bad nodes.
+    - LEFT_OUT: the next attempt is better made without the node that it names.
     - OF_ONE_RUN: a check of it concerns one run, or what jobs may take by right: no reason to refuse a node.
+    - NAME: the name of a variable is what is wrong: another one may take its place.
     """
 
     DIVERGED = "diverged"
@@ -40,7 +43,10 @@ class Trait(Enum):
     OWN_RULE = "own rule"
     INFRASTRUCTURE = "infrastructure"
     NOTHING_WRONG = "nothing wrong"
+    PROOF = "proof"
+    LEFT_OUT = "left out"
     OF_ONE_RUN = "of one run"
+    NAME = "name"
 
 
 class Code:

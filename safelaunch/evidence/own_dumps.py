@@ -26,8 +26,9 @@ READER = f"import sys; sys.path[:1] = []; sys.path.append({ROOT!r}); import {PRO
 
 def left_by(workers: Iterable[WorkerProcess], *environs: Mapping[str, str]) -> tuple[Evidence, ...]:
     """The recorders of ranks that do not answer any more, as evidence of `flight_recorder`, with `given_up`: whether a
-    call had lasted for longer than its timeout when the process ended. Nothing of a rank without a dump of its own, nor
-    of one that lives and had given up nothing: its dump may be of another hour.
+    call had lasted for longer than its timeout when the process ended, and `late`: the first that has completed after
+    its timeout, where none was still waited for. Nothing of a rank without a dump of its own, nor of one that lives and
+    had given up nothing: its dump may be of another hour.
 
     Args:
         workers: of one attempt, which have ended, or are being ended.

@@ -77,7 +77,7 @@ class Remains:
         return not left
 
     def _tell_detached(self, what: str) -> None:
-        found = self._tree.detached()
+        found = [process for process in self._tree.detached() if procfs.command(process.pid)]  # others are ending
         if found and not self._told:
             self._told = True
             self._say(f"{what} what the ranks have detached: {shown(found)}")

@@ -173,6 +173,8 @@ class Supervisor:
 
     def _tell_restart(self, attempt: int) -> None:
         what = f"restarting: attempt {attempt} of {self._plan.torchrun['max_restarts']}"
+        if attempt == self._outcome.groups[-1].attempt:  # nodes came or went: torch counts no restart
+            what = "starting anew, which counts as no restart"
         if self._phase is Phase.CONCLUDED:
             self._stages.notice(self._outcome.verdicts[-1], what)
         else:  # nodes came or went

@@ -50,6 +50,7 @@ class Tree:
         self._signals = signals
         self._environ = {**environ, "SAFELAUNCH_RUN_TOKEN": plan.token}
         self._sessions: set[int] = set()
+        self._left_alone: set[int] = set()
         self._before = {process.pid for process in procfs.descendants(os.getpid(), procfs.scan())}
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
         self.guard = Guard(plan.token, plan.scratch_dir)
@@ -160,6 +161,10 @@ class Tree:
         numbers = [str(number) for number in (*self._for_agent(), os.getpid())]
         return [sys.executable, "-c", AGENT, self._plan_file, *numbers]
 
+    def leave_alone(self, session: int) -> None:
+        """Count a session's processes as strangers: they are not ended with the run."""
+        self._left_alone.add(session)
+
     def watch_session(self, session: int) -> None:
         """Count a session's processes as members of the run."""
         self._sessions.add(session)
@@ -263,7 +268,7 @@ class Tree:
         processes = list(procfs.scan())
         below = procfs.descendants(os.getpid(), processes)
         strangers = self._before | {self.guard.pid}
-        found = [p for p in below if p.pid not in strangers and p.state not in "ZX"]
+        found = [p for p in below if p.pid not in strangers and p.state not in "ZX" and p.sid not in self._left_alone]
         if os.getpid() != 1:
             return found
         entry = b"SAFELAUNCH_RUN_TOKEN=" + self._plan.token.encode()

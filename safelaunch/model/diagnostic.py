@@ -109,3 +109,4 @@ class SafelaunchError(Exception):
             code=code, severity="error", summary=summary, because=because, remedy=remedy, where=where
         )
         self.exit_code = exit_code
+        self.said_by_all = False  # each task of a job comes to it by the same facts: one message is enough

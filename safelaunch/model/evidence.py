@@ -367,8 +367,8 @@ class Case:
     the evidence was taken. `source` describes the lines at which ranks stand. `origin` is `dumps` where nothing but
     Flight Recorder dumps is left of a job: its times are of the wall clock, and `now` is when the latest
     file was written, and `gave_up` says that a watchdog had given up a call in them; `attach` where a job that runs was
-    looked at twice from outside. `gpus` are those of this node (of several: of the one whose ranks have `node` 0),
-    `ports_down` its network ports that should be up. `ras` is what NCCL's own RAS threads said when they were asked,
+    looked at twice from outside. `gpus` are those of this node, `ports_down` its network ports that should be up (of
+    several nodes: of those whose hardware was read). `ras` is what NCCL's own RAS threads said when they were asked,
     `shm` is /dev/shm. `slow` is what was seen of a run that is slow.
     """
 
@@ -387,6 +387,11 @@ class Case:
     shm: Space | None = None
     gave_up: bool = False
     slow: Slowness | None = None
+
+    @property
+    def hardware(self) -> bool:
+        """Whether anything was read of GPUs, ports or NCCL's own threads."""
+        return bool(self.gpus or self.ports_down or self.ras)
 
     def of_pid(self, pid: int, node: int) -> RankFacts | None:
         """The rank with that process on that node: other nodes, and containers, have the same pids."""

@@ -28,7 +28,8 @@ class GpuState:
     (as dmesg shows it, with seconds since boot), `links_down` the NVLinks that are down, of `links`; `ecc_errors` are
     uncorrectable memory errors since the driver was loaded. `lost` says that the driver has lost the GPU, or wants it
     to be reset. Memory is in bytes, the temperature in degrees Celsius. A reading that is not there is None; `missing`
-    says why readings are not there, `log_unread` why there are no `xids`.
+    says why readings are not there, `log_unread` why there are no `xids`. `node` is that of its ranks' facts. `host`
+    is named in a case of several nodes, and the times of the case are `ahead_s` seconds ahead of those of `xids` then.
     """
 
     index: int
@@ -52,16 +53,21 @@ class GpuState:
     lost: bool = False
     log_unread: str = ""
     limited_by: tuple[str, ...] = ()
+    node: int = 0
+    host: str = ""
+    ahead_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class NetworkPort:
     """A port of an InfiniBand or RoCE device that is down although it should be up: its like are, on this node.
 
-    `name` is as NCCL_IB_HCA has it (`mlx5_2:1`), `state` and `physical` are the kernel's words.
+    `name` is as NCCL_IB_HCA has it (`mlx5_2:1`), `state` and `physical` are the kernel's words. `host` is named in a
+    case of several nodes.
     """
 
     name: str
     state: str = ""
     physical: str = ""
     link_layer: str = ""
+    host: str = ""

@@ -206,6 +206,24 @@ class Odd:
     kind: Literal["value", "pace", "warning", "remark"]
 
 
+NotedKind = Literal[
+    "rank", "reason", "solution", "native", "xid", "ras", "recorder", "hccl", "stack", "state", "silence", "backwards"
+]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A line that tells something beside a failure, or belongs to a report that several lines make: whose rank it
+    names, a reason or a way out that a library gives, a frame of native code, a piece of a monitor's report. `said` is
+    the part that tells it, `rank` whose line it is by its mark, or the rank that it names where its kind is `rank`."""
+
+    at: LogLine
+    kind: NotedKind
+    said: str
+    rank: int | None = None
+    process: str = ""
+
+
 @dataclass(frozen=True)
 class LogFile:
     """One file that was read, whole or in part (`unreadable` says why not). `ranks` are those that wrote to it, `torn`
@@ -249,7 +267,8 @@ class LogFacts:
     file there that says that something failed; `attempt` is the latest one begun. `odd` is what is odd about the
     numbers of steps, `complaints` are the lines that speak of a failure in whatever words, and `last` the last lines of
     each file. `passed_over` are files whose names do
-    not say what they are: they were not read.
+    not say what they are: they were not read. `noted` are lines that tell something beside failures, in the order of
+    each file.
     """
 
     files: tuple[LogFile, ...] = ()
@@ -271,6 +290,7 @@ class LogFacts:
     last: tuple[LogLine, ...] = ()
     complaints: tuple[Complaint, ...] = ()
     passed_over: tuple[str, ...] = ()
+    noted: tuple[Noted, ...] = ()
 
     @property
     def cut(self) -> str:

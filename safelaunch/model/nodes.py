@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 
@@ -29,6 +30,11 @@ class Nodes:
     me: int
     nodes: tuple[Node, ...]
     key: str
+
+    @property
+    def round(self) -> str:
+        """By which what the nodes of this attempt leave behind is known to belong together."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,8 @@ class Settings:
     hang: dict[str, Value] = field(default_factory=dict)
     preflight: dict[str, Value] = field(default_factory=dict)
     limits: dict[str, Value] = field(default_factory=dict)
+    nodes: dict[str, Value] = field(default_factory=dict)
+    notify: dict[str, Value] = field(default_factory=dict)
     lint: dict[str, Value] = field(default_factory=dict)
     launch: dict[str, Value] = field(default_factory=dict)
     diagnosis: dict[str, Value] = field(default_factory=dict)

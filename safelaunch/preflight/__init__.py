@@ -38,12 +38,14 @@ from safelaunch.preflight.node.cpus import cpus
 from safelaunch.preflight.node.disk import disk
 from safelaunch.preflight.node.leftovers import earlier_runs
 from safelaunch.preflight.node.limits import memory, open_files, shared_memory
+from safelaunch.preflight.node.listed import listed
 from safelaunch.preflight.node.memlock import memlock
 from safelaunch.preflight.node.pids import pids
 from safelaunch.preflight.node.shared_fs import shared_fs
 from safelaunch.preflight.node.stuck import stuck
 
 CHECKS: tuple[Check, ...] = (
+    Check("SL141", "listed-node", "list", listed),
     Check("SL108", "gpu-driver", "gpu", driver, late="error"),
     Check("SL107", "gpu-count", "gpu", count),
     Check("SL109", "gpu-busy", "gpu", occupied),

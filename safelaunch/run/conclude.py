@@ -125,7 +125,13 @@ class Conclusions:
         return ended_by_us or self._restarts.stops or group.attempt >= self._plan.torchrun["max_restarts"]
 
     def _of_other_nodes(self, incident: Incident, group: WorkerGroup, urgent: Urgent, end: Verdict) -> Verdict:
-        """Why this node ends is known already: what its ranks did is kept beside it."""
+        """Why this node ends is known already: what its ranks did is kept beside it. Of a hang that is as much as who
+        tells of it keeps, so that `diagnose` sees in the folders of all nodes what the run has seen."""
+        if incident.kind == end.kind == "hang":
+            return self._keep(
+                Found(self._hangs.last_facts(incident, group, self._oom_kills()), end, self._hangs.evidence),
+                self._hangs.folder,
+            )
         evidence = urgent.evidence or gather(incident, group.alive, URGENT, URGENT_S)
         evidence = (*evidence, *gather(incident, group.workers, LASTING, LASTING_S))
         facts = case.build(incident, group, evidence, self._this_node.name, self._oom_kills())
@@ -143,18 +149,28 @@ class Conclusions:
         told = self._hangs.told
         ended = [worker for worker in group.workers if worker.exit is not None]
         dumps = self._own_dumps(ended) if aborted.may_be(found.facts, found.verdict) else ()
-        if told is None and _gave_up(dumps):
-            found = self._before_an_abort(group, found, dumps)
+        found = self._over_nodes(group, found, dumps, told)
         if urgent.hardware is not None:
             found = dataclasses.replace(found, evidence=(*found.evidence, *urgent.hardware.evidence()))
-        over_all = self._nodes.verdict(found.facts)
-        found = found if over_all is None else dataclasses.replace(found, verdict=over_all)
         verdict = self._timed(found.verdict, incident)
         if told is not None and gave_up(verdict, told, _gave_up(dumps)) and not has(verdict.code, Trait.INFRASTRUCTURE):
             # The ranks have ended themselves.
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}", verdict.exit_code) or verdict
             return self._incidents.concluded(last, self._hangs.folder)
-        return self._keep(dataclasses.replace(found, verdict=verdict))
+        waited = told is not None and found.facts.incident.kind == "hang"
+        folder = self._hangs.folder if waited else ""
+        return self._keep(dataclasses.replace(found, verdict=verdict), folder)
+
+    def _over_nodes(self, group: WorkerGroup, found: Found, dumps: tuple[Evidence, ...], told: Verdict | None) -> Found:
+        """What this node has found, with the verdict over all nodes where there is one. Ranks that their watchdogs have
+        ended are shown to the others as they waited, for it is so that all see them, whatever was told here before."""
+        before = found
+        if _gave_up(dumps) and (told is None or self._nodes.address is not None):
+            before = self._before_an_abort(group, found, dumps)
+        over_all = self._nodes.verdict(before.facts)
+        if over_all is None:
+            return before if told is None else found
+        return dataclasses.replace(before, verdict=_ended_by_themselves(over_all, before.verdict))
 
     def _asked(
         self, incident: Incident, group: WorkerGroup, evidence: tuple[Evidence, ...], hardware: Hardware | None
@@ -190,6 +206,9 @@ class Conclusions:
         given_up = _gave_up(dumps)
         more = (*found.evidence, *dumps, *asked)
         whole = case.build(facts.incident, group, more, self._this_node.name, facts.oom_kills, now=time.monotonic())
+        too_late = aborted.of_late_calls(found.verdict, whole, _late(dumps))
+        if too_late is not None:
+            return Found(facts, too_late, more)
         before = aborted.as_it_was(whole, given_up)
         if before is None:
             return found
@@ -217,9 +236,20 @@ class Conclusions:
         return self._incidents.concluded(found.verdict, folder)
 
 
+def _ended_by_themselves(over_all: Verdict, here: Verdict) -> Verdict:
+    """The verdict over all nodes, with the exit code of ranks that have ended themselves, though in a hang."""
+    return dataclasses.replace(over_all, exit_code=here.exit_code) if over_all.kind == "hang" else over_all
+
+
 def _gave_up(dumps: Iterable[Evidence]) -> frozenset[int]:
     """Ranks whose watchdogs had given up a call, by the dumps that these have left."""
     return frozenset(item.rank for item in dumps if item.data is not None and item.data["given_up"])
+
+
+def _late(dumps: Iterable[Evidence]) -> dict[int, aborted.LateCall]:
+    """Calls that came to an end after their timeouts, of ranks that waited for no other."""
+    late = {item.rank: item.data.get("late") for item in dumps if item.data is not None and item.rank is not None}
+    return {rank: aborted.LateCall(**call) for rank, call in late.items() if call}
 
 
 def with_source(facts: Case) -> Case:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from safelaunch.model import Finding, Settings, Verdict
 from safelaunch.printable import Line, whole
@@ -23,6 +23,7 @@ class Console:
         self.loud = int(settings["verbose"]) - int(settings["quiet"])
         self.palette = palette.for_stream(sys.stderr, settings["color"])
         self._output = Output(sys.stderr)
+        self.heard: Callable[[Verdict], None] = lambda _verdict: None  # also told of verdicts on a run that goes on
 
     def print(self, lines: Iterable[Line]) -> None:
         """Lines, whole and in order."""
@@ -73,10 +74,12 @@ class Console:
 
     def notice(self, verdict: Verdict, next_step: str) -> None:
         """A verdict in one line, and what happens next."""
+        self.heard(verdict)
         self.aside(f"{terminal.headline(verdict)}; {next_step}")
 
     def slow_verdict(self, verdict: Verdict, folder: str) -> None:
         """A verdict while the run goes on."""
+        self.heard(verdict)
         if self.loud >= 0:
             self._anew(terminal.lines(verdict, folder, palette=self.palette))
 

@@ -12,13 +12,16 @@ from safelaunch import redaction
 from safelaunch.cluster.frames import FrameError, packed
 from safelaunch.cluster.messages import Seen
 from safelaunch.evidence.offline.nodes import shifted
-from safelaunch.model import Case, Collective, RankFacts, Stack
+from safelaunch.model import Case, Collective, GpuState, RankFacts, Stack
 
 RANK_BYTES = 32 << 10  # that a rank may take on the wire; with a full ring of calls and eight threads it takes 2 KB
 CALLS = 1 << 16  # of the whole job, by each record: the hub needs some 15 µs and 1 KB for each
 FEWEST = 12  # latest calls of a rank that are shown in the largest job
 OF_GROUP = 2  # latest calls of each group that are shown in any case: they tell how far the rank is there
 ALL_GROUPS = 1024  # ranks, up to which all calls of `new_group` are shown: their number grows with that of the ranks
+ALL_GPUS = 1024  # ranks, up to which GPUs are shown of which there is nothing to tell
+RAS = 8 << 10  # characters of what NCCL's own threads say
+XIDS, TENANTS = 16, 16  # latest lines of the driver's log, and processes, of a GPU
 
 
 def digest(case: Case, by: float) -> Case:
@@ -32,6 +35,8 @@ def digest(case: Case, by: float) -> Case:
         by: what the hub's clock shows more than this one's, in seconds.
     """
     case = shifted(_each(case, _plain), by)
+    gpus = (gpu for gpu in case.gpus if case.world_size <= ALL_GPUS or _is_telling(gpu))
+    case = dataclasses.replace(case, gpus=tuple(map(_shortened, gpus)), ras=case.ras[:RAS])
     if case.world_size > ALL_GROUPS:
         case = _each(case, lambda facts: dataclasses.replace(facts, new_groups=()))
     case = _latest(case, max(FEWEST, CALLS // max(1, case.world_size)))
@@ -45,7 +50,18 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _smallest(case: Case) -> Case:
-    return dataclasses.replace(_each(_latest(case, 0), _bare), groups=(), source=())
+    gpus = tuple(gpu for gpu in case.gpus if _is_telling(gpu))
+    return dataclasses.replace(_each(_latest(case, 0), _bare), groups=(), source=(), gpus=gpus, ras="")
+
+
+def _is_telling(gpu: GpuState) -> bool:
+    """Whether the driver says that something is wrong with a GPU."""
+    return bool(gpu.lost or gpu.xids or gpu.links_down or gpu.ecc_errors)
+
+
+def _shortened(gpu: GpuState) -> GpuState:
+    tenants = (dataclasses.replace(one, command=redaction.text(one.command)) for one in gpu.tenants[:TENANTS])
+    return dataclasses.replace(gpu, xids=gpu.xids[-XIDS:], tenants=tuple(tenants))
 
 
 def _fits(case: Case) -> bool:

@@ -12,6 +12,12 @@ def endpoint_host(settings: Settings) -> str:
     return endpoint(settings)[0] or str(settings["rdzv_endpoint"]).partition(",")[0].rpartition(":")[0].strip("[]")
 
 
+def node_rank(settings: Settings) -> int:
+    """This node's number, as far as it is known before the nodes have met; 0 where it is not."""
+    given = settings.allocation.node_rank if settings.allocation is not None else None
+    return int(given.value if given is not None else settings["node_rank"])
+
+
 def endpoint(settings: Settings) -> tuple[str, int | None]:
     """Address and port that the user chose, from `--rdzv-endpoint` or from the options of static rendezvous."""
     if settings["standalone"]:

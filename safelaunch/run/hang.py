@@ -130,17 +130,23 @@ class Hangs:
 
     def conclude(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> tuple[Case, Verdict]:
         """The case of a hang that is being ended, and its verdict."""
+        facts = self.last_facts(incident, group, oom_kills)
+        notice = self._watch.notice
+        judged = self._nodes.verdict(facts) or self._judge.verdict(facts)
+        verdict = with_notice(judged, notice.verdict if notice is not None else None)
+        return facts, self.timed(verdict)
+
+    def last_facts(self, incident: Incident, group: WorkerGroup, oom_kills: int | None) -> Case:
+        """The case of a hang whose ranks are about to be ended."""
+        if self._watch.notice is None:
+            self._take(group)  # another node has told of it
         hardware = self._this_node.hardware(group.workers, waits=True)
         self.evidence = (*self.evidence, *gather(incident, group.workers, HANG_LAST, LAST_S))
         facts = self._build(incident, group, oom_kills)
         if self._facts is not None:  # what was told of, where it cannot be read again
             told = self._facts
             facts = dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
-        facts = self._judge.explained(self._with_hardware(facts, hardware))
-        notice = self._watch.notice
-        judged = self._nodes.verdict(facts) or self._judge.verdict(facts)
-        verdict = with_notice(judged, notice.verdict if notice is not None else None)
-        return facts, self.timed(verdict)
+        return self._judge.explained(self._with_hardware(facts, hardware))
 
     def timed(self, verdict: Verdict) -> Verdict:
         """The verdict with the times of the notice."""
@@ -179,8 +185,8 @@ class Hangs:
         in_passes = sleep_shortly(verdict, facts)
         if self._watch.looked(verdict, facts, bool(pause), time.monotonic(), in_passes=in_passes):
             facts = self._with_hardware(facts, self._this_node.hardware(group.workers, waits=True))
-            if facts.gpus or facts.ports_down or facts.ras:
-                verdict = self._judge.verdict(facts)
+            if facts.hardware:
+                verdict = self._nodes.verdict(facts) or self._judge.verdict(facts)
                 self._watch.refine(verdict)
             self._tell(facts, self.timed(verdict))
 
@@ -190,11 +196,14 @@ class Hangs:
         self.evidence = (*self.evidence, *hardware.evidence())
         return facts
 
-    def seen(self, group: WorkerGroup) -> Case:
-        """What another node has asked for: evidence of all ranks, as a case. From any thread."""
+    def seen(self, group: WorkerGroup, hardware: bool) -> Case:
+        """What another node has asked for: evidence of all ranks, as a case, with what their hardware does where that
+        is wanted. From any thread."""
+        read = self._this_node.hardware(group.workers, waits=True) if hardware else None
         found = _evidence(group)
         facts = self._build(Incident("hang", group.attempt, (), time.monotonic()), group, evidence=found)
-        return dataclasses.replace(facts, source=_source(facts))
+        facts = dataclasses.replace(facts, source=_source(facts))
+        return read.add_to(facts) if read is not None else facts
 
     def _take(self, group: WorkerGroup) -> Case:
         """Evidence of all ranks, as a case: of those that have ended, what they had recorded until then."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from safelaunch.diagnosis import why
 from safelaunch.evidence import case
@@ -29,6 +29,7 @@ class Incidents:
         self._run_dir = run_dir
         self._console = console
         self._findings = findings
+        self.heard: Callable[[Verdict], None] = lambda _verdict: None  # told of verdicts that end an attempt
         self._made = 0
         self._pending: dict[str, tuple[Case, Verdict]] = {}
         self._concluded: list[tuple[Verdict, str]] = []
@@ -82,6 +83,7 @@ class Incidents:
     def concluded(self, verdict: Verdict, folder: str) -> Verdict:
         """The verdict ends an attempt, and its incident lies there (empty: nowhere)."""
         self._concluded.append((verdict, folder))
+        self.heard(verdict)
         return verdict
 
     def folder_of(self, verdict: Verdict) -> str:

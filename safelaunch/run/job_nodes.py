@@ -28,11 +28,12 @@ from safelaunch.evidence.offline.nodes import one_case
 from safelaunch.model import AgentEnd, Case, Verdict, WorkerGroup
 from safelaunch.model.hosts import host_name
 from safelaunch.model.nodes import Nodes
+from safelaunch.run import nodes_asked
 from safelaunch.run.console import Console
 from safelaunch.run.digest import digest
 from safelaunch.run.job_result import Met
 from safelaunch.run.judge import Judge
-from safelaunch.run.nodes_asked import Concluded, Inquiry, as_known, as_said_here, more_s, over_nodes, unlinked
+from safelaunch.run.nodes_asked import Concluded, Inquiry
 from safelaunch.run.own_faults import contained
 
 ANSWER_S = 2.0  # for the nodes to take a look and answer
@@ -56,11 +57,11 @@ class JobNodes:
             does anything.
         judge: of the run.
         console: of the run.
-        look: takes a look at this node's ranks.
+        look: takes a look at this node's ranks, and at their hardware where that is asked for.
     """
 
     def __init__(
-        self, endpoint: str, judge: Judge, console: Console, look: Callable[[WorkerGroup], Case] | None = None
+        self, endpoint: str, judge: Judge, console: Console, look: Callable[[WorkerGroup, bool], Case] | None = None
     ) -> None:
         self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
         self._lost_at: float | None = None  # where that is a lost node: since when it is told
@@ -79,7 +80,7 @@ class JobNodes:
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
         self._told_unlinked = False
-        self._wanted: int | None = None  # the look that the hub waits for
+        self._wanted: Look | None = None  # the look that the hub waits for
         self._common: Verdict | None = None  # the latest one over all nodes
         self._failing, self._leaving = False, False  # ranks of this node have failed; it was told to end
         self._failed: Case | None = None  # what came of that
@@ -173,7 +174,7 @@ class JobNodes:
         self._failed = case if self._failing else None
         link.to_hub(Suspect(self._asked, case))
         with self._news:
-            patience = VERDICT_S + more_s(len(link.peers.nodes))
+            patience = VERDICT_S + nodes_asked.more_s(len(link.peers.nodes))
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
         self._common = found = self._over_nodes(self._judged or self._from_elsewhere())
@@ -188,7 +189,7 @@ class JobNodes:
         link, self._leaving = self._link, True
         if link is not None and link.peers.linked:
             self._interrupted = verdict = infra.interrupted(signum, link.peers.nodes[link.peers.me])
-            _say(link, Interrupted(verdict))
+            nodes_asked.say(link, Interrupted(verdict))
 
     def denied(self, ranks: Set[int]) -> Verdict | None:
         """Why this node has not succeeded although all of its ranks have: others end for one of them."""
@@ -197,14 +198,19 @@ class JobNodes:
     def tell_end(self, verdict: Verdict) -> None:
         """This node ends its ranks, for good; the others are to end as well."""
         if self._link is not None and self._link.peers.linked and self.end is None:
-            _say(self._link, Ends(verdict))
+            nodes_asked.say(self._link, Ends(verdict))
 
     def as_said_here(self, verdict: Verdict) -> Verdict:
         """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
         and the others the headline. What has happened to a node is short: all say it."""
         link, common = self._link, self.end or self._common
         same = common is not None and common.summary == verdict.summary
-        return as_said_here(verdict, link.peers) if link is not None and same else verdict
+        return nodes_asked.as_said_here(verdict, link.peers) if link is not None and same else verdict
+
+    def first(self, otherwise: bool) -> bool:
+        """Whether this node is the first that lives, or `otherwise` where it has not met the others."""
+        peers = self._link.peers if self._link is not None else None
+        return nodes_asked.first_living(peers) == peers.me if peers is not None and peers.me >= 0 else otherwise
 
     def of_agent(self, end: AgentEnd) -> Verdict:
         """The verdict on an agent that has ended by itself: one that has failed may have done so for another node."""
@@ -236,7 +242,7 @@ class JobNodes:
         return self._over_nodes(self._from_elsewhere())
 
     def _over_nodes(self, verdict: Verdict | None) -> Verdict | None:
-        return over_nodes(verdict, self._link.peers) if verdict and self._link else verdict
+        return nodes_asked.over_nodes(verdict, self._link.peers) if verdict and self._link else verdict
 
     def _from_elsewhere(self) -> Verdict | None:
         """Why ranks fail here for what has happened to another node, as far as that is known."""
@@ -278,7 +284,7 @@ class JobNodes:
             if self._inquiry is not None and self._inquiry.number == message.number:
                 self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
-            self._be_seen(link, message.number)
+            self._be_seen(link, message)
         else:
             self.of_pace.put((link, node, message))
 
@@ -291,10 +297,10 @@ class JobNodes:
                     self._news.notify_all()
         elif isinstance(message, Ends) and self.end is None:
             self._set_end(self._as_known(link, message.verdict))
-            _pass_on(link, node, message)
+            nodes_asked.pass_on(link, node, message)
         elif isinstance(message, Interrupted) and self._interrupted is None:
             self._interrupted = self._as_known(link, message.verdict)
-            _pass_on(link, node, message)
+            nodes_asked.pass_on(link, node, message)
 
     def _ask_all(self, link: Link, node: int, message: Suspect) -> None:
         """As the hub: a node asks for a verdict over all."""
@@ -303,17 +309,17 @@ class JobNodes:
             link.to_node(node, Judged(found.verdict, ((node, message.number),)))
             return
         if self._inquiry is None:
-            until = time.monotonic() + ANSWER_S + more_s(len(link.peers.nodes)) / 2
+            until = time.monotonic() + ANSWER_S + nodes_asked.more_s(len(link.peers.nodes)) / 2
             self._inquiry = Inquiry(next(self._numbers), until)
-            link.to_all(Look(self._inquiry.number))
+            link.to_all(Look(self._inquiry.number, message.case.hardware))
         self._inquiry.asked.append((node, message.number))
         self._inquiry.add(node, message.case, looked=False)
 
-    def _be_seen(self, link: Link, number: int) -> None:
+    def _be_seen(self, link: Link, wanted: Look) -> None:
         if self._failed is not None or self._leaving:  # of whoever was told to end nothing follows
-            link.to_hub(Seen(number, self._failed))
+            link.to_hub(Seen(wanted.number, self._failed))
         elif self._asked is None and not self._failing:  # else the hub has this node's case, or is about to
-            self._look_for(link, number)
+            self._look_for(link, wanted)
 
     def _follow_losses(self, link: Link) -> None:
         lost = set(link.peers.lost) - self._outlived
@@ -328,27 +334,27 @@ class JobNodes:
             self.end = self.end or self._over_nodes(verdict)
             self._news.notify_all()
 
-    def _look_for(self, link: Link, number: int) -> None:
+    def _look_for(self, link: Link, wanted: Look) -> None:
         """Take a look at this node's ranks for the hub: beside all else, since it takes a second. Of those who ask
         meanwhile the last one gets the same answer: each look costs the ranks some of their time."""
         with self._news:
-            looking, self._wanted = self._wanted is not None, number
+            looking, self._wanted = self._wanted is not None, wanted
         if not looking:
-            threading.Thread(target=self._answer, args=(link,), daemon=True).start()
+            threading.Thread(target=self._answer, args=(link, wanted.hardware), daemon=True).start()
 
-    def _answer(self, link: Link) -> None:
+    def _answer(self, link: Link, hardware: bool) -> None:
         group, case = self._group, None
         with contained(self._console.degraded, "the other nodes learn nothing of this node's ranks"):
             if self.look is not None and group is not None and group.workers:
-                case = digest(self.look(group), link.peers.offset_s or 0.0)
+                case = digest(self.look(group, hardware), link.peers.offset_s or 0.0)
         with self._news:
-            number, self._wanted = self._wanted, None
-        if number is not None and not self._failing:
-            link.to_hub(Seen(number, case))
+            wanted, self._wanted = self._wanted, None
+        if wanted is not None and not self._failing:
+            link.to_hub(Seen(wanted.number, case))
 
     def _as_known(self, link: Link, verdict: Verdict) -> Verdict:
         own = self._concluded.verdict if self._concluded is not None else None
-        return as_known(verdict, own, link.peers.nodes, link.peers.me)
+        return nodes_asked.as_known(verdict, own, link.peers.nodes, link.peers.me)
 
     def _conclude(self, link: Link, inquiry: Inquiry) -> None:
         """Tell the verdict, once all have answered. One on failures that names nobody waits for its time: ranks that
@@ -364,8 +370,7 @@ class JobNodes:
                 return
             verdict = known or verdict
         self._inquiry = None
-        kind = "exit" if inquiry.of_failures else "hang"
-        self._concluded = Concluded(time.monotonic(), verdict, kind, frozenset(inquiry.cases))
+        self._concluded = inquiry.concluded(verdict)
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
 
     def _over_all(self, cases: list[Case]) -> Verdict:
@@ -387,14 +392,5 @@ class JobNodes:
         if self._told_unlinked or not self._met or time.monotonic() - self._met < UNLINKED_S:
             return
         self._told_unlinked = True
-        if hosts := unlinked(link.peers):
+        if hosts := nodes_asked.unlinked(link.peers):
             self._console.degraded(f"no link to {hosts}: each is diagnosed for itself")
-
-
-def _say(link: Link, message: Message) -> None:
-    (link.to_all if link.peers.is_hub else link.to_hub)(message)  # before its goodbye
-
-
-def _pass_on(link: Link, node: int, message: Message) -> None:
-    if link.peers.is_hub and node != link.peers.me:
-        link.to_all(message)

@@ -5,7 +5,6 @@ Each node writes it anew at its end, from the results of those that have ended: 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -33,7 +32,7 @@ class Met:
     def add(self, nodes: Nodes) -> None:
         """A round, of which these are the nodes."""
         self.hosts |= {host_name(node.host): None for node in nodes.nodes if node.host}
-        self.rounds[hashlib.sha256(nodes.key.encode()).hexdigest()[:16]] = None
+        self.rounds[nodes.round] = None
 
 
 def write(run_dir: str, met: Met) -> None:

@@ -15,6 +15,7 @@ from safelaunch.preflight.machine.processes import duration
 from safelaunch.preflight.node_history import Record
 from safelaunch.run.console import Console
 from safelaunch.run.endpoint import endpoint
+from safelaunch.schedulers.slurm import step_of_nodes
 from safelaunch.sizes import plural
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
@@ -44,8 +45,8 @@ class Terms:
         return self.deadline_s or (FULL_DEADLINE_S if full else DEADLINE_S)
 
 
-def terms(limits: Mapping[str, Value], preflight: Mapping[str, Value]) -> Terms:
-    """Read the tables `[limits]` and `[preflight]`."""
+def terms(limits: Mapping[str, Value], preflight: Mapping[str, Value], nodes: Mapping[str, Value]) -> Terms:
+    """Read the tables `[limits]`, `[preflight]` and `[nodes]`."""
     said = {key: value.value for key, value in preflight.items()}
     nofile = limits["nofile"].value if "nofile" in limits else None
     return Terms(
@@ -53,6 +54,7 @@ def terms(limits: Mapping[str, Value], preflight: Mapping[str, Value]) -> Terms:
             nofile=nofile if isinstance(nofile, int) else None,  # `auto` is no number
             free_disk=said.get("min_free_disk"),
             shm=said.get("min_shm"),
+            bad_nodes=nodes["bad"].value if "bad" in nodes else "",
             thresholds=said.get("thresholds", {}),
         ),
         said.get("severity", {}),
@@ -82,7 +84,7 @@ class NodeCheck:
     ) -> None:
         self._settings = settings
         self._run_dir = run_dir
-        self._terms = terms(settings.limits, settings.preflight)
+        self._terms = terms(settings.limits, settings.preflight, settings.nodes)
         self._console = console
         self._told = {f"environment variable {name}" for name in linted}
         self._host = Host(Job(nproc=1), environ=environ, wanted=self._terms.wanted)
@@ -137,12 +139,15 @@ class NodeCheck:
             return report
         from safelaunch.preflight import between  # which a job of one node has no use for
 
+        run_id = str(self._settings["rdzv_id"])
+        step = step_of_nodes(host.environ, job.max_nodes)  # the same on all nodes, whatever ids they were given
         meeting = between.Meeting(
             job.master_addr,
-            meeting_port(job.endpoint_port, str(self._settings["rdzv_id"])),
+            meeting_port(job.endpoint_port, step or run_id),
             job.max_nodes,
             job.node_rank if backend == "static" else None,
-            name=str(self._settings["rdzv_id"]),
+            name=step or run_id,
+            rdzv_id=run_id if step and backend == "c10d" else "",
             arrive_s=REFUSED_ARRIVE_S if report.refused else self._arrive_s(),
             missing="warning",  # torch's rendezvous waits longer
             # What is computed may differ from node to node: CPUs, folders.

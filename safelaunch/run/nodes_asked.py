@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from safelaunch.cluster.link import Link
+from safelaunch.cluster.messages import Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.diagnosis import infra
 from safelaunch.model import Case, Verdict
@@ -44,6 +46,12 @@ class Inquiry:
         """Whether ranks have failed, and not only wait."""
         return any(case.incident.kind == "exit" for case in self.cases.values())
 
+    def concluded(self, verdict: Verdict) -> Concluded:
+        """It is over, with this verdict."""
+        kind = "exit" if self.of_failures else "hang"
+        hardware = any(case.hardware for case in self.cases.values())
+        return Concluded(time.monotonic(), verdict, kind, frozenset(self.cases), hardware)
+
 
 @dataclass(frozen=True)
 class Concluded:
@@ -54,10 +62,11 @@ class Concluded:
     verdict: Verdict
     kind: str
     nodes: frozenset[int]
+    hardware: bool = False  # whether the case of one of these nodes told of its hardware
 
     def holds(self, node: int, case: Case) -> bool:
         """Whether it answers a node that asks now."""
-        is_fresh = time.monotonic() - self.t < AGAIN_S
+        is_fresh = time.monotonic() - self.t < AGAIN_S and (self.hardware or not case.hardware)
         return is_fresh and bool(self.verdict.culprit_ranks) and case.incident.kind == self.kind and node in self.nodes
 
 
@@ -85,14 +94,19 @@ def over_nodes(verdict: Verdict, peers: Peers) -> Verdict:
     return dataclasses.replace(verdict, nodes=sum(node.port > 0 for node in peers.nodes.values()))
 
 
+def first_living(peers: Peers) -> int:
+    """The node rank of the first node that lives: it speaks for the job."""
+    known = [n for n, node in peers.nodes.items() if node.port and n not in peers.lost and n not in peers.mute]
+    return min(known, default=peers.me)
+
+
 def as_said_here(verdict: Verdict, peers: Peers) -> Verdict:
     """A verdict over all nodes as this one says it: the first that lives says all, the others the headline. What has
     happened to a node is short: all say it."""
-    known = [n for n, node in peers.nodes.items() if node.port and n not in peers.lost and n not in peers.mute]
-    first = peers.nodes[min(known, default=peers.me)]
-    if first.node_rank == peers.me or verdict.kind == "infra":
+    first = first_living(peers)
+    if first == peers.me or verdict.kind == "infra":
         return verdict
-    remedy = f"all of it is in the output of {host_name(first.host)}, and in verdict.json"
+    remedy = f"all of it is in the output of {host_name(peers.nodes[first].host)}, and in verdict.json"
     return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
 
 
@@ -109,3 +123,14 @@ def unlinked(peers: Peers) -> str:
 def more_s(nodes: int) -> float:
     """Seconds that a verdict may take longer in a job of so many nodes."""
     return min(NODES_S, NODE_S * nodes)
+
+
+def say(link: Link, message: Message) -> None:
+    """Tell the other nodes, before this one's goodbye."""
+    (link.to_all if link.peers.is_hub else link.to_hub)(message)
+
+
+def pass_on(link: Link, node: int, message: Message) -> None:
+    """As the hub, tell the others what a node has said."""
+    if link.peers.is_hub and node != link.peers.me:
+        link.to_all(message)

@@ -24,10 +24,12 @@ RUN: tuple[Step, ...] = (
 AFTERWARDS: tuple[Step, ...] = (  # a fault of ours in one of these costs that one, and never the exit code of the job
     steps.hear_the_last,
     steps.tell_end,
+    steps.tell_outside,
     steps.say_goodbye,
     steps.write_result,
     steps.write_result_of_job,
     steps.remember,
+    steps.requeue,
     steps.finish_speaking,
 )
 
@@ -52,4 +54,4 @@ def run(settings: Settings, signals: Signals, argv: Sequence[str]) -> int:
             job.parts.console.degraded, f"the run is over, and a step behind it is left out ({step.__name__})"
         ):
             step(job)
-    return job.outcome.exit_code
+    return job.exit_code

@@ -6,8 +6,9 @@ import dataclasses
 import os
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from safelaunch import black_box_reader
 from safelaunch.evidence import announcements, cold_start, devices
 from safelaunch.model import Finding, Location, RankDevice, Settings, WorkerGroup, WorkerProcess
 from safelaunch.report.verdict import relative
@@ -21,6 +22,8 @@ from safelaunch.settings.timeouts import InForce, hang_limit
 from safelaunch.watch.cold_starts import ColdStarts
 from safelaunch.watch.rank_devices import RankDevices, Stamp
 from safelaunch.watch.rank_timeouts import Judge, RankTimeouts, Reader, Remark
+from safelaunch.watch.tensors import Brought, RankTensors
+from safelaunch.watch.tensors import Reader as CallReader
 
 if TYPE_CHECKING:
     from safelaunch.preflight.machine.nvml import Snapshot
@@ -93,7 +96,8 @@ def listener(
         return Listener({"cold starts": cold}, console)
     timeouts = RankTimeouts(remarks_of(path), timeouts_judge(settings))
     gpu_watch = RankDevices(_stamp, _device, lambda gpu: gpu_name(gpu, this_node.nvml_known()), mps=MPS in environ)
-    return Listener({"cold starts": cold, "timeouts": timeouts, "GPUs": gpu_watch}, console)
+    tensors = RankTensors(_calls_of(path))
+    return Listener({"cold starts": cold, "timeouts": timeouts, "GPUs": gpu_watch, "tensors": tensors}, console)
 
 
 class Hearing:
@@ -197,3 +201,24 @@ def _device(worker: WorkerProcess) -> RankDevice | None:
 
 def _shorter(location: Location | None) -> Location | None:
     return dataclasses.replace(location, file=relative(location.file)) if location is not None else None
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+def _calls_of(path: str) -> CallReader:
+    """Reads the records of calls in the black box at `path`."""
+    reader = black_box_reader.Reader(path)
+
+    def read(worker: WorkerProcess, after: int) -> tuple[list[Brought], int]:
+        found = reader.arrivals(worker.local_rank, worker.pid, after)
+        return [_brought(call) for call in found if len(call[-1]) == 8], found[-1][0] if found else after
+
+    return read
+
+
+def _brought(call: tuple[Any, ...]) -> Brought:
+    _, _, _, seq, size, _, _, _, numel, words = call
+    op, group, dtype, file, line, _, _, how = (word.decode("utf-8", "replace") for word in words)
+    place = f"{relative(file)}:{line}" if file else ""
+    return Brought(op, group, seq, size, numel, dtype, how, place)

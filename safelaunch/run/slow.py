@@ -166,7 +166,7 @@ class Slow:
         found = {}
         for worker in group.alive:
             seen = reader.arrivals(worker.local_rank, worker.pid, self._watch.meetings.last(worker.rank))
-            own = [_arrival(worker, call) for call in seen if len(call[-1]) == 6]
+            own = [_arrival(worker, call) for call in seen if len(call[-1]) >= 6]
             if own and not own[-1].returned and seen[-1][5] == black_box.INSIDE:
                 del own[-1]  # it is told again when it is over
             found[worker.rank] = own
@@ -220,7 +220,7 @@ class Slow:
 
 def _arrival(worker: WorkerProcess, call: tuple[Any, ...]) -> Arrival:
     """A call as `black_box_reader.Reader.arrivals` gives it. Calls of other threads than the main one let nobody go."""
-    ordinal, t, returned, seq, size, status, thread, peer, words = call
+    ordinal, t, returned, seq, size, status, thread, peer, _, words = call
     op = words[0].decode("ascii", "replace") if thread == worker.pid else ""
     root = peer if status != black_box.ISSUED and returned >= 0 else -1
     group = words[1].decode("utf-8", "replace")

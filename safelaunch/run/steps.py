@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safelaunch.launch.signals import Signals
-from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings
+from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings, Verdict
 from safelaunch.model.hosts import host_name
 
 if TYPE_CHECKING:
     from safelaunch.launch.stages import Outcome
     from safelaunch.launch.tree import Tree
+    from safelaunch.run.outside import Outside
     from safelaunch.run.wiring import Parts
 
 MAX_SLOTS = 256  # black box slots where the number of ranks is for the agent to find out (`gpu`, `auto`)
@@ -44,6 +45,22 @@ class Run:
     started: float = 0.0  # seconds since the epoch
     elapsed_s: float = 0.0
     outcome: Outcome = field(init=False)
+    outside: Outside = field(init=False)
+    speaks: bool = True  # for the job, to those outside of it
+
+    @property
+    def exit_code(self) -> int:
+        """What safelaunch ends with: what the run came to, or the signal's code that a profile wants for it."""
+        from safelaunch.run.exit_codes import wanted
+
+        return wanted(self.outcome.exit_code, self.settings)
+
+    @property
+    def last_verdict(self) -> Verdict | None:
+        """The verdict with which the run has ended badly."""
+        outcome = self.outcome
+        bad = outcome.verdicts and not outcome.succeeded and outcome.interrupted is None
+        return outcome.verdicts[-1] if bad else None
 
     @property
     def stall_s(self) -> float:
@@ -119,6 +136,7 @@ def wire(job: Run) -> None:
     from safelaunch.run.wiring import Parts
 
     job.parts = Parts(job.settings, job.plan, job.environ, job.black_box)
+    job.parts.notifier.leave_alone = job.tree.leave_alone
 
 
 def sweep(job: Run) -> None:  # noqa: ARG001  what others have left
@@ -174,10 +192,29 @@ def tell_end(job: Run) -> None:
     if outcome.verdicts and not outcome.succeeded:
         last = outcome.verdicts[-1]
         said = parts.nodes.as_said_here(last)
-        parts.console.last_verdict(said, parts.incidents.folder_of(last), outcome.exit_code)
+        parts.console.last_verdict(said, parts.incidents.folder_of(last), job.exit_code)
     elif outcome.interrupted is not None and (told := parts.hangs.last_word(exit_code=outcome.exit_code)) is not None:
         # Why somebody had enough of it.
-        parts.console.last_verdict(told, parts.hangs.folder, outcome.exit_code)
+        parts.console.last_verdict(told, parts.hangs.folder, job.exit_code)
+
+
+def tell_outside(job: Run) -> None:
+    """The pod, the scheduler, the list of bad nodes and the commands of the profile are told, beside what follows."""
+    from safelaunch.run.outside import Outside, as_verdict
+
+    outcome, parts = job.outcome, job.parts
+    job.speaks = parts.speaks
+    last, report = job.last_verdict, outcome.report
+    job.outside = Outside(job.settings, os.environ, socket.gethostname(), parts.console.say)
+    job.outside.begin(last, report, job.exit_code, speaks=job.speaks)
+    if report is not None and report.refused:
+        last = as_verdict(report)
+    if last is not None:
+        parts.notifier.verdict_once(last)
+    if outcome.succeeded and parts.progress is not None:
+        parts.progress.end()
+    result = {"exit_code": outcome.exit_code, "interrupted": outcome.interrupted, "elapsed_s": job.elapsed_s}
+    parts.notifier.end(last, **result, attempts=len(outcome.groups))
 
 
 def say_goodbye(job: Run) -> None:
@@ -196,6 +233,7 @@ def write_result(job: Run) -> None:
         "run_id": job.plan.run_id,
         "run_dir": job.plan.run_dir,
         "exit_code": outcome.exit_code,
+        "exit_status": job.exit_code,
         "interrupted": outcome.interrupted,
         "started": job.started,
         "elapsed_s": job.elapsed_s,
@@ -225,6 +263,15 @@ def remember(job: Run) -> None:
     """How the run ended, for the next check of this node; then the pages, for which nobody waits."""
     job.parts.checks.remember(job.outcome.last_code)
     job.parts.incidents.write_pages()
+
+
+def requeue(job: Run) -> None:
+    """Whoever was told has had the time for it; then Slurm is asked for another try, which ends this one."""
+    outcome = job.outcome
+    job.parts.notifier.finish(interrupted=outcome.interrupted is not None)
+    job.outside.finish(interrupted=outcome.interrupted is not None)
+    if job.speaks or (outcome.report is not None and outcome.report.refused):
+        job.outside.requeue(job.last_verdict, outcome.report, outcome.exit_code)
 
 
 def finish_speaking(job: Run) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from safelaunch import black_box_reader
 from safelaunch.evidence.black_box import leaving
 from safelaunch.launch.stages import Stages
-from safelaunch.model import LaunchPlan, PreflightReport, Settings, WorkerGroup
+from safelaunch.model import Incident, LaunchPlan, PreflightReport, Settings, WorkerGroup
 from safelaunch.run.checks import Checks
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
-from safelaunch.run.endpoint import endpoint_host
+from safelaunch.run.endpoint import endpoint_host, node_rank
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
+from safelaunch.run.notify import Notifier
+from safelaunch.run.own_faults import contained
 from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
@@ -27,6 +32,9 @@ from safelaunch.run.watching import Watching
 from safelaunch.watch.endings import BUSY_LIMIT_S, EndWatch
 from safelaunch.watch.hang import HangWatch
 from safelaunch.watch.slow import SlowWatch
+
+if TYPE_CHECKING:
+    from safelaunch.run.trainer_progress import TrainerProgress
 
 
 class Parts:
@@ -41,6 +49,7 @@ class Parts:
 
     def __init__(self, settings: Settings, plan: LaunchPlan, environ: Mapping[str, str], black_box: str | None) -> None:
         self.console = console = Console(settings)
+        self._may_speak = not settings.several_nodes or node_rank(settings) == 0
         self.findings = Findings()
         self.was_spare = False  # it has waited beside the nodes of the job; with attempts it has taken one's place
         self.incidents = Incidents(plan.run_dir, console, self.findings)
@@ -52,6 +61,9 @@ class Parts:
         self.hearing = Hearing(heard, settings, console, self.findings)
         reader = _reader(black_box, console)
         hang_watch = HangWatch(settings["on_hang"], settings["hang_abort_after"])
+        about = {"run_id": plan.run_id, "run_dir": plan.run_dir, "host": node.name}
+        self.notifier = Notifier(settings.notify, about, console.say, lambda: self.speaks)
+        console.heard, self.incidents.heard = self.notifier.notice, self.notifier.verdict
         self.hangs = Hangs(reader, hang_watch, console, self.incidents, judge, node, nodes)
         nodes.look = self.hangs.seen
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
@@ -63,18 +75,24 @@ class Parts:
 
             of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
         self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
+        self._reader, self.progress = reader, self._trainer_progress()
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
         self.restarts = Restarts(plan, console)
         self.conclusions = Conclusions(
             plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts
         )
 
+    @property
+    def speaks(self) -> bool:
+        """Whether this node is the one that speaks for the job, to those outside of it."""
+        return self.nodes.first(otherwise=self._may_speak)
+
     def stages(self) -> Stages:
         """What the supervisor calls."""
         return Stages(
             preflight=self._preflight,
             started=self.start,
-            watch=self.watching.poll,
+            watch=self._watch if self.progress is not None else self.watching.poll,
             suspect=self.conclusions.suspect,
             settled=_settled,
             conclude=self.conclusions.conclude,
@@ -87,6 +105,21 @@ class Parts:
             stops=lambda: self.restarts.stops,
             interrupted=self.nodes.interrupted,
         )
+
+    def _trainer_progress(self) -> TrainerProgress | None:
+        """Only under Kubeflow Trainer v2, and where it wants to be told."""
+        if not os.environ.get("KUBEFLOW_TRAINER_SERVER_URL"):
+            return None
+        from safelaunch.run.trainer_progress import TrainerProgress
+
+        return TrainerProgress(os.environ, self.console.say, lambda: self.speaks)
+
+    def _watch(self, group: WorkerGroup) -> Incident | None:
+        with contained(self.console.degraded, "the progress of this run is not told"):
+            looks = (self._reader.pulse(one.local_rank, one.pid) for one in group.alive) if self._reader else ()
+            assert self.progress is not None
+            self.progress.poll([pulse for pulse in looks if pulse is not None], time.monotonic())
+        return self.watching.poll(group)
 
     def _be_spare(self, waits: bool) -> None:
         self.was_spare = True

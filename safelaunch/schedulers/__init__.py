@@ -20,8 +20,10 @@ DETECTORS = (
     ("OMPI_COMM_WORLD_SIZE", "mpi", "mpi"),
     ("PMI_SIZE", "mpi", "mpi"),
     ("LWS_LEADER_ADDRESS", "kubernetes", "leader_worker_set"),
+    ("RAY_RAYLET_PID", "ray", "ray"),
     ("SLURM_JOB_ID", "slurm", "slurm"),
     ("JOB_COMPLETION_INDEX", "kubernetes", "indexed_job"),
+    ("WORLD_SIZE", "kubernetes", "pytorch_job"),
 )
 
 

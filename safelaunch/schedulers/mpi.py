@@ -24,10 +24,12 @@ def mpi(environ: Mapping[str, str]) -> Allocation | None:
                 "write `safelaunch …` without mpirun for one node; for several one process a node "
                 "(`mpirun --map-by ppr:1:node`), with --nnodes and --rdzv-endpoint",
                 f"{of_node}={here}",
+                of_all=True,
             )
         raise misstart(
             f"mpirun starts safelaunch on {size} nodes, and does not say where they meet",
             f"add `--nnodes {size} --rdzv-backend c10d --rdzv-endpoint HOST:PORT`, with a host of them",
             f"{name}={size}, {of_node}=1",
+            of_all=True,
         )
     return None

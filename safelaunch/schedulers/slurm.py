@@ -28,6 +28,7 @@ def slurm(environ: Mapping[str, str]) -> Allocation | None:
             "write `srun --ntasks-per-node=1 safelaunch …`, with the node's GPUs and CPUs for that one task "
             "(`--gpus-per-node`, `--cpus-per-task`)",
             f"SLURM_STEP_NUM_TASKS={tasks}, SLURM_STEP_NUM_NODES={nodes}",
+            of_all=True,
         )
     hosts = spelled_out(environ.get("SLURM_STEP_NODELIST", ""))
     return Allocation(
@@ -39,6 +40,14 @@ def slurm(environ: Mapping[str, str]) -> Allocation | None:
         gpus(environ, "SLURM_GPUS_ON_NODE"),
         hosts,
     )
+
+
+def step_of_nodes(environ: Mapping[str, str], nodes: int) -> str:
+    """The name of the step whose nodes are those of the job, each with one task; "" where there is no such step."""
+    sizes = (number(environ, "SLURM_STEP_NUM_NODES"), number(environ, "SLURM_STEP_NUM_TASKS"))
+    step = number(environ, "SLURM_STEP_ID")
+    is_job = bool(environ.get("SLURM_JOB_ID")) and step is not None and step < OWN_STEPS and sizes == (nodes, nodes)
+    return _job(environ, step) if is_job else ""
 
 
 def _without_srun(environ: Mapping[str, str]) -> Allocation:

@@ -14,7 +14,7 @@ MOST_GPUS = 1 << 10
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
-def misstart(summary: str, remedy: str, *because: str) -> SafelaunchError:
+def misstart(summary: str, remedy: str, *because: str, of_all: bool = False) -> SafelaunchError:
     """The scheduler started safelaunch in a way that cannot become one job.
 
     safelaunch runs once on each node and starts the ranks of that node itself, as torchrun does. Under a scheduler the
@@ -27,7 +27,15 @@ def misstart(summary: str, remedy: str, *because: str) -> SafelaunchError:
     What to do: the message names the line to write instead. Who means it as it is says so by a flag: `--standalone` or
     `--nnodes 1` for a job of this node alone.
     """
-    return SafelaunchError("SL009", summary, remedy, because=because, exit_code=EXIT_USAGE)
+    error = SafelaunchError("SL009", summary, remedy, because=because, exit_code=EXIT_USAGE)
+    error.said_by_all = of_all  # the scheduler has told all tasks the same, so the first one speaks for them
+    return error
+
+
+def is_first_task(environ: Mapping[str, str]) -> bool:
+    """Whether this is the first process of those that a scheduler has started together, or the only one."""
+    numbers = (number(environ, name) for name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return next((found for found in numbers if found is not None), 0) == 0
 
 
 def number(environ: Mapping[str, str], name: str) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from safelaunch.model import Allocation, Origin, Value
 from safelaunch.schedulers import allocation
+from safelaunch.schedulers.slurm import step_of_nodes
 from safelaunch.schedulers.variables import misstart
 
 # Who names one of these has a rendezvous of their own, and the launch is what torchrun makes of that.
@@ -35,6 +36,7 @@ def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[
     options = dict(chosen)
     if any(_is_chosen(options[name]) for name in RENDEZVOUS):
         _check_node_rank(options, environ)
+        _check_endpoint(options, environ)
         return options, None
     if _is_chosen(options["nnodes"]) and _most_nodes(options) == "1":
         return options, None
@@ -46,6 +48,7 @@ def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[
             f"LOCAL_RANK={environ['LOCAL_RANK']} is set: safelaunch was started as a rank, and starts ranks itself",
             "start it once on each node, and take `export LOCAL_RANK=…` out of the script",
             f"{found.scheduler} has started this process",
+            of_all=True,
         )
     if found.gpus is not None and found.gpus.value and not _is_chosen(options["nproc_per_node"]):
         options["nproc_per_node"] = Value(str(found.gpus.value), found.gpus.origin)
@@ -123,6 +126,24 @@ def _check_node_rank(options: Mapping[str, Value], environ: Mapping[str, str]) -
             "leave out --node-rank and the rendezvous, which come from Slurm; or write `\\$SLURM_NODEID`, so that the "
             "node expands it and not the batch script",
             f"SLURM_NODEID={real}",
+        )
+
+
+def _check_endpoint(options: Mapping[str, Value], environ: Mapping[str, str]) -> None:
+    """Nodes that are each to meet the others at their own loopback address wait there for ever."""
+    said = next((options[name] for name in ("rdzv_endpoint", "master_addr") if _is_chosen(options[name])), None)
+    if said is None or options["standalone"].value or _most_nodes(options) == "1":
+        return
+    host = str(said.value)
+    host = host.rpartition(":")[0].strip("[]") if ":" in host and said is options["rdzv_endpoint"] else host
+    if step_of_nodes(environ, int(_most_nodes(options))) and (host in ("localhost", "::1") or host.startswith("127.")):
+        raise misstart(
+            f"{said.origin.where} {said.value}: each of the {_most_nodes(options)} nodes would wait for the others at "
+            "its own address",
+            "leave out the rendezvous, which comes from Slurm; or name the first node: "
+            '`$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)` in the batch script',
+            f"SLURM_STEP_NUM_NODES={environ['SLURM_STEP_NUM_NODES']}",
+            of_all=True,
         )
 
 

@@ -192,6 +192,12 @@ def _env_text(text: str) -> str:
     return text
 
 
+def _command(text: str) -> str:
+    if not text.strip() or "\0" in text or len(os.fsencode(text)) > MOST_OF_VARIABLE:
+        raise ValueError(text)
+    return text
+
+
 def _open_files(text: str) -> int | str:
     return text if text == "auto" else integer(1).read(text)
 
@@ -201,6 +207,7 @@ def _open_files(text: str) -> int | str:
 # Text that is a number to the eye (`nproc_per_node = 4`) may be written without quotes in a profile.
 TEXT = Kind("a string", toml=(str, int))
 PATH = Kind("a path")
+COMMAND = Kind("a command for the shell", _command)
 ENV_TEXT = Kind("a string of 127 KiB at most, or a number", _env_text, (str, int, float))
 STRINGS = Kind("a string or a list of strings", lambda text: [text], (str, list))
 PORT = integer(0, 65535)

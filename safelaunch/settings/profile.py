@@ -21,6 +21,7 @@ else:
 
 _SUFFIX = ".toml"
 SIGNATURES: KeyPath = ("diagnosis", "signatures")
+BAD_NODES: KeyPath = ("nodes", "bad")
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,9 @@ def parse_file(path: str) -> Profile:
         named, base = values[SIGNATURES], os.path.dirname(os.path.abspath(path))
         paths = [os.path.join(base, os.path.expanduser(one)) for one in named.value]
         values[SIGNATURES] = Value(paths, named.origin)
+    if BAD_NODES in values:
+        bad, base = values[BAD_NODES], os.path.dirname(os.path.abspath(path))
+        values[BAD_NODES] = Value(os.path.join(base, os.path.expanduser(bad.value)), bad.origin)
     description = values.pop(("description",), None)
     extends = values.pop(("extends",), None)
     unset = values.pop(("unset",), None)
@@ -134,6 +138,17 @@ def parse_file(path: str) -> Profile:
         values=values,
         unset=tuple(Value(name, unset.origin) for name in dict.fromkeys(unset.value)) if unset else (),
     )
+
+
+def is_meant(path: str) -> bool:
+    """Whether a file that is no sound profile was meant to be one: it is no TOML, or all its keys but one are those of
+    profiles, `env` not counted, which others have as well."""
+    try:
+        data = toml.loads(_text(path))
+    except (SafelaunchError, tomllib.TOMLDecodeError):
+        return True
+    ours = sum(key in schema.PROFILE.keys for key in data if key != "env")
+    return ours > 0 or (len(data) <= 1 and not data.get("env"))
 
 
 def _text(path: str) -> str:

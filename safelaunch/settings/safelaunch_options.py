@@ -78,6 +78,15 @@ OPTIONS: tuple[Option, ...] = tuple(
             "no restart where the attempt failed before its first step, or twice the same way at the same step",
             takes="flag",
         ),
+        Option(
+            ("--requeue",),
+            kinds.SWITCH,
+            False,
+            OWN,
+            "on Slurm: requeue the job after exit codes 69 and 75, without the bad node",
+            takes="flag",
+            off=("--no-requeue",),
+        ),
         Option(("--dry-run",), kinds.SWITCH, False, OWN, "show what would run, and run nothing", takes="flag"),
         Option(
             ("--color",),

@@ -78,10 +78,21 @@ PROFILE = Table(
                 "banner": kinds.SWITCH,
                 "warm_start": kinds.SWITCH,
                 "useful_restarts": kinds.SWITCH,
+                "requeue": kinds.SWITCH,
+                "exit_codes": kinds.choice("own", "signal"),
                 "preload": kinds.STRINGS,
             }
         ),
         "limits": Table({"nofile": kinds.OPEN_FILES}),
+        "nodes": Table({"bad": kinds.PATH}),
+        "notify": Table(
+            {
+                "on_notice": kinds.COMMAND,
+                "on_verdict": kinds.COMMAND,
+                "on_end": kinds.COMMAND,
+                "deadline": kinds.DURATION,
+            }
+        ),
         "lint": Table(
             {
                 "debugging": kinds.SWITCH,
@@ -103,6 +114,7 @@ OPTION_OF: dict[KeyPath, str] = {
     **{("launch", dest): dest for dest in _LAUNCH},
     ("launch", "warm_start"): "warm_start",
     ("launch", "useful_restarts"): "useful_restarts",
+    ("launch", "requeue"): "requeue",
     ("preflight", "mode"): "preflight",
     ("hang", "on_hang"): "on_hang",
     ("hang", "abort_after"): "hang_abort_after",

@@ -16,6 +16,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("diagnose PATH...", "the verdict on what a job left behind: bundles, Flight Recorder dumps, logs"),
     ("attach PID|SLURM_JOBID", "the verdict on a job that hangs now on this node, whoever started it"),
     ("explain CODE", "explain a code such as SL401"),
+    ("policy NAME", "what makes a scheduler act on the exit codes"),
 )
 
 _WIDTH = 100

@@ -21,6 +21,10 @@ IDLE_CONFIRM_S = 5.0  # ... where nobody waits: one slow read must be told from 
 LOOP_S = 30.0  # ... and that a rank sleeps shortly in each pass of a `for` loop: a paced evaluation looks like this
 # ... and that all are inside one call with ranks of other nodes: TCP tries again after 1, 2, 4 and 8 s
 NETWORK_S = 15.0
+# ... and that all are inside a call that makes a group, or its first one, in which NCCL connects it: 4 ranks needed 9 s
+# for their CUDA contexts on a busy H200, and the connections of many nodes take longer
+MAKING_S = 30.0
+MAKING = ("init_process_group", "new_group", "split_group")
 UNTOLD_S = 30.0  # ... and that everybody waits and nobody knows for whom (a rank of another node, perhaps)
 IDLE_S = 30.0  # nobody waits, and nothing is done: programs may have ended, or all may be in a dead file system
 NOTICE_S = 6.0  # what can still end by itself is told after so long, and what cannot as soon as it is confirmed
@@ -223,8 +227,9 @@ class HangWatch:
         """Seconds of silence after which what has been confirmed is told."""
         late = [seconds for trait, seconds in PATIENT.items() if has(verdict.code, trait)]
         late += [LOOP_S] if in_passes else []
-        if has(verdict.code, Trait.NOBODY) and not verdict.culprit_ranks and case.world_size > len(case.ranks):
-            late.append(NETWORK_S)
+        if has(verdict.code, Trait.NOBODY) and not verdict.culprit_ranks:
+            late += [NETWORK_S] if case.world_size > len(case.ranks) else []
+            late += [MAKING_S] if verdict.operation in MAKING or verdict.seq == 1 else []
         least = self._at_most(max(late)) if late else NOTICE_S
         return max([least, *(self._learned(rank) for rank in concerned)])
 

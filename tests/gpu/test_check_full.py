@@ -22,6 +22,7 @@ def _needs_a_gpu() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_whole_check_on_real_gpus(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
     ended = launch("check", "--full", "--json", "--nproc-per-node", "gpu", cwd=tmp_path, timeout=280)
 
     report = json.loads(ended.out)
@@ -29,8 +30,9 @@ def test_the_whole_check_on_real_gpus(tmp_path: Path) -> None:
     assert not [finding for finding in report["findings"] if finding["severity"] == "error"], ended.out
     assert ended.code == 0
     for code in (*(f"SL15{digit}" for digit in range(8)), "SL111"):
-        # A warning is a judgement, too: a single node may well be throttled.
-        assert found[code]["severity"] in ("ok", "warning"), found[code]
+        # A warning is a judgement, too: a single node may well be throttled. One GPU has no bus to measure.
+        expected = ("skipped",) if code == "SL156" and torch.cuda.device_count() == 1 else ("ok", "warning")
+        assert found[code]["severity"] in expected, found[code]
     assert re.search(r"GPUs? computed what was asked", found["SL150"]["summary"])
     assert "TFLOP/s" in found["SL151"]["summary"]
     assert "the same product" in found["SL152"]["summary"]

@@ -46,13 +46,13 @@ def examined(paths: list[str]) -> None:
     Raises:
         AssertionError: a check has failed itself.
     """
-    from safelaunch.cli import check, lint
+    from safelaunch.cli import check, findings
     from safelaunch.settings.lint.installed import ELSEWHERE
     from safelaunch.settings.resolve import resolve_profiles
 
     environ = json.loads(Path(paths[0]).read_text())
     node = environ.pop("check")
-    lint.of_layers(resolve_profiles([], environ), ELSEWHERE, environ)
+    findings.of_layers(resolve_profiles([], environ), ELSEWHERE, environ)
     if node == "True":
         report, _ = check._examine(check._parser().parse_args(["--nproc-per-node", "2"]), environ)
         failed = [finding for finding in report.findings if "itself failed" in finding.summary]

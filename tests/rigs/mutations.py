@@ -234,11 +234,13 @@ def shown(paths: list[str]) -> None:
 
 
 def linted(paths: list[str]) -> None:
-    from safelaunch.cli import lint
     from safelaunch.settings.lint.installed import ELSEWHERE
+    from safelaunch.settings.lint.jobs import files, look
 
     for path in paths:
-        lint.of_file(path, ELSEWHERE)
+        with contextlib.suppress(OSError):
+            text = files.content(path, named=True)
+            look.remarks(look.read(path, text or ""), ELSEWHERE, {})
 
 
 Make = Callable[[Path, random.Random, Any], list[str]]

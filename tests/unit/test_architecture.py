@@ -33,7 +33,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "deadline", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
-    "user_code", "black_box_reader", "shortened", "open_folder", "escapes",
+    "user_code", "black_box_reader", "shortened", "open_folder", "escapes", "bad_nodes",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -60,6 +60,7 @@ LAYERS: dict[str, set[str]] = {
     "black_box_reader": {"black_box", "pulse", "regular"},
     "regular": set(),
     "open_folder": {"regular"},
+    "bad_nodes": {"regular"},
     "limits": set(),
     "toml": set(),
     "pulse": set(),
@@ -80,6 +81,7 @@ LAYERS: dict[str, set[str]] = {
         "regular",
         "toml",
         "schedulers",
+        "sizes",
     },
     "schedulers": {"model", "codes"},
     "preflight": {
@@ -93,6 +95,7 @@ LAYERS: dict[str, set[str]] = {
         "user_files",
         "procfs",
         "regular",
+        "bad_nodes",
     },
     "launch": {
         "model",
@@ -128,7 +131,7 @@ LAYERS: dict[str, set[str]] = {
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection"},
-    "run": {*BASE, *STAGES, "cluster", "settings", "__init__"},
+    "run": {*BASE, *STAGES, "cluster", "settings", "schedulers", "__init__"},
     "cli": {*BASE, *STAGES, "run", "settings", "schedulers", "__init__"},
 }
 
@@ -193,13 +196,18 @@ def foreign(nodes: ast.AST, path: Path) -> set[str]:
 
 
 def at_module_level(path: Path) -> ast.Module:
-    """The file without its functions, which import when they are called."""
+    """The file without its functions, which import when they are called, and without what only type checkers import."""
     module = ast.parse(path.read_text())
     for node in ast.walk(module):
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
             if isinstance(statements, list):
-                kept = [item for item in statements if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))]
+                kept = [
+                    item
+                    for item in statements
+                    if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
+                    and not (isinstance(item, ast.If) and ast.unparse(item.test) == "TYPE_CHECKING")
+                ]
                 setattr(node, field, kept)
     return module
 

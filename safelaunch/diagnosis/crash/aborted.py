@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from safelaunch.codes import CATALOGUE, Trait, has
 from safelaunch.diagnosis.crash.first_failure import failures
@@ -38,6 +40,38 @@ def as_it_was(case: Case, given_up: frozenset[int]) -> Case | None:
     ranks = tuple(_waiting(facts, until) if facts.rank in aborted else facts for facts in case.ranks)
     incident = Incident("hang", case.incident.attempt, (), case.incident.t)
     return dataclasses.replace(case, incident=incident, ranks=ranks)
+
+
+@dataclass(frozen=True)
+class LateCall:
+    """A call of a rank that completed after its timeout, while the watchdog that had given it up was at work."""
+
+    call: str  # with its number
+    took_s: float
+    timeout_s: float
+
+
+def of_late_calls(verdict: Verdict, case: Case, late: Mapping[int, LateCall]) -> Verdict | None:
+    """That calls came to an end, and too late for the watchdog; None where a rank failed for another reason.
+
+    Args:
+        verdict: on the ranks that were aborted.
+        case: in which they were aborted.
+        late: by rank, of ranks that waited for nothing any more.
+    """
+    aborted = _aborted(case)
+    others = [failure for failure in failures(case) if failure.rank not in aborted and not failure.consequence]
+    if others or not aborted <= set(late):
+        return None
+    longest = max((late[rank] for rank in aborted), key=lambda one: one.took_s / one.timeout_s)
+    return dataclasses.replace(
+        _nobody(verdict, aborted),
+        summary=f"torch's watchdog aborted {names(aborted)}: {longest.call} took {longest.took_s:.1f} s, its timeout "
+        f"is {longest.timeout_s:g} s, and it completed before they ended",
+        confidence="medium",
+        remedy="give the process group a longer timeout (init_process_group(timeout=...)) if such a time is usual, as "
+        "it may be for a group's first call, which connects its ranks",
+    )
 
 
 def of_waiting(verdict: Verdict, before: Verdict, case: Case, given_up: frozenset[int]) -> Verdict:

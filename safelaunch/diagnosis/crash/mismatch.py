@@ -16,12 +16,7 @@ from safelaunch.diagnosis.waitgraph.calls import is_irreversible, is_under_way
 from safelaunch.diagnosis.waitgraph.record import LEAVING, current_calls
 from safelaunch.diagnosis.wording import at, names
 from safelaunch.model import Case, Collective, RankFacts, Verdict
-
-# Operations in which every rank must bring the same number of elements. Gathers and all_to_all may be uneven.
-SAME_SIZE = {
-    "all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor",
-    "reduce_scatter_single",
-}  # fmt: skip
+from safelaunch.model.operations import SAME_SIZE
 
 # gloo wants one size of them as well, and breaks the connection; NCCL takes what comes, and waits for nobody.
 BREAKS_ON_GLOO = {"all_gather", "gather", "scatter"}

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, Trait
-from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2
+from safelaunch.diagnosis.logs import crashes, hangs, lost, messengers, nccl2, reports
 from safelaunch.diagnosis.logs.classify import before_the_last, classify
+from safelaunch.diagnosis.logs.context import with_context
 from safelaunch.diagnosis.logs.coverage import with_all_told
 from safelaunch.diagnosis.logs.nothing import nothing_found
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, quote
@@ -29,7 +30,7 @@ def diagnose(facts: LogFacts) -> Verdict:
 
     After them comes what is left of messages and records.
     """
-    return with_all_told(facts, _of_attempts(facts))
+    return with_all_told(facts, with_context(facts, _of_attempts(facts)))
 
 
 def _of_attempts(facts: LogFacts) -> Verdict:
@@ -56,6 +57,7 @@ def _judge(timeline: Timeline) -> Verdict:
         _failed_beside_a_hang,
         crashes.meeting_failed,
         crashes.from_outside,
+        reports.concluded,
         hangs.stuck_watchdog,
         messengers.passed_on,
         lost.peers_lost if timeline.victims and not timeline.unexplained else crashes.ended_unexplained,

@@ -10,6 +10,7 @@ from safelaunch.diagnosis.crash.first_failure import IMPORT_ERRORS
 from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs import nccl, said
 from safelaunch.diagnosis.logs.exits import EARLIEST, only_failed
+from safelaunch.diagnosis.logs.reports import xids
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Location
@@ -95,7 +96,7 @@ def _of_itself(end: Ended | None, one: Raised) -> Candidate:
         message_only=not one.whole,
         local=one.local,
         process=one.process,
-        vague=bool(reason) and not nccl.has_last_error(one),
+        vague=nccl.is_vague(one),
         blameless=one.known is not None and one.known.name in nccl.BLAMELESS,
         more=_came_from(one, told),
         error=one.known.name if one.known is not None else _name(one),
@@ -204,6 +205,9 @@ def _means(facts: LogFacts, s: Sighting) -> str:
     if not s.known.name.startswith(("xid", "gpu-lost", "pcie")):
         return said.of_message(s)
     alike = [other for other in facts.sightings if other.known.name == s.known.name]
+    kernel = xids.of_log(facts) if s.known.name.startswith("xid") else []
+    if kernel:
+        return f"the driver logged {xids.told(kernel)}"
     gpus = list(dict.fromkeys(gpu for other in alike if (gpu := _gpu_of(facts, other))))
     xid = f"Xid {s.field('xid')}" if s.field("xid") else ""
     shown = f"GPU{'s' if gpus[1:] else ''} {', '.join(gpus[:MOST_GPUS])}" + (", ..." if gpus[MOST_GPUS:] else "")

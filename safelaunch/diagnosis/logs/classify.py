@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from safelaunch.diagnosis.crash.first_failure import TRANSPORT
-from safelaunch.diagnosis.logs import deaths, nccl
+from safelaunch.diagnosis.logs import deaths, nccl, speaker, specific
 from safelaunch.diagnosis.logs.candidates import (
     attributed,
     from_handled,
@@ -93,7 +93,8 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
     found = of_loaders(facts, merged([*found, *_unless_ambiguous(ended)]))
     if something_failed(facts) or found or victims or _ends_with_a_cause(facts):
         found += from_messages(facts, found, victims, by_pid)
-    found = deaths.with_reasons(facts, located(facts, with_named_ranks(facts, with_their_tracebacks(facts, found))))
+    found = located(facts, with_named_ranks(facts, with_their_tracebacks(facts, found)))
+    found = deaths.with_reasons(facts, specific.with_reasons(facts, speaker.with_own_words(facts, found)))
     return found, without_terminated(unexplained)
 
 

@@ -6,14 +6,16 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 
-from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.crash.first_failure import ANOTHER, OTHER_RANK, PEER_LOSS
 from safelaunch.diagnosis.logs import inner
 from safelaunch.diagnosis.logs.quoting import LINE, fit
+from safelaunch.diagnosis.logs.reports import native
 from safelaunch.diagnosis.logs.root import Root, verdict_of, who
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, before, missing, quote
+from safelaunch.diagnosis.logs.verdict_on_logs import verdict
 from safelaunch.diagnosis.wording import names, one_line
-from safelaunch.model import Confidence, Verdict, VerdictKind
+from safelaunch.model import Verdict
 from safelaunch.model.logs import Ended, Known, Sighting
 
 NEAR = 60  # lines
@@ -32,11 +34,26 @@ def crashed(timeline: Timeline) -> Verdict | None:
     if not candidates:
         return None
     first, certain = _first(candidates)
+    if not first and (chain := _chain(candidates)):
+        return verdict_of(Root(timeline, chain[:1], chain[1:], True))
     if not first or (len(first) > 1 and _points_elsewhere(first)):
         return order_unknown(timeline, candidates)
     first = [*first, *_same_error(timeline, first)]
     leading = {id(one) for one in first}
     return verdict_of(Root(timeline, first, [one for one in candidates if id(one) not in leading], certain))
+
+
+def _chain(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """What one process met, one after the other, where each may follow from the one before: the same kind of failure in
+    lines that stand close together, of nobody else. The first of them is the cause."""
+    lead = min(candidates, key=lambda one: (one.at.file, one.at.line))
+
+    def writer(one: Candidate) -> tuple[object, ...]:
+        return one.code, one.rank, one.local, one.process, one.host, one.at.file
+
+    near = (writer(one) == writer(lead) and one.at.line - lead.at.line <= NEAR for one in candidates)
+    alike = all(near) and all(one.times == 1 for one in candidates)
+    return sorted(candidates, key=lambda one: one.at.line) if alike and lead.message_only else []
 
 
 def _same_error(timeline: Timeline, first: list[Candidate]) -> list[Candidate]:
@@ -88,7 +105,7 @@ def _broke_with_a_peer(ahead: Sequence[Candidate], candidates: Sequence[Candidat
 
 def order_unknown(timeline: Timeline, candidates: Sequence[Candidate]) -> Verdict:
     """Several things went wrong, and their order cannot be told."""
-    said = tuple(f"{who(one)} {one.what}: {quote(one.at)}" for one in candidates[:3])
+    said = tuple(f"{who(one)}: {one.error or one.code}: {quote(one.at)}" for one in candidates[:3])
     return verdict(
         "SL499",
         "processes failed in different ways, and the logs do not say which was first",
@@ -112,7 +129,9 @@ def ended_unexplained(timeline: Timeline) -> Verdict | None:
     unnamed = f"local {names(locals_)}" if locals_ else "a process"
     how = ", ".join(dict.fromkeys(how_it_ended(end) for end in timeline.unexplained[:4]))
     said = _said_before(timeline, _noticed_first(timeline))
-    why = f"after `{fit(said.at.text, LINE)}`" if said is not None else "and the logs do not say why"
+    stack = native.told(timeline.facts)
+    why = f"after a native stack in {stack}" if stack else "and the logs do not say why"
+    why = f"after `{fit(said.at.text, LINE)}`" if said is not None else why
     return verdict(
         "SL499",
         f"{names(ranks) if ranks else unnamed} ended with an error ({how}), {why}",
@@ -170,7 +189,9 @@ def _of_unexplained(timeline: Timeline) -> list[str]:
     said = _said_before(timeline, first)
     lines += [f"what was said before it: {quote(said.at)}"] if said is not None else []
     lines += [quote(line) for _, line in timeline.victims[:1]] + [quote(one.at) for one in timeline.cut[:1]]
-    if not timeline.victims and not timeline.cut and said is None:
+    stack = native.told(timeline.facts)
+    lines += [f"a native stack before it, innermost first: {stack}"] if stack else []
+    if not timeline.victims and not timeline.cut and said is None and not stack:
         lines.append("no traceback and no message of that process is in these logs")
     return lines
 
@@ -315,32 +336,3 @@ def meeting_failed(timeline: Timeline) -> Verdict | None:
 
 def _explains_launcher(known: Known) -> bool:
     return bool(known.code) and (known.role == "cause" or known.name == "store-clients")
-
-
-def verdict(
-    code: str,
-    summary: str,
-    *,
-    because: tuple[str, ...],
-    remedy: str,
-    kind: VerdictKind = "crash",
-    confidence: Confidence = "low",
-    culprits: Sequence[int] = (),
-    secondary: Sequence[int] = (),
-    host: str = "",
-    traceback: str = "",
-) -> Verdict:
-    return Verdict(
-        code=code,
-        slug=CATALOGUE[code].slug,
-        kind=kind,
-        summary=summary,
-        culprit_ranks=tuple(culprits),
-        host=host,
-        because=because,
-        secondary=tuple(secondary),
-        confidence=confidence,
-        remedy=remedy,
-        traceback=traceback,
-        exit_code=EXIT_INFRASTRUCTURE if kind == "infra" else EXIT_SCRIPT_FAILED,
-    )

@@ -20,6 +20,7 @@ _WAITS = re.compile(
 )
 _FRAME = re.compile(r"^\s*File \"")
 _WHOLE_FRAME = re.compile(r"^\s*File \"[^\"]+\", line \d+, in \S")
+_NATIVE_FILE = re.compile(r"<unknown>|\.(?:cc|cpp|cu|cxx|hpp|h|c)$")
 _NO_CODE = re.compile(r"^\s*(?:[\^~|+ ]*|\[.*|File \".*|Traceback .*|\.\.\.|.*Traceback \(most recent call last\):.*)$")
 
 
@@ -55,6 +56,8 @@ def told(one: Raised) -> tuple[str, tuple[str, ...]]:
         return f"a traceback{'' if who == 'a process' else f' of {who}'} is cut off, and the logs do not say more", (
             f"a traceback is cut off: {quote(one.at)}",
         )
+    if is_native(one):
+        return _of_native(one, who), (quote(one.at),)
     last = one.frames[-1]
     place = f"{last.function} ({short(last)})"
     code = _code(one)
@@ -74,6 +77,14 @@ def told(one: Raised) -> tuple[str, tuple[str, ...]]:
     )
 
 
+def _of_native(one: Raised, who: str) -> str:
+    known = [frame for frame in one.frames if "unknown" not in frame.file] or list(one.frames)
+    called = next((frame.function for frame in known[1:] if frame.function != known[0].function), "")
+    more = f", called from {called}" if called else ""
+    what = f"innermost is {known[0].function} ({short(known[0])}){more}"
+    return f"a native stack of {who} is there without its message: {what}"
+
+
 def of_several(cut: Sequence[Raised], lead: Raised) -> tuple[str, tuple[str, ...]]:
     """The same of all tracebacks: where those of several processes are cut off, none of them leads, but for one that
     shows what it raised."""
@@ -85,6 +96,32 @@ def of_several(cut: Sequence[Raised], lead: Raised) -> tuple[str, tuple[str, ...
     whose = ", ".join(several[:6]) + (", ..." if several[6:] else "")
     far = f"the one that leads furthest is of {_who(lead)}"
     return f"tracebacks of {len(several)} processes are cut off, and the logs do not say more: {whose}", (*lines, far)
+
+
+_PASSES_ON = re.compile(
+    r"_format_exception\(|EngineDeadError|get_output_async|ray\.get\(|wait_for_ready|launch_agent|elastic_launch|run\(args\)"
+    r"|run_rpc|collective_rpc|_wait_for_\w+|join\(|\.result\(|wait_for_engine_startup|_call_store"
+)
+
+
+def where_to_look(lead: Raised) -> str:
+    """What would tell more: the end of the traceback, or where it is of one that only passes on a failure, what stands
+    before it."""
+    if lead.launcher:
+        return (
+            "give the output of the ranks before this traceback: it is the launcher's, which only passes on a failure"
+        )
+    if _PASSES_ON.search(lead.traceback):
+        return "give what stands before this traceback: its process passes on, or waited for, what another one met"
+    if is_native(lead):
+        return "give the lines above the first of these frames: a native stack has its message there"
+    return "give the whole log: the last line of the traceback says what failed"
+
+
+def is_native(one: Raised) -> bool:
+    """Whether the frames are of native code, which are written innermost first."""
+    native = [frame for frame in one.frames if _NATIVE_FILE.search(frame.file)]
+    return 2 * len(native) > len(one.frames)
 
 
 def _who(one: Raised) -> str:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from safelaunch.diagnosis.logs import nccl
-from safelaunch.diagnosis.logs.crashes import distinct, verdict
+from safelaunch.diagnosis.logs.crashes import distinct
 from safelaunch.diagnosis.logs.timeline import Timeline, missing, quote, words
+from safelaunch.diagnosis.logs.verdict_on_logs import verdict
 from safelaunch.diagnosis.logs.witnesses import awaited, testifies
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Verdict

@@ -39,6 +39,12 @@ _SERVER_LOG = re.compile(r"[Cc]heck (?:the )?(?:server |its )?logs?\b")
 _SECONDS = re.compile(r"(?:watchdog_timeout=|found in )(\d{1,7})")
 
 
+_TO_THE_END = (
+    "give the log to the end of these tracebacks, and from before the first line: a worker's own exception is the "
+    "cause, and not what its engine passes on"
+)
+
+
 def passed_on(timeline: Timeline) -> Verdict | None:
     """The verdict where nothing is known of a failure but that other processes tell of it; None where more is."""
     said = _messages(timeline.facts)
@@ -66,20 +72,36 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         because=(
             quote(lead),
             *_further(why[0] if why else "", said[0][0], lead),
+            *_all_dead(said),
+            *_cut_tracebacks(timeline),
             *(quote(s.at) for s in _of_engine(timeline)[:1]),
             *missing(timeline.facts)[:1],
         ),
         host=found.get("node", ""),
         pid=int(found["pid"]) if "pid" in found else None,
         confidence="low",
-        remedy=_where_to_look(said),
+        remedy=_TO_THE_END if _cut_tracebacks(timeline) else _where_to_look(said),
         exit_code=EXIT_SCRIPT_FAILED,
     )
 
 
 def _further(why: str, first: LogLine, lead: LogLine) -> tuple[str, ...]:
     """What Ray says of the reason, and who said first that a process had failed."""
-    return (*((fit(why),) if why else ()), *((quote(first),) if first != lead else ()))
+    again = not why or fit(why)[:80] in quote(lead)
+    return (*(() if again else (fit(why),)), *((quote(first),) if first != lead else ()))
+
+
+def _all_dead(said: list[tuple[LogLine, str]]) -> tuple[str, ...]:
+    """The pids of all processes of which the log says that they died, where they are several."""
+    pids = dict.fromkeys(pid for _, text in said for pid in _FIELDS["pid"].findall(text))
+    return (f"processes that died, by these lines: pids {', '.join(list(pids)[:6])}",) if len(pids) > 1 else ()
+
+
+def _cut_tracebacks(timeline: Timeline) -> tuple[str, ...]:
+    """The processes whose own tracebacks are there, and cut off."""
+    ranks = sorted({one.rank for one in timeline.cut if one.rank is not None})
+    who = names(ranks) if ranks else ", ".join(dict.fromkeys(one.process for one in timeline.cut if one.process))
+    return (f"tracebacks of {who} begin in the log, and are cut off",) if who else ()
 
 
 def _where_to_look(said: list[tuple[LogLine, str]]) -> str:

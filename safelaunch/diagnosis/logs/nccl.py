@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from safelaunch.diagnosis.crash.known.gpu import NCCL, NCCL_VERSION
-from safelaunch.diagnosis.logs.timeline import Candidate
+from safelaunch.diagnosis.logs.timeline import Candidate, quote
 from safelaunch.model.logs import Known, LogFacts, Raised, Sighting
 
 # They tell of what several processes do to each other: the rank that says so is not the one at fault.
@@ -14,6 +14,7 @@ BLAMELESS = {"nccl-rank-twice", "nccl-interface", "nccl-version-mismatch"}
 
 LAST_ERROR = re.compile(r"Last error:[ \t]*\n?[ \t]*(?P<said>\S[^\n]*)")
 _WARNING = re.compile(r"NCCL WARN (?P<said>.+)")
+_BOILERPLATE = re.compile(r"\bnccl\w+Error: (?:System call|Call to CUDA|Internal check|Invalid usage|Unhandled)")
 _CUDA = re.compile(r"Cuda failure (?P<number>\d+)\b(?! ?')")
 _COMPLETION = re.compile(r"(?P<said>with (?:status|error)[ =](?P<status>\d+))")
 
@@ -56,6 +57,11 @@ def of_exception(one: Raised) -> str:
     return how[1] + (f" (NCCL {version[1]})" if version else "") if how else ""
 
 
+def is_vague(one: Raised) -> bool:
+    """Whether an exception says that NCCL failed, in words that it has for any failure, and no more."""
+    return not has_last_error(one) and bool(of_exception(one) or _BOILERPLATE.search(f"{one.type}: {one.message}"))
+
+
 def has_last_error(one: Raised) -> bool:
     """Whether an exception says why NCCL failed."""
     return any(LAST_ERROR.search(text) for text in (one.message, *one.chain))
@@ -84,11 +90,18 @@ def with_reasons(facts: LogFacts, candidates: list[Candidate]) -> list[Candidate
         if one.code != "SL426" or not one.vague:
             continue
         near = [s for s in facts.sightings if s.at.file == one.at.file and _is_reason(s)]
+        near = near or [s for s in facts.sightings if s.at.file == one.at.file and s.known.name == "nccl-warn"]
         if len({s.known.name for s in near}) == 1:
             known = near[0].known
             what = headline(known, of_line(near[0]) or explained(near[0].at.text))
             found[at] = replace(
-                one, code=known.code, what=what, remedy=known.remedy, blameless=known.name in BLAMELESS, vague=False
+                one,
+                code=known.code or one.code,
+                what=what,
+                remedy=known.remedy or one.remedy,
+                blameless=known.name in BLAMELESS,
+                vague=False,
+                more=(quote(near[0].at), *one.more),
             )
     return found
 

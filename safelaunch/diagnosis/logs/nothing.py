@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.logs import cut_off, nccl
+from safelaunch.diagnosis.logs import context, cut_off, nccl, reports, speaker
 from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
 from safelaunch.diagnosis.logs.exceptions import ended_well_after
 from safelaunch.diagnosis.logs.quoting import fit
@@ -83,7 +83,8 @@ def nothing_found(timeline: Timeline) -> Verdict:
 def _of_a_job_that_ran(timeline: Timeline, read: list[LogFile], because: tuple[str, ...]) -> Verdict:
     """The verdict where no line that is understood speaks of a failure."""
     return (
-        _with_last_words(timeline, because)
+        reports.without_words(timeline)
+        or _with_last_words(timeline, because)
         or _odd(timeline, because)
         or _cut_off(timeline, because)
         or _without_steps(timeline, read, because)
@@ -129,9 +130,12 @@ def _of_cut(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     if lead is None:
         return None
     what, lines = cut_off.of_several(cut, lead)
-    remedy = "give the whole log: the last line of the traceback says what failed"
+    remedy = cut_off.where_to_look(lead)
+    lines = (*lines, *context.shutting_down(timeline.facts, lead.at))
     before = cut_off.announced(timeline, lead)
     number = next((odd for odd in timeline.facts.odd if odd.kind == "value"), None)
+    near = speaker.of_cut(timeline.facts, lead)
+    what += f"; {near}" if near else ""
     if before is not None:
         lines = (quote(before.at), *lines)
         what = f"{_whose(before)}{_what(before)}; {what}"
@@ -274,7 +278,7 @@ def _without_steps(timeline: Timeline, read: list[LogFile], because: tuple[str, 
     if strange and not facts.sightings:
         what = "cannot tell: this is no log that can be read, since no line of it is of a kind that is known"
         return _cannot_tell(what, *because, remedy=remedy)
-    what = f"cannot tell: no failure is shown in these lines, and {_ends_in(facts)}"
+    what = f"cannot tell: no failure is shown in these lines, and {context.ended_in_order(facts) or _ends_in(facts)}"
     nothing = "no line shows a step of the job, or its end"
     return _cannot_tell(what, nothing, *because, *_restarted(timeline), *missing(facts)[:1], remedy=remedy)
 

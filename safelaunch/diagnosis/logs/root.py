@@ -8,6 +8,7 @@ from functools import cached_property
 
 from safelaunch.codes import CATALOGUE, EXIT_INFRASTRUCTURE, EXIT_SCRIPT_FAILED, Trait, has
 from safelaunch.diagnosis.crash.known.gpu import tenants
+from safelaunch.diagnosis.logs import advice, reporters, speaker
 from safelaunch.diagnosis.logs.exits import failed_by_itself
 from safelaunch.diagnosis.logs.timeline import Candidate, Timeline, missing, quote
 from safelaunch.diagnosis.wording import names
@@ -123,13 +124,16 @@ def verdict_of(root: Root) -> Verdict:
         because=_because(root),
         secondary=tuple(root.followers),
         confidence=root.confidence,
-        remedy=lead.remedy or _advice(root),
+        remedy=advice.fitting(root.timeline.facts, lead, lead.remedy or _advice(root)),
         traceback=lead.traceback,
         exit_code=EXIT_INFRASTRUCTURE if infrastructure else EXIT_SCRIPT_FAILED,
     )
 
 
 def _advice(root: Root) -> str:
+    special = advice.of_platform(f"{root.lead.at.text} {root.lead.traceback}", root.code)
+    if special:
+        return special
     if root.code == "SL401" and not root.lead.traceback.count("File "):
         return (
             "look at the lines around this one, and in the output of that process: its traceback is not in these logs"
@@ -158,40 +162,47 @@ def _shared_gpus(facts: LogFacts) -> set[tuple[int, int, str]]:
 
 def _summary(root: Root) -> str:
     lead, ranks = root.lead, root.ranks
+    several = reporters.told(root.first)
     if lead.blameless:
-        return lead.what
+        return f"{lead.what} (so {several} say)" if several else lead.what
     if root.shared_gpus:
         shared = sorted({rank for one, other, _ in root.shared_gpus for rank in (one, other)})
         devices = sorted({device for *_, device in root.shared_gpus})
         return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
     if has(lead.code, Trait.MISFIT) and lead.what.startswith("raised"):
-        return f"{names(ranks) if ranks else 'a rank'} {lead.what}"
+        return f"{names(ranks) if ranks else several or 'a rank'} {lead.what}"
+    if several and root.unmarked and not ranks:
+        return f"{several} {_sentence(_of_several(_did(lead.what)))}"
     if root.everybody:
         return _of_everybody(root)
     if root.unmarked:
         if _in_the_launcher(root):
             return f"the launcher failed, before any rank ran: {lead.what}"
-        return _of_nobody(lead, sum(one.times for one in root.unmarked))
+        return _of_nobody(root.timeline.facts, lead, sum(one.times for one in root.unmarked))
     what = _of_several(lead.what) if len(ranks) > 1 else lead.what
     return f"{names(ranks)} {what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {what}"
 
 
 def _of_everybody(root: Root) -> str:
     lead, ranks = root.lead, root.ranks
-    did = lead.what if lead.what.startswith(VERBS) else f"failed: {lead.what}"
+    did = _did(lead.what)
     if not ranks:
         told = [s.at.text for s in root.timeline.facts.sightings if s.known.name == lead.error]
         numbers = {int(number) for text in told for number in _LOCAL.findall(text)}
         if len(numbers) > 1:
             return f"local {names(numbers)} {_sentence(did)}"
-        return f"several ranks {_sentence(did)}, and the log does not say which"
+        return f"several processes {_sentence(_of_several(did))}; {speaker.claim(root.timeline.facts, lead)}"
     everybody = "every rank" if root.timeline.facts.world_size else f"{names(ranks)}, all that the log shows,"
     return f"{everybody} {did if root.timeline.facts.world_size else _of_several(did)}"
 
 
 def _of_several(what: str) -> str:
     """What one rank did, as it is said of several."""
-    return re.sub("^was ", "were ", what)
+    return re.sub(r"\bits GPU\b", "their GPUs", re.sub("^was ", "were ", what))
+
+
+def _did(what: str) -> str:
+    return what if what.startswith(VERBS) else f"failed: {what}"
 
 
 def _in_the_launcher(root: Root) -> bool:
@@ -200,7 +211,7 @@ def _in_the_launcher(root: Root) -> bool:
     return said and bool(root.timeline.launcher) and not root.timeline.facts.ranks
 
 
-def _of_nobody(lead: Candidate, times: int) -> str:
+def _of_nobody(facts: LogFacts, lead: Candidate, times: int) -> str:
     where = f" on {lead.host}" if lead.host and lead.host not in lead.process else ""
     whose = lead.process or (f"local rank {lead.local}" if lead.local is not None else "")
     if has(lead.code, Trait.INFRASTRUCTURE):
@@ -208,19 +219,19 @@ def _of_nobody(lead: Candidate, times: int) -> str:
     if lead.what.startswith(VERBS):
         who = "a process" if times == 1 else f"{times} processes"
         if whose and times == 1:
-            return f"{whose}{where} {_sentence(lead.what)}; the log does not say which rank that is"
+            return f"{whose}{where} {_sentence(lead.what)}; {speaker.claim(facts, lead, that=True)}"
         what = _of_several(lead.what) if times > 1 else lead.what
-        return f"{who}{where} {_sentence(what)}; the log does not say which rank"
-    return _told_by_words(lead, whose if times == 1 else "", where)
+        return f"{who}{where} {_sentence(what)}; {speaker.claim(facts, lead)}"
+    return _told_by_words(facts, lead, whose if times == 1 else "", where)
 
 
-def _told_by_words(lead: Candidate, whose: str, where: str) -> str:
+def _told_by_words(facts: LogFacts, lead: Candidate, whose: str, where: str) -> str:
     """What a message says, and no verb of ours."""
     if whose:
-        return f"{whose}{where}: {_sentence(lead.what)}; the log does not say which rank that is"
+        return f"{whose}{where}: {_sentence(lead.what)}; {speaker.claim(facts, lead, that=True)}"
     if lead.error in NOBODYS:
         return f"{lead.what}{where}"
-    return f"a process failed{where}: {_sentence(lead.what)}; the log does not say which rank"
+    return f"a process failed{where}: {_sentence(lead.what)}; {speaker.claim(facts, lead)}"
 
 
 def _sentence(text: str) -> str:
@@ -257,4 +268,5 @@ def _lacks_marks(root: Root) -> bool:
         return False
     if all(one.local is not None or (one.process and not one.process.startswith(BY_PID)) for one in root.unmarked):
         return False
-    return not any(file.marked for file in root.timeline.facts.files)
+    facts = root.timeline.facts
+    return not any(file.marked for file in facts.files) and not speaker.names_any(facts)

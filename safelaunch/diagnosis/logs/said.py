@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from safelaunch.diagnosis.logs import specific
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import words
 from safelaunch.model.logs import Raised, Sighting
@@ -37,6 +38,8 @@ def _joined(message: str) -> str:
     lines = [line for line in message.strip().splitlines() if line.strip() and not _ALWAYS.match(line)]
     if not lines:
         return ""
+    if told := specific.of_lines(lines):
+        return told
     said = lines[0].strip()
     for line in lines[1:4]:
         if len(said) > SHORT or not _is_announced(said, line):

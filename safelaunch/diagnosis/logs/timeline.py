@@ -24,6 +24,18 @@ _LEVEL = re.compile(
 )
 
 
+# What other loggers put there: Ray's, xinference's, zap's, CANN's; a line number that another mark has left.
+_OTHERS = re.compile(
+    r"^(?:(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+ (?:[\w.-]{1,60} \d+ )?(?:-- )?"
+    r"|\d\.\d{3,20}e\+\d\d\s+(?:DEBUG|INFO|WARN|ERROR|DPANIC)\s+(?:[\w.-]{1,60}\s+)?"
+    r"|(?:\[(?:ERROR|EVENT|WARNING)\] )?[A-Z]{2,12}\(\d+,[\w.-]*\):\d{4}-\d\d-\d\d-[\d:.]+ ?"
+    r"(?:\[[\w./]+:\d+\] ?)?(?:\d+ )?"
+    r"|(?:ERROR )?(?:[\w./]{1,80}\.py:)?\d{1,5} -- )"
+)
+# What a logger of fields puts behind a message.
+_FIELDS = re.compile(r"\s+\{\"[^\n]*$")
+
+
 @dataclass(frozen=True)
 class Candidate:
     """Something that may have been first: one process and how it failed.
@@ -114,8 +126,9 @@ def bare(line: LogLine) -> str:
 def words(line: LogLine, limit: int = HEADLINE) -> str:
     """What a line says, without what loggers put before it."""
     text = line.text
-    for before_message in (_LOGGER, _LEVEL, _NCCL, _DATE, _SOURCE):
+    for before_message in (_LOGGER, _OTHERS, _LEVEL, _NCCL, _DATE, _SOURCE):
         text = before_message.sub("", text, count=1)
+    text = _FIELDS.sub("", text) if not text.startswith("{") else text
     return fit(text.strip(), limit)
 
 

@@ -18,6 +18,7 @@ from safelaunch.diagnosis.wording import names, program, verb
 from safelaunch.model import Case, GpuState, Verdict
 from safelaunch.model.ranks import runs
 from safelaunch.model.xids import Xid, parse
+from safelaunch.sizes import plural
 
 # An exception counts where it speaks of CUDA.
 OF_CUDA = re.compile(r"CUDA (?:driver )?error:|NCCL error|CUBLAS_STATUS_|CUDNN_STATUS_|CUFFT_|CUSPARSE_STATUS_")
@@ -30,6 +31,7 @@ BEFORE_CRASH_S = 3600.0
 DRIFT = 1e-4
 MOST_DRIFT_S = 60.0
 
+SHOWN = 2  # nodes
 FULL = 0.9  # of the memory: what is left is not enough for a batch
 
 
@@ -109,7 +111,7 @@ def _broke_work(fault: Fault, case: Case, named: Iterable[int]) -> bool:
     if not xid.ends_work or xid.pid is None:
         return False
     owners = {tenant.rank for tenant in fault.gpu.tenants if tenant.pid == xid.pid and tenant.rank is not None}
-    owner = case.of_pid(xid.pid, 0)  # the driver's log is of the node whose GPUs a case has
+    owner = case.of_pid(xid.pid, fault.gpu.node)
     owners = owners or ({owner.rank} if owner is not None else set())
     wanted = set(named)
     return bool(owners & wanted) if wanted else bool(owners)
@@ -166,7 +168,10 @@ def _stopped(verdict: Verdict, case: Case) -> float | None:
 
 def _is_since(fault: Fault, t: float) -> bool:
     """Whether a fault was logged after a time of CLOCK_MONOTONIC, as far as the two clocks agree."""
-    return fault.xid is None or not fault.xid.at_s or fault.xid.at_s >= t - min(MOST_DRIFT_S, DRIFT * t)
+    if fault.xid is None or not fault.xid.at_s:
+        return True
+    since_boot = t - fault.gpu.ahead_s
+    return fault.xid.at_s >= since_boot - min(MOST_DRIFT_S, DRIFT * since_boot)
 
 
 def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since: float | None) -> Verdict:
@@ -211,7 +216,7 @@ def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since
         pid=verdict.pid if verdict.culprit_ranks else pid,
         because=(*map(_said, broken[:2]), *_nvml_agrees(broken), *verdict.because),
         confidence=HIGHER[verdict.confidence] if _agrees(verdict, first, since) else verdict.confidence,
-        remedy=f"run on another node, and have an admin look at {_indices(broken)} of {case.host}: "
+        remedy=f"run on another node, and have an admin look at {_indices(broken)} of {first.gpu.host or case.host}: "
         + ("reboot" if first.xid is not None and first.xid.number == 79 else "reset it, or reboot"),
         exit_code=EXIT_INFRASTRUCTURE,
     )
@@ -220,7 +225,7 @@ def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since
 def _agrees(verdict: Verdict, fault: Fault, since: float | None) -> bool:
     """Whether two sources name one GPU: the driver, and those who wait or NVML. A fault that is later than `since` only
     if the clocks disagree makes nothing surer."""
-    certain = fault.xid is None or since is None or fault.xid.at_s >= since
+    certain = fault.xid is None or since is None or fault.xid.at_s + fault.gpu.ahead_s >= since
     return certain and (bool(verdict.culprit_ranks) or (fault.xid is not None and fault.gpu.lost))
 
 
@@ -230,8 +235,10 @@ def _nvml_agrees(broken: Iterable[Fault]) -> tuple[str, ...]:
     return (f"NVML says as well that {said}",) if lost else ()
 
 
-def _indices(broken: Iterable[Fault]) -> str:
-    return f"GPU {','.join(str(fault.gpu.index) for fault in broken)}"
+def _indices(broken: Sequence[Fault]) -> str:
+    """Those of the first one's node."""
+    own = [fault.gpu.index for fault in broken if fault.gpu.node == broken[0].gpu.node]
+    return f"GPU {','.join(map(str, own))}"
 
 
 def _whose(failed: Sequence[Fault], case: Case) -> tuple[int, ...]:
@@ -274,8 +281,16 @@ def _said(fault: Fault) -> str:
     return f"{label(fault.gpu)}: the kernel log says {fault.line!r}"
 
 
-def _gpus(gpus: Iterable[GpuState]) -> str:
-    """`GPU 3`, `GPUs 0-3`."""
+def _gpus(gpus: Sequence[GpuState]) -> str:
+    """`GPU 3`, `GPUs 0-3`; of several nodes `GPU 3 of node-a, GPU 0 of node-b`."""
+    hosts = list(dict.fromkeys(gpu.host for gpu in gpus))
+    if any(hosts):
+        said = [f"{_numbered(gpu for gpu in gpus if gpu.host == host)} of {host}" for host in hosts[:SHOWN]]
+        return ", ".join(said) + (f" and those of {plural(len(hosts) - SHOWN, 'more node')}" if hosts[SHOWN:] else "")
+    return _numbered(gpus)
+
+
+def _numbered(gpus: Iterable[GpuState]) -> str:
     numbers = sorted({gpu.index for gpu in gpus})
     parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs(numbers)]
     return f"GPU{'s' if len(numbers) > 1 else ''} {', '.join(parts)}"
@@ -295,11 +310,15 @@ def _links(gpus: Sequence[GpuState]) -> list[str]:
 
 def _ports(case: Case) -> list[str]:
     """Ports matter where ranks are on other nodes."""
-    if case.world_size <= len(case.ranks) or not case.ports_down:
+    if case.world_size <= len(case.ranks) and len({facts.node for facts in case.ranks}) < 2:
         return []
-    ports = ", ".join(f"{port.name} ({port.state}, {port.physical})" for port in case.ports_down[:4])
-    verb = "is" if len(case.ports_down) == 1 else "are"
-    return [f"{ports} {verb} down on {case.host}, while ports of the same kind are up"]
+    lines = []
+    for host in list(dict.fromkeys(port.host for port in case.ports_down))[:SHOWN]:
+        own = [port for port in case.ports_down if port.host == host]
+        ports = ", ".join(f"{port.name} ({port.state}, {port.physical})" for port in own[:4])
+        is_are = "is" if len(own) == 1 else "are"
+        lines.append(f"{ports} {is_are} down on {host or case.host}, while ports of the same kind are up")
+    return lines
 
 
 def _idle(gpus: Sequence[GpuState]) -> list[str]:

@@ -21,6 +21,7 @@ from safelaunch.model.logs import (
     Event,
     LogFacts,
     LogLine,
+    Noted,
     Progress,
     Raised,
     Sighting,
@@ -107,7 +108,13 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         odd=tuple(replace(one, at=dated(one.at)) for file in files for one in file.odd),
         last=tuple(dated(line) for file in files for line in file.last),
         complaints=_complaints(files, ranks, dated),
+        noted=tuple(_noted(origin, one, ranks, dated) for file in files for origin, one in file.noted),
     )
+
+
+def _noted(origin: Origin, one: Noted, ranks: Ranks, dated: _Dates) -> Noted:
+    rank = int(one.said) if one.kind == "rank" else ranks.of(origin)
+    return replace(one, at=dated(one.at), rank=rank, process=_process(origin))
 
 
 def _complaints(files: Sequence[Contents], ranks: Ranks, dated: _Dates) -> tuple[Complaint, ...]:

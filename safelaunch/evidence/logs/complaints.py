@@ -26,7 +26,6 @@ _STACK = re.compile(
     r"(?P=mark)[ \t]{1,12}(?P<call>[\w<>.]{1,100}) \((?P<place>[^()\n]{1,300}:\d{1,7})\)",
     re.MULTILINE,
 )
-_PROCESS = re.compile(r"Process \d{1,9}: [^\n]{1,80}|PID \d{1,9}")
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+|\s+")
 
 Writer = TypeVar("Writer", bound=Hashable)
@@ -94,10 +93,7 @@ class Complaints(Generic[Writer]):
         """Where the main threads stood whose stacks py-spy wrote into the log."""
         text = sieve.sample.decode("utf-8", "replace")
         for match in itertools.islice(_STACK.finditer(text), STACKS):
-            of = _PROCESS.findall(text, max(0, match.start() - 600), match.start())
-            said = (
-                f"a stack in the log: {of[-1].strip() if of else 'a process'} was in {match['call']} ({match['place']})"
-            )
+            said = f"{match['call']} ({match['place']})"
             at = LogLine(path, text.count("\n", 0, match.start("call")) + 1, said)
             self.add(writer, at, failing.SAID)
 

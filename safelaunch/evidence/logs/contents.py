@@ -8,7 +8,7 @@ from safelaunch.evidence.logs import habitual, last_words, prefixes
 from safelaunch.evidence.logs.complaints import Complaints
 from safelaunch.evidence.logs.names import PathHint, hint
 from safelaunch.model import Location
-from safelaunch.model.logs import Event, LogFile, LogLine, Odd, WellEnded
+from safelaunch.model.logs import Event, LogFile, LogLine, Noted, Odd, WellEnded
 
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 
@@ -41,6 +41,7 @@ class Contents:
     odd: tuple[Odd, ...] = ()
     last: tuple[LogLine, ...] = ()
     complaints: Complaints[Origin] = field(default_factory=Complaints)
+    noted: list[tuple[Origin, Noted]] = field(default_factory=list)
 
     def note_end(self, at: LogLine, text: str, rank: int | None) -> None:
         """A line near the end, by a process of this rank: whether it tells of a step, or that all went well."""

@@ -12,7 +12,7 @@ GRAVE, SAID, HINTED, NONE = 3, 2, 1, 0  # it ended something; it failed; it may 
 
 # Frames, rulers below them, edges of tables, C++ frames, progress bars, lines of code, settings, usage and URLs.
 _NO_WORDS = re.compile(
-    r"^\s*(?:File \"|frame #\d|#\d{1,3} |at 0x|\^+|[|+][-=+]{3}|Traceback \(most recent)"
+    r"^\s*(?:File \"|frame \\?#\d|#\d{1,3} |at 0x|\^+|[|+][-=+]{3}|Traceback \(most recent)"
     r"|^[~^|+=*\s#_-]{3,}$|^[^A-Za-z\u0080-\U0010ffff]{0,400}$|^\s*\|.*\|\s*$"
     r"|\d%\s?\|[^|]{0,80}\|\s*[\d.?]+\w?/[\d.?]+\w?\s\[[^\]]{0,60}\]\s*$"
     r"|^\s{2,}(?:self\.|return |raise |await |for |if |with |try:|except\b|[\w.]{1,60} = )"
@@ -34,6 +34,11 @@ _NO_NEWS = re.compile(
 # The first line of what a launcher tells of a failure: the news stand below it.
 _HEADING = re.compile(
     r"^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^Root Cause \(first|^Error executing job with"
+)
+# The header of a table, a heading of lists, or a row of bare numbers and states: they say nothing by themselves.
+_TABLE = re.compile(
+    r"^\s*(?:[A-Z][\w/()#%-]*\s+){4,}[A-Z][\w/()#%-]*\s*$|^\W*(?:Errors|Warnings|Failures|Exceptions|Status)\W*$"
+    r"|^\s*(?:\d+\s+){4,}[A-Z ]+$"
 )
 _EXCEPTION = re.compile(
     r"(?<![\w.'\"(=/$])(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: (?!\d+(?:\.\d+)?$)\S|$|\()"
@@ -97,13 +102,12 @@ _CORRECTED = re.compile(r"(?:severity=|: )corrected\b", re.IGNORECASE)
 
 
 def strength(text: str, whole: str = "", *, last: bool = False) -> int:
-    """How strongly a line speaks of a failure: INTERRUPTED = "^C"  # what a terminal shows of it
-    GRAVE, SAID, HINTED or NONE.
+    """How strongly a line speaks of a failure: GRAVE, SAID, HINTED or NONE.
 
-        Args:
-            text: the line, without what stands before its message.
-            whole: the line as it is, where its level may stand before the message.
-            last: whether nothing is said after it: then what it tries again came to nothing.
+    Args:
+        text: the line, without what stands before its message.
+        whole: the line as it is, where its level may stand before the message.
+        last: whether nothing is said after it: then what it tries again came to nothing.
     """
     weight = _strength(text, whole, last)
     if weight < SAID and len(text) > 2 and _STOPPED.search(text) and _has_news(text):
@@ -124,7 +128,7 @@ def ends_with(text: str, whole: str, *, last: bool) -> bool:
 
 
 def _has_news(text: str) -> bool:
-    return not any(pattern.search(text) for pattern in (_NO_WORDS, _NO_NEWS, _HEADING))
+    return not any(pattern.search(text) for pattern in (_NO_WORDS, _NO_NEWS, _HEADING, _TABLE))
 
 
 def _strength(text: str, whole: str, last: bool) -> int:

@@ -67,6 +67,7 @@ _FINGERPRINT = re.compile(
     r"(?=, ?but Rank|\.?Collectives differ|$)"
 )
 _CHILD = re.compile(r"^\s*(?:\[\d+\]:|(?P<key>time|host|rank|exitcode|error_file|traceback)\s*:\s(?P<value>.*))\s*$")
+_NOTICED_HALF = re.compile(r"failed \(exitcode: -?\d+\)(?: local_rank:?)?(?: \d+)?\s*$")
 _FIRST_NOTICED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
 _TOLD = re.compile(r"Sending process (?P<pid>\d+) closing signal (?P<signal>SIG\w+)")
 _FORCED = re.compile(r"Unable to shutdown process (?P<pid>\d+) via .*?SIGTERM")
@@ -136,6 +137,9 @@ class Messages:
         if half and not text.startswith("["):
             text = f"{half.rstrip()} {text.lstrip()}"  # the line was broken where it was too wide
             common["at"] = replace(at, text=text)
+        if _NOTICED_HALF.search(text):
+            self._half = text
+            yield "attend", 1
         yield from self._watchdog(text, common)
         yield from self._waiting(text, key)
         yield from self._desync(text, common)

@@ -49,6 +49,12 @@ def spoken(text: str) -> int | None:
     return int(number) if number is not None else None
 
 
+def process_of(text: str) -> tuple[str, str] | None:
+    """Host and pid of the process of NCCL that wrote a line, as it says."""
+    match = NCCL_PROCESS.search(text)
+    return (match["host"], match["pid"]) if match else None
+
+
 def shared(events: Iterable[E]) -> list[E]:
     """The events, with ranks for all lines of a process that has named one rank as its own, and with the process of
     NCCL's lines, which name host, pid and GPU."""

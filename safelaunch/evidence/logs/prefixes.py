@@ -69,6 +69,13 @@ _KAGGLE = re.compile(r"(\d{1,7}\.\d)s\t(?:\d+\t)?")
 # Only where most lines of a file have them: torchrun's own template, people's own marks, mpiexec -prepend-rank.
 _NUMBERED_HOST = re.compile(r"(?!\S*\.\w{1,3}:)([A-Za-z][\w.-]*):(\d{1,3}):(?!\d) ?")
 _SELF = re.compile(r"(?:rank|Rank|RANK)[ _]?(\d{1,6}) ?[:|] ?")
+# Marks that nobody knows before one that is known: `[Error] (Process) (EngineCore pid=7) ...`.
+_MARKS = re.compile(
+    r"(?:(?:\[[\w .:/-]{1,40}\]|\([\w .:/-]{1,40}\)|\d\d:\d\d(?::\d\d)?|[A-Z]{4,8}|[\w.-]{1,40}[|:>])[ \t]{1,4}){1,4}"
+    r"(?P<rest>\([A-Za-z_][^)]{0,120}\bpid=\d+.*)"
+)
+_TEXTS = ("data", "message", "msg", "line", "text", "output")  # of a record, the field with the program's own words
+_BESIDE = {"event", "pipe", "stream", "level", "time", "timestamp", "source", "ts", "stdout", "stderr", "severity"}
 _BARE = re.compile(r"\[(\d{1,6})\] ")
 # Markdown, as it is copied from a page: a quotation, bold or code, of the whole line.
 _MARKED_UP = re.compile(
@@ -159,8 +166,8 @@ def strip(line: str, known: Habits) -> Stripped:
     """Take from a line all that stands before its message."""
     text = _plain(line)
     found = Stripped(text)
-    if text.startswith('{"log":'):
-        found = _docker(text)
+    if text.startswith('{"'):
+        found = _docker(text) if text.startswith('{"log":') else _recorded(text)
     start = True
     while True:
         step = _step(found, known, start)
@@ -177,8 +184,22 @@ def _plain(line: str) -> str:
     return text
 
 
+def _recorded(text: str) -> Stripped:
+    """The text of a record in JSON that has one line of a program in it, such as of a runner of tests."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return Stripped(text)
+    said = [record[name] for name in _TEXTS if isinstance(record.get(name), str)] if isinstance(record, dict) else []
+    return Stripped(said[0].rstrip("\n")) if len(said) == 1 and set(record) & _BESIDE else Stripped(text)
+
+
 def _within(found: Stripped) -> Stripped:
     """The rank that stands behind other things: marks that nobody knows, or a progress bar without a line's end."""
+    if not found.marked and (before := _MARKS.match(found.text)) and "pid=" in before["rest"]:
+        step = _process(replace(found, text=before["rest"]))
+        if step is not None:
+            return replace(_time(step) or step, t=found.t, clock=found.clock)
     if found.rank is None and "[rank" in found.text and (match := _RANK_WITHIN.search(found.text, 0, WITHIN)):
         rest = replace(found, text=found.text[match.end() :], rank=int(match[1]))
         return (_time(rest) or rest) if not rest.clock else rest

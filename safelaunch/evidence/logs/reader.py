@@ -16,6 +16,7 @@ from safelaunch.evidence.logs import (
     habitual,
     harmless,
     last_words,
+    noted,
     numbers,
     overcome,
     own_words,
@@ -44,9 +45,6 @@ OF_A_LINE, EVENTS = 2000, 20_000  # a single line may tell of a million tasks; a
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
-_FAULT_CODES = {
-    "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Illegal instruction": -4, "Floating point": -8,
-}  # fmt: skip
 
 
 class Reader:
@@ -235,7 +233,8 @@ class _Pass:
             if match.start() > FAR:
                 at = replace(at, text=shortened(text[match.start() :].strip(), WIDTH))
             same = (signature.known.name, origin)
-            place: Hashable = (*same, fields, self._messages.attempt, own_words.spoken(at.text))
+            whose = own_words.spoken(at.text), own_words.process_of(at.text)
+            place: Hashable = (*same, fields, self._messages.attempt, whose)
             if place not in self._seen and self._variants.get(same, 0) >= VARIANTS:
                 return True
             if place in self._seen:
@@ -320,7 +319,6 @@ class _Pass:
 
     def _died(self, key: Hashable, fault: Fault) -> None:
         assert isinstance(key, Origin)
-        code = next((code for words, code in _FAULT_CODES.items() if fault.words.startswith(words)), None)
         self._keep(
             key,
             Ended(
@@ -328,7 +326,7 @@ class _Pass:
                 host=key.host,
                 attempt=self._messages.attempt,
                 by="faulthandler",
-                code=code,
+                code=tracebacks.code_of(fault),
                 said=fault.words,
                 frames=tuple(fault.frames),
                 launcher=tracebacks.of_launcher(fault.frames),
@@ -341,6 +339,7 @@ class _Pass:
         """What the lines say that hold nothing that is known, at the beginning and at the end."""
         complaints, habits = self._contents.complaints, self._habits or Habits()
         complaints.stacks(self._path, Origin(file=self._number), self._sieve)
+        self._contents.noted = list(noted.of(self._path, self._sieve, habits, self._origin))
         for number, whole in complaints.rest(self._sieve):
             try:
                 line = prefixes.strip(whole, habits)

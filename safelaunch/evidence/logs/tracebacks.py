@@ -362,3 +362,13 @@ def _shared(mixed: list[Location], several: int) -> list[Location]:
     """The frames of mixed tracebacks where all have the same; else none, because they may belong to any of them."""
     counts = Counter(mixed)
     return list(counts) if all(count == several for count in counts.values()) else []
+
+
+_FAULT_CODES = {
+    "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Illegal instruction": -4, "Floating point": -8,
+}  # fmt: skip
+
+
+def code_of(fault: Fault) -> int | None:
+    """The exit code of the signal that faulthandler tells of, below zero."""
+    return next((code for words, code in _FAULT_CODES.items() if fault.words.startswith(words)), None)

@@ -21,6 +21,7 @@ from safelaunch.evidence.offline.archives import (
     from_zip,
     is_zip,
 )
+from safelaunch.evidence.offline.job import JobResult, result_of
 from safelaunch.model import Case, RankFacts, Verdict
 from safelaunch.model.hosts import host_name
 from safelaunch.model.ranks import MOST_RANKS
@@ -75,13 +76,15 @@ class _Moment:
 @dataclass(frozen=True)
 class Run:
     """What one PATH holds: incidents, and how the run ended where it left none. `unended` says that a node of it has
-    left no result: it was ended from outside, or still runs."""
+    left no result: it was ended from outside, or still runs. `notes` tell whose words these are, where they are those
+    of other nodes."""
 
     incidents: tuple[Recorded, ...] = ()
     exit_code: int | None = None
     verdicts: tuple[Verdict, ...] = ()
     unreadable: tuple[str, ...] = ()
     unended: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def knows(path: str) -> bool:
@@ -170,6 +173,9 @@ def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> R
             )
         )
     ends = [read(_Result, name) for name in documents if os.path.basename(name) == "result.json"]
+    above = None if in_tar or incidents or ends else _of_job(documents)
+    if above is not None:
+        ends = [_Result(above.exit_code, above.verdicts)]
     codes = [end.exit_code for end in ends if end is not None and end.exit_code is not None]
     verdicts: list[Verdict] = []
     for end in ends:
@@ -182,7 +188,14 @@ def _run(path: str, documents: Mapping[str, bytes | None], *, in_tar: bool) -> R
     unreadable = list(dict.fromkeys(unreadable))
     ended = {os.path.dirname(name) for name in documents if os.path.basename(name) == "result.json"}
     unended = any(os.path.dirname(name) not in ended for name in documents if os.path.basename(name) == "run.json")
-    return Run(tuple(incidents), max(codes, default=None), tuple(verdicts), tuple(unreadable), unended)
+    notes = (f"as the other nodes of the job concluded it ({above.path}): this one left no result",) if above else ()
+    return Run(tuple(incidents), max(codes, default=None), tuple(verdicts), tuple(unreadable), unended, notes)
+
+
+def _of_job(documents: Mapping[str, bytes | None]) -> JobResult | None:
+    """What others have concluded, where one node's folder holds neither an incident nor a result."""
+    folders = [os.path.dirname(name) for name in documents if os.path.basename(name) == "run.json"]
+    return result_of(folders[0]) if len(folders) == 1 else None
 
 
 def _document(cls: type[T], name: str, documents: Mapping[str, bytes | None]) -> T | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.codes import Trait, has
-from safelaunch.model import Case, RankFacts, Verdict
+from safelaunch.model import Case, PyError, RankFacts, StreamMark, StreamProgress, Verdict
 
 if TYPE_CHECKING:  # a run puts cases together, and reads no archives
     from safelaunch.evidence.offline.bundle import Recorded
@@ -84,6 +84,7 @@ def one_case(cases: Sequence[Case]) -> Case:
     failed = [case for case in cases if case.incident.kind == "exit"]
     first = min(failed or cases, key=lambda case: case.incident.t)
     ordered = [first, *(case for case in cases if case is not first)]  # what else `first` tells is of node 0
+    ports = [replace(port, host=case.host) for case in cases for port in case.ports_down]
     kills = [case.oom_kills for case in cases if case.oom_kills is not None]
     of_nodes = [replace(facts, node=node) for node, case in enumerate(ordered) for facts in case.ranks]
     ranks = sorted(of_nodes, key=lambda facts: facts.rank)
@@ -95,6 +96,9 @@ def one_case(cases: Sequence[Case]) -> Case:
         groups=tuple(dict.fromkeys(group for case in cases for group in case.groups)),
         source=tuple(dict.fromkeys(line for case in cases for line in case.source)),
         now=max((case.now for case in cases if case.now is not None), default=None),
+        gpus=tuple(replace(gpu, node=node, host=case.host) for node, case in enumerate(ordered) for gpu in case.gpus),
+        ports_down=tuple(ports),
+        ras=next((case.ras for case in ordered if case.ras), ""),
     )
 
 
@@ -102,17 +106,38 @@ def shifted(case: Case, by: float) -> Case:
     """The case as another clock has it, which is `by` seconds ahead."""
     now = case.now + by if case.now is not None else None
     incident = replace(case.incident, t=case.incident.t + by)
-    return replace(case, incident=incident, ranks=tuple(_moved(facts, by) for facts in case.ranks), now=now)
+    gpus = tuple(replace(gpu, ahead_s=gpu.ahead_s + by) for gpu in case.gpus)
+    return replace(case, incident=incident, ranks=tuple(_moved(facts, by) for facts in case.ranks), now=now, gpus=gpus)
 
 
 def _moved(facts: RankFacts, by: float) -> RankFacts:
     return replace(
         facts,
         exit=replace(facts.exit, t=facts.exit.t + by) if facts.exit else None,
-        error=replace(facts.error, t=facts.error.t + by) if facts.error else None,
-        shut_down=facts.shut_down + by if facts.shut_down is not None else None,
+        error=_raised(facts.error, by),
+        handling=_raised(facts.handling, by),
+        lost_thread=_raised(facts.lost_thread, by),
+        shut_down=_at(facts.shut_down, by),
+        stepped=_at(facts.stepped, by),
+        loaders=tuple(replace(one, ended=_at(one.ended, by)) for one in facts.loaders),
+        stream=_enqueued(facts.stream, by),
         collectives=tuple(replace(call, t=call.t + by) for call in facts.collectives),
         recorded=None if facts.recorded is None else tuple(replace(call, t=call.t + by) for call in facts.recorded),
         phases=tuple(replace(phase, since=phase.since + by) for phase in facts.phases),
-        exhausted=facts.exhausted + by if facts.exhausted is not None else None,
+        exhausted=_at(facts.exhausted, by),
     )
+
+
+def _at(t: float | None, by: float) -> float | None:
+    return t + by if t is not None else None
+
+
+def _raised(error: PyError | None, by: float) -> PyError | None:
+    return replace(error, t=error.t + by) if error is not None else None
+
+
+def _enqueued(stream: StreamProgress | None, by: float) -> StreamProgress | None:
+    def mark(one: StreamMark | None) -> StreamMark | None:
+        return replace(one, t=one.t + by) if one is not None else None
+
+    return StreamProgress(mark(stream.reached), mark(stream.outstanding)) if stream is not None else None

@@ -66,6 +66,33 @@ def versions(picture: Picture) -> Iterator[Finding]:
         yield ok("SL161", f"all nodes have {_listed([name for name in SAME_VERSIONS if known.get(name)], known, '')}")
 
 
+def rendezvous_id(picture: Picture) -> Iterator[Finding]:
+    """The nodes of a job have different rendezvous ids (`--rdzv-id`): they would never meet.
+
+    Nodes meet at the endpoint under this name. With different ones each waits for the others until torch's rendezvous
+    gives up, after ten minutes, and its message does not say why (public sbatch scripts: 18 % write
+    `--rdzv-id=$RANDOM`).
+
+    How it is concluded: the nodes of a Slurm step meet before the launch by the step's own number, and tell each other
+    the id that they were given. `$RANDOM`, `$(date)` and `$(uuidgen)` have another value on each node, where the shell
+    of each node evaluates them.
+
+    What to do: leave out --rdzv-id. Under Slurm the job, its step and its restart make one. Or write the job's own:
+    `--rdzv-id $SLURM_JOB_ID`.
+    """
+    found = vote({node.rank: node.rdzv_id for node in picture.nodes})
+    if found.unanimous:
+        yield ok("SL170", "all nodes have the same rendezvous id")
+        return
+    yield Finding(
+        code="SL170",
+        severity="error",
+        summary="each node has a rendezvous id of its own, so that they would never meet",
+        because=tuple(f"{picture.names(ranks)}: --rdzv-id {value}" for value, ranks in found.groups[:MOST_NAMED]),
+        remedy="leave out --rdzv-id, or write `--rdzv-id $SLURM_JOB_ID`: what `$RANDOM` is, each node decides anew",
+    )
+
+
 def environment(picture: Picture) -> Iterator[Finding]:
     """The ranks of one node would get another environment than those of the others.
 

@@ -29,7 +29,8 @@ class Facts:
     """One node. `endpoint` holds the addresses that it finds for the endpoint's host, `own` its own addresses, `hcas`
     the kind of each port that NCCL would use, by its name, and `gpus` the name of each GPU that the job may use. Others
     dial it at `ip` and `port`; without `ip`, as the first node may be, at the endpoint. `refused` is why its own checks
-    refuse it. `left_s` is how long it can stay, from the moment it says so."""
+    refuse it. `rdzv_id` is the rendezvous id, where a scheduler tells jobs apart. `left_s` is how long it can stay, at
+    the moment at which it says so."""
 
     rank: int = -1
     host: str = ""
@@ -41,6 +42,7 @@ class Facts:
     gpus: tuple[str, ...] = ()
     uses_gpu: bool = False
     refused: str = ""
+    rdzv_id: str = ""
     full: bool = False
     nproc: int = 1
     ip: str = ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from safelaunch.model import Finding
-from safelaunch.preflight.between.agreement import environment, hardware, master_address, versions
+from safelaunch.preflight.between.agreement import environment, hardware, master_address, rendezvous_id, versions
 from safelaunch.preflight.between.facts import Picture
 from safelaunch.preflight.between.pairs import bad_link, bad_node
 from safelaunch.preflight.between.reach import clocks, dial_back, missing, refused
@@ -32,6 +32,7 @@ JUDGES: tuple[Judge, ...] = (
     Judge("SL160", "node-missing", missing, compares=False),
     Judge("SL169", "node-refused", refused, compares=False),
     Judge("SL161", "versions-differ", versions),
+    Judge("SL170", "rendezvous-id-differs", rendezvous_id),
     Judge("SL162", "env-differs", environment),
     Judge("SL163", "master-address-differs", master_address),
     Judge("SL164", "hardware-differs", hardware),

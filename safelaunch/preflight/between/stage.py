@@ -54,6 +54,7 @@ class Meeting:
         missing: what a node that never came counts as: in a launch, whose rendezvous waits longer, a warning.
         profile: names of the variables that profiles set.
         refused: why this node's own checks refuse it, for the others to know; empty where they do not.
+        rdzv_id: the rendezvous id, which has to be the same on all nodes; empty where `name` is made of it.
     """
 
     host: str
@@ -65,6 +66,7 @@ class Meeting:
     missing: Severity = "error"
     profile: tuple[str, ...] = ()
     refused: str = ""
+    rdzv_id: str = ""
 
 
 def extend(
@@ -165,6 +167,7 @@ def _request(host: Host, meeting: Meeting, deadline_s: float, full: bool) -> Req
         facts=dataclasses.replace(
             gather(host, tuple(sorted({address.ip for address in found})), meeting.profile, full),
             refused=meeting.refused,
+            rdzv_id=meeting.rdzv_id,
         ),
         limits=Limits(
             clock_skew_s=host.threshold("clock_skew"),

@@ -46,11 +46,12 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Wanted:
     """What a profile asks of a node beyond our own estimates: a number of open files, sizes in bytes, and values that
-    replace those of `thresholds.THRESHOLDS`."""
+    replace those of `thresholds.THRESHOLDS`. `bad_nodes` is the path of a list of nodes that are not to be used."""
 
     nofile: int | None = None
     free_disk: int | None = None
     shm: int | None = None
+    bad_nodes: str = ""
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -15,8 +15,8 @@ MOST_LINES = 4  # of the kernel's log, for each GPU
 
 
 def section(case: Case, verdict: Verdict | None) -> Html | None:
-    """A row for each GPU of the job on this node; nothing where there are none."""
-    if not (case.gpus or case.ports_down or case.ras):
+    """A row for each GPU of the job, of the nodes that told of theirs; nothing where there are none."""
+    if not case.hardware:
         return None
     culprits = set(verdict.culprit_ranks) if verdict is not None else set()
     rows = [(gpu, _cells(gpu)) for gpu in case.gpus]
@@ -30,7 +30,8 @@ def section(case: Case, verdict: Verdict | None) -> Html | None:
         )
         for gpu, cells in rows
     ]
-    ports = ", ".join(f"{port.name} ({port.state}, {port.physical})" for port in case.ports_down)
+    named = [(f"{port.host} {port.name}".strip(), port) for port in case.ports_down]
+    ports = ", ".join(f"{name} ({port.state}, {port.physical})" for name, port in named)
     return tag(
         "section",
         tag("h2", "GPUs"),
@@ -45,7 +46,7 @@ def _cells(gpu: GpuState) -> tuple[str, ...]:
     missing = "; ".join(filter(None, [gpu.missing, gpu.log_unread and f"kernel log: {gpu.log_unread}"]))
     lines = [line[line.find("NVRM:") :] for line in gpu.xids[-MOST_LINES:]]
     return (
-        f"{gpu.index} {gpu.name}".strip(),
+        " ".join(filter(None, [gpu.host, str(gpu.index), gpu.name])),
         names(gpu.ranks).partition(" ")[2] if gpu.ranks else "",
         _memory(gpu),
         "; ".join(_tenants(gpu)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,3 +92,18 @@ NOTHING_INSTALLED = Installed()
 
 # Another Python than this one runs the ranks: what it imports cannot be told.
 ELSEWHERE = Installed()
+
+
+def stated(torch: str, nccl: str) -> Installed:
+    """Libraries of versions that somebody has named, built for CUDA; "" for one of which nothing is said.
+
+    Raises:
+        ValueError: a text is no version.
+    """
+    for name, text in (("torch", torch), ("NCCL", nccl)):
+        if text and not re.match(r"\d+\.\d+", text):
+            raise ValueError(f"{text} is no version of {name}")
+    return Installed(
+        Library(torch, "", cuda=True) if torch else None,
+        Library(nccl, "") if nccl else None,
+    )

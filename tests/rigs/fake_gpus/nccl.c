@@ -1,4 +1,5 @@
-/* A libnccl.so.2 for the processes of one machine, on the streams of cudart.c.
+/* A libnccl.so.2 for the processes of one machine, on the streams of streams.c. Each network namespace is a host: a rank
+ * whose interface (NCCL_SOCKET_IFNAME, or eth0) has no carrier gets nowhere with ranks of other hosts, nor they with it.
  *
  * A communicator is a board in shared memory (/dev/shm/nccl-ID, unlinked when all ranks have joined). A collective is
  * an operation of its stream: when its turn comes, the rank writes its call on the board; when all ranks have written
@@ -21,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +35,7 @@ typedef unsigned long long u64;
 struct call { enum what what; ncclDataType_t type; ncclRedOp_t op; int root; size_t count; };
 struct place { /* of one rank */
   int pid, gpu;
+  u64 host; /* the inode of its network namespace */
   u64 arrived, read; /* numbers of the last collective that it has begun, and whose buffers it has read */
   struct call call;
   char *from;
@@ -46,7 +49,7 @@ struct ncclComm {
   struct board *board;
   char name[80];
   int rank, ranks, refs;
-  bool aborted;
+  bool aborted, hosts; /* hosts: its ranks are on several */
   u64 calls, over, splits; /* collectives that were enqueued, and that are over */
   ncclResult_t error;
 };
@@ -63,6 +66,12 @@ static void drop(ncclComm_t c) {
 }
 
 /* ---------------------------------------------------------------------------------------------------------- joining */
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static bool gone(int pid) { /* nobody need have waited for it */
   char path[32], stat[512] = "", *end;
@@ -81,6 +90,26 @@ static bool peer_gone(ncclComm_t c) {
   return false;
 }
 
+static u64 host(void) {
+  struct stat s;
+  return stat("/proc/self/ns/net", &s) ? 0 : (u64)s.st_ino;
+}
+
+/* Whether the cable of this host is out. A look is good for 10 ms. */
+static bool unplugged(void) {
+  static __thread double looked;
+  static __thread bool out;
+  const char *name = getenv("NCCL_SOCKET_IFNAME");
+  char path[96], carrier = '0';
+  if (now() - looked < 0.01) return out;
+  looked = now();
+  snprintf(path, sizeof path, "/sys/class/net/%s/carrier", name && *name ? name : "eth0");
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  out = fd >= 0 && (read(fd, &carrier, 1) != 1 || carrier == '0'); /* of an interface that is down nothing is read */
+  if (fd >= 0) close(fd);
+  return out;
+}
+
 static ncclResult_t join(ncclComm_t *to, const char *name, int ranks, int rank) {
   if (ranks > MOST || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   ncclComm_t c = calloc(1, sizeof *c);
@@ -93,6 +122,7 @@ static ncclResult_t join(ncclComm_t *to, const char *name, int ranks, int rank) 
   c->ranks = ranks, c->rank = rank, c->refs = 1;
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* peers read this process */
   c->board->at[rank].gpu = fake_gpu();
+  c->board->at[rank].host = host();
   STORE(c->board->at[rank].pid, getpid());
   __atomic_add_fetch(&c->board->joined, 1, __ATOMIC_ACQ_REL);
   for (int looks = 1; LOAD(c->board->joined) < ranks; looks++) {
@@ -100,8 +130,9 @@ static ncclResult_t join(ncclComm_t *to, const char *name, int ranks, int rank) 
     usleep(1000);
   }
   shm_unlink(name);
+  for (int i = 0; i < ranks; i++) c->hosts |= c->board->at[i].host != c->board->at[rank].host;
   for (int i = 0; i < ranks; i++)
-    if (i != rank && c->board->at[i].gpu == c->board->at[rank].gpu) {
+    if (i != rank && c->board->at[i].gpu == c->board->at[rank].gpu && c->board->at[i].host == c->board->at[rank].host) {
       snprintf(last_error, sizeof last_error, "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x000", rank,
                i, 0x10 + c->board->at[i].gpu);
       return ncclInvalidUsage;
@@ -266,14 +297,9 @@ static bool same(struct call *a, struct call *b) {
 
 enum { BEGINS, WAITS, NEVER, MOVES, READ, OVER };
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void collective(ncclComm_t c, struct item *it) {
   struct place *at = c->board->at, *mine = &at[c->rank];
+  if (c->hosts && unplugged()) return;
   if (it->state == BEGINS) {
     if (c->over + 1 < it->nth) return; /* those of a communicator run one after another, whatever their streams */
     mine->call = it->call;
@@ -305,6 +331,7 @@ static void collective(ncclComm_t c, struct item *it) {
 
 static void message(ncclComm_t c, struct item *it) {
   bool sends = it->call.what == SEND;
+  if (c->board->at[it->peer].host != c->board->at[c->rank].host && unplugged()) return;
   struct pair *pair = sends ? &c->board->pair[c->rank][it->peer] : &c->board->pair[it->peer][c->rank];
   size_t bytes = it->call.count * width(it->call.type);
   if (sends && it->state == BEGINS && LOAD(pair->posted) == LOAD(pair->taken)) {

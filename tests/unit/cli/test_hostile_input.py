@@ -397,27 +397,27 @@ PROFILES = {
 
 
 @pytest.mark.parametrize("text", PROFILES.values(), ids=PROFILES)
-@pytest.mark.parametrize("command", ["show", "lint"])
-def test_a_hostile_profile_is_refused(tmp_path: Path, text: str, command: str) -> None:
+@pytest.mark.parametrize("command", [("profile", "show"), ("lint",)], ids=["show", "lint"])
+def test_a_hostile_profile_is_refused(tmp_path: Path, text: str, command: tuple[str, ...]) -> None:
     (tmp_path / "mine.toml").write_text(text)
 
-    told = answer("profile", command, tmp_path / "mine.toml")
+    told = answer(*command, tmp_path / "mine.toml")
 
-    assert told.code == 78
+    assert told.code == (78 if command[0] == "profile" else 1)
     assert "mine.toml" in told.text
 
 
 def test_thousands_of_unknown_variables_are_linted(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[env]\n" + "".join(f"NCCL_WRONG_{number} = 1\n" for number in range(14_000)))
 
-    assert answer("profile", "lint", tmp_path / "mine.toml").code in (0, 78)
+    assert answer("lint", tmp_path / "mine.toml").code in (0, 1)
 
 
 def test_a_jobs_file_that_is_no_file_or_has_no_end_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "large.sh").write_bytes(b"export A=1\n" * 1_000_000)
+    (tmp_path / "large.sh").write_bytes(b"export A=1\n" * 7_000_000)
     os.mkfifo(tmp_path / "job.sh")
     for path in (tmp_path / "large.sh", tmp_path / "job.sh", "/dev/zero"):
-        told = answer("profile", "lint", "--from-shell", path)
+        told = answer("lint", path)
         assert told.code == 2
         assert "cannot be read" in told.text
 

@@ -128,3 +128,22 @@ def test_the_case_is_a_hang_of_the_moment_before() -> None:
     assert before is not None
     assert before.incident.kind == HANG.kind
     assert all(facts.exit is None for facts in before.ranks)
+
+
+def test_nobody_is_blamed_for_a_call_that_came_after_its_timeout() -> None:
+    facts = case(waiter(0), rank(1, call(1, "completed")), waiter(2), rank(3, call(1, "completed")))
+    late = {0: aborted.LateCall("all_gather #1", 4.01, 2.0), 2: aborted.LateCall("all_gather #1", 2.8, 2.0)}
+
+    verdict = aborted.of_late_calls(diagnose(facts), facts, late)
+
+    assert verdict is not None
+    assert (verdict.code, verdict.culprit_ranks, verdict.waiting) == ("SL414", (), (0, 2))
+    assert verdict.summary.startswith(
+        "torch's watchdog aborted ranks 0 and 2: all_gather #1 took 4.0 s, its timeout is 2 s"
+    )
+
+
+def test_an_abort_of_which_no_late_call_is_known_stands() -> None:
+    facts = case(waiter(0), waiter(1), rank(2, call(1, "completed")), rank(3, call(1, "completed")))
+
+    assert aborted.of_late_calls(diagnose(facts), facts, {0: aborted.LateCall("all_gather #1", 4.0, 2.0)}) is None

@@ -17,6 +17,7 @@ from variants import fewer, in_order
 from safelaunch.codec import from_json, to_json
 from safelaunch.diagnosis import diagnose
 from safelaunch.diagnosis.view import View
+from safelaunch.evidence.offline.nodes import shifted
 from safelaunch.model import Case, RankFacts, Verdict
 
 CASES = {name: case for name, (case, _) in golden().items()}
@@ -156,6 +157,18 @@ def test_ranks_with_a_group_of_their_own_change_nothing(name: str) -> None:
     idle = [dataclasses.replace(rank(case.world_size + n, inside=()), new_groups=asked) for n in range(2)]
 
     assert told(diagnose(grown(case, idle, joining=False))) == told(before)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("by", [86400.0, 1.7e9], ids=["another machine", "the wall clock"])
+def test_when_the_machine_was_booted_does_not_matter(name: str, by: float) -> None:
+    """Cases of several nodes are put on one clock: on that of the hub while they run, on the wall clock afterwards."""
+    case = CASES[name]
+
+    def gist(verdict: Verdict) -> tuple[object, ...]:
+        return (*told(verdict), verdict.summary, verdict.because)
+
+    assert gist(diagnose(shifted(case, by))) == gist(diagnose(case))
 
 
 @pytest.mark.parametrize("name", CASES)

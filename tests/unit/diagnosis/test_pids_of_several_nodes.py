@@ -13,8 +13,21 @@ from safelaunch.diagnosis.logs.classify import classify
 from safelaunch.diagnosis.refine.gpu_faults import _broke_work, _faults
 from safelaunch.diagnosis.waitgraph.endpoints import waits
 from safelaunch.evidence.offline.bundle import Recorded
-from safelaunch.evidence.offline.nodes import merged
-from safelaunch.model import Case, Endpoint, GpuState, Incident, Kernel, Process, RankDevice, RankFacts, Tenant
+from safelaunch.evidence.offline.nodes import merged, one_case, shifted
+from safelaunch.model import (
+    Case,
+    Endpoint,
+    GpuState,
+    Incident,
+    Kernel,
+    NetworkPort,
+    Process,
+    RankDevice,
+    RankFacts,
+    StreamMark,
+    StreamProgress,
+    Tenant,
+)
 from safelaunch.model.logs import Ended, LogFacts, LogLine
 from safelaunch.model.surroundings import Port
 
@@ -69,15 +82,15 @@ def test_gpus_of_one_number_on_two_nodes_are_two() -> None:
     assert gpu.crowd(both(*ranks), both(*ranks).ranks[0], "") == ""
 
 
-def test_a_driver_s_log_is_of_the_node_that_failed_first() -> None:
+@pytest.mark.parametrize(("node", "owner"), [(0, 1), (1, 3)])
+def test_a_driver_s_log_is_of_its_node(node: int, owner: int) -> None:
     xid = "[1.0] NVRM: Xid (PCI:0000:3b:00): 94, pid=58, name=python, Contained memory error"
     case = both(*map(rank, range(4)))
-    case = replace(case, gpus=(GpuState(0, address="0000:3b:00.0", ranks=(0, 1), xids=(xid,)),))
+    case = replace(case, gpus=(GpuState(0, address="0000:3b:00.0", ranks=(owner,), xids=(xid,), node=node),))
 
     (fault,) = _faults(case.gpus)
 
-    assert _broke_work(fault, case, [1])
-    assert not _broke_work(fault, case, [3])
+    assert [number for number in range(4) if _broke_work(fault, case, [number])] == [owner]
 
 
 def test_a_tenant_of_a_gpu_is_no_rank_of_another_node() -> None:
@@ -86,6 +99,31 @@ def test_a_tenant_of_a_gpu_is_no_rank_of_another_node() -> None:
 
     assert gpu._gpu(case, case.ranks[0]) is not None
     assert gpu._gpu(case, case.ranks[2]) is None
+
+
+def test_the_gpus_of_all_nodes_are_in_their_case() -> None:
+    """The driver counts the seconds since its machine was booted, and each machine has booted at a time of its own."""
+    cases = [
+        replace(part, gpus=(GpuState(0, ranks=(2 * node,)),), ports_down=(NetworkPort("mlx5_0:1", "DOWN"),))
+        for node, part in enumerate((of("node-0", rank(0), rank(1)), of("node-1", rank(2), rank(3))))
+    ]
+    case = one_case([cases[0], shifted(cases[1], 900.0)])
+
+    assert [(one.ranks, one.node, one.host, one.ahead_s) for one in case.gpus] == [
+        ((0,), 0, "node-0", 0.0), ((2,), 1, "node-1", 900.0),
+    ]  # fmt: skip
+    assert [port.host for port in case.ports_down] == ["node-0", "node-1"]
+
+
+def test_what_a_gpu_has_come_to_is_told_on_the_clock_of_the_case() -> None:
+    marks = StreamProgress(StreamMark("all_reduce", 1.0), StreamMark("all_reduce", 2.0))
+    case = shifted(of("node-b", replace(rank(0), stream=marks)), 900.0)
+
+    stream = case.ranks[0].stream
+    assert stream is not None
+    assert stream.reached is not None
+    assert stream.outstanding is not None
+    assert (stream.reached.t, stream.outstanding.t) == (901.0, 902.0)
 
 
 def test_a_pid_in_logs_that_ranks_of_two_nodes_have_names_neither() -> None:

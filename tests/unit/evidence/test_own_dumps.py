@@ -55,6 +55,19 @@ def test_what_ended_before_its_timeout_was_not_given_up(tmp_path: Path) -> None:
     assert not found.data["given_up"]
 
 
+def test_a_call_that_came_after_its_timeout_was_given_up(tmp_path: Path) -> None:
+    recorder = Recorder(0, GROUPS, counters=True)
+    recorder.clock_ns = time.time_ns()
+    late = {"timeout_ms": 2000, "time_discovered_completed_ns": recorder.clock_ns + 4_001_000_000}
+    recorder.call("_all_gather_base", **late).call(timeout_ms=2000).write(tmp_path, "fr_rank_")
+
+    (found,) = own_dumps.left_by([worker(0)], {NAME: f"{tmp_path}/fr_rank_"})
+
+    assert found.data is not None
+    assert found.data["given_up"]
+    assert found.data["late"] == {"call": "all_gather_into_tensor #1", "took_s": 4.0, "timeout_s": 2.0}
+
+
 def test_of_an_earlier_attempt_nothing_is_read(tmp_path: Path) -> None:
     dump(0, tmp_path, age_s=1e6)
 

@@ -150,6 +150,14 @@ def test_ranks_that_torch_elastic_ends_for_itself_have_not_failed(run: Any, said
     assert said == ["restarting: attempt 1 of 1"]
 
 
+def test_a_start_with_other_nodes_is_no_attempt_of_those_that_are_counted(run: Any, said: list[str]) -> None:
+    checked(run)
+    started(run)
+    run.on_stopping()
+    started(run, 0)
+    assert said == ["starting anew, which counts as no restart"]
+
+
 def test_a_hang_ends_the_run(run: Any, tree: Tree) -> None:
     checked(run)
     started(run)

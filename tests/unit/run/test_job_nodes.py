@@ -65,7 +65,7 @@ class OneNode:
     def __init__(self, me: int, monkeypatch: pytest.MonkeyPatch) -> None:
         judge = Judge(Said())
         monkeypatch.setattr(judge, "verdict", self._judged)
-        self.nodes = JobNodes("node-0", judge, Said(), look=lambda _: case(me))
+        self.nodes = JobNodes("node-0", judge, Said(), look=lambda *_: case(me))
         self.link = FakeLink(me)
         self.nodes._link = cast("Any", self.link)
         self.nodes.follow(WorkerGroup(0, 6, 2), 0)

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 from said import Said
 
-from safelaunch.model import Incident, Verdict, WorkerGroup
+from safelaunch.diagnosis.crash import aborted
+from safelaunch.model import Case, Evidence, Incident, Verdict, WorkerGroup
 from safelaunch.run.conclude import Conclusions, Urgent
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
@@ -76,6 +77,45 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     assert reasons == (["the wait ended when it timed out"] if told is not None and stands == told else [])
     assert incidents.folder_of(ended) == ("incident-0" if reasons else str(tmp_path / "incident-0"))
     assert console.lines == []
+
+
+@pytest.mark.parametrize("told", [None, TOLD])
+def test_other_nodes_are_shown_how_ranks_waited_that_their_watchdogs_ended(
+    told: Verdict | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was told here: elsewhere nothing may have been, and a case of each kind would blame who was aborted."""
+    elsewhere = dataclasses.replace(verdict("SL301", 5), kind="hang", exit_code=124)
+    shown: list[Case] = []
+    console = Said()
+    judge = Judge(console)
+    monkeypatch.setattr(judge, "verdict", lambda facts: verdict("SL406", 0))  # noqa: ARG005
+    gave_up = (Evidence("dump", 0, {"given_up": True}),)
+    monkeypatch.setattr(Conclusions, "_own_dumps", lambda *_: gave_up)
+    monkeypatch.setattr(aborted, "may_be", lambda *_: True)
+    monkeypatch.setattr(
+        aborted, "as_it_was", lambda facts, _: dataclasses.replace(facts, incident=Incident("hang", 0, (), 1.0))
+    )
+    monkeypatch.setattr(aborted, "of_waiting", lambda *_: dataclasses.replace(verdict("SL310"), exit_code=1))
+    nodes = SimpleNamespace(
+        end=None, address={}, failing=lambda: None, verdict=lambda facts: shown.append(facts) or elsewhere,
+        tell_end=lambda _: None,
+    )  # fmt: skip
+    plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0}, env={})
+    conclusions = Conclusions(
+        cast("Any", plan),
+        console,
+        Incidents(str(tmp_path), console, Findings()),
+        judge,
+        ThisNode(),
+        cast("Any", SimpleNamespace(told=told, folder=str(tmp_path / "incident-0") if told is not None else "")),
+        cast("Any", SimpleNamespace(told=None)),
+        cast("Any", nodes),
+        Restarts(cast("Any", plan), console),
+    )
+    ended = conclusions.conclude(Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 8, 4), Urgent())
+
+    assert [facts.incident.kind for facts in shown] == ["hang"]
+    assert (ended.code, ended.culprit_ranks, ended.exit_code) == ("SL301", (5,), 1), console.lines
 
 
 def test_what_is_written_has_the_exit_code_of_the_run(tmp_path: Path) -> None:

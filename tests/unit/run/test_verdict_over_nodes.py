@@ -13,10 +13,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnosis"))
 from hang_scenes import ASLEEP, call, elsewhere, hang, waiting, world
-from scenes import STEP
+from scenes import STEP, T
 
 from safelaunch.codec import to_json
-from safelaunch.model import Case, Verdict, WorkerGroup, WorkerProcess
+from safelaunch.model import Case, GpuState, Verdict, WorkerGroup, WorkerProcess
 from safelaunch.model.nodes import Node, Nodes
 from safelaunch.report.palette import PLAIN
 from safelaunch.run import nodes_asked
@@ -48,6 +48,17 @@ def seen(node: int) -> Case:
     return dataclasses.replace(case, host=f"node-{node}")
 
 
+def with_hardware(case: Case) -> Case:
+    """With what a node reads of the GPU of its second rank: where that sleeps, it has fallen off the bus. That machine
+    was booted a quarter of an hour after the others."""
+    last = case.ranks[-1].rank
+    gpu = GpuState(1, address="0000:3b:00.0", ranks=(last,))
+    if last == 2 * COUNT - 1:
+        fault = f"[{T + 0.5 - 900.0:.3f}] NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus."
+        gpu = dataclasses.replace(gpu, xids=(fault,), ahead_s=900.0)
+    return dataclasses.replace(case, gpus=(gpu,))
+
+
 def eventually(what: Callable[[], object]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not what():
@@ -60,10 +71,10 @@ def job() -> Iterator[list[JobNodes]]:
     console = Silent()
     looks: list[int] = []
 
-    def looking(node: int) -> Callable[[WorkerGroup], Case]:
-        def look(_: WorkerGroup) -> Case:
+    def looking(node: int) -> Callable[[WorkerGroup, bool], Case]:
+        def look(_: WorkerGroup, hardware: bool) -> Case:
             looks.append(node)
-            return seen(node)
+            return with_hardware(seen(node)) if hardware else seen(node)
 
         return look
 
@@ -126,3 +137,15 @@ def test_who_asks_for_another_kind_of_incident_is_looked_at_anew(job: list[JobNo
     failed = seen(2)
     job[2].verdict(dataclasses.replace(failed, incident=dataclasses.replace(failed.incident, kind="exit")))
     assert len(job[0].looks) > looks  # type: ignore[attr-defined]
+
+
+def test_a_gpu_of_another_node_is_looked_at_where_who_asks_has_looked_at_its_own(job: list[JobNodes]) -> None:
+    without = job[0].verdict(seen(0))
+    verdict = job[0].verdict(with_hardware(seen(0)))  # at once: what was concluded without hardware is no answer
+
+    assert without is not None
+    assert without.code == "SL301"
+    assert verdict is not None
+    assert (verdict.code, verdict.culprit_ranks, verdict.host) == ("SL428", (5,), "node-2")
+    assert verdict.summary.startswith("GPU 1 of node-2 failed: Xid 79")
+    assert "GPU 1 of node-2: reboot" in verdict.remedy

@@ -55,7 +55,7 @@ class Pair:
         eventually(lambda: self.other.peers.linked)
         self.say: Callable[[Message], None] = self.other.to_hub if me == 0 else self.other.to_all
 
-    def _look(self, group: WorkerGroup) -> Case:  # noqa: ARG002
+    def _look(self, group: WorkerGroup, hardware: bool) -> Case:  # noqa: ARG002
         self.looks += 1
         self.looking.set()
         assert self.go_on.wait(PATIENCE_S)
@@ -82,7 +82,7 @@ def test_ranks_are_looked_at_once_at_a_time_however_often_somebody_asks(pair: Pa
     assert pair.looking.wait(PATIENCE_S)
     for number in range(2, 100):
         pair.say(Look(number))
-    eventually(lambda: pair.nodes._wanted == 99)
+    eventually(lambda: pair.nodes._wanted == Look(99))
     pair.go_on.set()
     answers: list[Message] = []
     while not answers or not isinstance(answers[-1], Seen):

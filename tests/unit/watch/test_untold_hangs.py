@@ -9,7 +9,7 @@ import pytest
 from clock import ALL_INSIDE, LATE, UNTOLD, Run, names, waiting_run, when
 
 from safelaunch.model import Kernel, Location, Stack
-from safelaunch.watch.hang import NETWORK_S, NOTICE_S, UNTOLD_S, HangWatch
+from safelaunch.watch.hang import MAKING_S, NETWORK_S, NOTICE_S, UNTOLD_S, HangWatch
 
 HOUR = 3600.0
 
@@ -95,6 +95,13 @@ def test_a_network_has_time_to_try_again(elsewhere: int, at: float) -> None:
     run = Run(HangWatch(), ALL_INSIDE, elsewhere=elsewhere)
     run.wait(*run.pulses)
     assert when(run.go(60), "notice")[0] == pytest.approx(at, abs=1.0)
+
+
+def test_ranks_have_time_to_make_a_group() -> None:
+    """CUDA contexts and NCCL's connections of many GPUs take their time, and nobody is late."""
+    run = Run(HangWatch(), dataclasses.replace(ALL_INSIDE, operation="init_process_group"))
+    run.wait(*run.pulses)
+    assert when(run.go(60), "notice")[0] == pytest.approx(MAKING_S, abs=1.0)
 
 
 def test_a_name_between_nodes_is_told_at_its_own_time() -> None:

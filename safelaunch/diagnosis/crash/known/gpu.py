@@ -134,8 +134,9 @@ def tenants(text: str) -> int:
 
 def table(case: Case, ranks: Sequence[RankFacts]) -> list[str]:
     """What the GPUs hold, those of these ranks first: one line for each of those, one for all others."""
-    read = [gpu for gpu in case.gpus if gpu.memory_used is not None and gpu.memory_total]
-    wanted = {facts.rank for facts in ranks}
+    nodes, wanted = {facts.node for facts in ranks}, {facts.rank for facts in ranks}
+    here = [gpu for gpu in case.gpus if gpu.node in nodes]
+    read = [gpu for gpu in here if gpu.memory_used is not None and gpu.memory_total]
     own = [gpu for gpu in read if wanted & set(gpu.ranks)]
     lines = [_row(gpu) for gpu in own[:1]]
     rest = [gpu for gpu in read if gpu not in own[:1]]
@@ -166,8 +167,8 @@ def _of(ranks: Sequence[int]) -> str:
 
 def _gpu(case: Case, facts: RankFacts) -> GpuState | None:
     """The one GPU that a rank uses, as the driver or the rank says."""
-    pid = facts.pid if facts.node == 0 else None  # the GPUs of a case are of that node
-    own = [gpu for gpu in case.gpus if facts.rank in gpu.ranks or pid in {t.pid for t in gpu.tenants}]
+    here = [gpu for gpu in case.gpus if gpu.node == facts.node]
+    own = [gpu for gpu in here if facts.rank in gpu.ranks or facts.pid in {t.pid for t in gpu.tenants}]
     return own[0] if len(own) == 1 else None
 
 

@@ -10,6 +10,16 @@ from safelaunch.settings.lint.extract.kinds import kind_of
 from safelaunch.settings.lint.extract.readers import read_as
 from safelaunch.settings.lint.extract.scope import Found, Scope
 
+WHOLE = 4 << 20  # characters of a text that is read at once
+PIECE = 1 << 18
+MOST_SETTINGS = 20_000
+BY_LINES = frozenset({"shell", "env", "plain-env"})
+# A variable that the catalogue may know, or a launcher: what a job's file has in it.
+INTEREST = (
+    "NCCL_", "TORCH", "GLOO_", "CUDA_", "CUBLAS_", "OMP_", "MKL_", "NVIDIA_VISIBLE", "FI_EFA", "FI_PROVIDER",
+    "torch.distributed.", "torchrun", "srun", "safelaunch", "accelerate launch", "deepspeed",
+)  # fmt: skip
+
 
 def extract(path: str, text: str) -> tuple[Setting, ...]:
     """Every variable that the file sets for the programs it starts, in the order of the file.
@@ -22,16 +32,57 @@ def extract(path: str, text: str) -> tuple[Setting, ...]:
         path: the name of the file, which tells what kind it is and stands in the origins.
         text: what is in it.
     """
-    text = _plain(text)
+    text = plain(text)
     kind = kind_of(path, text)
-    if kind == "python":
-        from safelaunch.settings.lint.script import assignments  # which also tells what comes too late
+    return of_python(path, text) if kind == "python" else settings(path, found(kind, text))
 
-        return assignments(text, path)
-    found = Found()
-    if kind:
-        read_as(kind, text, 1, Scope(found))
-    return tuple(Setting(name, value, Origin("file", f"{path}:{line}")) for name, value, line in found)
+
+def of_python(path: str, text: str) -> tuple[Setting, ...]:
+    """What a Python program sets, and what it had done before."""
+    from safelaunch.settings.lint.script import assignments  # which also tells what comes too late
+
+    return assignments(text, path)
+
+
+def found(kind: str, text: str) -> Found:
+    """All that a text of a kind says: see `extract`.
+
+    Args:
+        kind: one of READERS, or "" for a text that no program can read settings from.
+        text: with \\n between its lines.
+    """
+    result = Found()
+    if not kind:
+        return result
+    if len(text) <= WHOLE:
+        read_as(kind, text, 1, Scope(result))
+    elif kind in BY_LINES:
+        _in_pieces(kind, text, result)
+    else:
+        result.unreadable(1, f"it has more than {WHOLE >> 20} million characters")
+    return result
+
+
+def _in_pieces(kind: str, text: str, result: Found) -> None:
+    """Read a text that is larger than any script: only pieces that name a variable of interest, up to a number of
+    settings that no job has."""
+    scope = Scope(result)
+    line, start = 1, 0
+    while start < len(text):
+        end = text.find("\n", start + PIECE) + 1 or len(text)
+        piece = text[start:end]
+        if any(word in piece for word in INTEREST):
+            read_as(kind, piece, line, scope)
+        line += piece.count("\n")
+        start = end
+        if result.size > MOST_SETTINGS and start < len(text):
+            result.unreadable(line, f"{result.size} variables stand above, more than any job sets")
+            return
+
+
+def settings(path: str, said: Found) -> tuple[Setting, ...]:
+    """What was found in a file as settings, with their lines."""
+    return tuple(Setting(name, value, Origin("file", f"{path}:{line}")) for name, value, line in said)
 
 
 def reads(path: str, text: str) -> frozenset[str]:
@@ -41,7 +92,7 @@ def reads(path: str, text: str) -> frozenset[str]:
         path: the name of the file, which tells what kind it is.
         text: what is in it.
     """
-    text = _plain(text)
+    text = plain(text)
     if kind_of(path, text) == "python":
         from safelaunch.settings.lint.script import names
 
@@ -51,17 +102,22 @@ def reads(path: str, text: str) -> frozenset[str]:
     return used(text)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A text without a byte order mark, with \\n between its lines."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read(path: Path) -> str:
-    """The text of a file, whatever its encoding: a byte that is not UTF-8 is read as Latin-1.
+    """The text of a file, whatever its encoding.
 
     Raises:
         OSError: the file cannot be read.
     """
-    data = path.read_bytes()
+    return decoded(path.read_bytes())
+
+
+def decoded(data: bytes) -> str:
+    """A text in whatever encoding: a byte that is not UTF-8 is read as Latin-1."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     try:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from safelaunch.settings.lint.extract import tools
 from safelaunch.settings.lint.extract.options import Pair, Script, from_words
 from safelaunch.settings.lint.extract.scope import Scope
-from safelaunch.settings.lint.extract.tokens import Token, tokens
-from safelaunch.settings.lint.extract.words import UNKNOWN, expand, quote, script
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token, expand, quote, script, words_of
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]]*\])?(\+?)=")
 _NAME_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -114,7 +113,7 @@ def _several(raw: str, line: int, scope: Scope) -> tuple[Token, ...]:
         inner = script(raw)
     else:
         return ()
-    words = spliced([token for token in tokens(inner, line) if token.kind == "word"], scope)
+    words = spliced(words_of(inner, line), scope)
     return tuple(words[:_MOST_WORDS]) if len(words) > 1 or raw.startswith("(") else ()
 
 
@@ -133,7 +132,7 @@ def _split(name: str, scope: Scope) -> list[Token]:
     """The words of a value that is known as a whole only: DOCKER=${DOCKER:-"sudo docker"}."""
     candidates = scope.candidates(name)
     value = scope.lookup(name, False) or ""
-    return [Token("word", quote(word), candidates[-1].line) for word in value.split()] if " " in value else []
+    return [Token(quote(word), candidates[-1].line) for word in value.split()] if " " in value else []
 
 
 def spliced(words: Sequence[Token], scope: Scope) -> list[Token]:

@@ -11,9 +11,8 @@ from safelaunch.settings.lint.extract.readers import read_as
 from safelaunch.settings.lint.extract.scope import Scope
 from safelaunch.settings.lint.extract.shell import read as read_shell
 from safelaunch.settings.lint.extract.shell import read_words
-from safelaunch.settings.lint.extract.tokens import Token, blank_separated
 from safelaunch.settings.lint.extract.tree import Scalar, Sequence, bracketed
-from safelaunch.settings.lint.extract.words import expand, quote
+from safelaunch.settings.lint.extract.words import Token, blank_separated, expand, quote
 
 _INSTRUCTION = re.compile(r"[ \t]*(?:ONBUILD[ \t]+)?([A-Za-z]+)(?:[ \t]+|(?=\\\n)|\Z)", re.IGNORECASE)
 _ESCAPE = re.compile(r"(?:#[^\n]*\n)*#[ \t]*escape[ \t]*=[ \t]*`", re.IGNORECASE)
@@ -95,7 +94,7 @@ def _command(found: _Instruction, scope: Scope) -> None:
     words = bracketed(text, 0, line) if text.startswith("[") else None
     if words and isinstance(words[0], Sequence):
         items = [item for item in words[0].items if isinstance(item, Scalar) and item.text is not None]
-        read_words([Token("word", quote(item.source), item.line) for item in items], inner)
+        read_words([Token(quote(item.source), item.line) for item in items], inner)
     else:
         for body, _ in found.documents:
             text += f"\n{body}"

@@ -9,10 +9,9 @@ from safelaunch.settings.lint.extract.readers import DEEPEST, read_as
 from safelaunch.settings.lint.extract.scope import Scope
 from safelaunch.settings.lint.extract.shell import read as read_shell
 from safelaunch.settings.lint.extract.shell import read_words
-from safelaunch.settings.lint.extract.tokens import Token, tokens
 from safelaunch.settings.lint.extract.tools import COMMAND_OPTION
 from safelaunch.settings.lint.extract.tree import Mapping, Node, Scalar, Sequence, bracketed
-from safelaunch.settings.lint.extract.words import UNKNOWN, interpolate, quote
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token, interpolate, quote, words_of
 from safelaunch.settings.lint.extract.yaml import parse
 
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[.\- ]")
@@ -44,6 +43,11 @@ def read_json(text: str, line: int, scope: Scope) -> None:
         _walk(found[0], scope)
 
 
+def is_environment(key: str) -> bool:
+    """Whether a key of a job spec holds variables: `env`, `envVars`, `environment_variables`."""
+    return bool(_ENV_KEY.fullmatch(_snake(key)))
+
+
 def _snake(key: str) -> str:
     return _HUMPS.sub("_", key).lower().replace("__", "_")
 
@@ -53,6 +57,7 @@ def _walk(node: Node, scope: Scope) -> None:
         for item in node.items:
             _walk(item, scope)
     elif isinstance(node, Mapping):
+        scope = _with_resources(node, scope)
         kind = node.get("kind")
         config_map = isinstance(kind, Scalar) and kind.text == "ConfigMap"
         command = False
@@ -75,6 +80,39 @@ def _walk(node: Node, scope: Scope) -> None:
                 _environment(value, scope)
             else:
                 _walk(value, scope)
+
+
+def _with_resources(node: Mapping, scope: Scope) -> Scope:
+    """The scope of what a container or a task runs, with the GPUs of each node and the nodes that it asks for."""
+    said: dict[str, str] = {}
+    asked = node.get("resources")
+    if isinstance(asked, Mapping):
+        for table in (asked.get("limits"), asked.get("requests"), asked):
+            if isinstance(table, Mapping) and "gpus" not in said:
+                gpus = _gpus(table)
+                said |= {"gpus": gpus} if gpus else {}
+    for key, value in (("num_nodes", node.get("num_nodes")), ("replicas", asked and node.get("replicas"))):
+        if isinstance(value, Scalar) and (value.text or "").isdecimal() and (key == "num_nodes" or "gpus" in said):
+            said["nodes"] = value.text or ""
+    if not said:
+        return scope
+    inner = Scope(scope.found, scope)
+    inner.resources = tuple({**dict(scope.resources), **said}.items())
+    return inner
+
+
+def _gpus(table: Mapping) -> str:
+    """8 of `nvidia.com/gpu: 8`, `gpuCount: 8`, `accelerators: A100:8` and `accelerators: {A100: 8}`."""
+    for key, _, value in table.entries:
+        if isinstance(value, Mapping) and key == "accelerators" and len(value.entries) == 1:
+            value = value.entries[0][2]
+        text = value.text or "" if isinstance(value, Scalar) else ""
+        if key in ("nvidia.com/gpu", "amd.com/gpu", "gpuCount", "gpus", "gpu_count") and text.isdecimal():
+            return text
+        if key == "accelerators":
+            count = text.rpartition(":")[2] if ":" in text else text if text.isdecimal() else ""
+            return count if count.isdecimal() else "1" if text and ":" not in text else ""
+    return ""
 
 
 # ----------------------------------------------------------------------------------------- environments
@@ -163,9 +201,9 @@ def _command(parts: list[Node], scope: Scope) -> None:
         if texts and texts[0] is scalars[0]:
             _lines(part, scope)
         else:
-            words += [Token("word", quote(item.source), item.line) for item in scalars]
+            words += [Token(quote(item.source), item.line) for item in scalars]
     if words and words[0].raw.startswith("'-"):  # options for a program that the image names
-        words = [Token("word", "sh", words[0].line), *words] if COMMAND_OPTION.fullmatch(words[0].raw[1:-1]) else []
+        words = [Token("sh", words[0].line), *words] if COMMAND_OPTION.fullmatch(words[0].raw[1:-1]) else []
     if words:
         read_words(words, Scope(scope.found, scope))
 
@@ -185,8 +223,8 @@ def _lines(node: Node, scope: Scope) -> None:
 def _container_options(node: Node, scope: Scope) -> None:
     for item in node.items if isinstance(node, Sequence) else [node]:
         if isinstance(item, Scalar) and item.text is not None:
-            words = [token for token in tokens(item.source, item.line) if token.kind == "word"]
-            read_words([Token("word", "docker", item.line), *words], Scope(scope.found, scope))
+            words = words_of(item.source, item.line)
+            read_words([Token("docker", item.line), *words], Scope(scope.found, scope))
         else:
             _walk(item, scope)
 

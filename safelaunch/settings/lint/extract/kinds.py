@@ -25,6 +25,7 @@ _NAMES = [
         (r".*\.(?:md|markdown|mdx|qmd)", "markdown"),
         (r".*\.py", "python"),
         (r".*\.lua", "lua"),
+        (r".*\.toml", "toml"),
     )
 ]
 _LANGUAGE = re.compile(r"[/ ](python|node|perl|ruby|tclsh|lua|make)\b|[/ ](python|lua)[0-9]")
@@ -37,6 +38,7 @@ _SYSTEMD = re.compile(r"(?m)^\[(?:Service|Unit)\]\s*$")
 _SCRIPT = re.compile(
     r"(?m)^#(?:SBATCH|PBS|BSUB|\$) |^[ \t]*(?:export[ \t]+[A-Za-z_]|setenv[ \t]|source[ \t]|module[ \t]+load)"
 )
+_STRANGER = re.compile(r"(?m)^#(?:SBATCH|PBS|BSUB|COBALT|FLUX:)[ \t]+-")
 _INNER_SCRIPT = re.compile(r"""\b(?:ba|z|k)?sh[ \t]+-\w*c[ \t]+["'][^\n]*\bexport[ \t]+[A-Za-z_]\w*=""")
 _ENV_LINE = re.compile(r"(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=(?:\"[^\"]*\"|'[^']*'|[^\s\"';|&]*)[ \t]*(?:#.*)?")
 _HEAD = 65536  # characters that are enough to tell
@@ -61,13 +63,26 @@ def kind_of(path: str, text: str) -> str:
         if language in ("python", "lua"):
             return language
         return "shell" if language is None else "makefile" if language == "make" else ""
+    return kind_by_name(path) or _by_content(head)
+
+
+def kind_by_name(path: str) -> str:
+    """The kind of a file as its name says it; "" where it says nothing."""
     name = re.split(r"[/\\]", path)[-1]
     while _TEMPLATE_SUFFIX.search(name):
         name = _TEMPLATE_SUFFIX.sub("", name)
-    for pattern, kind in _NAMES:
-        if pattern.fullmatch(name):
-            return kind
-    return _by_content(head)
+    return next((kind for pattern, kind in _NAMES if pattern.fullmatch(name)), "")
+
+
+def kind_of_stranger(head: str) -> str:
+    """The kind of a file whose name says nothing, by its beginning: only what no other text begins with counts."""
+    if head.startswith("#!"):
+        return kind_of("", head)
+    if head.startswith("#%Module"):
+        return "modulefile"
+    if _STRANGER.search(head):
+        return "shell"
+    return "definition" if _DEFINITION.match(head) else "dockerfile" if _DOCKERFILE.match(head) else ""
 
 
 def is_script(text: str) -> bool:

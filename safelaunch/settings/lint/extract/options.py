@@ -8,9 +8,8 @@ from typing import Literal, NamedTuple
 
 from safelaunch.settings.lint.extract import tools
 from safelaunch.settings.lint.extract.scope import Scope
-from safelaunch.settings.lint.extract.tokens import Token
 from safelaunch.settings.lint.extract.tools import Style
-from safelaunch.settings.lint.extract.words import UNKNOWN, expand
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token, expand
 
 _NAME_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

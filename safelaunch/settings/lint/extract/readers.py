@@ -28,6 +28,7 @@ READERS: dict[str, tuple[str, str]] = {
     "makefile": ("makefile", "read"),
     "markdown": ("markdown", "read"),
     "python": ("python", "read"),
+    "toml": ("toml_env", "read"),
 }
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from safelaunch.settings.lint.extract.tokens import Token
-from safelaunch.settings.lint.extract.words import UNKNOWN, known
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token, known
 
 Path = tuple[int, ...]
 
@@ -26,17 +25,51 @@ class Assignment(NamedTuple):
     line: int
 
 
+class Command(NamedTuple):
+    """A command of a file: its words as they stand there, and what they say as far as that is known.
+
+    `around` are the programs that run it, the outermost first (`srun bash -c '...'`), `loop` that it is run more than
+    once, `resources` what its container asks for, `top` that the shell of the file itself runs it.
+    """
+
+    words: tuple[Token, ...]
+    texts: tuple[str, ...]
+    around: tuple[tuple[str, ...], ...]
+    loop: bool
+    resources: tuple[tuple[str, str], ...]
+    top: bool
+
+
 class Found:
     """What was found, in order; the same name, value and line only once."""
 
     def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.directives: list[tuple[str, str, int]] = []  # the head, such as #SBATCH, what follows it, the line
+        self.early: list[tuple[Token, int]] = []  # words and documents in which the shell of the file expands variables
         self.programs = 0  # started so far
         self._all: list[Assignment | None] = []
         self._seen: set[Assignment] = set()
         self._standing: dict[str, list[tuple[int, int, Path]]] = {}
+        self.branches = 0
+        self.unread: list[tuple[int, str]] = []
+
+    def branch(self) -> int:
+        """A number for a branch that none before it has."""
+        self.branches += 1
+        return self.branches
+
+    def unreadable(self, line: int, why: str) -> None:
+        """Note that the text from a line on could not be read."""
+        self.unread.append((line, why))
 
     def __iter__(self) -> Iterator[Assignment]:
         return (assignment for assignment in self._all if assignment is not None)
+
+    @property
+    def size(self) -> int:
+        """How many settings were found."""
+        return len(self._all)
 
     def add(self, name: str, value: str, line: int, standing: Path | None = None) -> None:
         """Note one setting.
@@ -97,9 +130,18 @@ class Scope:
         self.parent = parent
         self.depth: int = parent.depth + 1 if parent else 0
         self.path: Path = parent.path if parent else ()
+        self.around: tuple[tuple[str, ...], ...] = parent.around if parent else ()
+        self.loop: bool = parent.loop if parent else False
+        self.resources: tuple[tuple[str, str], ...] = parent.resources if parent else ()
         self.all_exported: bool = parent.all_exported if parent else False
         self._variables: dict[str, list[Candidate]] = {}
         self._exported: dict[str, bool] = {}
+
+    def inside(self, texts: tuple[str, ...]) -> Scope:
+        """The scope of a script that these words of a command run."""
+        inner = Scope(self.found, self)
+        inner.around = (*self.around, texts)
+        return inner
 
     def candidates(self, name: str) -> list[Candidate]:
         """All values that the variable may have here: the last one that is sure, and those of branches after it."""

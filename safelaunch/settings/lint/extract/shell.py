@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.settings.lint.extract import command, options, tools
+from safelaunch.settings.lint.extract import command, grammar, options, tools
 from safelaunch.settings.lint.extract.kinds import kind_of
 from safelaunch.settings.lint.extract.readers import DEEPEST, read_as
-from safelaunch.settings.lint.extract.scan import Scanner
-from safelaunch.settings.lint.extract.scope import Path, Scope
-from safelaunch.settings.lint.extract.tokens import Token, blank_separated, tokens
-from safelaunch.settings.lint.extract.words import UNKNOWN, expand, opened, quote
+from safelaunch.settings.lint.extract.scope import Command, Scope
+from safelaunch.settings.lint.extract.words import (
+    UNKNOWN,
+    Token,
+    below,
+    blank_separated,
+    expand,
+    gathered,
+    opened,
+    quote,
+)
 
-_TRANSPARENT = frozenset({"if", "while", "until", "!", "time", "coproc"})
-_OPENS = {"then": "then", "do": "do", "else": "then"}
-_CLOSES = {"fi": "then", "endif": "then", "elif": "then", "else": "then", "done": "do", "}": "{"}
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_TRANSPARENT = frozenset({"if", "while", "until", "!", "time", "coproc", "then", "do", "else"})
 _DEEPEST_BLOCK = 64
+_PATIENCE = 16  # errors behind which the rest of a text is read once more
+_DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|COBALT|PJM|FLUX:|flux:|\$)[ \t]")
 _DIRECTIVES = {
     "#SBATCH": "sbatch", "#PBS": "qsub", "#$": "qsub", "#BSUB": "bsub", "#COBALT": "cobalt", "#PJM": "pjsub",
     "#FLUX:": "flux", "#flux:": "flux",
 }  # fmt: skip
-_SUBSTITUTION = re.compile(r"""\\.|["'`]|\$\(\(|\$\(|[<>]\(""", re.DOTALL)
 _ESCAPED = re.compile(r"\\([$`\\])")
 _PRINTERS = frozenset({"cat", "echo", "less", "more", "grep", "sed", "awk", "wc", "head", "tail", "sort", "diff"})
+_REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
+_STATEMENTS = frozenset({
+    "command", "declaration_command", "unset_command", "variable_assignment", "variable_assignments", "pipeline",
+    "list", "if_statement", "for_statement", "while_statement", "case_statement", "function_definition", "subshell",
+    "compound_statement", "redirected_statement", "negated_command", "do_group", "comment", "ERROR",
+})  # fmt: skip
 
 
 def read(text: str, line: int, scope: Scope) -> None:
@@ -36,193 +50,225 @@ def read(text: str, line: int, scope: Scope) -> None:
         line: the line on which it starts.
         scope: takes its variables.
     """
-    _Flow(scope).read(tokens(text, line))
+    _Flow(text, line, scope).read()
 
 
 def read_words(words: Sequence[Token], scope: Scope) -> None:
     """Note what one command sets that is given as words: `["docker", "run", "-e", "X=1"]`."""
-    flow = _Flow(scope)
-    flow.words = list(words)
-    flow.finish(";")
+    _Flow("", 1, scope).run(list(words))
 
 
-class _Block(NamedTuple):
-    kind: str
-    path: Path
-    chain: Path | None
-    scope: Scope
-
-
-class _Document(NamedTuple):
-    body: Token
+class _Waiting(NamedTuple):
+    document: grammar.Document
     words: list[str]
     target: str
 
 
 class _Flow:
-    """The reading of one script: where it is, and the command that is being gathered."""
+    """The reading of one script: where it is, and the here documents that wait for the end of their pipeline."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, text: str, line: int, scope: Scope, patience: int = _PATIENCE) -> None:
         self.scope = scope
-        self.words: list[Token] = []
-        self.blocks: list[_Block] = []
-        self.too_deep = 0
-        self.branches = 0
-        self.chain: Path | None = None  # where the path was before `a && b`
-        self.function = self.case = self.pattern = self.test = False
-        self.redirect = ""
-        self.target = ""
-        self.bodies: deque[Token] = deque()
-        self.documents: list[_Document] = []
+        self.line = line
+        self.source = text.encode("utf-8", "replace")
+        self.patience = patience
+        self.depth = 0
+        self.documents: dict[int, grammar.Document] = {}
+        self.waiting: list[_Waiting] = []
+        self.last: tuple[list[Token], str] = ([], "")
 
-    def read(self, stream: Iterator[Token]) -> None:
-        gathered: list[Token] = []
-        for token in stream:
-            if token.kind == "document":
-                self.bodies.append(token)
+    def read(self) -> None:
+        try:
+            root, self.documents = grammar.shell(self.source)
+        except grammar.UnreadableError as error:
+            self.scope.found.unreadable(self.line, str(error))
+            return
+        self._all(root.children)
+
+    # ----------------------------------------------------------------------------------------------- pieces
+
+    def _text(self, node: Node) -> str:
+        return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+    def words(self, nodes: Iterable[Node]) -> list[Token]:
+        """The words that nodes are."""
+        nodes = [node for node in nodes if node.type not in _REDIRECTS and node.type != "comment"]
+        return gathered(nodes, self.source, self.line)
+
+    # ----------------------------------------------------------------------------------------------- flow
+
+    def _all(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self._visit(node)
+
+    def _visit(self, node: Node) -> None:
+        kind = node.type
+        if not node.is_named or self.depth >= 4 * _DEEPEST_BLOCK:
+            return
+        self.depth += 1
+        method = _VISITS.get(kind)
+        if method is not None:
+            method(self, node)
+        else:
+            self._all(node.children)
+        self.depth -= 1
+
+    def _branch(self, nodes: Iterable[Node]) -> None:
+        """What may happen or not."""
+        before = self.scope.path
+        self._fork(before)
+        self._all(nodes)
+        self.scope.path = before
+
+    def _fork(self, base: tuple[int, ...]) -> None:
+        self.scope.path = (*base, self.scope.found.branch()) if len(base) < 2 * _DEEPEST_BLOCK else base
+
+    def _conditional(self, node: Node) -> None:
+        """if, elif: the condition is always looked at, the rest is a branch."""
+        until = next((at for at, child in enumerate(node.children) if child.type == "then"), len(node.children))
+        self._all(node.children[:until])
+        inner = [child for child in node.children[until:] if child.type not in ("elif_clause", "else_clause")]
+        self._branch(inner)
+        self._all(child for child in node.children[until:] if child.type in ("elif_clause", "else_clause"))
+
+    def _block(self, node: Node) -> None:
+        self._branch(node.children)
+
+    def _compound(self, node: Node) -> None:
+        if node.child_count and node.children[0].type != "((":
+            self._all(node.children)
+
+    def _bodies(self, node: Node) -> None:
+        loop, self.scope.loop = self.scope.loop, True
+        self._all(child for child in node.children if child.type in ("do_group", "compound_statement"))
+        self.scope.loop = loop
+
+    def _for(self, node: Node) -> None:
+        head = [child for child in node.children if child.type not in ("do_group", ";", "compound_statement")]
+        self.run(self.words(head))
+        self._bodies(node)
+
+    def _case(self, node: Node) -> None:
+        for item in node.children:
+            if item.type == "case_item":
+                after = next((at for at, child in enumerate(item.children) if child.type == ")"), 0)
+                self._branch(item.children[after + 1 :])
+
+    def _list(self, node: Node) -> None:
+        """a && b || c: what comes behind an operator may happen or not."""
+        items: list[Node] = [node]
+        while items[0].type == "list":
+            items[:1] = items[0].children
+        base = self.scope.path
+        forked = False
+        for item in items:
+            if item.type in ("&&", "||"):
+                if not forked or item.type == "||":
+                    self._fork(base)
+                    forked = True
             else:
-                gathered.append(token)
-            if token.kind == "newline":
-                for index, item in enumerate(gathered):
-                    self._take(item, gathered[index + 1] if index + 1 < len(gathered) else item)
-                gathered = []
-                self.bodies.clear()
+                self._visit(item)
+        self.scope.path = base
 
-    def _take(self, token: Token, following: Token) -> None:
-        if token.kind == "comment":
-            self._directive(token)
-        elif self.test:
-            self.test = token.raw != "]]" and token.kind != "newline"
-        elif self.pattern:
-            if token.raw == "esac" and token.kind == "word":
-                self.pattern = False
-                self._close("case")
-            elif token.raw == ")":
-                self.pattern = False
-                self._branch(self.scope.path)
-        elif token.kind == "word":
-            self._word(token)
-        elif token.raw in ("<<", "<<-", "<<<") or token.raw[0] in "<>" or token.raw.startswith("&>"):
-            self.redirect = token.raw
-        elif token.raw == "(":
-            self._parenthesis(following)
-        else:
-            self._operator(token.raw)
+    def _subshell(self, node: Node) -> None:
+        outer = self.scope
+        self.scope = Scope(outer.found, outer)
+        self._branch(node.children)
+        self.scope = outer
 
-    def _word(self, token: Token) -> None:
-        if self.redirect:
-            if self.redirect in ("<<", "<<-"):
-                if self.bodies:
-                    self.documents.append(_Document(self.bodies.popleft(), [], ""))
-            elif ">" in self.redirect and not (self.redirect[-1] == "&" and token.raw.isdecimal()):
-                self.target = token.raw
-            self.redirect = ""
-        elif self.words:
-            if self.case and token.raw == "in":
-                self._open("case")
-                self.words, self.case, self.pattern = [], False, True
-            elif self.function:
-                self.words = []
-                self._word(token)
-            else:
-                self.words.append(token)
-        elif token.raw in _TRANSPARENT or token.raw in _OPENS or token.raw in _CLOSES:
-            if token.raw in _CLOSES:
-                self._close(_CLOSES[token.raw])
-            if token.raw in _OPENS:
-                self._open(_OPENS[token.raw])
-        elif token.raw == "{":
-            if self.function:
-                self.function = False
-                self._open("{")
-        elif token.raw == "esac":
-            self._close("case")
-        elif token.raw == "[[":
-            self.test = True
-        elif token.raw == "function":
-            self.function = True
-        else:
-            self.case = token.raw == "case"
-            self.words.append(token)
-
-    def _parenthesis(self, following: Token) -> None:
-        if len(self.words) == 1 and following.raw == ")":
-            self.words, self.function = [], True
-        elif self.function and following.raw == ")":
-            pass
-        else:
-            self.finish("(")
-            self._open("(")
-            self.scope = Scope(self.scope.found, self.scope)
-
-    def _operator(self, raw: str) -> None:
-        if raw == ")" and self.function and not self.words:
+    def _error(self, node: Node) -> None:
+        """What the grammar could not place: the statements in it, or what stands on its further lines."""
+        if any(child.type in _STATEMENTS for child in node.children):
+            self._all(node.children)
             return
-        self.finish(raw)
-        if raw == ")":
-            self._close("(")
-        elif raw in (";;", ";&", ";;&"):
-            block = self.blocks[-1] if self.blocks else None
-            if block and block.kind == "case":
-                self.pattern = True
-                self.scope.path, self.chain = block.path, None
-        elif raw in ("&&", "||"):
-            if self.chain is None or raw == "||":
-                self._branch(self.scope.path if self.chain is None else self.chain, chain=True)
-        elif raw not in ("|", "|&") and self.chain is not None:
-            self.scope.path, self.chain = self.chain, None
+        self._again(node)
 
-    # ------------------------------------------------------------------------------------------- blocks
+    def _again(self, node: Node) -> None:
+        newline = self.source.find(b"\n", node.start_byte, node.end_byte)
+        if newline >= 0 and self.patience:
+            rest = self.source[newline + 1 : node.end_byte].decode("utf-8", "replace")
+            line = self.line + self.source.count(b"\n", 0, newline + 1)
+            again = _Flow(rest, line, self.scope, self.patience - 1)
+            again.read()
+            self.patience = again.patience
 
-    def _branch(self, base: Path, chain: bool = False) -> None:
-        self.branches += 1
-        if chain:
-            self.chain = base
-        self.scope.path = (*base, self.branches) if len(base) < 2 * _DEEPEST_BLOCK else base
+    # ------------------------------------------------------------------------------------------- commands
 
-    def _open(self, kind: str) -> None:
-        if len(self.blocks) >= _DEEPEST_BLOCK:
-            self.too_deep += 1
+    def _pipeline(self, node: Node) -> None:
+        waiting, self.waiting = self.waiting, []
+        for child in node.children:
+            self._statement(child)
+        self._finish()
+        self.waiting = waiting
+
+    def _statement(self, node: Node) -> None:
+        """A command in a pipeline, whose here documents wait for the end of it."""
+        if node.type == "redirected_statement":
+            self._redirected(node, finish=False)
+        else:
+            self.last = ([], "")
+            self._visit(node)
+
+    def _redirected(self, node: Node, finish: bool = True) -> None:
+        self.last = ([], "")
+        redirects = [child for child in node.children if child.type in _REDIRECTS]
+        for child in node.children:
+            if child.type not in _REDIRECTS:
+                self._visit(child)
+        if not redirects:
             return
-        self.blocks.append(_Block(kind, self.scope.path, self.chain, self.scope))
-        self.chain = None
-        if kind != "case":
-            self._branch(self.scope.path)
+        words = self.last[0]
+        target = ""
+        documents: list[grammar.Document] = []
+        for redirect in redirects:
+            place = redirect.children[-1]
+            document = self.documents.get(place.start_byte)
+            operator = next((child.type for child in redirect.children if not child.is_named), "")
+            if document is not None:
+                documents.append(document)
+                # What the grammar took for further names of the file are words of the command.
+                words = words + self.words(redirect.children[2:])
+            elif ">" in operator and not (operator[-1] == "&" and self._text(place).isdecimal()):
+                target = expand(self._text(place), self.scope.lookup)
+        self.last = (words, target)
+        self.waiting += [_Waiting(document, self._texts(words), target) for document in documents]
+        if finish:
+            self._finish()
 
-    def _close(self, kind: str) -> None:
-        if self.too_deep:
-            self.too_deep -= 1
-        elif self.blocks and self.blocks[-1].kind == kind:
-            block = self.blocks.pop()
-            self.scope = block.scope
-            self.scope.path, self.chain = block.path, block.chain
+    def _finish(self) -> None:
+        """The end of a pipeline: its here documents are read by its last command, or by what it writes."""
+        waiting, self.waiting = self.waiting, []
+        words, target = self.last
+        for each in waiting:
+            self._document(each, self._texts(words), target)
 
-    # ----------------------------------------------------------------------------------------- commands
+    def _texts(self, words: list[Token]) -> list[str]:
+        return [expand(word.raw, self.scope.lookup) for word in words]
 
-    def finish(self, operator: str) -> None:
-        """End the command that was gathered; `operator` is what ends it."""
-        words, self.words, self.redirect, self.case = self.words, [], "", False
-        target, self.target = self.target, ""
-        if words:
-            self.function = False
-            self._run(words)
-        if not self.documents:
-            return
-        texts = [expand(word.raw, self.scope.lookup) for word in words]
-        where = expand(target, self.scope.lookup)
-        self.documents = [
-            document if document.words else document._replace(words=texts, target=where) for document in self.documents
-        ]
-        if operator not in ("|", "|&"):
-            documents, self.documents = self.documents, []
-            for document in documents:
-                self._document(document, texts, where)
+    def _command(self, node: Node) -> None:
+        words = self.words(
+            child for child in node.children if not (child.type == "ERROR" and b"\n" in (child.text or b""))
+        )
+        while words and words[0].raw in _TRANSPARENT:
+            del words[0]
+        for child in node.children:
+            if child.type in ("subshell",):
+                self._visit(child)
+        self._substitutions(node)
+        self.last = (words, "")
+        self.run(words)
+        for child in node.children:
+            if child.type == "ERROR":
+                self._again(child)
 
-    def _run(self, words: list[Token]) -> None:
+    def _assignment(self, node: Node) -> None:
+        self._substitutions(node)
+        self.run(self.words([node]))
+
+    def run(self, words: list[Token]) -> None:
+        """One command."""
         scope = self.scope
-        for word in words:
-            if "(" in word.raw or "`" in word.raw:
-                self._substitutions(word)
+        texts = self._note(words)
         for found in command.run(words, scope):
             if scope.depth >= DEEPEST:
                 continue
@@ -233,31 +279,40 @@ class _Flow:
                 read(found.text, found.line, scope)
                 scope.depth -= 1
             else:
-                read(found.text, found.line, Scope(scope.found, scope))
+                read(found.text, found.line, scope.inside(texts))
 
-    def _substitutions(self, word: Token) -> None:
+    def _note(self, words: list[Token]) -> tuple[str, ...]:
+        """Keep a command for those who judge how jobs are started."""
+        scope = self.scope
+        spread = command.spliced(words, scope)
+        texts = tuple(expand(word.raw, scope.lookup) for word in spread)
+        top = not scope.around
+        scope.found.commands.append(Command(tuple(spread), texts, scope.around, scope.loop, scope.resources, top))
+        return texts
+
+    def _substitutions(self, node: Node) -> None:
         """Read the commands in `$(...)`: JOB=$(sbatch --export=ALL,X=1 train.sh)."""
-        raw, scope = word.raw, self.scope
-        if scope.depth >= DEEPEST or "=" not in raw:
+        if self.scope.depth >= DEEPEST:
             return
-        scanner = Scanner(raw)
-        pos, quoted = 0, False
-        while match := _SUBSTITUTION.search(raw, pos):
-            piece, pos = match[0], match.end()
-            if piece == '"':
-                quoted = not quoted
-            elif piece == "'" and not quoted:
-                pos = scanner.end(pos, "'")
-            elif piece == "`" or (piece[-1] == "(" and piece != "$((" and (piece[0] == "$" or not quoted)):
-                start, pos = pos, scanner.end(pos, "`" if piece == "`" else ")")
-                line = word.line + raw.count("\n", 0, start)
-                read(raw[start : pos - 1], line, Scope(scope.found, scope))
+        for child in node.children:
+            if child.type not in _REDIRECTS and child.child_count:
+                for inner in below(child, lambda each: each.type in ("command_substitution", "process_substitution")):
+                    if b"=" in (inner.text or b""):
+                        outer = self.scope
+                        self.scope = Scope(outer.found, outer)
+                        self._all(inner.children)
+                        self.scope = outer
 
-    def _directive(self, token: Token) -> None:
-        head, _, rest = token.raw.partition(" ")
+    def _comment(self, node: Node) -> None:
+        text = self._text(node)
+        if not _DIRECTIVE.match(text):
+            return
+        head, _, rest = text.partition(" ")
         head, _, more = head.partition("\t")
-        words = [Token("word", _DIRECTIVES.get(head, "sbatch"), token.line)]
-        for word in blank_separated(f"{more} {rest}", token.line):
+        line = self.line + node.start_point.row
+        self.scope.found.directives.append((head, f"{more} {rest}".strip(), line))
+        words = [Token(_DIRECTIVES.get(head, "sbatch"), line)]
+        for word in blank_separated(f"{more} {rest}", line):
             if word.raw.startswith("#"):
                 break
             words.append(word)
@@ -267,17 +322,19 @@ class _Flow:
 
     # ------------------------------------------------------------------------------------ here documents
 
-    def _document(self, document: _Document, last: list[str], target: str) -> None:
+    def _document(self, waiting: _Waiting, last: list[str], target: str) -> None:
         """Read a here document as what it will be: by the file it goes to, or by the program that reads it."""
-        scope = self.scope
-        body = document.body.raw
-        if not document.body.quoted:
+        scope, line = self.scope, self.line + waiting.document.row
+        body = waiting.document.text
+        if not waiting.document.quoted:
+            if not scope.around:
+                scope.found.early.append((Token(body, line), line))
             body = _ESCAPED.sub(r"\1", opened(body))
-        if document.words and document.words[0] == "read":  # read -r -d '' COMMAND <<EOF
-            scope.assign(document.words[-1], UNKNOWN, document.body.line, quote(body))
+        if waiting.words and waiting.words[0] == "read":  # read -r -d '' COMMAND <<EOF
+            scope.assign(waiting.words[-1], UNKNOWN, line, quote(body))
             return
-        names = [text.rsplit("/", 1)[-1] for text in (document.words + last)]
-        where = document.target or target
+        names = [text.rsplit("/", 1)[-1] for text in (waiting.words + last)]
+        where = waiting.target or target
         for tee in ("tee", "sponge"):
             if tee in last:
                 where = next((text for text in last[last.index(tee) + 1 :] if not text.startswith("-")), where)
@@ -292,10 +349,34 @@ class _Flow:
         elif (
             (names[0] in _PRINTERS and set(names) <= _PRINTERS | {""})
             or tools.BUILTINS.fullmatch(names[0])
-            or (names[0] == "cat" and document.words == last)
+            or (names[0] == "cat" and waiting.words == last)
         ):
             kind = ""
         else:
             kind = kind_of("", body)
         if kind and scope.depth < DEEPEST:
-            read_as(kind, body, document.body.line, Scope(scope.found, scope))
+            read_as(kind, body, line, scope.inside(tuple(waiting.words)))
+
+
+_VISITS: dict[str, Callable[[_Flow, Node], None]] = {
+    "command": _Flow._command,
+    "declaration_command": _Flow._command,
+    "unset_command": _Flow._command,
+    "variable_assignments": _Flow._command,
+    "variable_assignment": _Flow._assignment,
+    "comment": _Flow._comment,
+    "if_statement": _Flow._conditional,
+    "elif_clause": _Flow._conditional,
+    "else_clause": _Flow._block,
+    "do_group": _Flow._block,
+    "function_definition": _Flow._block,
+    "compound_statement": _Flow._compound,
+    "c_style_for_statement": _Flow._bodies,
+    "for_statement": _Flow._for,
+    "case_statement": _Flow._case,
+    "list": _Flow._list,
+    "subshell": _Flow._subshell,
+    "pipeline": _Flow._pipeline,
+    "redirected_statement": _Flow._redirected,
+    "ERROR": _Flow._error,
+}

@@ -6,8 +6,7 @@ import re
 
 from safelaunch.settings.lint.extract.scope import Scope
 from safelaunch.settings.lint.extract.shell import read as read_shell
-from safelaunch.settings.lint.extract.tokens import blank_separated
-from safelaunch.settings.lint.extract.words import UNKNOWN, expand
+from safelaunch.settings.lint.extract.words import UNKNOWN, blank_separated, expand
 
 _ENTRY = re.compile(r"^[ \t]*(Environment|Exec[A-Z][A-Za-z]*)[ \t]*=((?:[^\n\\]|\\[^\n]|\\\n)*)", re.MULTILINE)
 _NAME_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

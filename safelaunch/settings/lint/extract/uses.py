@@ -28,6 +28,8 @@ def used(text: str) -> frozenset[str]:
 
 
 def _uses(text: str) -> Iterator[str]:
+    if "$" not in text:
+        return
     before = ""
     for line in text.split("\n"):
         if "$" in line and not line.lstrip().startswith("#"):

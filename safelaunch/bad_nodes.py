@@ -1,0 +1,118 @@
+"""The list of bad nodes that the users of a cluster keep: a line a node, with its name, since when, and why.
+
+    node-b  2026-11-26  SL428: GPU 3 failed: Xid 79 (GPU has fallen off the bus)
+
+People write it, too: the name comes first, all else is free, and `#` begins a comment. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from safelaunch import regular
+
+MOST = 1 << 20  # bytes of a list
+LONGEST = 300  # characters of a reason
+LOCK_S = 1.0  # for others to have written their line
+
+# Who gives a node another name than the one its programs see: Slurm, Beaker, and what pods get by convention from
+# Kubernetes (spec.nodeName).
+NAMES = ("SLURMD_NODENAME", "BEAKER_NODE_HOSTNAME", "NODE_NAME")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A line of the list."""
+
+    host: str
+    why: str
+    line: int
+
+
+def read(path: str) -> tuple[Listed, ...]:
+    """The lines of a list; nothing where there is no such file yet.
+
+    Raises:
+        OSError: it cannot be read, or is no list.
+    """
+    try:
+        text = regular.read(path, MOST).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ()
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words:
+            found.append(Listed(words[0], " ".join(words[1:])[: 2 * LONGEST], number))
+    return tuple(found)
+
+
+def own_names(host: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What this node is called: by its programs, then by schedulers."""
+    return tuple(dict.fromkeys(filter(None, [host, *(environ.get(name, "") for name in NAMES)])))
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two names are of one node: of one of them the domain may be missing."""
+    one, other = one.lower().rstrip("."), other.lower().rstrip(".")
+    if one == other:
+        return True
+    both = "." in one and "." in other
+    return not both and not _is_address(one + other) and one.partition(".")[0] == other.partition(".")[0]
+
+
+def _is_address(name: str) -> bool:
+    return re.fullmatch(r"[\d.:]+", name) is not None
+
+
+def find(names: Iterable[str], listed: Iterable[Listed]) -> Listed | None:
+    """The line that names a node, by any of its names."""
+    known = tuple(names)
+    return next((one for one in listed if any(same(one.host, name) for name in known)), None)
+
+
+def add(path: str, host: str, why: str) -> bool:
+    """Write a node on the list, unless it stands there; returns whether it was written.
+
+    Args:
+        path: of the list, which is made where there is none.
+        host: a name as it may stand in a file: no blanks.
+        why: the code and the reason, in a line.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    reason = "".join(char if char.isprintable() else " " for char in why).replace("#", "no. ")
+    line = f"{host}  {time.strftime('%Y-%m-%d')}  {' '.join(reason.split())[:LONGEST]}\n"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    with open(descriptor, "r+b", buffering=0) as file:
+        _lock(descriptor)
+        if find((host,), read(path)) is not None:
+            return False
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            line = line if file.read(1) == b"\n" else f"\n{line}"
+        file.write(line.encode())
+    return True
+
+
+def _lock(descriptor: int) -> None:
+    """Several nodes may write at once; a file system without locks still appends whole lines, or nearly so."""
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() > until:
+                return
+            time.sleep(0.02)
+        except OSError:
+            return
+        else:
+            return

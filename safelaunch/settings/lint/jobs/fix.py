@@ -1,0 +1,141 @@
+"""What `--fix` writes: only what cannot mean anything else."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from safelaunch import codes, regular
+from safelaunch.codes import Trait
+from safelaunch.model import Finding
+from safelaunch.settings.lint import catalogue
+from safelaunch.settings.lint.context import Setting
+from safelaunch.settings.lint.installed import Installed
+from safelaunch.settings.lint.jobs.remark import Edit, Span
+from safelaunch.settings.lint.judge import versions
+
+if TYPE_CHECKING:
+    from safelaunch.settings.lint.jobs.look import JobFile
+
+MOST_BYTES = 4 << 20
+_WRITE = re.compile(r"write ([A-Za-z_]\w*)=(\S+)")
+# Variables that were replaced by a value of another.
+_REPLACED = {("NCCL_TREE_THRESHOLD", "0"): ("NCCL_ALGO", "Ring")}
+
+
+def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, installed: Installed) -> tuple[Edit, ...]:
+    """What to write in place of a setting; nothing where a person has to decide.
+
+    Args:
+        job: the file.
+        finding: about the setting.
+        setting: the setting.
+        span: where it stands.
+        installed: the libraries against which it was judged.
+    """
+    if codes.has(finding.code, Trait.NAME):
+        replaced = _REPLACED.get((setting.name, setting.value or ""))
+        if replaced and not any(each.name == replaced[0] for each in job.settings):
+            return (*_value(job, setting, span, replaced[1]), *_renamed(job, setting.name, replaced[0]))
+        return _rename(job, setting, installed)
+    match = _WRITE.fullmatch(finding.remedy)
+    if match and match[1] == setting.name:
+        return _value(job, setting, span, match[2])
+    return ()
+
+
+def _rename(job: JobFile, setting: Setting, installed: Installed) -> tuple[Edit, ...]:
+    variable = catalogue.variable(setting.name)
+    if variable is None or not re.fullmatch(r"[A-Z][A-Z0-9_]+", variable.renamed_to):
+        return ()
+    new = catalogue.variable(variable.renamed_to)
+    known = new is not None and versions.of(new.owner, installed) is not None
+    if not known or new is None or versions.not_here(new, installed):
+        return ()
+    if any(each.name == variable.renamed_to for each in job.settings):
+        return ()  # which of the two was meant is not for us to say
+    return _renamed(job, setting.name, variable.renamed_to)
+
+
+def _renamed(job: JobFile, name: str, new: str) -> tuple[Edit, ...]:
+    """Each place of a name in the file: what exports, passes on and makes use of it has to go with it."""
+    pattern = re.compile(rf"(?<![A-Za-z0-9_]){name}(?![A-Za-z0-9_])")
+    return tuple(
+        Edit(Span(number, match.start(), match.end()), new)
+        for number, line in enumerate(job.lines, 1)
+        if name in line
+        for match in pattern.finditer(line)
+    )
+
+
+def _value(job: JobFile, setting: Setting, span: Span, new: str) -> tuple[Edit, ...]:
+    text = job.lines[span.line - 1][span.start : span.end]
+    value = setting.value or ""
+    at = text.rfind(value) if value and job.kind != "python" else -1
+    if at <= 0 or text[at - 1] not in "=:\"' \t" or text[at + len(value) :] not in ("", '"', "'"):
+        return ()
+    return (Edit(Span(span.line, span.start + at, span.start + at + len(value)), new),)
+
+
+def apply(text: str, edits: Sequence[Edit]) -> str:
+    """A text with its edits made, from the last to the first; of two that overlap the first one counts."""
+    lines = text.split("\n")
+    gone: set[int] = set()
+    before: tuple[int, int] | None = None
+    unique = {(edit.span.line, edit.span.start, edit.span.end): edit for edit in reversed(edits)}
+    for (number, start, end), edit in sorted(unique.items(), reverse=True):
+        if edit.text is None:
+            gone.add(number)
+        elif before is None or (number, end) <= before:
+            line = lines[number - 1]
+            lines[number - 1] = line[:start] + edit.text + line[end:]
+            before = (number, start)
+    return "\n".join(line for number, line in enumerate(lines, 1) if number not in gone)
+
+
+def diff(path: str, old: str, new: str) -> str:
+    """The change of a file as `diff -u` shows it."""
+    name = path.removeprefix("/")
+    changed = difflib.unified_diff(old.split("\n"), new.split("\n"), f"a/{name}", f"b/{name}", lineterm="")
+    return "\n".join(changed)
+
+
+def write(path: str, edits: Sequence[Edit]) -> bool:
+    """Make edits in a file; its line ends, its byte order mark and its permissions stay.
+
+    Returns whether it was changed: not where it is no UTF-8, or no longer what was read.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    data = regular.read(path, MOST_BYTES)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    if "\r" in text.replace("\r\n", ""):
+        return False
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    shifted = [
+        edit if not mark or edit.span.line > 1 else Edit(Span(1, edit.span.start + 1, edit.span.end + 1), edit.text)
+        for edit in edits
+    ]
+    new = apply(text, shifted)
+    if new == text:
+        return False
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    handle, beside = tempfile.mkstemp(dir=folder, prefix=".safelaunch-")
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(new)
+        os.chmod(beside, os.stat(target).st_mode & 0o7777)
+        os.replace(beside, target)
+    except BaseException:
+        os.unlink(beside)
+        raise
+    return True

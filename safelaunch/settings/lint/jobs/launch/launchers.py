@@ -1,0 +1,186 @@
+"""The commands of a file that start ranks, and the options that they give their launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from safelaunch.settings.lint.extract.scope import Command, Found
+from safelaunch.settings.lint.extract.words import UNKNOWN, Token
+from safelaunch.settings.lint.jobs.launch import slurm
+from safelaunch.settings.torchrun import OPTIONS
+
+Name = Literal["torchrun", "torch.distributed.launch", "accelerate", "deepspeed"]
+Runner = Literal["", "srun", "mpi", "remote", "submitted", "unknown"]
+
+FLAGS = {name for option in OPTIONS if option.takes == "flag" for name in option.names} | {
+    "-h", "--help", "--use-env", "--use_env",
+}  # fmt: skip
+_NAMES = {name for option in OPTIONS for name in option.names}
+KNOWN = _NAMES | {f"--{name[2:].replace('-', '_')}" for name in _NAMES if name.startswith("--")}
+_OF_ACCELERATE = {"--num_machines": "nnodes", "--machine_rank": "node-rank", "--main_process_ip": "master-addr",
+                  "--main_process_port": "master-port"}  # fmt: skip
+_FLAGS_OF_ACCELERATE = frozenset({"--multi_gpu", "--cpu", "--use_deepspeed", "--use_fsdp", "--tpu", "-m", "--module",
+                                  "--no_python", "--same_network", "--debug", "--quiet"})  # fmt: skip
+_PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*")
+_REMOTE = frozenset({"ssh", "pdsh", "clush", "pssh", "parallel-ssh", "ansible", "dsh", "rsh", "gcloud", "xpk"})
+_MPI = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "horovodrun"})
+_SAYS_ONLY = frozenset({"echo", "printf", "which", "pip", "alias", "export", "command", "type", "pkill", "killall"})
+_SUBMITS = frozenset({"sbatch", "salloc", "kubectl", "submitit", "bsub", "qsub"})
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launcher as a file calls it.
+
+    `options` have the names of torchrun without dashes; each with its text, as far as it is known, and its word.
+    `given` are all words up to the script. `runner` is what starts it on the nodes, `step` what `srun` is asked for.
+    """
+
+    name: Name
+    command: Command
+    at: int
+    options: dict[str, tuple[str, Token]] = field(default_factory=dict)
+    given: tuple[tuple[str, Token], ...] = ()
+    runner: Runner = ""
+    step: slurm.Asked | None = None
+
+    @property
+    def word(self) -> Token:
+        """The word of the launcher itself."""
+        return self.command.words[self.at]
+
+    def text(self, name: str) -> str | None:
+        """The value of an option: None where it is not given, "\\0" in it where it is not known."""
+        return self.options[name][0] if name in self.options else None
+
+    def number(self, name: str) -> int | None:
+        """The value of an option as a number; None where it is not given or no plain number."""
+        text = self.text(name) or ""
+        return int(text) if re.fullmatch(r"\d{1,7}", text) else None
+
+    @property
+    def nnodes(self) -> tuple[int, int] | None:
+        """The fewest and the most nodes; None where that cannot be told. Without a word it is one."""
+        text = self.text("nnodes")
+        if text is None:
+            return (1, 1)
+        match = re.fullmatch(r"(\d{1,7})(?::(\d{1,7}))?", text)
+        return (int(match[1]), int(match[2] or match[1])) if match else None
+
+
+def launches(found: Found) -> Iterator[Launch]:
+    """Every launcher that a file calls, in order; those in text that nobody runs are left out."""
+    seen: set[tuple[int, int, str]] = set()
+    for command in found.commands:
+        launch = _of(command)
+        key = (launch.word.line, launch.word.column, launch.name) if launch else (0, 0, "")
+        if launch is not None and key not in seen:
+            seen.add(key)
+            yield launch
+
+
+def _of(command: Command) -> Launch | None:
+    texts = command.texts
+    if not texts or texts[0].rsplit("/", 1)[-1] in (
+        "echo",
+        "printf",
+        "which",
+        "pip",
+        "alias",
+        "export",
+        "command",
+        "type",
+    ):
+        return None
+    for at, text in enumerate(texts):
+        base = text.rsplit("/", 1)[-1]
+        name: Name | None = None
+        after = at + 1
+        if base == "torchrun" or (base in ("accelerate", "deepspeed") and at + 1 < len(texts)):
+            name = base  # type: ignore[assignment]
+            if base == "accelerate":
+                if texts[at + 1] != "launch":
+                    return None
+                after += 1
+        elif _PYTHON.fullmatch(text):
+            name, after = _of_python(texts, at)
+        if name is not None:
+            runner, step = _runner(command, at)
+            options, given = _options(command, after, name)
+            return Launch(name, command, at, options, given, runner, step)
+        if base in ("bash", "sh") and at + 1 < len(texts) and not texts[at + 1].startswith("-"):
+            return None
+    return None
+
+
+def _of_python(texts: Sequence[str], at: int) -> tuple[Name | None, int]:
+    for index in range(at + 1, min(at + 8, len(texts) - 1)):
+        if texts[index] == "-m":
+            module = texts[index + 1]
+            if module in ("torch.distributed.run", "torch.distributed.launcher"):
+                return "torchrun", index + 2
+            if module == "torch.distributed.launch":
+                return "torch.distributed.launch", index + 2
+            if module == "accelerate.commands.launch":
+                return "accelerate", index + 2
+            return None, at
+        if not texts[index].startswith("-"):
+            return None, at
+    return None, at
+
+
+def _options(
+    command: Command, at: int, name: Name
+) -> tuple[dict[str, tuple[str, Token]], tuple[tuple[str, Token], ...]]:
+    """The launcher's own options: up to the script, which is the first word that is none."""
+    options: dict[str, tuple[str, Token]] = {}
+    given: list[tuple[str, Token]] = []
+    texts, words = command.texts, command.words
+    while at < len(texts):
+        text, word = texts[at], words[at]
+        if not text.startswith("-") or text == "-":
+            break
+        head, equals, value = text.partition("=")
+        flag = head in FLAGS or (name == "accelerate" and head in _FLAGS_OF_ACCELERATE)
+        takes = head in ("-r", "-t") or (head.startswith("--") and not flag)
+        if takes and not equals and at + 1 < len(texts):
+            at += 1
+            value, word = texts[at], words[at]
+        given.append((text, words[at] if equals or flag else word))
+        options[_OF_ACCELERATE.get(head, full(head).lstrip("-").replace("_", "-"))] = (value, word)
+        at += 1
+    return options, tuple(given)
+
+
+def full(head: str) -> str:
+    """The whole name of an option that may be shortened, as argparse allows; itself where none or several begin so."""
+    if head in KNOWN:
+        return head
+    begin = {name for name in KNOWN if name.startswith(head)} if head.startswith("--") else set()
+    same = {name.replace("_", "-") for name in begin}
+    return same.pop() if len(same) == 1 else head
+
+
+def _runner(command: Command, at: int) -> tuple[Runner, slurm.Asked | None]:
+    """What starts a command on the nodes: what stands before it, or around it."""
+    for texts, words in (
+        (command.texts[:at], command.words[:at]),
+        *((around, ()) for around in reversed(command.around)),
+    ):
+        names = [text.rsplit("/", 1)[-1] for text in texts]
+        if "srun" in names:
+            start = names.index("srun") + 1
+            lines = [word.line for word in words] or [0] * len(texts)
+            return "srun", slurm.of_words(list(zip(texts[start:], lines[start:], strict=False)))[0]
+        if set(names) & _MPI:
+            return "mpi", None
+        if set(names) & _REMOTE:
+            return "remote", None
+        if set(names) & _SUBMITS:
+            return "submitted", None
+        if texts and UNKNOWN in texts[0]:
+            return "unknown", None
+    return "", None

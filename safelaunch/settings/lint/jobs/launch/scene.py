@@ -1,0 +1,79 @@
+"""What a rule about the start of a job may look at, and how it says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from safelaunch.model import Finding, Severity
+from safelaunch.settings.lint.extract.words import Token
+from safelaunch.settings.lint.installed import Installed
+from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.launch.launchers import Launch
+from safelaunch.settings.lint.jobs.launch.slurm import Asked
+from safelaunch.settings.lint.jobs.remark import Remark, Span
+
+if TYPE_CHECKING:
+    from safelaunch.settings.lint.jobs.look import JobFile
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The file, what its #SBATCH lines ask for (None without such lines), and the launchers that it calls."""
+
+    job: JobFile
+    asked: Asked | None
+    launches: tuple[Launch, ...]
+    installed: Installed
+
+    @property
+    def several_nodes(self) -> bool:
+        """Whether the job certainly has two nodes or more."""
+        return self.asked is not None and self.asked.several_nodes
+
+    def nodes(self, launch: Launch) -> int | None:
+        """The nodes on which a launcher is started; None where that cannot be told."""
+        if launch.step is not None and "nodes" in launch.step:
+            return launch.step.nodes
+        resources = dict(launch.command.resources)
+        if "nodes" in resources:
+            return int(resources["nodes"])
+        return self.asked.nodes if self.asked and "nodes" in self.asked else None
+
+    def gpus(self, launch: Launch) -> int | None:
+        """The GPUs of each node for a launcher; None where that cannot be told."""
+        if launch.step is not None and launch.step.asks_for_gpus:
+            return launch.step.gpus_per_node
+        resources = dict(launch.command.resources)
+        if "gpus" in resources:
+            return int(resources["gpus"])
+        return self.asked.gpus_per_node if self.asked else None
+
+    def tell(
+        self, code: str, severity: Severity, summary: str, because: tuple[str, ...], remedy: str, span: Span
+    ) -> Remark:
+        """A finding about a piece of the file."""
+        where = f"{self.job.path}:{span.line}"
+        finding = Finding(code=code, severity=severity, summary=summary, because=because, remedy=remedy, where=where)
+        return Remark(finding, self.job.path, span)
+
+    def span(self, word: Token) -> Span:
+        """Where a word of a command stands in the file."""
+        raw = word.raw.split("\n")[0]
+        lines = self.job.lines
+        if word.column >= 0 and lines[word.line - 1 : word.line] and lines[word.line - 1].startswith(raw, word.column):
+            return Span(word.line, word.column, word.column + len(raw))
+        return remark.text(lines, word.line, raw.strip("\"'"))
+
+    def span_of(self, launch: Launch, option: str) -> Span:
+        """Where an option of a launcher stands, the launcher itself where it is not given."""
+        return self.span(launch.options[option][1] if option in launch.options else launch.word)
+
+    def source(self, launch: Launch) -> str:
+        """The line of a launcher, as it stands, without what goes on below."""
+        return self.job.lines[launch.word.line - 1].strip().removesuffix("\\").strip()
+
+    def of(self, *names: str) -> Iterator[Launch]:
+        """The launches by these launchers."""
+        return (launch for launch in self.launches if launch.name in names)

@@ -1,0 +1,111 @@
+"""What there is to say about one file of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from safelaunch.model import Finding
+from safelaunch.settings.lint import lint
+from safelaunch.settings.lint.context import LintContext, Setting
+from safelaunch.settings.lint.extract import found, of_python, plain, reads, settings
+from safelaunch.settings.lint.extract.kinds import kind_of
+from safelaunch.settings.lint.extract.scope import Found
+from safelaunch.settings.lint.installed import Installed
+from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.fix import certain
+from safelaunch.settings.lint.jobs.ignored import ignored, is_ignored
+from safelaunch.settings.lint.jobs.launch import rules
+from safelaunch.settings.lint.jobs.remark import Remark
+from safelaunch.settings.lint.jobs.unread import unread_names
+from safelaunch.settings.lint.judge.wording import shown
+
+ORDER = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A file of a job: its path and its text, and what was read in it."""
+
+    path: str
+    text: str
+    kind: str
+    found: Found
+    settings: tuple[Setting, ...]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines, without their ends."""
+        return self.text.split("\n")
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The variables that it makes use of itself."""
+        return reads(self.path, self.text)
+
+
+def read(path: str, text: str) -> JobFile:
+    """Read a file of a job; nothing is run."""
+    text = plain(text)
+    which = kind_of(path, text)
+    if which == "python":
+        return JobFile(path, text, which, Found(), of_python(path, text))
+    said = found(which, text)
+    return JobFile(path, text, which, said, settings(path, said))
+
+
+def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> tuple[Remark, ...]:
+    """All that is to be said about a file: the gravest first, then by line; the same of several lines once.
+
+    Args:
+        job: the file.
+        installed: the libraries against which it is judged.
+        severity: code -> off, note, warning or error.
+    """
+    scene = rules.scene_of(job, installed)
+    context = LintContext(job.settings, installed, read_by_script=job.reads)
+    said = [*rules.remarks(scene, severity), *_placed(job, lint(context, severity), installed), *unread_names(job)]
+    marks = ignored(job.lines) if "safelaunch" in job.text else {}
+    kept = (one for one in said if not is_ignored(one.finding.code, one.line, marks))
+    return tuple(sorted(_folded(kept), key=lambda one: (ORDER.get(one.finding.severity, 3), one.line)))
+
+
+def _placed(job: JobFile, findings: Iterable[Finding], installed: Installed) -> Iterator[Remark]:
+    """Findings about settings, with the text that they are about."""
+    by_place: dict[str, list[Setting]] = {}
+    for setting in job.settings:
+        by_place.setdefault(setting.origin.where, []).append(setting)
+    for finding in findings:
+        path, _, number = finding.where.rpartition(":")
+        if path != job.path or not number.isdecimal():
+            yield Remark(finding, job.path)
+            continue
+        about = [each for each in by_place.get(finding.where, ()) if _is_about(finding, each)]
+        if about:
+            span = remark.find(job.lines, int(number), about[0].name, about[0].value)
+            yield Remark(finding, job.path, span, edits=certain(job, finding, about[0], span, installed))
+        else:
+            word = re.match(r"[A-Za-z_]\w*", finding.summary)
+            span = remark.find(job.lines, int(number), word[0] if word else "")
+            yield Remark(finding, job.path, span)
+
+
+def _is_about(finding: Finding, setting: Setting) -> bool:
+    return finding.summary.startswith(shown(setting))
+
+
+def _folded(said: Iterable[Remark]) -> Iterator[Remark]:
+    """The same words about several lines are one remark, which names them all."""
+    first: dict[tuple[str, ...], Remark] = {}
+    for one in sorted(said, key=lambda each: each.line):
+        key = (one.finding.code, one.finding.summary, one.finding.severity, one.finding.remedy)
+        if key in first:
+            before = first[key]
+            more = before.more if one.line in (before.line, *before.more) else (*before.more, one.line)
+            first[key] = dataclasses.replace(before, more=more, edits=before.edits + one.edits)
+        else:
+            first[key] = one
+    return iter(first.values())
