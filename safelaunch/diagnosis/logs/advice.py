@@ -41,6 +41,7 @@ _SETTING_UP = re.compile(
 _STEPPING = re.compile(
     r"\.backward\(|optimizer\.step\(|\bforward\(|train_step|training_step|_call_impl|loss\.|\bin step\b|execute_model"
 )
+_ASKED = re.compile(r"[Tt]ried to allocate|out of memory")
 _BUFFERS = re.compile(r"dist\.Reducer\(|_ddp_init_helper|DistributedDataParallel\(")
 _OPTIMIZER = re.compile(
     r"_configure_\w*optimizer|ZeroOptimizer\(|single_grad_partition|partition_size|initialize_optimizer"
@@ -101,6 +102,8 @@ def _of_memory(text: str, remedy: str) -> str:
             "the cache of keys and values does not fit: a shorter context (--max-model-len), a larger share of the "
             "GPU (--gpu-memory-utilization), or more GPUs (tensor or pipeline parallelism)"
         )
+    if not _ASKED.search(text):
+        return remedy
     setting_up = list(_SETTING_UP.finditer(text))
     stepping = list(_STEPPING.finditer(text))
     if not setting_up or (stepping and stepping[-1].start() > setting_up[-1].start()):

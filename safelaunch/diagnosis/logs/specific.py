@@ -37,7 +37,7 @@ _ANNOUNCES = re.compile(
     r"because of the following error|look up to see its traceback|following (?:error|exception|reason)"
     r"|[Ss]ee (?:below|above)|Error building extension|non-zero exit status"
 )
-_CODE = re.compile(r"^(?P<code>E[A-Z0-9]\d{4}): ?\[?(?:[A-Z_]+\]? ?)?[\d:. -]*\s?")
+_CODE = re.compile(r"^(?P<code>E[A-Z0-9]\d{4}): ?(?:\[PID: ?\d+\] ?)?[\d:. -]*\s?")
 
 
 def of_lines(lines: Sequence[str]) -> str:

@@ -171,7 +171,7 @@ def of(path: str, sieve: Sieve, habits: Habits, writer: Callable[[Stripped], Wri
         if not whole.strip():
             continue
         try:
-            line = prefixes.strip(whole, habits)
+            line = prefixes.strip(whole[2:] if whole.startswith("^C[") else whole, habits)
             own = writer(line)
         except (ValueError, RecursionError):
             continue

@@ -75,7 +75,7 @@ _MARKS = re.compile(
     r"(?P<rest>\([A-Za-z_][^)]{0,120}\bpid=\d+.*)"
 )
 _TEXTS = ("data", "message", "msg", "line", "text", "output")  # of a record, the field with the program's own words
-_BESIDE = {"event", "pipe", "stream", "level", "time", "timestamp", "source", "ts", "stdout", "stderr", "severity"}
+_BESIDE = {"pipe", "stream"}  # without such a field a record is of a service of logs, which is not understood
 _BARE = re.compile(r"\[(\d{1,6})\] ")
 # Markdown, as it is copied from a page: a quotation, bold or code, of the whole line.
 _MARKED_UP = re.compile(
