@@ -388,7 +388,7 @@ class _Pass:
         at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
         ending.append(at)
         origin = self._origin(line)
-        self._contents.note_end(at, line.text, origin.rank)
+        self._contents.note_end(at, line.text, origin)
         near = number > self._sieve.lines - habitual.LAST_LINES
         failed = near and "\0" not in whole and failing.ends_with(line.text, whole, last=number >= self._sieve.lines)
         if failed and not self._noted(line.text):
