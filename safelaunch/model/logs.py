@@ -61,7 +61,8 @@ class Raised(Event):
     `whole` is false where only the last line of a traceback is there, `cut` true where its message ends with the file,
     within a line. `tangled` is true where its frames were mixed with those of another process. `background` says that
     it did not end its process (a helper thread, an exception that was ignored), `launcher` that torchrun or another
-    launcher raised it, `survived` that its process went on to write ordinary output. `times` counts the same exception
+    launcher raised it, `survived` that its process went on to write ordinary output, `stepped` that steps of its own
+    prove it. `times` counts the same exception
     of the same rank, or, where ranks cannot be told, of any process. `relayed` is the process of Ray that had raised it
     first, where this one only passes it on.
     """
@@ -77,6 +78,7 @@ class Raised(Event):
     background: bool = False
     launcher: bool = False
     survived: bool = False
+    stepped: bool = False
     times: int = 1
     relayed: str = ""
     known: Known | None = None

@@ -42,6 +42,7 @@ NAMES = {
     140: "uncorrectable memory error",
     143: "GPU initialisation error",
     158: "fatal timeout",
+    **dict.fromkeys(NVLINK5, "NVLink error"),
 }
 
 # At the beginning of a message: further in, the kernel may quote a name that a user has chosen, of a program or of a
@@ -51,6 +52,7 @@ _OFF_BUS = re.compile(r"NVRM: .*?\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{
 _IS_FATAL = re.compile(r"\bFatal\b")
 _TIME = re.compile(r"\[ *(\d+\.\d+)\] ")
 _PID = re.compile(r"\bpid='?(\d+)\b")
+_CAUSE = re.compile(r"\bcaused by previous Xid (\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,12 @@ class Xid:
     @property
     def named(self) -> str:
         """`Xid 79 (the GPU fell off the bus)`."""
-        return f"Xid {self.number}" + (f" ({NAMES[self.number]})" if self.number in NAMES else "")
+        cause = _CAUSE.search(self.text)
+        return _named(self.number) + (f", caused by {_named(int(cause[1]))}," if cause else "")
+
+
+def _named(number: int) -> str:
+    return f"Xid {number}" + (f" ({NAMES[number]})" if number in NAMES else "")
 
 
 def parse(text: str, at_s: float = 0.0) -> Xid | None:

@@ -13,7 +13,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from safelaunch import escapes
-from safelaunch.redaction import announced, commands, introduced, manifests, names, pairs, shapes, structure, told
+from safelaunch.redaction import (
+    announced,
+    commands,
+    documents,
+    introduced,
+    manifests,
+    names,
+    pairs,
+    shapes,
+    structure,
+    told,
+    values,
+)
 from safelaunch.redaction.commands import REDACTED
 
 ESCAPED = re.compile(r"\\{1,16}[nrt]")
@@ -25,6 +37,9 @@ BLOCK = 1 << 14  # characters
 _QUOTES = re.compile(r"[=:]\s?\w{0,2}(\"{3}|'{3})[ \t\r]*\Z")
 QUOTED = 2048  # characters of one
 MORE = 3  # lines after one that ends where a value is to come
+SHORTEST_NUMBER = 10_000  # that may be a password
+# Fields of a document that holds a name and its value, in lower case.
+NAMES, VALUES = {"name", "key", "k", "variable"}, {"value", "val", "v"}
 COMMANDS = {"argv", "args", "arguments", "command", "cmd", "cmdline", "entrypoint", "script_args"}  # fields
 
 
@@ -130,24 +145,34 @@ def document(value: Any, name: str = "") -> Any:
     command lines."""
     if isinstance(value, dict):
         # Settings stand as `NAME: {value: ..., origin: ...}`, variables of a container as `{name: NAME, value: ...}`.
-        named = value.get("name", name)
+        named = next((item for key, item in value.items() if str(key).lower() in NAMES), name)
         of_value = named if isinstance(named, str) else name
-        told = names.kind(name) in ("password", "secret")
+        is_told = names.kind(name) in ("password", "secret")
         shown = {}
         for key, item in value.items():
-            own = of_value if key == "value" else str(key)
-            shown[text(str(key))] = document(item, name if told and not names.kind(own) else own)
+            own = of_value if str(key).lower() in VALUES else str(key)
+            shown[text(str(key))] = document(item, name if is_told and not names.kind(own) else own)
         return shown
     if isinstance(value, list):
         if name and names.kind(name) in ("password", "secret"):
             return [document(item, name) for item in value]
         if not all(isinstance(item, str) for item in value):
             return [document(item) for item in value]
+        if len(value) == 2 and _is_pair(*value):
+            return [value[0], REDACTED]
         # Whatever is not told to be a command line may be lines of a text: a key begins on one and ends on another.
         return arguments(value if name.lower() in COMMANDS else lines(value))
+    if isinstance(value, int) and abs(value) >= SHORTEST_NUMBER and names.kind(name) == "password":
+        return REDACTED
     if not isinstance(value, str):
         return value
     return redact(name, value) if name else text(value)
+
+
+def _is_pair(name: str, value: str) -> bool:
+    """Whether two items of a list are a header, a variable or an option with its value, and not two names."""
+    secret = told.is_secret(name.lstrip("-"), value, alone=True)
+    return secret and not names.kind(value) and not (value.isidentifier() and not values.is_random(value))
 
 
 def _end_of_next(value: str, at: int) -> int:
@@ -201,6 +226,7 @@ def _goes_on(value: str, begin: int, end: int) -> bool:
 
 def _lines(value: str) -> str:
     """Lines that hold a word that tells."""
+    value = documents.without(value, document)
     if "\\" not in value or not ESCAPED.search(value) or MARKS.search(value):
         return _plain(value)
     # A text within a text, such as a log in JSON: its ends of lines become such, each with a mark of how it was

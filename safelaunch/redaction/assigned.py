@@ -31,10 +31,11 @@ _ASSIGNED = re.compile(
     rf"(?:{NEXT}|(?:\s{{0,3}}|[ \t]{{4,60}})[(\[]?\s{{0,3}}(?:{_WRAPPED})?)|>))" + VALUE
 )
 _DEFAULT = re.compile(r"\s?=\s?[A-Za-z_.]{1,40}(?:\(|\s|\Z)")
-_GIVEN = re.compile(r"([^\S\n]+(?!-)|[\"'],\s*[\"'](?!-))" + VALUE)
+_GIVEN = re.compile(r"([^\S\n]+(?!-|\\\r?\n)|[\"'],\s*[\"'](?!-))" + VALUE)
 # The value of an option on the next line, or as the next item of a list: nothing else is on it.
 _BELOW = re.compile(
-    rf"(\\{{0,8}}[\"']?{NEXT}(?!-))({QUOTED}|[^\s\"',]{{5,2048}}[^\s\"',\\])(?=[ \t\r]*(?:\n|\Z|\\{{0,8}}[\"']))"
+    rf"(\\{{0,8}}[\"']?(?:[ \t]{{1,8}}\\)?{NEXT}(?!-))({QUOTED}|[^\s\"',]{{5,2048}}[^\s\"',\\])"
+    r"(?=[ \t\r]*(?:\n|\Z|\\{0,8}[\"']))"
 )
 # A value that goes on: shells join what is quoted in pieces, and what a backslash divides.
 _PIECE = re.compile(r"\\{0,8}(?:'[^'\s,:\]})]{1,1024}'|\"[^\"\s,:\]})]{1,1024}\")")

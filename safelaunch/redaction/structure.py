@@ -130,6 +130,7 @@ HINTS = (
     r"larksuite", r"ossutil", r"obsutil", r"tosutil", r"coscmd", r"sudo -s", *introduced.FOREIGN_HINTS,
     r"one-time code", r"recovery code", r"verification code", r"backup code", r"login code",
     r"log in with", r"sign in with", *introduced.KEPT_HINTS,
+    r"\\u00[2-7][0-9a-f]", r"@\S{0,80}\\/",  # what JSON need not escape
     r"=[ \"']{0,2}[0-9a-f]{40}", r":[ \"']{0,2}[0-9a-f]{40}",
 )  # fmt: skip
 

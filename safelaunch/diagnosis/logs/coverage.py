@@ -86,6 +86,7 @@ def _summary(summary: str, plain: Sequence[Complaint], told: _Told) -> str:
     refuted = said != summary
     earlier = [one for one in plain if told.first is not None and (one.at.file, one.at.line) < told.first]
     earlier = [one for one in earlier if one.weight == GRAVE or refuted or told.led_by_an_echo]
+    earlier = [one for one in earlier if (one.at.file, one.at.line) not in told.handled]
     if earlier:
         lead = min(earlier, key=_less_telling)
         then = said.removeprefix("cannot tell what became of the job: ")
@@ -146,6 +147,7 @@ class _Told:
         # The line that the verdict begins with.
         self.first = min(self._places, key=lambda place: place[1], default=None)
         echoes = {(one.at.file, one.at.line) for one in facts.complaints if one.echo}
+        self.handled = {(one.at.file, one.at.line) for one in facts.raised if one.stepped}
         self.led_by_an_echo = self.first in echoes
 
     def shows(self, one: Complaint) -> bool:

@@ -48,7 +48,7 @@ def sort_exceptions(facts: LogFacts) -> Exceptions:
     def survived(one: Raised) -> bool:
         if not one.type:
             return False  # a traceback without its end is not understood: its lines may stand in another order
-        if id(one) in caught:
+        if id(one) in caught or one.stepped:
             return True
         if failed:
             return one.survived and one.rank not in failed_ranks

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from safelaunch.evidence.logs import own_words
+from safelaunch.evidence.logs import own_words, survival
 from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin
 from safelaunch.evidence.logs.messages import NCCL_PROCESS
 from safelaunch.evidence.logs.prefixes import seconds
@@ -28,7 +28,6 @@ from safelaunch.model.logs import (
     TimedOut,
 )
 
-SURVIVED_LINES = 20  # of ordinary output after a traceback; loggers print a dozen when their process ends
 DEFAULT_GROUPS = {"", "0"}
 UNKNOWN_GROUP = "?"
 OF_DEFAULT_GROUP = re.compile(r"\(default_pg\) Rank (\d{1,7})\]")
@@ -41,11 +40,15 @@ def facts(files: Sequence[Contents]) -> LogFacts:
     ranks = Ranks(files)
     whole = world_of(files)
     dated = _years([event.at for file in files for _, event in file.events])
+    many = whole > 1 or any(file.elastic for file in files)
     events: list[Event] = []
     attempt = 0
     for file in files:
         earlier = _ends_of_jobs(file)
         attempt = max(attempt, file.attempt + len(earlier))
+        failures: dict[Origin, list[Event]] = {}
+        for origin, event in file.events:
+            failures.setdefault(origin, []).append(event)
         for origin, event in file.events:
             rank = event.rank if event.rank is not None else ranks.of(origin)
             rank = _of_nccl(event, file, whole) if rank is None else rank
@@ -65,7 +68,9 @@ def facts(files: Sequence[Contents]) -> LogFacts:
             if isinstance(settled, Raised) and settled.relayed:
                 settled = replace(settled, rank=None, local=None, host="", process=settled.relayed)
             if isinstance(settled, Raised):
-                settled = replace(settled, survived=_survived(settled, file.tails.get(origin)))
+                stepped = survival.stepped(settled, origin, file.steps, failures[origin], many=many)
+                survived = stepped or survival.ordinary_after(settled, file.tails.get(origin))
+                settled = replace(settled, survived=survived, stepped=stepped)
             events.append(settled)
     events = own_words.shared(events)
     tails: dict[int, LogLine] = {}
@@ -251,10 +256,6 @@ def _of_nccl(event: Event, file: Contents, world: int) -> int | None:
     match = NCCL_PROCESS.search(event.at.text)
     rank, size = file.of_nccl.get((match["host"], match["pid"]), (None, 0)) if match else (None, 0)
     return rank if size == world else None
-
-
-def _survived(raised: Raised, tail: tuple[LogLine, bool] | None) -> bool:
-    return tail is not None and tail[1] and tail[0].line - raised.at.line >= SURVIVED_LINES
 
 
 def _later(one: LogLine, other: LogLine) -> bool:

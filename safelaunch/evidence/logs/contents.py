@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from safelaunch.evidence.logs import habitual, last_words, prefixes
 from safelaunch.evidence.logs.complaints import Complaints
 from safelaunch.evidence.logs.names import PathHint, hint
+from safelaunch.evidence.logs.survival import Steps
 from safelaunch.model import Location
 from safelaunch.model.logs import Event, LogFile, LogLine, Noted, Odd, WellEnded
 
@@ -42,13 +43,15 @@ class Contents:
     last: tuple[LogLine, ...] = ()
     complaints: Complaints[Origin] = field(default_factory=Complaints)
     noted: list[tuple[Origin, Noted]] = field(default_factory=list)
+    steps: dict[prefixes.Writer, Steps] = field(default_factory=dict)  # near the end
 
-    def note_end(self, at: LogLine, text: str, rank: int | None) -> None:
-        """A line near the end, by a process of this rank: whether it tells of a step, or that all went well."""
+    def note_end(self, at: LogLine, text: str, origin: Origin) -> None:
+        """A line near the end, by this process: whether it tells of a step, or that all went well."""
         if habitual.STEP.search(text):
             self.stepped = at.line
+            self.steps.setdefault(origin, Steps()).note(at, text)
         if said := last_words.well_ended(text):
-            self.finished.append(WellEnded(at, said == "proof", rank, self.stepped))
+            self.finished.append(WellEnded(at, said == "proof", origin.rank, self.stepped))
 
 
 def unread(path: str, why: str) -> Contents:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.evidence.logs import habitual, last_words
+from safelaunch.evidence.logs import harmless, last_words, wordings
 
+INTERRUPTED = "^C"  # what a terminal shows of it
 GRAVE, SAID, HINTED, NONE = 3, 2, 1, 0  # it ended something; it failed; it may belong to a failure; nothing of it
 
 # Frames, rulers below them, edges of tables, C++ frames, progress bars, lines of code, settings, usage and URLs.
@@ -25,12 +26,19 @@ _NO_WORDS = re.compile(
 _NO_NEWS = re.compile(
     r"^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
     r"|^\s*(?:error_file|exitcode|traceback|time|host|rank|python_version|root cause)\s*:(?!.*(?:Error|Exception): )"
-    r"|^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^\S{1,120}\.py\s*$"
-    r"|[Ss]ome NCCL operations have failed|To avoid data inconsistency|^Root Cause \(first|^Last error:\s*$"
+    r"|^\S{1,120}\.py\s*$|[Ss]ome NCCL operations have failed|To avoid data inconsistency|^Last error:\s*$"
     r"|Abort COMPLETE"
     r"|-- Process \d+ terminated with the following|\*\*\* (?:Check failure stack|End of error)"
-    r"|Error executing job with"
     r"|(?:to signal dumping|dump debug info|flight recorder dump signal|Received a dump signal)\b"
+)
+# The first line of what a launcher tells of a failure: the news stand below it.
+_HEADING = re.compile(
+    r"^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^Root Cause \(first|^Error executing job with"
+)
+# The header of a table, a heading of lists, or a row of bare numbers and states: they say nothing by themselves.
+_TABLE = re.compile(
+    r"^\s*(?:[A-Z][\w/()#%-]*\s+){4,}[A-Z][\w/()#%-]*\s*$|^\W*(?:Errors|Warnings|Failures|Exceptions|Status)\W*$"
+    r"|^\s*(?:\d+\s+){4,}[A-Z ]+$"
 )
 _EXCEPTION = re.compile(
     r"(?<![\w.'\"(=/$])(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: (?!\d+(?:\.\d+)?$)\S|$|\()"
@@ -83,47 +91,75 @@ _STOPPED = re.compile(
     r"\btime ?limit\b|\btimelimit\b|\b[Ss]topping (?:the )?(?:training|run|job|early)\b|\b[Ee]arly[ -]?stopp"
     r"|\bgraceful(?:ly)? (?:stop|shut)"
     r"|\bdeadline (?:reached|exceeded)|\bwall ?time\b|\b(?:requested|asked|ordered) to (?:stop|terminate|exit)"
-    r"|\bpre-?empt(?:ed|ion)\b|Keyboard ?Interrupt|\bWatchdog timeout|\bNo available shared memory broadcast block",
+    r"|\bWatchdog timeout|\bNo available shared memory broadcast block",
     re.IGNORECASE,
 )
 _LEVEL = re.compile(r"(?<![\w.])(?:ERROR|CRITICAL|FATAL)(?![\w=])|^\[?[EF]\d{3,4} \d\d:|NCCL WARN")
 _MILD = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])|[Ww]arning\b|^\[?[WI]\d{0,4} ")
-_NOTHING = re.compile(
-    r"(?i)(?:severity=|: )corrected\b"
-    r"|\b(?:before|on|in case of|if|when|until) (?:any |a |an |the )?(?:crash|failure|error|abort|fail)"
-    r"|\bdeprecat|\bignor(?:e|ed|ing)\b|exception ignored|\bno errors?\b|\b0 (?:errors?|failures?|failed)\b"
-    r"|\bretry|\bagain\b"
-    r"|OMP_NUM_THREADS|FutureWarning|UserWarning: (?!.*\bError \d)|site-packages/\S+:\d+: \w*Warning"
-)
+
+# An error that a device has corrected is none; that a driver tells of it may be an alarm.
+_CORRECTED = re.compile(r"(?:severity=|: )corrected\b", re.IGNORECASE)
 
 
-def strength(text: str, whole: str = "") -> int:
+def strength(text: str, whole: str = "", *, last: bool = False) -> int:
     """How strongly a line speaks of a failure: GRAVE, SAID, HINTED or NONE.
 
     Args:
         text: the line, without what stands before its message.
         whole: the line as it is, where its level may stand before the message.
+        last: whether nothing is said after it: then what it tries again came to nothing.
     """
-    if len(text) < 3 or _NO_WORDS.search(text) or _NO_NEWS.search(text) or habitual.HEADING.match(text):
+    weight = _strength(text, whole, last)
+    if weight < SAID and len(text) > 2 and _STOPPED.search(text) and _has_news(text):
+        return SAID
+    return weight
+
+
+def ends_with(text: str, whole: str, *, last: bool) -> bool:
+    """Whether a line near the end of a log says that something failed; a job that came to its own limit has not.
+
+    Args:
+        text: the line, without what stands before its message.
+        whole: the line as it is.
+        last: whether nothing is said after it.
+    """
+    known = wordings.ends(text) or _HEADING.search(text)
+    return _strength(text, whole, last) >= SAID or (bool(known) and not harmless.takes_back(text))
+
+
+def _has_news(text: str) -> bool:
+    return not any(pattern.search(text) for pattern in (_NO_WORDS, _NO_NEWS, _HEADING, _TABLE))
+
+
+def _strength(text: str, whole: str, last: bool) -> int:
+    if text.startswith(INTERRUPTED):
+        return SAID
+    if len(text) < 3 or not _has_news(text):
         return NONE
     mild = bool(_MILD.search(whole[: len(whole) - len(text)] if whole.endswith(text) else "") or _MILD.search(text))
-    nothing = _NOTHING.search(text) is not None
-    if not mild and not nothing and (_EXCEPTION.search(text) or _FATAL.search(text) or last_words.ends(text)):
+    nothing = harmless.takes_back(text) or _CORRECTED.search(text) is not None or (harmless.retries(text) and not last)
+    contradicts = _CONTRADICTS.search(text) is not None and not nothing
+    text = harmless.without_counts(text)
+    words = _EXCEPTION.search(text) or _FATAL.search(text)
+    if not mild and not nothing and (words or wordings.ends(text)):
         return GRAVE
-    loud = _LEVEL.search(whole) or _LEVEL.search(text)
-    if loud and not nothing:
+    if not nothing and (_LEVEL.search(whole) or _LEVEL.search(text)):
         return SAID
-    if not nothing and not mild and (last_words.tells_of_failure(text) or habitual.TROUBLE.search(text)):
+    if not nothing and wordings.from_outside(text):
         return SAID
-    if _STOPPED.search(text) or (_CONTRADICTS.search(text) and not nothing):
-        return SAID if not mild or _STOPPED.search(text) else HINTED
-    words = _EXCEPTION.search(text) or _FATAL.search(text) or habitual.SPEAKS.search(text)
-    return HINTED if words and not nothing else NONE
+    if not nothing and not mild and (wordings.complains(text) or last_words.takes_back(text) or contradicts):
+        return SAID
+    return HINTED if not nothing and (words or contradicts or wordings.speaks(text)) else NONE
 
 
 def has_words(text: str) -> bool:
     """Whether a line says something: it is no frame, ruler, edge of a table or line of code."""
     return _NO_WORDS.search(text) is None
+
+
+def may_tell(text: str) -> bool:
+    """Whether a line that a pattern fits may tell of a failure: it has words, and does not take them back."""
+    return has_words(text) and not harmless.takes_back(text)
 
 
 def is_echo(text: str) -> bool:
@@ -133,4 +169,4 @@ def is_echo(text: str) -> bool:
 
 def contradicts(text: str) -> bool:
     """Whether a line tells of a number, a size or a kind that cannot be as it is."""
-    return _CONTRADICTS.search(text) is not None and _NOTHING.search(text) is None
+    return _CONTRADICTS.search(text) is not None and not harmless.takes_back(text)

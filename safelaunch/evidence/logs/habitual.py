@@ -21,29 +21,6 @@ STEP = re.compile(
     r"|\"(?:GET|POST) \S+ HTTP/[\d.]+\" 200|\b(?:Prefill|Decode) batch",
     re.IGNORECASE,
 )
-# Words that speak of trouble, where they stand at the end of a log. Beside a number they count something.
-_TROUBLES = (
-    "errors?(?!(?: \\w+){0,2}\\s*[:=]?\\s*-?\\d+\\.\\d)"
-    "|fail(?:ed|ure|ures|s|ing)?|abort(?:ed|ing)?|kill(?:ed|ing)?|terminat(?:ed|ing|ion)|crash(?:ed)?|refused|lost"
-    "|unreachable|denied|exceeded|preempt(?:ed|ion)|evict(?:ed|ion)|exception|cannot|can't|unable|corrupt(?:ed|ion)?"
-    "|not found|no such|timed? ?out|hung|stuck|deadlock(?:ed)?|died|dead|fatal|segfault|panic|interrupted|cancell?ed"
-    "|no devices|invalid|mismatch(?:ed)?|disconnected|unhealthy|assertion|backoff|leaving|rejected|unresponsive"
-)
-TROUBLE = re.compile(
-    r"^(?!.*(?:exception ignored in|warn|\bINFO\b|\bDEBUG\b|retry|\btry(?:ing)? |\bagain\b)).*?"
-    rf"(?:(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b"
-    r"(?![\w.]*\s*[:=]?\s*(?:-?\d+(?:\.\d+)?\b|nan|none|tensor))(?![-_=/.]\w)"
-    r"|\bSIG[A-Z]{3,6}\b|\bsignal:? ?\d)|^\^C",
-    re.IGNORECASE,
-)
-SPEAKS = re.compile(
-    rf"(?<![\w=.'\"/-])(?<!\bno )(?<!\b0 )(?:{_TROUBLES})\b(?![\w.]*\s*[:=]?\s*-?\d+(?:\.\d+)?\b)", re.IGNORECASE
-)
-# The header of a table, a heading, or a row of bare numbers and states: they say nothing by themselves.
-HEADING = re.compile(
-    r"^\s*(?:[A-Z][\w/()#%-]*\s+){4,}[A-Z][\w/()#%-]*\s*$|^\W*(?:Errors|Warnings|Failures|Exceptions|Status)\W*$"
-    r"|^\s*(?:\d+\s+){4,}[A-Z ]+$"
-)
 TROUBLED = Known("trouble", "alarm", means="the log ends with words of a failure that are not known")
 QUIET = re.compile(r"(?<![\w.])(?:WARNING|WARN|INFO|DEBUG)(?![\w=])")
 LOUD = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")

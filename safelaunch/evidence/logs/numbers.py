@@ -36,6 +36,8 @@ _NAME = (
 )
 _NOT_A_NUMBER = re.compile(rf"{_NAME}{_VALUE}-?(?P<value>nan|inf(?:inity)?)(?![\w])", re.IGNORECASE)
 _NUMBER = re.compile(rf"{_NAME}{_VALUE}(?P<value>-?\d[\d.]{{0,30}}(?:e[+-]?\d{{1,4}})?)(?![\w%])", re.IGNORECASE)
+# What a JSON writer makes of nan; where only some lines evaluate, the others have none.
+_NULL = re.compile(r"\"(?P<name>(?!eval|val|test|best|dev)[\w/.-]{0,40}loss)\": ?null\b", re.IGNORECASE)
 _SKIPPED = re.compile(r"number of (?P<name>skipped|nan) iterations:\s*(?P<value>\d{1,12})", re.IGNORECASE)
 _OVERFLOW = re.compile(
     r"\bOVERFLOW!|[Gg]radient overflow|\boverflow detected, setting loss scale"
@@ -88,6 +90,7 @@ class Numbers:
 
     _broken: list[tuple[str, LogLine]] = field(default_factory=list)
     _values: dict[str, list[tuple[float | None, LogLine]]] = field(default_factory=dict)
+    _nulls: dict[str, LogLine] = field(default_factory=dict)  # in the last lines that tell them
     _skipped: dict[str, list[tuple[int, LogLine]]] = field(default_factory=dict)
     _overflows: list[tuple[int, LogLine]] = field(default_factory=list)
     _times: dict[str, list[tuple[float, LogLine]]] = field(default_factory=dict)
@@ -132,6 +135,8 @@ class Numbers:
             self._values.setdefault(match["name"].lower(), []).append((None, at))
         for match in _NUMBER.finditer(text):
             self._values.setdefault(match["name"].lower(), []).append((_float(match["value"]), at))
+            self._nulls.pop(match["name"].lower(), None)
+        self._nulls |= {match["name"].lower(): at for match in _NULL.finditer(text)}
 
     def _others(self, at: LogLine, text: str) -> None:
         """Numbers of which the names stand behind them, or that tell something together with others."""
@@ -167,6 +172,8 @@ class Numbers:
     def _no_numbers(self) -> Iterable[Odd]:
         """Losses that are no numbers. A norm of gradients may be one where a step is skipped for it: only what stays
         so, or stands at the end, counts."""
+        for name, at in self._nulls.items():
+            yield Odd(at, f"{name} is null, and no number, in the last line that tells it", "value")
         for name, values in self._values.items():
             broken = [at for value, at in values if value is None]
             if not broken or _BEST.search(name):

@@ -14,10 +14,11 @@ from safelaunch.evidence.logs import (
     cuts,
     failing,
     habitual,
+    harmless,
     last_words,
-    messages,
     noted,
     numbers,
+    overcome,
     own_words,
     prefixes,
     tracebacks,
@@ -27,9 +28,10 @@ from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin, unread
 from safelaunch.evidence.logs.loose import Loose
 from safelaunch.evidence.logs.messages import Messages
 from safelaunch.evidence.logs.names import hint
+from safelaunch.evidence.logs.needles import needles
 from safelaunch.evidence.logs.prefixes import Habits, Stripped
 from safelaunch.evidence.logs.sieve import Sieve, open_log
-from safelaunch.evidence.logs.signatures import Signature, any_of, is_trouble, of_exception
+from safelaunch.evidence.logs.signatures import Signature, of_exception
 from safelaunch.evidence.logs.tracebacks import Fault, Found, Tracebacks
 from safelaunch.model.logs import Desync, Ended, Event, LogFile, LogLine, Raised, Sighting, TimedOut
 from safelaunch.model.ranks import MOST_RANKS
@@ -43,22 +45,6 @@ OF_A_LINE, EVENTS = 2000, 20_000  # a single line may tell of a million tasks; a
 _OF_RANKS = ("rank", "local", "local_rank", "member", "task")
 
 _ELASTIC = re.compile(r"torch[./]distributed[./](?:elastic|run|launcher)|\btorchrun\b")
-_NEEDLES = (
-    "Traceback", 'File "', "Error: ", "Exception: ", "Exception in thread", "Exception ignored in", "Error in atexit",
-    "Fatal Python error", "-- Process", "torch/distributed/run.py",
-    *messages.NEEDLES,
-)  # fmt: skip
-
-
-def needles(signatures: Sequence[Signature]) -> tuple[list[bytes], re.Pattern[bytes] | None]:
-    """What has to be in a line for it to be of interest, and a pattern for the signatures that do not say."""
-    texts = list(_NEEDLES)
-    blind = []
-    for signature in signatures:
-        texts += signature.contains
-        if not signature.contains or any(not part.strip("0123456789") for part in signature.contains):
-            blind.append(signature.pattern.pattern.encode())
-    return [text.encode() for text in dict.fromkeys(texts)], any_of(blind) if blind else None
 
 
 class Reader:
@@ -134,7 +120,12 @@ class _Pass:
         self._tails()
         self._look_at_the_rest()
         ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
-        contents.events += [*self._troubles, *((Origin(file=self._number), event) for event in ended)]
+        contents.events += self._troubles
+        overcome_at = overcome.lines((event for _, event in contents.events), self._sieve)
+        contents.events = [one for one in contents.events if one[1].at.line not in overcome_at]
+        if contents.parting is not None and contents.parting.line in overcome_at:
+            contents.parting = None
+        contents.events += [(Origin(file=self._number), event) for event in ended]
         contents.world, contents.attempt = self._messages.world, self._messages.attempt
         contents.of_nccl, sieve = self._messages.of_nccl, self._sieve
         contents.odd = numbers.of(self._path, sieve, self._habits or Habits(), self._signatures)
@@ -233,7 +224,9 @@ class _Pass:
             match = signature.search(text)
             if match is None:
                 continue
-            if signature.known.role == "alarm" and not failing.has_words(at.text):
+            if harmless.is_count(text, match.start()):
+                continue
+            if signature.known.role == "alarm" and not failing.may_tell(at.text):
                 continue  # a ruler below code, a C++ frame: what is said stands beside it
             self._role = signature.known.role
             fields = tuple((name, value) for name, value in match.groupdict().items() if value is not None)
@@ -360,7 +353,6 @@ class _Pass:
         of: it is shown alone."""
         from safelaunch import redaction
 
-        assert self._habits is not None
         recent: dict[Origin, deque[str]] = defaultdict(lambda: deque(maxlen=CONTEXT))
         ending: deque[LogLine] = deque(maxlen=CONTEXT)
         first = (sieve := self._sieve).tail_line
@@ -370,19 +362,24 @@ class _Pass:
                 if not text.strip() or (number == first and sieve.tail_cut):
                     continue
                 try:
-                    self._tail(number, prefixes.strip(text, self._habits), recent, ending)
+                    self._tail(number, text, recent, ending)
                 except (ValueError, RecursionError):
                     self._torn.add(number)
         shown = zip(ending, redaction.lines([at.text for at in ending]), strict=True)
         ended = [replace(at, text=text) for at, text in shown][-last_words.LINES :]
-        told = (at for at in reversed(ended) if last_words.tells_of_failure(at.text))
+        told = (at for at in reversed(ended) if failing.ends_with(at.text, at.text, last=at is ended[-1]))
         self._contents.parting, self._contents.last = next(told, None), tuple(ended[-LAST:])
         for origin, (at, ordinary) in self._contents.tails.items():
             text = shortened(redaction.lines(recent[origin])[-1].strip(), WIDTH)
             if text != at.text:
                 self._contents.tails[origin] = (replace(at, text=text), ordinary)
 
-    def _tail(self, number: int, line: Stripped, recent: dict[Origin, deque[str]], ending: deque[LogLine]) -> None:
+    def _noted(self, text: str) -> bool:
+        """Whether a line is known to mean nothing."""
+        return any(one.known.role == "note" and one.search(text) for one in self._signatures)
+
+    def _tail(self, number: int, whole: str, recent: dict[Origin, deque[str]], ending: deque[LogLine]) -> None:
+        line = prefixes.strip(whole, self._habits or Habits())
         if not line.text.strip():
             return
         self._shown += 1
@@ -391,8 +388,10 @@ class _Pass:
         at = LogLine(self._path, number, shortened(line.text.strip(), WIDTH), line.t, line.clock)
         ending.append(at)
         origin = self._origin(line)
-        self._contents.note_end(at, line.text, origin.rank)
-        if number > self._sieve.lines - habitual.LAST_LINES and is_trouble(self._signatures, line.text):
+        self._contents.note_end(at, line.text, origin)
+        near = number > self._sieve.lines - habitual.LAST_LINES
+        failed = near and "\0" not in whole and failing.ends_with(line.text, whole, last=number >= self._sieve.lines)
+        if failed and not self._noted(line.text):
             self._troubles.append((origin, Sighting(at=at, host=origin.host, known=habitual.TROUBLED)))
         recent[origin].append(line.text)
         self._contents.tails[origin] = (at, not last_words.LAST_WORDS.search(line.text))

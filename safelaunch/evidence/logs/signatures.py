@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from safelaunch import codes, regular, toml, user_files
-from safelaunch.evidence.logs import habitual
 from safelaunch.model import SafelaunchError
 from safelaunch.model.logs import Known
 
@@ -122,13 +121,6 @@ def of_exception(signatures: Sequence[Signature], chain: Sequence[str]) -> Known
             if fits and any(signature.search(line) for line in lines):
                 return signature.known
     return None
-
-
-def is_trouble(signatures: Sequence[Signature], text: str) -> bool:
-    """Whether a line at the end of a log speaks of a failure, and is not known to mean none."""
-    if habitual.TROUBLE.search(text) is None or habitual.HEADING.match(text):
-        return False
-    return not any(signature.known.role == "note" and signature.search(text) for signature in signatures)
 
 
 def _read(path: str) -> list[Signature]:

@@ -153,7 +153,10 @@ KERNEL = {
         "SL499",
         "follows from an earlier error",
     ),
-    "kernel: NVRM: Xid (PCI:0000:dc:00): 31, pid=18, name=python3, MMU Fault": ("SL499", "of a program on a GPU"),
+    "kernel: NVRM: Xid (PCI:0000:dc:00): 31, pid=18, name=python3, MMU Fault": (
+        "SL427",
+        "a program read or wrote a wrong address",
+    ),
 }
 
 

@@ -53,7 +53,7 @@ def concluded(timeline: Timeline) -> Verdict | None:
     found = of_log(facts)
     if not found or facts.finished or any(file.steps for file in facts.files):
         return None
-    lead = found[0][0]
+    lead, follows = found[0][0], ""
     if lead.fatal or lead.number == 94:
         code, kind = "SL428", "infra"
         remedy = (
@@ -65,16 +65,20 @@ def concluded(timeline: Timeline) -> Verdict | None:
             "the program's own kernels are the usual cause: run that rank with CUDA_LAUNCH_BLOCKING=1 or "
             "compute-sanitizer; where only one GPU shows it, have that GPU tested (dcgmi diag -r 3)"
         )
+    elif lead.number in FOLLOWS:
+        code, kind = "SL499", "crash"
+        follows = ", which follows from an earlier error"
+        remedy = "find what the processes of these pids wrote then: such a message follows from an error of theirs"
     else:
         code, kind = "SL499", "crash"
-        remedy = "find what the processes of these pids wrote then: such a message follows from an error of theirs"
+        remedy = "look at what the driver and the job wrote after it: such a message alone ends no job"
     shown: dict[tuple[int, str], LogLine] = {}
     for xid, at in found:
         shown.setdefault((xid.number, xid.address), at)
     undecided = "cannot tell what became of the job: " if code == "SL499" else ""
     return verdict(
         code,
-        f"{undecided}the driver logged {told(found)}",
+        f"{undecided}the driver logged {told(found)}{follows}",
         because=(*(quote(at) for at in list(shown.values())[:3]), *missing(facts)[:1]),
         remedy=remedy,
         kind="infra" if kind == "infra" else "crash",

@@ -1,0 +1,42 @@
+"""Connections that were lost and made again: a later line of the same file says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from safelaunch.evidence.logs import harmless
+from safelaunch.evidence.logs.sieve import Sieve
+from safelaunch.model.logs import Event, Sighting
+
+SOON = 50  # lines behind, within which somebody says so
+_AGAIN = re.compile(
+    rb"\b[Rr]e-?connected\b|\b[Cc]onnection (?:to \S{1,80} )?(?:was |has been |is )?(?:restored|re-?established|back)\b"
+    rb"|\bback online\b|\bnfs: server \S{1,253} OK\b|\b[Ll]ink (?:is )?[Uu]p\b"
+)
+_LOST = {"connection-failed", "kernel-alarm", "trouble"}
+
+
+def lines(events: Iterable[Event], sieve: Sieve) -> set[int]:
+    """The lines that tell of lost connections, behind each of which a line says that there is one again. Such a line
+    takes back one that stands before it.
+
+    Args:
+        events: of one file.
+        sieve: that has read the file.
+    """
+    again: set[int] = set()
+    for first, part in ((1, sieve.sample), (sieve.tail_line, sieve.tail)):
+        again |= {first + part.count(b"\n", 0, match.start()) for match in _AGAIN.finditer(part)}
+    found: set[int] = set()
+    lost = (event for event in events if isinstance(event, Sighting) and _is_lost(event)) if again else ()
+    for event in sorted(lost, key=lambda event: -event.at.line):
+        behind = sorted(line for line in again if event.at.line < line)
+        if len(behind) >= event.times and behind[0] - event.at.line <= SOON and event.at.line not in found:
+            again -= set(behind[: event.times])
+            found.add(event.at.line)
+    return found
+
+
+def _is_lost(event: Sighting) -> bool:
+    return event.known.name in _LOST or (event.known.role == "consequence" and harmless.retries(event.at.text))

@@ -1,0 +1,95 @@
+"""Whether a process went on behind a traceback: then it was handled, and is not what ended anything.
+
+A step that stands behind a traceback proves it by itself only where its time is later. What a program prints is
+buffered: a process that has failed writes its last steps when it ends, behind its traceback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from safelaunch.evidence.logs.prefixes import Writer
+from safelaunch.model.logs import Event, LogLine, Raised, TimedOut
+
+LINES = 20  # of ordinary output after a traceback; loggers print a dozen when their process ends
+LATER_S = 1.0  # stamps are taken when a line is written
+OF_ALL = 3  # steps of a stream that many write to: ranks go on for no more than one or two without a peer
+BUFFERED = 500  # lines: what one process may print at its end at once, of 8 KiB
+MOST = 2000  # steps that are kept of one stream
+
+_NUMBERS = re.compile(
+    r"\b(?:step|iter(?:ation)?s?|it|batch|epoch)\b['\"]?\W{0,4}(?P<one>\d{1,12})(?:\W{1,3}(?P<two>\d{1,12}))?"
+    r"|(?P<bar>\d{1,12})/\d{1,12} \[",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Steps:
+    """The steps of one stream near the end of its file: the first line of each."""
+
+    _lines: list[LogLine] = field(default_factory=list)
+    _seen: set[object] = field(default_factory=set)
+
+    def note(self, at: LogLine, text: str) -> None:
+        """A line of the stream.
+
+        Args:
+            text: the line without what stands before its message.
+        """
+        said = tuple(match.groups() for match in _NUMBERS.finditer(text[:400])) if not text.startswith(" ") else ()
+        if said and said not in self._seen and len(self._lines) < MOST:
+            self._seen.add(said)
+            self._lines.append(at)
+
+    def behind(self, at: LogLine) -> list[LogLine]:
+        """Those that stand behind a line."""
+        return [one for one in self._lines if one.line > at.line]
+
+
+def ordinary_after(raised: Raised, tail: tuple[LogLine, bool] | None) -> bool:
+    """Whether the last lines of a stream are ordinary output, and far behind a traceback.
+
+    Args:
+        tail: the last line of its stream, with: is it ordinary?
+    """
+    return tail is not None and tail[1] and tail[0].line - raised.at.line >= LINES
+
+
+def stepped(
+    raised: Raised, writer: Writer, steps: Mapping[Writer, Steps], failures: Iterable[Event], *, many: bool
+) -> bool:
+    """Whether steps of its own process prove that it went on behind a traceback.
+
+    Args:
+        raised: of which the traceback is.
+        writer: its stream.
+        steps: of its file.
+        failures: what failed in the same stream.
+        many: whether several processes may write to one stream without marks.
+    """
+    if raised.times > 1 or writer not in steps:
+        return False  # of a traceback that was printed several times, the last one may be the end
+    behind = steps[writer].behind(raised.at)
+    own = writer.rank is not None or writer.local is not None or bool(writer.process)
+    needed = 1 if own else OF_ALL
+    if sum(_is_later(raised.at, one) for one in behind) >= needed:
+        return True
+    # A process fails once: what stands before the steps that it made ahead of a later failure was handled.
+    last = max((one.at.line for one in failures if _ends(one)), default=0)
+    before_it = [one.line for one in behind if one.line < last]
+    if own or not many:
+        return len(before_it) >= needed
+    return len(before_it) >= OF_ALL and before_it[-1] - raised.at.line >= BUFFERED
+
+
+def _is_later(one: LogLine, other: LogLine) -> bool:
+    return one.t is not None and other.t is not None and one.clock == other.clock and other.t - one.t > LATER_S
+
+
+def _ends(one: Event) -> bool:
+    if isinstance(one, Raised):
+        return one.whole and not one.background and not one.launcher
+    return isinstance(one, TimedOut)
