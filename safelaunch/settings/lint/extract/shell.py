@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.settings.lint.extract import command, grammar, options, tools
-from safelaunch.settings.lint.extract.kinds import kind_by_name, kind_of
+from safelaunch.settings.lint.extract import command, documents, grammar, options
+from safelaunch.settings.lint.extract.kinds import kind_by_name
 from safelaunch.settings.lint.extract.readers import DEEPEST, read_as
 from safelaunch.settings.lint.extract.scope import Command, Scope
 from safelaunch.settings.lint.extract.words import (
@@ -34,7 +34,6 @@ _DIRECTIVES = {
     "#FLUX:": "flux", "#flux:": "flux",
 }  # fmt: skip
 _ESCAPED = re.compile(r"\\([$`\\])")
-_PRINTERS = frozenset({"cat", "echo", "less", "more", "grep", "sed", "awk", "wc", "head", "tail", "sort", "diff"})
 _REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _STATEMENTS = frozenset({
     "command", "declaration_command", "unset_command", "variable_assignment", "variable_assignments", "pipeline",
@@ -353,27 +352,7 @@ class _Flow:
         if waiting.words and waiting.words[0] == "read":  # read -r -d '' COMMAND <<EOF
             scope.assign(waiting.words[-1], UNKNOWN, line, quote(body))
             return
-        names = [text.rsplit("/", 1)[-1] for text in (waiting.words + last)]
-        where = waiting.target or target
-        for tee in ("tee", "sponge"):
-            if tee in last:
-                where = next((text for text in last[last.index(tee) + 1 :] if not text.startswith("-")), where)
-        if where and where != "/dev/null":
-            kind = kind_of(where.replace(UNKNOWN, ""), body)
-        elif set(names) & {"kubectl", "oc"}:
-            kind = "yaml"
-        elif set(names) & {"docker", "podman", "buildah"}:
-            kind = "dockerfile"
-        elif any(tools.OWN_WORDS.fullmatch(name) for name in names) or not names:
-            kind = "python" if any(name.startswith("python") for name in names) else ""
-        elif (
-            (names[0] in _PRINTERS and set(names) <= _PRINTERS | {""})
-            or tools.BUILTINS.fullmatch(names[0])
-            or (names[0] == "cat" and waiting.words == last)
-        ):
-            kind = ""
-        else:
-            kind = kind_of("", body)
+        kind = documents.kind(waiting.words, last, waiting.target or target, body)
         if kind == "shell" and "\n#SBATCH" in body:
             scope.found.jobs.append((body, line))
         if kind and scope.depth < DEEPEST:
