@@ -28,9 +28,9 @@ def looks(number: int, key: str) -> RankFacts:
     return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=(key,), store_keys=(f"{key[:-1]}1",))
 
 
-def counts(number: int) -> RankFacts:
-    """A rank that looks at the keys of four ranks, one after the other, and has set its own."""
-    polls = tuple(f"actor/{rank}" for rank in range(4))
+def counts(number: int, of: int = 4) -> RankFacts:
+    """A rank that looks at the keys of so many ranks, one after the other, and has set its own."""
+    polls = tuple(f"actor/{rank}" for rank in range(of))
     return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=polls, store_keys=(f"actor/{number}",))
 
 
@@ -146,7 +146,7 @@ def cases() -> dict[str, tuple[Case, Expected]]:
             ),
         ),
         "hang-one-looks-at-keys-that-are-there": (
-            hang(counts(0), publishes(1, "actor/3", "route"), publishes(2, "actor/2", "route")),
+            hang(counts(0, 3), publishes(1, "actor/1", "route"), publishes(2, "actor/2", "route")),
             dataclasses.replace(idle, location=place(MEETS)),
         ),
         "hang-one-looks-at-keys-and-another-has-its-answer": (
