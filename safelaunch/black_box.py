@@ -245,9 +245,10 @@ class Writer:
         self._memory[self._base + RAISED] = raised
         _TIME.pack_into(self._memory, self._base + 8, monotonic())
 
-    def exit_call(self, file: str, line: int, function: str, code: object, said: str = "") -> None:
-        """Record who called `os._exit` or `sys.exit`, with what, and what a library said that did so for it."""
-        words = (function, "0" if code is None else str(code), said)
+    def exit_call(self, file: str, line: int, function: str, code: object, said: str = "", handled: str = "") -> None:
+        """Record who called `os._exit` or `sys.exit`, with what, what a library said that did so for it, and the signal
+        in whose handler it was."""
+        words = (function, "0" if code is None else str(code), handled, said)
         texts = (word[:TEXT].partition("\0")[0].encode("utf-8", "replace") for word in words)
         data = b"\0".join((_end(file), b"%d" % line, *texts))[: TEXT - 1] + b"\0"
         start = self._base + 16

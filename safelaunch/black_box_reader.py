@@ -58,17 +58,18 @@ class Entry:
 
 class Slot:
     """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None, `raised` whether an exception was the reason;
-    `exit_call` is (file, line, function, code), and `exit_said` what a library said that made it; `program` is the file
-    of a program that has ended without one. `entries` are oldest first."""
+    `exit_call` is (file, line, function, code), `exit_said` what a library said that made it, and `exit_signal` the
+    signal in whose handler it was made; `program` is the file of a program that has ended without one.
+    `entries` are oldest first."""
 
-    __slots__ = ("entries", "exit_call", "exit_said", "pid", "program", "pulse", "raised", "shut_down")
+    __slots__ = ("entries", "exit_call", "exit_said", "exit_signal", "pid", "program", "pulse", "raised", "shut_down")
 
     def __init__(self, data: bytes) -> None:
         _, self.pid, left = HEAD.unpack_from(data, 0)
         self.shut_down = left if 0.0 < left <= monotonic() + pulse.FAR_S else None
         self.raised = bool(data[RAISED])
-        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split("\0") + [""] * 5
-        file, number, function, code, self.exit_said = words[:5]
+        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split("\0") + [""] * 6
+        file, number, function, code, self.exit_signal, self.exit_said = words[:6]
         line = _number(number)
         self.exit_call = (file, line, function, code) if line else None
         self.program = "" if line else file
