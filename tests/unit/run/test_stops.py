@@ -34,12 +34,16 @@ class Network:
         self.links = [SimpleNamespace(peers=Peers()) for _ in nodes]
         for me, link in enumerate(self.links):
             link.peers.meet(Nodes(0, me, nodes, "00"), time.monotonic())
-            if linked:
-                link.peers.heard(1 - me, time.monotonic(), 0)
-                link.peers.members = (0, 1)
             link.to_hub = lambda message, me=me: self.send(me, 0, message)
             link.to_all = lambda message: [self.send(0, node, message) for node in (0, 1)]
             link.to_node = lambda node, message: self.send(0, node, message)
+        if linked:
+            self.join()
+
+    def join(self) -> None:
+        for me, link in enumerate(self.links):
+            link.peers.heard(1 - me, time.monotonic(), 0)
+            link.peers.members = (0, 1)
 
     def send(self, sender: int, receiver: int, message: Message) -> None:
         if receiver not in self.deaf:
@@ -230,7 +234,27 @@ def test_a_node_that_does_not_answer_is_given_room(tmp_path: Path, monkeypatch: 
     assert first.limits == [5 + stop_nodes.MARGIN] * 2
 
 
-def test_nodes_without_a_link_do_not_stop_alone(tmp_path: Path) -> None:
+def test_nodes_that_are_about_to_be_linked_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_nodes, "AGAIN_S", 0.0)
+    network = Network(linked=False)
+    first, second = (OneNode(tmp_path / str(me), network, me) for me in (0, 1))
+    first.call(4, 4)
+    second.call(4, 4)
+    assert first.stops.ask(signal.SIGTERM, first.group)
+    for _ in range(4):
+        first.turn()
+    assert not first.stops.overdue
+
+    network.join()
+    for _ in range(6):
+        first.turn()
+        second.turn()
+
+    assert first.limits == second.limits == [5, 5]
+
+
+def test_nodes_without_a_link_do_not_stop_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_nodes, "LINK_S", 0.0)
     network = Network(linked=False)
     first = OneNode(tmp_path / "0", network)
     first.call(4, 4)
