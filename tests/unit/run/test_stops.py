@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import signal
@@ -57,7 +58,8 @@ class OneNode:
         folder.mkdir(exist_ok=True)
         path = str(folder / "black_box")
         black_box.create(path, 2)
-        self.ranks = [black_box.Writer(path, index).stop for index in (0, 1)]
+        self.boxes = [black_box.Writer(path, index) for index in (0, 1)]
+        self.ranks = [box.stop for box in self.boxes]
         inbox = network.inboxes[me] if network is not None else queue.SimpleQueue()
         self.console = Said()
         plan = SimpleNamespace(run_dir=str(folder), grace=20.0)
@@ -202,6 +204,22 @@ def test_the_ranks_of_the_next_attempt_stop_as_well(tmp_path: Path) -> None:
     node.turn()
 
     assert node.limits == [2, 2]
+
+
+def test_what_starts_anew_without_a_new_attempt_is_asked_anew(tmp_path: Path) -> None:
+    node = OneNode(tmp_path)
+    node.call(400, 400)
+    node.stops.ask(signal.SIGUSR1, node.group)
+    node.turn()
+    for box in node.boxes:  # nodes came or went: other processes, which have cleared their slots
+        black_box.HEAD.pack_into(box._memory, box._base, black_box.MAGIC, 4242, 0.0)
+        box.stop.words[stop_words.CALLS], box.stop.words[stop_words.LIMIT] = 2, 0
+    workers = tuple(dataclasses.replace(worker, pid=4242) for worker in node.group.workers)
+    node.stops.poll(WorkerGroup(0, 2, 2, workers))
+
+    node.turn()
+
+    assert node.limits == [3, 3]
 
 
 def test_all_nodes_stop_after_the_rank_that_is_furthest(tmp_path: Path) -> None:
