@@ -177,15 +177,18 @@ class Stops:
             return
 
     def _round(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            self._take_in(*self._inbox.get(timeout=BUSY_S if self._nodes.busy or self._is_unheard else TICK_S))
-        group, words, now = self._group, self._words, time.monotonic()
-        if group is None:
-            return
-        ranks = group.attempt, *(worker.pid for worker in group.workers[:1])  # torch need not count what starts anew
-        if ranks != self._ranks:
+        group = self._group
+        ranks = (group.attempt, *(worker.pid for worker in group.workers[:1])) if group is not None else ()
+        if ranks != self._ranks:  # torch need not count what starts anew
             self._ranks, self._call, self._rhythm = ranks, 0, Rhythm()
             self._nodes.restart()
+        with contextlib.suppress(queue.Empty):
+            self._take_in(*self._inbox.get(timeout=BUSY_S if self._nodes.busy or self._is_unheard else TICK_S))
+            while True:
+                self._take_in(*self._inbox.get_nowait())
+        if group is None:
+            return
+        words, now = self._words, time.monotonic()
         if self.wanted is None:
             self._look_for_reasons(group, words, now)
         if self._call:
@@ -223,10 +226,10 @@ class Stops:
     def _agree(self, group: WorkerGroup, by: str, now: float) -> None:
         if group.world_size == group.local_world_size:
             self._agreed(self._hold() + 1, by)
-        elif self._link is None:
-            self._agreed(0, "no link to the other nodes")
-        else:
+        elif self._link is not None:
             self._nodes.ask(self._link, by, now)
+        elif self._nodes.waited(now):
+            self._agreed(0, "no link to the other nodes")
 
     def _hold(self) -> int:
         """Hold the ranks back where they call next; returns how many calls they have made."""

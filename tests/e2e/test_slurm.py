@@ -253,7 +253,8 @@ def test_ranks_of_all_nodes_save_at_the_same_step(cancel: tuple[str, ...], clust
         time.sleep(0.1)
 
     cluster.run("scancel", *cancel, "-n", job.name, cwd=job)
-    running.communicate(timeout=60)
+    running.communicate(timeout=60)  # of a job that was cancelled sbatch does not wait for the processes
+    wait_until(lambda: len(list(job.glob("safelaunch_runs/*/*/result.json"))) == 2, job / "said")
 
     said = (job / "said").read_text()
     assert said.count(f"stopped at call {save_of_all(job)} of should_stop() on all ranks") == 2, said
