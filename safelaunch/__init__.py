@@ -6,19 +6,36 @@ not, is here; outside a run of safelaunch it does nothing.
     safelaunch.heartbeat(step, total=steps)
     with safelaunch.phase("evaluate", expect="10m"):
         evaluate(model)
+    if safelaunch.should_stop():  # on all ranks at the same call
+        save(model)
+        break
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["heartbeat", "phase"]
+__all__ = ["heartbeat", "phase", "should_stop"]
 
 # The pulse of this rank's slot; set by worker.bootstrap, and taken away from the processes below the rank.
 _pulse: Any = None
+# Whether this rank is to stop, as `worker.stopping` has it; likewise.
+_stop: Callable[[], bool] | None = None
+
+
+def should_stop() -> bool:
+    """Whether to save and leave the loop now: the scheduler takes the node away, the job's time ends, or somebody has
+    asked for it (`safelaunch stop RUN`). It becomes True on all ranks at the same call, and stays True.
+
+    Call it once a step, on every rank, in the main thread: only the number of the call counts, and ranks may be at
+    different steps when a stop is asked for. From the first call on, SIGTERM, SIGUSR1 and SIGUSR2 do not end a rank
+    that has no handler of its own for them. About 0.2 µs; False outside safelaunch.
+    """
+    stop = _stop
+    return stop is not None and stop()
 
 
 def heartbeat(step: int | None = None, total: int | None = None) -> None:

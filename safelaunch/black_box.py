@@ -15,6 +15,7 @@ Layout of a slot of `SLOT` bytes (little endian):
           u64 ordinal (0 while being written), f64 CLOCK_MONOTONIC, f64 when it returned (0: not yet, negative: it was
           issued, and is or was waited for), i64 seq, i64 numel, u32 group size, u8 status, i32 peer (-1: none), u32
           native thread id, text
+    51200 how many calls of `should_stop()` the rank has made, and when it is to stop: see `stop_words`
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from threading import get_native_id
 from time import monotonic
 from typing import Any, Dict
 
-from safelaunch import pulse
+from safelaunch import pulse, stop_words
 
-MAGIC = 0x5AFE1A03
+MAGIC = 0x5AFE1A04
 TEXT = 1000
 SEALED = "safelaunch"  # what the kernel shows as the name of the file
 RAISED = 16 + TEXT
@@ -39,7 +40,8 @@ RING = 2048
 FILE = 200  # bytes of a file name that are kept: its end
 ENTRIES = 128  # three rounds of a stage with ten micro batches, forward and back, by which its habits are known
 ENTRY = 384
-SLOT = RING + ENTRIES * ENTRY
+STOP = RING + ENTRIES * ENTRY
+SLOT = STOP + stop_words.SIZE
 TEXTS = 1024  # of entries that a writer keeps: about 0.3 MB
 INSIDE, DONE, ISSUED, RAISED_AN_ERROR = 0, 1, 2, 3  # the status of an entry
 HEAD = struct.Struct("<IId")
@@ -140,6 +142,7 @@ class Writer:
         self._texts: dict[Any, bytes] = {}
         self._view()
         self.pulse = pulse.Writer(self._memory, PULSE)
+        self.stop = stop_words.Rank(self._memory, STOP)
         if path:
             self.bind(path, index)
 
@@ -156,6 +159,7 @@ class Writer:
         self.path, self.index, self._base, self._memory = path, index, base, memory
         self._view()
         self.pulse.bind(memory, base + PULSE)
+        self.stop = stop_words.Rank(memory, base + STOP)
         HEAD.pack_into(self._memory, self._base, MAGIC, os.getpid(), 0.0)
 
     def _view(self) -> None:
@@ -241,13 +245,36 @@ class Writer:
         self._memory[self._base + RAISED] = raised
         _TIME.pack_into(self._memory, self._base + 8, monotonic())
 
-    def exit_call(self, file: str, line: int, function: str, code: object, said: str = "") -> None:
-        """Record who called `os._exit` or `sys.exit`, with what, and what a library said that did so for it."""
-        words = (function, "0" if code is None else str(code), said)
+    def exit_call(self, file: str, line: int, function: str, code: object, said: str = "", handled: str = "") -> None:
+        """Record who called `os._exit` or `sys.exit`, with what, what a library said that did so for it, and the signal
+        in whose handler it was."""
+        words = (function, "0" if code is None else str(code), handled, said)
         texts = (word[:TEXT].partition("\0")[0].encode("utf-8", "replace") for word in words)
         data = b"\0".join((_end(file), b"%d" % line, *texts))[: TEXT - 1] + b"\0"
         start = self._base + 16
         self._memory[start : start + len(data)] = data
+
+
+def caught(path: str, index: int, pid: int) -> int:
+    """The signals, as bits, that a handler of ours only notes in the rank `pid` (`worker.stopping`): none of them ends
+    it. 0 where it has none, or no slot."""
+    try:
+        descriptor = os.open(own(path), os.O_RDONLY)
+    except OSError:
+        return 0
+    try:
+        magic, owner, _ = HEAD.unpack(os.pread(descriptor, HEAD.size, index * SLOT))
+        data = os.pread(descriptor, 8, index * SLOT + STOP + 8 * stop_words.CAUGHT)
+        return ORDINAL.unpack(data)[0] if (magic, owner) == (MAGIC, pid) else 0
+    except (OSError, struct.error):
+        return 0
+    finally:
+        os.close(descriptor)
+
+
+def ending(path: str, index: int, pid: int, signum: int) -> int:
+    """The signal that does to this rank what `signum` would do to one that has no handler of ours."""
+    return signal.SIGKILL if caught(path, index, pid) >> signum & 1 else signum
 
 
 def _end(file: str) -> bytes:

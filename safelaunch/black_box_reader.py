@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
-from safelaunch import pulse, regular
+from safelaunch import pulse, regular, stop_words
 from safelaunch.black_box import (
     BODY,
     ENTRIES,
@@ -23,6 +24,7 @@ from safelaunch.black_box import (
     RING,
     SEALED,
     SLOT,
+    STOP,
     TEXT,
     own,
 )  # fmt: skip
@@ -56,17 +58,18 @@ class Entry:
 
 class Slot:
     """What one rank wrote. `shut_down` is CLOCK_MONOTONIC or None, `raised` whether an exception was the reason;
-    `exit_call` is (file, line, function, code), and `exit_said` what a library said that made it; `program` is the file
-    of a program that has ended without one. `entries` are oldest first."""
+    `exit_call` is (file, line, function, code), `exit_said` what a library said that made it, and `exit_signal` the
+    signal in whose handler it was made; `program` is the file of a program that has ended without one.
+    `entries` are oldest first."""
 
-    __slots__ = ("entries", "exit_call", "exit_said", "pid", "program", "pulse", "raised", "shut_down")
+    __slots__ = ("entries", "exit_call", "exit_said", "exit_signal", "pid", "program", "pulse", "raised", "shut_down")
 
     def __init__(self, data: bytes) -> None:
         _, self.pid, left = HEAD.unpack_from(data, 0)
         self.shut_down = left if 0.0 < left <= monotonic() + pulse.FAR_S else None
         self.raised = bool(data[RAISED])
-        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split("\0") + [""] * 5
-        file, number, function, code, self.exit_said = words[:5]
+        words = data[16 : 16 + TEXT].decode("utf-8", "replace").split("\0") + [""] * 6
+        file, number, function, code, self.exit_signal, self.exit_said = words[:6]
         line = _number(number)
         self.exit_call = (file, line, function, code) if line else None
         self.program = "" if line else file
@@ -131,6 +134,15 @@ class Reader:
         base = index * SLOT
         magic, owner, _ = HEAD.unpack_from(self._memory, base)
         return pulse.Pulse(self._memory, base + PULSE) if magic == MAGIC and owner == pid else None
+
+    def stop_words(self, ranks: Iterable[tuple[int, int]]) -> stop_words.Ranks:
+        """The words for a stop of these ranks (local rank, pid), of those that have taken their slots."""
+        view, bases = memoryview(self._memory), []
+        for index, pid in ranks:
+            base = index * SLOT
+            if HEAD.unpack_from(self._memory, base)[:2] == (MAGIC, pid):
+                bases.append(base + STOP)
+        return stop_words.Ranks([view[base : base + stop_words.SIZE] for base in bases])
 
     def latest(self, index: int, pid: int) -> Entry | None:
         """The latest call of a local rank, or None where the process `pid` has recorded none."""

@@ -12,6 +12,7 @@ MOST = 16 << 20
 # What a program can be given with the usual stack of 8 MiB (man 2 execve). Any process can make the kernel show as much
 # as it likes (PR_SET_MM_MAP of man 2 prctl).
 STARTED_WITH = 2 << 20
+OWN_SESSIONS: set[int] = set()  # of probes that this process has started, and that run
 AUXV, AT_SECURE = 4096, 23  # bytes; include/uapi/linux/auxvec.h
 
 

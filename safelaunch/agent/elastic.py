@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
@@ -130,6 +131,7 @@ def launch(
         rendezvous.join_at_once()
     elif channel.address is not None:
         nodes.exchange(channel, channel.address)
+    leave_signals_to_ranks(groups)
     pass_output_on_in_blocks()
     look_when_there_is_something(groups)
     logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))
@@ -156,6 +158,22 @@ def keep_words_in_log(log: TextIO) -> None:
             vars(kept).update({**vars(handler), "stream": log})
             logger.removeHandler(handler)
             logger.addHandler(kept)
+
+
+def leave_signals_to_ranks(groups: WorkerGroups) -> None:
+    """What sends a signal to every process of a job (Slurm without cgroups, systemd) sends it to this one as well.
+    SIGTERM is no reason to end ranks that stop at a step for it, and SIGUSR1 and SIGUSR2 are none to end by."""
+    for signum in (signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, lambda *_: None)  # the ranks, which are executed, do not inherit it
+    terminate = getattr(multiprocessing_api, "_terminate_process_handler", None)
+    if terminate is not None:
+
+        def handler(signum: int, frame: Any) -> None:
+            if signum != signal.SIGTERM or not groups.note(signum):
+                terminate(signum, frame)
+
+        multiprocessing_api._terminate_process_handler = handler
 
 
 def pass_output_on_in_blocks() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import signal
 import subprocess
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-from safelaunch import injection, procfs
+from safelaunch import black_box, injection, procfs
 from safelaunch.agent.channel import Channel
 from safelaunch.agent.forked import ForkedRank, ForkServer
 
@@ -120,6 +121,7 @@ class WorkerGroups:
         self._fork_server = fork_server
         self.streams = streams
         self._gate, self._stopping = Gate(), False
+        self._pids: dict[int, int] = {}  # of the group, by slot
         # A pipe, as torch's signal handlers raise: in the wait for a lock that might leave it taken for ever.
         self._changed, self._change = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         channel.on_command("release", self._release)
@@ -165,7 +167,17 @@ class WorkerGroups:
             logs=[s.name for s in (streams["stderr"], streams["stdout"]) if hasattr(s, "name")],
         )
         worker.watch()
+        self._pids[slot] = worker.pid
         return worker
+
+    def ending(self, slot: int, signum: int) -> int:
+        """The signal that ends a rank as this one would, which a rank that calls `should_stop()` only notes."""
+        path = self._marks.get("SAFELAUNCH_BLACK_BOX", "")
+        return black_box.ending(path, slot, self._pids.get(slot, 0), signum)
+
+    def note(self, signum: int) -> bool:
+        """Whether ranks only note a signal: they stop at a step, and the supervisor sees to their end."""
+        return any(self.ending(slot, signum) != signum for slot, pid in self._pids.items() if procfs.read(pid))
 
     def _make_rank_dir(self, name: str) -> str:
         """The folder of a rank, which lies with the slots where the run directory takes no more."""
@@ -233,6 +245,6 @@ class _Handler(SubprocessHandler):  # type: ignore[misc]
     def close(self, death_sig: Any = None) -> None:
         self._groups.tell_stopping()
         try:
-            super().close(death_sig)
+            super().close(death_sig and signal.Signals(self._groups.ending(self._slot, death_sig)))
         except ProcessLookupError:
             os.write(2, b"process group of %d had ended\n" % self.proc.pid)  # agent.log

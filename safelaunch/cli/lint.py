@@ -21,7 +21,7 @@ from safelaunch.settings.commandline import Parser, misuse
 from safelaunch.settings.lint.installed import Installed, stated
 from safelaunch.settings.lint.jobs import files, fix, look
 from safelaunch.settings.lint.jobs.remark import Remark
-from safelaunch.sizes import plural
+from safelaunch.sizes import plural, size
 
 USAGE = """\
 usage: safelaunch lint [FILE|FOLDER|PROFILE...] [options]
@@ -51,6 +51,7 @@ finding out, on its own line or on the next; `# safelaunch: ignore-file[SL215]` 
 """
 
 EXIT_FOUND, EXIT_ERROR = 1, 2
+LARGE = 8 << 20  # characters of a file that takes seconds
 STDIN = "<stdin>"
 MOST_LINES = 50  # of text, without -v
 
@@ -146,6 +147,8 @@ class _Lint:
             self._unreadable(path, error.strerror or str(error))
             return
         if content is not None:
+            if len(content) > LARGE and sys.stderr.isatty():
+                output.show([printable.line(f"reading {path}, {size(len(content))}")], sys.stderr)
             self._text(path, content)
 
     def _a_profile(self, path: str) -> bool:

@@ -152,18 +152,64 @@ class Paced:
     over: int = 0
 
 
+@dataclass(frozen=True)
+class AskStop:
+    """A node asks the hub to have all ranks stop at one call of `should_stop()`. `by` says why, in words."""
+
+    by: str
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The hub has every node hold back its ranks' next calls for a moment, and asks how far they are."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """They are held back, and have made so many calls at most."""
+
+    number: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class StopAt:
+    """The first call that returns True; 0 where that cannot be agreed: `by` says why then."""
+
+    call: int
+    by: str
+
+
+OfStop = AskStop | Hold | Held | StopAt
 OfPace = AskPaces | TellPace | PaceTold | TellWhy | WhyTold | Paced
 Message = (
-    Hello | Beat | Answer | Members | Goodbye | Lost | Suspect | Look | Seen | Judged | Ends | Interrupted | OfPace
+    Hello
+    | Beat
+    | Answer
+    | Members
+    | Goodbye
+    | Lost
+    | Suspect
+    | Look
+    | Seen
+    | Judged
+    | Ends
+    | Interrupted
+    | OfPace
+    | OfStop
 )
 KINDS: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
         Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends, Interrupted,
-        AskPaces, TellPace, PaceTold, TellWhy, WhyTold, Paced,
+        AskPaces, TellPace, PaceTold, TellWhy, WhyTold, Paced, AskStop, Hold, Held, StopAt,
     )
 }  # fmt: skip
 # Those that take long to read.
 LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged, PaceTold, WhyTold))
 # Nobody else says these.
-OF_THE_HUB = frozenset(kind.__name__ for kind in (Answer, Members, Lost, Look, Judged, TellPace, TellWhy, Paced))
+OF_THE_HUB = frozenset(
+    kind.__name__ for kind in (Answer, Members, Lost, Look, Judged, TellPace, TellWhy, Paced, Hold, StopAt)
+)

@@ -306,6 +306,13 @@ CODES = (
         Trait.LEFT_OUT,
     ),
     Code("SL605", "spare", "the job ended while this node was a spare", "diagnosis.infra:spare_ended"),
+    Code(
+        "SL606",
+        "stopped-at-a-step",
+        "the run stopped at a step, as it was asked to",
+        "run.stops:Stops.stopped",
+        Trait.INFRASTRUCTURE,
+    ),
     # SL9xx: our own
     Code("SL901", "internal", "safelaunch itself failed", "cli.main:internal_error"),
     Code("SL902", "degraded", "a part of the watching is missing", "run.console:Console.degraded"),

@@ -25,7 +25,10 @@ class Trait(Enum):
     - NOTHING_WRONG: nothing is wrong, and nothing makes it surer.
     - PROOF: it proves that the hardware of the node it names is bad: that node may be written on a list of bad nodes.
     - LEFT_OUT: the next attempt is better made without the node that it names.
+    - COMMAND: the command line is at fault, so that no other node would help.
     - OF_ONE_RUN: a check of it concerns one run, or what jobs may take by right: no reason to refuse a node.
+    - DECIDES: what else there is to say of that variable goes with it.
+    - FOLLOWS: ... and this is such a thing.
     - NAME: the name of a variable is what is wrong: another one may take its place.
     """
 
@@ -45,8 +48,11 @@ class Trait(Enum):
     NOTHING_WRONG = "nothing wrong"
     PROOF = "proof"
     LEFT_OUT = "left out"
+    COMMAND = "command"
     OF_ONE_RUN = "of one run"
     NAME = "name"
+    DECIDES = "decides"
+    FOLLOWS = "follows"
 
 
 class Code:

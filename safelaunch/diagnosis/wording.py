@@ -89,9 +89,12 @@ def of_group(call: Collective) -> str:
     return "" if world or call.is_message else f" of group {call.group}"
 
 
-def call_at(call: Collective, *, reduction: bool = False, group: bool = False) -> str:
-    """`all_reduce #12 (train.py:71)`, as headlines name a call; with its group where several matter."""
+def call_at(call: Collective, *, reduction: bool = False, group: bool = False, caller: Location | None = None) -> str:
+    """`all_reduce #12 (train.py:71)`, as headlines name a call; with its group where several matter, and the `caller`
+    of its line where several ranks are at that: `(layers.py:17, from train.py:45)`."""
     name = label(call, reduction=reduction) + (of_group(call) if group else "")
+    if caller is not None and call.location is not None:
+        return f"{name} ({short(call.location)}, from {short(caller)})"
     return name + in_brackets(call.location)
 
 

@@ -45,7 +45,10 @@ def collect(incident: Incident, worker: WorkerProcess, deadline: float) -> Evide
         )
         for entry in slot.entries
     ]
-    called = ExitCall(Location(*slot.exit_call[:3]), slot.exit_call[3], slot.exit_said) if slot.exit_call else None
+    called = None
+    if slot.exit_call:
+        place = Location(*slot.exit_call[:3])
+        called = ExitCall(place, slot.exit_call[3], slot.exit_said, signal=slot.exit_signal)
     lost = bool(slot.pulse.state & pulse.RECORD_LOST)
     data = {
         "collectives": [] if lost else to_json(collectives),

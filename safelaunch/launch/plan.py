@@ -13,8 +13,11 @@ from safelaunch.model import LaunchMode, LaunchPlan, SafelaunchError, Settings
 
 OWN_OPTIONS = {
     "profile", "preflight", "on_hang", "hang_abort_after", "run_dir", "warm_start", "dry_run", "color", "json",
-    "spare_nodes", "useful_restarts", "requeue", "verbose", "quiet", "training_script", "training_script_args",
+    "spare_nodes", "useful_restarts", "requeue", "time_limit", "verbose", "quiet", "training_script",
+    "training_script_args",
 }  # fmt: skip
+
+MARGIN_S, MARGIN = 5.0, 0.2  # of a scheduler's grace, and its share at most: for the verdict, and the ends of processes
 
 
 def mode(settings: Settings) -> LaunchMode:
@@ -108,6 +111,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         shutdown_timeout=float(settings["shutdown_timeout"]),
         process_group_timeout=_seconds(settings, "process_group"),
         loader_timeout=_seconds(settings, "loader"),
+        grace=grace(settings),
         bind_device="bind_device" in settings.launch and bool(settings.launch["bind_device"].value),
         restart_hangs=settings["on_hang"] != "abort",
         spare_nodes=settings["spare_nodes"],
@@ -121,6 +125,19 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
             )
         ),
     )
+
+
+def grace(settings: Settings) -> float:
+    """Seconds after SIGTERM for ranks that stop by themselves: the shutdown timeout where somebody has chosen it, else
+    what the scheduler gives until SIGKILL, less what it takes to end the run; never more than a wait that is known."""
+    shutdown, wait = settings.options["shutdown_timeout"], settings.timeouts.get("kill_wait")
+    chosen = float(shutdown.value)
+    if wait is None:
+        return chosen
+    given = float(wait.value) - min(MARGIN_S, float(wait.value) * MARGIN)
+    if shutdown.origin.source == "default":
+        return given
+    return chosen if wait.origin.source == "default" else min(chosen, given)
 
 
 def without_recorder(environ: Mapping[str, str]) -> str:

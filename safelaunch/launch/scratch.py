@@ -1,7 +1,8 @@
 """Scratch folders of launchers that were killed before they had a guard, and their sweep by a later start.
 
-A folder says who made it. It is removed where its maker is known to be dead: made on this boot, in this namespace of
-pids, and no process is there any more with its pid and start time; and where no process of its run is alive.
+A folder says who made it. It is removed where its maker is known to be dead: made on this boot, in these namespaces of
+pids and of clocks, and no process is there any more with its pid and start time; and where no process of its run is
+alive.
 """
 
 from __future__ import annotations
@@ -93,7 +94,11 @@ def _maker(folder: str) -> dict[str, Any]:
 
 
 def _surroundings() -> dict[str, str]:
-    """What tells in which surroundings a pid has its meaning."""
+    """What tells in which surroundings a pid has its meaning, and the time at which a process was started."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
-    return {"boot": boot, "namespace": os.readlink("/proc/self/ns/pid")}
+    try:
+        clocks = os.readlink("/proc/self/ns/time")
+    except OSError:
+        clocks = ""  # a kernel before 5.6 has none
+    return {"boot": boot, "namespace": os.readlink("/proc/self/ns/pid"), "clocks": clocks}

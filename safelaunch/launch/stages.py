@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from safelaunch.codes import EXIT_OK, EXIT_PROFILE, EXIT_REFUSED
-from safelaunch.model import AgentEnd, Incident, PreflightReport, Verdict, WorkerGroup
+from safelaunch.codes import EXIT_OK, EXIT_PROFILE, EXIT_REFUSED, EXIT_USAGE, Trait, has
+from safelaunch.model import AgentEnd, Incident, Preempted, PreflightReport, Verdict, WorkerGroup
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class Stages:
     with a verdict that is not the end, and what happens next. `started` is called when all ranks of an attempt have
     been started; it must return at once. `address` is where the supervisors of other nodes find this one, `nodes` is
     told which nodes have met, `spare` whether this one waits until a node is lost, and `interrupted` of a signal that
-    ends the run. `stops` says whether the latest verdict ends the run, whatever restarts are left.
+    ends the run. `asks_to_stop` has the ranks told of a signal by `should_stop()`, and says whether they will be;
+    `overdue` whether they have had their time for it. `stops` says whether the latest verdict ends the run, whatever
+    restarts are left.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -38,6 +40,8 @@ class Stages:
     spare: Callable[[bool], None] = lambda _: None
     stops: Callable[[], bool] = lambda: False
     interrupted: Callable[[int], None] = lambda _: None
+    asks_to_stop: Callable[[int, WorkerGroup], bool] = lambda *_: False
+    overdue: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -48,6 +52,7 @@ class Outcome:
     groups: list[WorkerGroup] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     interrupted: int | None = None
+    preempted: Preempted | None = None
     succeeded: bool = False
     abandoned: tuple[int, ...] = ()
 
@@ -61,11 +66,15 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """What safelaunch exits with."""
+        if self.preempted is not None and (self.succeeded or not self.preempted.stopped):
+            return self.preempted.exit_code
         if self.interrupted is not None:
             return 128 + self.interrupted
         if self.report is not None and self.report.refused:
-            at_fault = {finding.code[:3] for finding in self.report.findings if finding.severity == "error"}
-            return EXIT_PROFILE if at_fault == {"SL2"} else EXIT_REFUSED
+            at_fault = {finding.code for finding in self.report.findings if finding.severity == "error"}
+            if all(has(code, Trait.COMMAND) for code in at_fault):
+                return EXIT_USAGE
+            return EXIT_PROFILE if {code[:3] for code in at_fault} == {"SL2"} else EXIT_REFUSED
         if self.succeeded:
             return EXIT_OK
         return self.verdicts[-1].exit_code

@@ -14,6 +14,8 @@ MISSED = {
     "guard": "nobody ends what is left if safelaunch is killed",
 }
 
+STOPPED_S = 1.0  # who is stopped for less is not spoken of
+
 
 class Stopped:
     """Knows which of these processes are stopped, and which of them has been spoken of.
@@ -40,6 +42,11 @@ class Stopped:
                 if name in running and running[name].pid == pid and running[name].state not in "ZX":
                     self._say(f"the {name} (pid {pid}) goes on")
         return bool(self._now.keys() - self._told.keys())
+
+    def look_on(self, after: Callable[[float, Callable[[], None]], None]) -> None:
+        """The same, and have it told a little later (`after`: seconds, action)."""
+        if self.look():
+            after(STOPPED_S, self.tell)
 
     def tell(self) -> None:
         """Tell who is stopped, once."""

@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from safelaunch import procfs
@@ -35,7 +36,6 @@ SETTLE_LIMIT_S = 0.9  # ... and waits until then for the exit code of a rank tha
 WATCH_S = 0.25  # how often the ranks' pulses are read
 HANG_TERM_S = 5.0  # what hung ranks get to end: a handler in Python cannot run in a rank that is stuck below Python
 NOTICE_S = 1.0  # a verdict is told at once when ending the peers takes longer than this
-STOPPED_S = 1.0  # a process of ours that is stopped for less is not spoken of
 AGENT_END_S = 5.0  # what the agent may take to end once its workers are gone
 
 
@@ -72,6 +72,7 @@ class Supervisor:
             "nodes": lambda nodes: stages.nodes(nodes),
             "spare": lambda waits: stages.spare(waits),
         }
+        self._of_sigterm: tuple[int, ...] = ()  # exit codes of ranks that end by it, while others are to stop at a step
         self._received = b""
         self._remains = Remains(tree, stages.say, lambda: self._step(0.02))
         self._stopped = Stopped(tree.around_ranks, stages.say)
@@ -151,13 +152,17 @@ class Supervisor:
         """The workers of an attempt are about to be started."""
         if self._group is not None:
             self._outcome.groups.append(self._group)
-            self._tell_restart(attempt)
+            what = f"restarting: attempt {attempt} of {self._plan.torchrun['max_restarts']}"
+            if attempt == self._group.attempt:  # nodes came or went: torch counts no restart
+                what = "starting anew, which counts as no restart"
+            verdict = self._outcome.verdicts[-1] if self._phase is Phase.CONCLUDED else None  # else nodes came or went
+            self._stages.notice(verdict, what) if verdict else self._stages.say(what)
         self._group = WorkerGroup(attempt, world_size, local_world_size)
         self._blocked.begins()
         if self._phase is not Phase.ENDING:
             self._phase = Phase.RUNNING
             self._timers.clear()
-        self._look_for_stopped()
+        self._stopped.look_on(self._after)
 
     def on_worker(self, logs: list[str], **fields: Any) -> None:
         """A worker was started."""
@@ -167,18 +172,9 @@ class Supervisor:
         self._tree.watch_session(worker.pid)
         if self._group.started:
             self._after(WATCH_S, self._watch)
-            self._after(0.0, self._tell_started)
+            self._after(0.0, partial(self._stages.started, self._group))
         if self._outcome.interrupted is not None:
             self._tree.signal_workers((worker,), self._outcome.interrupted)
-
-    def _tell_restart(self, attempt: int) -> None:
-        what = f"restarting: attempt {attempt} of {self._plan.torchrun['max_restarts']}"
-        if attempt == self._outcome.groups[-1].attempt:  # nodes came or went: torch counts no restart
-            what = "starting anew, which counts as no restart"
-        if self._phase is Phase.CONCLUDED:
-            self._stages.notice(self._outcome.verdicts[-1], what)
-        else:  # nodes came or went
-            self._stages.say(what)
 
     def on_exit(self, pid: int, code: int, t: float) -> None:
         """A worker has ended; the agent does not act on a failure before `release`."""
@@ -188,6 +184,8 @@ class Supervisor:
         if self._phase is Phase.ENDING:
             if not self._group.left:
                 self._end_agent()
+        elif self._phase is Phase.RUNNING and code in self._of_sigterm:
+            self._end_by(signal.SIGTERM)
         elif self._phase is Phase.RUNNING and code != 0:
             rank = next(worker.rank for worker in workers if worker.pid == pid)
             self._open(Incident("exit", self._group.attempt, (rank,), t))
@@ -286,14 +284,13 @@ class Supervisor:
         ended = self._tree.died_with_fork_server(self._group)
         return self._stages.infra(AgentEnd(FORK_SERVER, exit=ended, workers_started=True)) if ended else None
 
-    def _tell_started(self) -> None:
-        if self._group is not None:
-            self._stages.started(self._group)
-
     def _watch(self) -> None:
         if self._phase is not Phase.RUNNING or self._group is None or not self._group.alive:
             return
         self._after(WATCH_S, self._watch)  # first: a fault of ours in one look must not end the watch
+        if self._stages.overdue():
+            self._end_by(signal.SIGTERM, late=True)
+            return
         if self._stopped.hides_ends:
             return  # what looks like a hang may be none, and who waits for the agent's store waits in vain
         incident = self._stages.watch(self._group)
@@ -305,8 +302,7 @@ class Supervisor:
             self._stages.notice(self._outcome.verdicts[-1], "ending the other ranks")
 
     def _kill_group(self) -> None:
-        # torch elastic waits 30 s after a failure whatever --shutdown-timeout says (pytorch PR 192815).
-        if self._group is not None:
+        if self._group is not None:  # torch elastic waits 30 s after a failure, whatever we say (pytorch PR 192815)
             self._tree.signal_workers(self._group.alive, signal.SIGKILL)
 
     def _abandon_agent(self) -> None:
@@ -321,6 +317,7 @@ class Supervisor:
             elif signum in self._signals.terminating:
                 self._interrupt(signum)
             elif signum in FORWARDED and self._group is not None:
+                self._stages.asks_to_stop(signum, self._group)
                 self._tree.forward(self._group.alive, signum)
 
     def _on_children(self) -> None:
@@ -333,11 +330,7 @@ class Supervisor:
             self._keep_an_agent()
         elif procfs.is_gone(self._tree.agent):
             self._tree.agent_exit = Exit(-signal.SIGKILL, time.monotonic())
-        self._look_for_stopped()
-
-    def _look_for_stopped(self) -> None:
-        if self._stopped.look():
-            self._after(STOPPED_S, self._stopped.tell)
+        self._stopped.look_on(self._after)
 
     def _keep_an_agent(self) -> None:
         server = self._tree.fork_server
@@ -351,26 +344,34 @@ class Supervisor:
             if signum in (signal.SIGINT, signal.SIGQUIT):
                 self._remains.kill()
             return  # schedulers repeat themselves; only a person at a keyboard means "now"
+        group = self._group if self._phase is Phase.RUNNING and signum == signal.SIGTERM else None
+        if group is not None and self._stages.asks_to_stop(signum, group):
+            if not self._of_sigterm:
+                self._of_sigterm = (-signum, 128 + signum)
+                self._tree.forward(group.alive, signum)  # to scripts that catch it, too
+            return
+        self._end_by(signum)
+
+    def _end_by(self, signum: int, late: bool = False) -> None:
+        """End the ranks with this signal; those that are `late` have had it, and their time."""
         self._drain()  # before there is a rank the agent has told of its group: none is to be forgotten
         decided = self._phase in DECIDED
         self._phase = self._phase if self._phase is Phase.OVER else Phase.ENDING
-        self._outcome.interrupted = signum
+        self._outcome.interrupted, group = signum, self._group
         self._stages.interrupted(signum)  # before the ranks of other nodes fail for it
         self._timers.clear()
-        group = self._group
         if group is None or not group.left or decided:
             self._end_agent()
             return
-        grace = self._plan.shutdown_timeout
-        name = signal.Signals(signum).name
-        self._stages.say(
-            f"{name}: passed on to {group.left} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
-        )
+        grace, name = 0.0 if late else self._plan.shutdown_timeout, signal.Signals(signum).name
+        told = f"passed on to {group.left} ranks, which have {grace:g} s (Ctrl-C again ends them now)"
+        self._stages.say(f"{name}: {f'{group.left} ranks have not stopped in time' if late else told}")
         self._tree.tell_end(128 + signum, f"{name} ended it")
         # The agent must neither forward the signal a second time nor restart anything.
         self._tree.tell("hold")
         self._tree.wake()
-        self._tree.signal_workers(group.alive, signum)
+        if not late:
+            self._tree.signal_workers(group.alive, signum)
         self._after(grace, self._remains.kill)
 
     def _end_agent(self) -> None:

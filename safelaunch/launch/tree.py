@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from safelaunch import files, injection, procfs, streams
+from safelaunch import black_box, files, injection, procfs, streams
 from safelaunch.codec import to_json
 from safelaunch.launch.guard import Guard
 from safelaunch.launch.signals import Signals
@@ -208,7 +208,8 @@ class Tree:
             process = procfs.read(worker.pid)
             if process is None or process.start != worker.start:
                 continue
-            for number in (signum, signal.SIGCONT):
+            own = black_box.ending(worker.black_box, worker.local_rank, worker.pid, signum)
+            for number in (own, signal.SIGCONT):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(worker.pid, number)
 
@@ -286,7 +287,8 @@ class Tree:
         return [process for process in self.members() if not self._is_attached(process)]
 
     def _is_attached(self, process: procfs.Process) -> bool:
-        return process.sid in self._sessions or process.sid == os.getsid(0) or os.getpid() == 1
+        ours = process.sid == os.getsid(0) or process.sid in procfs.OWN_SESSIONS
+        return ours or process.sid in self._sessions or os.getpid() == 1
 
     def kill(self, look: Callable[[], list[procfs.Process]]) -> list[procfs.Process]:
         """SIGKILL until `look` finds nobody; returns those that the kernel holds (they are abandoned)."""

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         Value,
         WarmStart,
     )
-    from safelaunch.model.processes import ColdStart, Exit, WorkerGroup, WorkerProcess
+    from safelaunch.model.processes import ColdStart, Exit, Preempted, WorkerGroup, WorkerProcess
     from safelaunch.model.source import Bound, Condition, SourceLine, WayOut
     from safelaunch.model.surroundings import Memory, OpenFiles, Port, Reducer, Share, Space, Surroundings
     from safelaunch.model.topology import Device, Topology
@@ -102,6 +102,7 @@ __all__ = [
     "Phase",
     "Place",
     "Port",
+    "Preempted",
     "PreflightReport",
     "Process",
     "ProcessGroup",

@@ -156,12 +156,15 @@ class ExitCall:
 
     `raised` says that nothing was called: the line is the only one of the program that raises SystemExit with a code
     like the rank's. `code` is then the text that stands there, if one does, else the rank's code.
+
+    `signal` is that in whose handler of the program the call was made (`SIGTERM`); empty where it was in none.
     """
 
     location: Location
     code: str
     said: str = ""
     raised: bool = False
+    signal: str = ""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ class Settings:
     holds what the profiles set for agent and workers, after the shell has had its word; `unset` the variables that
     they take out of the shell's environment first, and `computed` the profile's own text of each value of `env` that
     was computed from the launch.
-    `allocation` is what the scheduler gives, where the launch takes its nodes from it. The tables hold profile keys of
+    `allocation` is what the scheduler gives, where the launch takes its nodes from it, and `end` when the job's time
+    ends, in seconds since the epoch, where it says so. The tables hold profile keys of
     the same name; durations are seconds (float).
     """
 
@@ -88,6 +89,7 @@ class Settings:
     computed: dict[str, str] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
     allocation: Allocation | None = None
+    end: Value | None = None
     notes: tuple[Finding, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
@@ -167,8 +169,8 @@ class LaunchPlan:
     run. `restart_hangs` is false where a hang ends the run whatever restarts are left. In a job of one node
     `rendezvous_timeout` is None. `spare_nodes` may come beyond those of the job, and wait until one is lost.
     `useful_restarts` ends the run where a restart would fail as the attempt before it. `hosts` are the nodes in the
-    scheduler's order, in which they get their ranks. `warm` is None for a cold start. `warnings` are lines to be said
-    at the start. Durations are seconds.
+    scheduler's order, in which they get their ranks. `grace` is what ranks that call `should_stop()` have after
+    SIGTERM. `warm` is None for a cold start. `warnings` are lines to be said at the start. Durations are seconds.
     """
 
     run_id: str
@@ -183,6 +185,7 @@ class LaunchPlan:
     shutdown_timeout: float
     process_group_timeout: float | None = None
     loader_timeout: float | None = None
+    grace: float = 30.0
     bind_device: bool = False
     restart_hangs: bool = True
     spare_nodes: int = 0

@@ -56,6 +56,19 @@ class WorkerGroup:
 
 
 @dataclass(frozen=True)
+class Preempted:
+    """The run was asked to stop at a step: `by` what, and when (seconds since the epoch). `call` of `should_stop()` was
+    the first that returned True to a rank of this node; None where the deadline came before it. `stopped` is false
+    where the ranks had to be ended at that deadline."""
+
+    by: str
+    asked: float
+    call: int | None
+    stopped: bool
+    exit_code: int
+
+
+@dataclass(frozen=True)
 class ColdStart:
     """The script `changed` something, such as "sets OMP_NUM_THREADS", before `file`:`line` imports `module`. The rank
     has started again by itself, or why not is in `too_late`."""

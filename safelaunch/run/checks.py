@@ -57,13 +57,33 @@ class Checks:
         return PreflightReport((), self._this_node.name, 0.0)  # the supervisor waits for one
 
     def _run(self) -> PreflightReport:
+        apart = self._apart()
+        if apart is not None:
+            return self._found((apart,))
         linted = (*self._lint(), *self._judge.read_signatures(self._settings))
-        report = self._findings.report = PreflightReport(linted, self._this_node.name, 0.0)
+        report = self._found(linted)
         if not report.refused:
             checked = self._check_node({finding.summary.partition("=")[0] for finding in linted})
             report = dataclasses.replace(checked, findings=(*linted, *checked.findings))
             self._findings.report = report
         return report
+
+    def _found(self, findings: tuple[Finding, ...]) -> PreflightReport:
+        report = self._findings.report = PreflightReport(findings, self._this_node.name, 0.0)
+        return report
+
+    def _apart(self) -> Finding | None:
+        """What is wrong with the rendezvous ids of the nodes, which the first of them tells."""
+        if not self._settings.several_nodes or "SLURM_STEP_ID" not in os.environ:
+            return None
+        with contained(self._console.degraded, "the rendezvous ids of the nodes are not compared"):
+            from safelaunch.run.rendezvous_names import differing
+
+            found = differing(self._settings, os.environ)
+            if found is not None and os.environ.get("SLURM_NODEID") == "0":
+                self._console.finding(found)
+            return found
+        return None
 
     def remember(self, code: str) -> None:
         """Write down how the run ended: the next one looks closer at a node that may be bad.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from safelaunch import black_box, black_box_reader
+from safelaunch.codes import Trait, has
 from safelaunch.diagnosis.blame.apart import lines_apart
 from safelaunch.diagnosis.notice import is_at_work, of_those_at_work, with_notice
 from safelaunch.diagnosis.stall.short_sleeps import sleep_shortly
@@ -113,6 +114,7 @@ class Hangs:
         if end is not None:
             self._console.notice(end, "ending the ranks of this node")
             return Incident("hang", group.attempt, end.culprit_ranks, now)
+        self._learn_of_nodes()
         quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]
         sites = {w.rank: _site(w, pulses[w.rank], reader) for w in quiet}
         step = self._watch.poll(pulses, sites, now)
@@ -123,6 +125,13 @@ class Hangs:
             "abort": lambda: self._end(group, reader),
         }
         return actions[step]()
+
+    def _learn_of_nodes(self) -> None:
+        """That a node which was told to end, and was told of, has ended since: nothing ends the wait for its ranks."""
+        told = self.told
+        known = self._nodes.from_elsewhere() if told is not None and has(told.code, Trait.INFRASTRUCTURE) else None
+        if told is not None and known is not None and known.summary == told.summary and known.conclusive:
+            self._watch.refine(dataclasses.replace(told, conclusive=True))
 
     @staticmethod
     def _pulses(group: WorkerGroup, reader: black_box_reader.Reader) -> dict[int, Pulse]:
@@ -142,10 +151,7 @@ class Hangs:
             self._take(group)  # another node has told of it
         hardware = self._this_node.hardware(group.workers, waits=True)
         self.evidence = (*self.evidence, *gather(incident, group.workers, HANG_LAST, LAST_S))
-        facts = self._build(incident, group, oom_kills)
-        if self._facts is not None:  # what was told of, where it cannot be read again
-            told = self._facts
-            facts = dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
+        facts = self._with_told_hardware(self._build(incident, group, oom_kills))
         return self._judge.explained(self._with_hardware(facts, hardware))
 
     def timed(self, verdict: Verdict) -> Verdict:
@@ -195,6 +201,14 @@ class Hangs:
         facts = hardware.add_to(facts)
         self.evidence = (*self.evidence, *hardware.evidence())
         return facts
+
+    def _with_told_hardware(self, facts: Case) -> Case:
+        """The case with what was told of the hardware, where it cannot be read again, or is not read now: other nodes
+        may put it beside what theirs does at this moment."""
+        told = self._facts
+        if told is None:
+            return facts
+        return dataclasses.replace(facts, gpus=told.gpus, ports_down=told.ports_down, ras=told.ras)
 
     def seen(self, group: WorkerGroup, hardware: bool) -> Case:
         """What another node has asked for: evidence of all ranks, as a case, with what their hardware does where that
@@ -258,7 +272,7 @@ class Hangs:
         self.folder = ""
 
     def _end(self, group: WorkerGroup, reader: black_box_reader.Reader) -> Incident | None:
-        facts = self._take(group)
+        facts = self._with_told_hardware(self._take(group))
         now = time.monotonic()
         notice = self._watch.notice
         assert notice is not None

@@ -19,7 +19,7 @@ from typing import Any
 
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
-from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, Seen, Suspect
+from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, OfStop, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.codes import CATALOGUE
@@ -47,6 +47,7 @@ OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
 UNLINKED_S = 30.0
 POLL_S = 0.1
 AT_ONCE = 2048  # messages
+Inbox = queue.SimpleQueue[tuple[Link, int, Message | None]]  # None: nodes have met
 
 
 class JobNodes:
@@ -66,11 +67,10 @@ class JobNodes:
         self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
         self._lost_at: float | None = None  # where that is a lost node: since when it is told
         self._outlived: frozenset[int] = frozenset()  # nodes that were lost, and whose ranks went on
-        self.of_pace: queue.SimpleQueue[tuple[Link, int, Message | None]] = queue.SimpleQueue()  # None: nodes have met
+        self.of_pace, self.of_stop = Inbox(), Inbox()
         self.look, self.met = look, Met()
         self._group: WorkerGroup | None = None
-        self._endpoint = endpoint
-        self._judge, self._console = judge, console
+        self._endpoint, self._judge, self._console = endpoint, judge, console
         self._listening: Listening | None = None
         self._link: Link | None = None
         self._inquiry: Inquiry | None = None
@@ -102,9 +102,8 @@ class JobNodes:
     @property
     def address(self) -> Mapping[str, Any] | None:
         """Where this node listens, for the agent to tell the others; None where it does not."""
-        if self._listening is None:
-            return None
-        return {"host": socket.gethostname(), "ip": self._listening.ip, "port": self._listening.port}
+        own = self._listening
+        return {"host": socket.gethostname(), "ip": own.ip, "port": own.port} if own is not None else None
 
     def meet(self, nodes: Any) -> None:
         """The nodes of a new attempt have met, or more of them are known, as the agent tells it."""
@@ -129,6 +128,7 @@ class JobNodes:
         self.met.add(found)
         self._link.meet(found, key)
         self.of_pace.put((self._link, -1, None))
+        self.of_stop.put((self._link, -1, None))
 
     def follow(self, group: WorkerGroup, step: int) -> None:
         """These are this node's ranks, and they have made so many steps."""
@@ -177,7 +177,7 @@ class JobNodes:
             patience = VERDICT_S + nodes_asked.more_s(len(link.peers.nodes))
             self._news.wait_for(lambda: self._judged is not None or self.end is not None, patience)
         self._asked = None
-        self._common = found = self._over_nodes(self._judged or self._from_elsewhere())
+        self._common = found = self._over_nodes(self._judged or self.from_elsewhere())
         return found
 
     def failing(self) -> None:
@@ -239,18 +239,18 @@ class JobNodes:
             if self.end or self._interrupted or link.peers.given_up or (link.peers.settled and self._of_lost(CLOSED_S)):
                 break
             time.sleep(0.05)
-        return self._over_nodes(self._from_elsewhere())
+        return self._over_nodes(self.from_elsewhere())
 
     def _over_nodes(self, verdict: Verdict | None) -> Verdict | None:
         return nodes_asked.over_nodes(verdict, self._link.peers) if verdict and self._link else verdict
 
-    def _from_elsewhere(self) -> Verdict | None:
+    def from_elsewhere(self) -> Verdict | None:
         """Why ranks fail here for what has happened to another node, as far as that is known."""
-        return self.end or self._interrupted or self._given_up() or self._of_lost(CLOSED_S)
-
-    def _given_up(self) -> Verdict | None:
-        peers = self._link.peers if self._link is not None else None
-        return infra.given_up(peers.given_up, peers.nodes[peers.me]) if peers and peers.given_up else None
+        if self.end is not None or self._link is None:
+            return self.end
+        peers = self._link.peers
+        interrupted = nodes_asked.told_to_end(self._interrupted, peers)
+        return interrupted or nodes_asked.given_up(peers) or self._of_lost(CLOSED_S)
 
     # ------------------------------------------------------------------------------------------- the thread
 
@@ -286,7 +286,7 @@ class JobNodes:
         elif isinstance(message, Look):
             self._be_seen(link, message)
         else:
-            self.of_pace.put((link, node, message))
+            (self.of_stop if isinstance(message, OfStop) else self.of_pace).put((link, node, message))
 
     def _hear(self, link: Link, node: int, message: Judged | Ends | Interrupted) -> None:
         """What another node, or this one as the hub, says of why ranks fail or wait."""
@@ -325,7 +325,7 @@ class JobNodes:
         lost = set(link.peers.lost) - self._outlived
         if lost and link.peers.settled and self.end is None:
             self._lost_at = time.monotonic()
-            self._set_end(self._given_up() or self._of_lost(CLOSED_S))
+            self._set_end(nodes_asked.given_up(link.peers) or self._of_lost(CLOSED_S))
         elif not lost and self._lost_at is not None:
             self.end = self._lost_at = None  # they are back
 
@@ -365,7 +365,7 @@ class JobNodes:
         cases = [case for _, case in sorted(inquiry.cases.items())]
         verdict = inquiry.verdict = inquiry.verdict or self._over_all(cases)
         if not verdict.culprit_ranks:
-            known = self._from_elsewhere()
+            known = self.from_elsewhere()
             if known is None and not late and inquiry.of_failures:
                 return
             verdict = known or verdict

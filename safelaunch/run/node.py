@@ -6,6 +6,7 @@ import threading
 import zlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from safelaunch.model import Finding, Job, PreflightReport, SafelaunchError, Settings, Value
 from safelaunch.preflight import CHECKS, node_history, runner
@@ -17,6 +18,9 @@ from safelaunch.run.console import Console
 from safelaunch.run.endpoint import endpoint
 from safelaunch.schedulers.slurm import step_of_nodes
 from safelaunch.sizes import plural
+
+if TYPE_CHECKING:
+    from safelaunch.preflight.between import Meeting
 
 # Seconds for all checks; enough for those that are slow because something is wrong.
 DEADLINE_S = 60.0
@@ -139,21 +143,7 @@ class NodeCheck:
             return report
         from safelaunch.preflight import between  # which a job of one node has no use for
 
-        run_id = str(self._settings["rdzv_id"])
-        step = step_of_nodes(host.environ, job.max_nodes)  # the same on all nodes, whatever ids they were given
-        meeting = between.Meeting(
-            job.master_addr,
-            meeting_port(job.endpoint_port, step or run_id),
-            job.max_nodes,
-            job.node_rank if backend == "static" else None,
-            name=step or run_id,
-            rdzv_id=run_id if step and backend == "c10d" else "",
-            arrive_s=REFUSED_ARRIVE_S if report.refused else self._arrive_s(),
-            missing="warning",  # torch's rendezvous waits longer
-            # What is computed may differ from node to node: CPUs, folders.
-            profile=tuple(name for name in self._settings.env if name not in self._settings.computed),
-            refused=next((f"{f.code}: {f.summary}" for f in report.findings if f.severity == "error"), ""),
-        )
+        meeting = self._meeting(host, report)
         # What this node was refused for it has said itself.
         judges = [judge for judge in between.JUDGES if not (meeting.refused and judge.code == "SL169")]
         nodes = plural(job.max_nodes - 1, "other node")
@@ -166,6 +156,28 @@ class NodeCheck:
             return between.extend(report, host, meeting, self._terms.deadline(full=True), self._terms.severity, judges)
         finally:
             patience.cancel()
+
+    def _meeting(self, host: Host, report: PreflightReport) -> Meeting:
+        """Where the nodes meet, and what this one has to say of itself."""
+        from safelaunch.preflight import between
+
+        job, backend = host.job, self._settings["rdzv_backend"]
+        assert job.endpoint_port is not None
+        run_id = str(self._settings["rdzv_id"])
+        step = step_of_nodes(host.environ, job.max_nodes)  # the same on all nodes, whatever ids they were given
+        return between.Meeting(
+            job.master_addr,
+            meeting_port(job.endpoint_port, step or run_id),
+            job.max_nodes,
+            job.node_rank if backend == "static" else None,
+            name=step or run_id,
+            rdzv_id=run_id if step and backend == "c10d" else "",
+            arrive_s=REFUSED_ARRIVE_S if report.refused else self._arrive_s(),
+            missing="warning",  # torch's rendezvous waits longer
+            # What is computed may differ from node to node: CPUs, folders.
+            profile=tuple(name for name in self._settings.env if name not in self._settings.computed),
+            refused=next((f"{f.code}: {f.summary}" for f in report.findings if f.severity == "error"), ""),
+        )
 
     def _arrive_s(self) -> float | None:
         """Seconds for the others to come; None for the meeting's own. Who is to be waited for more briefly in the

@@ -110,6 +110,18 @@ def as_said_here(verdict: Verdict, peers: Peers) -> Verdict:
     return dataclasses.replace(verdict, because=(), traceback="", remedy=remedy)
 
 
+def told_to_end(verdict: Verdict | None, peers: Peers) -> Verdict | None:
+    """The verdict on a node that was told to end; None where none was. Once it has gone its ranks have ended, and
+    nothing can end the wait of others for them: gloo tells these, and NCCL does not."""
+    gone = {host_name(peers.nodes[node].host) for node in peers.gone if node in peers.nodes}
+    return dataclasses.replace(verdict, conclusive=verdict.host in gone) if verdict is not None else None
+
+
+def given_up(peers: Peers) -> Verdict | None:
+    """That the other nodes have given this one up; None where they have not."""
+    return infra.given_up(peers.given_up, peers.nodes[peers.me]) if peers.given_up else None
+
+
 def unlinked(peers: Peers) -> str:
     """The hosts of nodes that are not linked to this one, where nobody else knows better; empty for none."""
     missing = set(peers.nodes) - {peers.me, *peers.linked, *peers.gone, *peers.lost}

@@ -92,7 +92,9 @@ class Outside:
         if "bad" in self._settings.nodes:
             self._aside(lambda: self._list_bad(verdict if speaks else None, report))
         if speaks and slurm_job.job_id(self._environ) and shutil.which("scontrol"):
-            headline = redaction.text(f"{last.code}: {last.summary}")
+            # Of a node that its own checks have refused the reason says more.
+            why = f" ({last.because[0]})" if last.code in BETWEEN_NODES and last.because else ""
+            headline = redaction.text(f"{last.code}: {last.summary}{why}")
             self._aside(lambda: self._comment(headline))
 
     def finish(self, *, interrupted: bool) -> None:
@@ -110,6 +112,8 @@ class Outside:
         hosts = self.left_out(verdict, report)
         try:
             out = slurm_job.requeue(self._environ, hosts)
+        except slurm_job.RequeuedError:
+            return  # whoever has done it says so
         except slurm_job.SlurmError as error:
             self._say(f"--requeue: {error}")
             return

@@ -39,7 +39,8 @@ def without_secrets(settings: Settings) -> Settings:
     }
     options = {name: dataclasses.replace(value, value=_option(value.value)) for name, value in settings.options.items()}
     computed = {name: redaction.redact(name, text) for name, text in settings.computed.items()}
-    return dataclasses.replace(settings, options=options, env=env, computed=computed)
+    notify = {name: dataclasses.replace(value, value=_option(value.value)) for name, value in settings.notify.items()}
+    return dataclasses.replace(settings, options=options, env=env, computed=computed, notify=notify)
 
 
 def plan_without_secrets(plan: LaunchPlan) -> LaunchPlan:

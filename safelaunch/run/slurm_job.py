@@ -25,6 +25,10 @@ class SlurmError(Exception):
     """Slurm does not do what it was asked for; the message says why."""
 
 
+class RequeuedError(SlurmError):
+    """Another node has been quicker."""
+
+
 def job_id(environ: Mapping[str, str]) -> str:
     """How scontrol calls this job; an array's own number would mean all of its tasks. Empty outside of Slurm."""
     array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
@@ -53,17 +57,22 @@ def requeue(environ: Mapping[str, str], hosts: Sequence[str]) -> tuple[str, ...]
 
     Raises:
         SlurmError: the job is not requeued, or it is and a node could not be left out.
+        RequeuedError: another node has done it.
     """
     job = job_id(environ)
     known = _shown(job)
     why_not = _why_not(known, environ)
     if why_not:
         raise SlurmError(why_not)
+    if known.get("JobState", "RUNNING") != "RUNNING":
+        raise RequeuedError(f"the job is {known['JobState'].lower()} already")
     allocated = spelled_out(known.get("NodeList", "") or environ.get("SLURM_JOB_NODELIST", ""))
     out = tuple(name for name in allocated if any(same(name, host) for host in hosts))
     before = known.get("ExcNodeList", "")
     excluded = ",".join(filter(None, ["" if before == "(null)" else before, *out]))
     code, said = _run("/bin/sh", "-c", REQUEUE, "requeue", job, excluded if out else "")
+    if code == REFUSED and "pending" in said:
+        raise RequeuedError(said)
     if code:
         done = "" if code == REFUSED else "the job is requeued, but on any nodes: "
         raise SlurmError(f"{done}{' '.join(said.split())[:COMMENT] or code}")
@@ -77,7 +86,7 @@ def _why_not(known: Mapping[str, str], environ: Mapping[str, str]) -> str:
         return "write `#SBATCH --requeue` into the script, which Slurm wants for that"
     if int(environ.get("SLURM_RESTART_COUNT") or 0) >= MOST_RESTARTS:
         return f"it has been started {MOST_RESTARTS} times again already"
-    return "" if known.get("JobState", "RUNNING") == "RUNNING" else f"it is {known['JobState'].lower()} already"
+    return ""
 
 
 def _shown(job: str) -> dict[str, str]:

@@ -166,6 +166,8 @@ def supervise(job: Run) -> None:
     job.started = time.time()
     job.outcome = outcome = Supervisor(job.plan, job.signals, job.parts.stages(), job.tree).run()
     ranks = {worker.rank for worker in outcome.groups[-1].workers} if outcome.groups else set()
+    if outcome.groups:
+        outcome.preempted = job.parts.stops.outcome(outcome.groups[-1], outcome.interrupted)
     denied = job.parts.nodes.denied(ranks) if outcome.succeeded else None
     if denied is not None:
         outcome.succeeded = False
@@ -189,7 +191,9 @@ def tell_end(job: Run) -> None:
     if outcome.abandoned:
         held = f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}"
         parts.console.say(held)
-    if outcome.verdicts and not outcome.succeeded:
+    if outcome.preempted is not None and outcome.exit_code == outcome.preempted.exit_code:
+        parts.console.finding(parts.stops.stopped(outcome.preempted, job.exit_code))
+    elif outcome.verdicts and not outcome.succeeded:
         last = outcome.verdicts[-1]
         said = parts.nodes.as_said_here(last)
         parts.console.last_verdict(said, parts.incidents.folder_of(last), job.exit_code)
@@ -211,7 +215,7 @@ def tell_outside(job: Run) -> None:
         last = as_verdict(report)
     if last is not None:
         parts.notifier.verdict_once(last)
-    if outcome.succeeded and parts.progress is not None:
+    if outcome.succeeded and outcome.preempted is None and parts.progress is not None:
         parts.progress.end()
     result = {"exit_code": outcome.exit_code, "interrupted": outcome.interrupted, "elapsed_s": job.elapsed_s}
     parts.notifier.end(last, **result, attempts=len(outcome.groups))
@@ -235,6 +239,7 @@ def write_result(job: Run) -> None:
         "exit_code": outcome.exit_code,
         "exit_status": job.exit_code,
         "interrupted": outcome.interrupted,
+        "preempted": to_json(outcome.preempted) if outcome.preempted is not None else None,
         "started": job.started,
         "elapsed_s": job.elapsed_s,
         "attempts": to_json(outcome.groups),

@@ -19,6 +19,7 @@ from safelaunch.run.endpoint import endpoint_host, node_rank
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
+from safelaunch.run.job_end import JobEnd
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
 from safelaunch.run.notify import Notifier
@@ -27,6 +28,7 @@ from safelaunch.run.ranks import Hearing, listener
 from safelaunch.run.restarts import Restarts
 from safelaunch.run.slow import Slow
 from safelaunch.run.start import Start
+from safelaunch.run.stops import Stops
 from safelaunch.run.this_node import ThisNode
 from safelaunch.run.watching import Watching
 from safelaunch.watch.endings import BUSY_LIMIT_S, EndWatch
@@ -76,7 +78,8 @@ class Parts:
             of_nodes = SlowNodes(nodes, pace, console, self.incidents, node)
         self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
         self._reader, self.progress = reader, self._trainer_progress()
-        self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow)
+        self.stops = Stops(plan, reader, console, nodes, JobEnd(settings, environ, time.time()))
+        self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow, self.stops)
         self.restarts = Restarts(plan, console)
         self.conclusions = Conclusions(
             plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts
@@ -102,8 +105,10 @@ class Parts:
             address=lambda: self.nodes.address,
             nodes=self.nodes.meet,
             spare=self._be_spare,
-            stops=lambda: self.restarts.stops,
+            stops=lambda: self.restarts.stops or self.stops.wanted is not None,
             interrupted=self.nodes.interrupted,
+            asks_to_stop=self.stops.ask,
+            overdue=lambda: self.stops.overdue,
         )
 
     def _trainer_progress(self) -> TrainerProgress | None:

@@ -21,8 +21,10 @@ def misstart(summary: str, remedy: str, *because: str, of_all: bool = False) -> 
     nodes, their order and the place where they meet come from its variables, and flags (or PET_<OPTION>) beat them.
 
     How it is concluded: the scheduler's variables say that several nodes are allocated and nothing starts safelaunch on
-    each of them; or that it is started several times on a node; or that a launcher started it as one of its ranks; or
-    they contradict a flag. Nothing has been started.
+    each of them; or that it is started several times on a node; or that a launcher (mpirun, Ray Train, a script that
+    sets LOCAL_RANK) started it as one of its ranks; or they contradict a flag, as an endpoint of several nodes that is
+    `localhost`; or a pod says how many there are and not where it stands. Nothing has been started. Where all tasks of
+    a step come to it alike, the first one says it.
 
     What to do: the message names the line to write instead. Who means it as it is says so by a flag: `--standalone` or
     `--nnodes 1` for a job of this node alone.

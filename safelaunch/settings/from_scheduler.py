@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from safelaunch.model import Allocation, Origin, Value
 from safelaunch.schedulers import allocation
 from safelaunch.schedulers.slurm import step_of_nodes
-from safelaunch.schedulers.variables import misstart
+from safelaunch.schedulers.variables import misstart, number
 
 # Who names one of these has a rendezvous of their own, and the launch is what torchrun makes of that.
 RENDEZVOUS = ("node_rank", "rdzv_backend", "rdzv_endpoint", "standalone", "master_addr", "master_port")
@@ -18,6 +18,7 @@ RENDEZVOUS = ("node_rank", "rdzv_backend", "rdzv_endpoint", "standalone", "maste
 # 29400 and 29500, which other jobs of a shared node use, and below those that Kubernetes (from 30000) and Linux (from
 # 32768) hand out. All nodes of an attempt compute the same one, and a requeued job gets another.
 FIRST_PORT, PORTS = 25000, 4400
+END = "SLURM_JOB_END_TIME"
 
 
 def completed(chosen: Mapping[str, Value], environ: Mapping[str, str]) -> tuple[dict[str, Value], Allocation | None]:
@@ -113,6 +114,12 @@ def _name(found: Allocation) -> str:
 def port(job: str) -> int:
     """The port of a job's rendezvous, which all its nodes compute alike."""
     return FIRST_PORT + zlib.crc32(job.encode()) % PORTS
+
+
+def job_end(environ: Mapping[str, str]) -> Value | None:
+    """When the job's time ends, in seconds since the epoch; None where nobody says it (Slurm does from 23.02 on)."""
+    found = number(environ, END)
+    return Value(float(found), Origin("scheduler", END)) if found else None
 
 
 def _check_node_rank(options: Mapping[str, Value], environ: Mapping[str, str]) -> None:

@@ -141,14 +141,13 @@ def parse_file(path: str) -> Profile:
 
 
 def is_meant(path: str) -> bool:
-    """Whether a file that is no sound profile was meant to be one: it is no TOML, or all its keys but one are those of
-    profiles, `env` not counted, which others have as well."""
+    """Whether a file that is no sound profile was meant to be one: it is no TOML, or has a key that only profiles have
+    (`env` is one of others as well)."""
     try:
         data = toml.loads(_text(path))
     except (SafelaunchError, tomllib.TOMLDecodeError):
         return True
-    ours = sum(key in schema.PROFILE.keys for key in data if key != "env")
-    return ours > 0 or (len(data) <= 1 and not data.get("env"))
+    return any(key in schema.PROFILE.keys for key in data if key != "env")
 
 
 def _text(path: str) -> str:

@@ -92,6 +92,7 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
         unset=unset,
         profiles=names,
         allocation=given,
+        end=from_scheduler.job_end(environ),
         notes=severity.weighed((*dropped, *beaten), severity.of_table(tables["lint"])),
     )
 

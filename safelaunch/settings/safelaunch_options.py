@@ -87,6 +87,14 @@ OPTIONS: tuple[Option, ...] = tuple(
             takes="flag",
             off=("--no-requeue",),
         ),
+        Option(
+            ("--time-limit",),
+            kinds.DURATION,
+            None,
+            OWN,
+            "how long the run may take: safelaunch.should_stop() says so in time for a save (default: the scheduler's)",
+            "DURATION",
+        ),
         Option(("--dry-run",), kinds.SWITCH, False, OWN, "show what would run, and run nothing", takes="flag"),
         Option(
             ("--color",),

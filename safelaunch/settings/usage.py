@@ -12,9 +12,11 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("check", "check this node and start nothing"),
     ("profile list", "list the profiles that can be named"),
     ("profile show NAME...", "show every value of profiles and where it comes from"),
+    ("lint [FILE|FOLDER]...", "look for what is wrong in the files of jobs, and mend it"),
     ("env", "show the environment variables that a launch would add"),
     ("diagnose PATH...", "the verdict on what a job left behind: bundles, Flight Recorder dumps, logs"),
     ("attach PID|SLURM_JOBID", "the verdict on a job that hangs now on this node, whoever started it"),
+    ("stop RUN", "have a run stop at a step, where its script calls safelaunch.should_stop()"),
     ("explain CODE", "explain a code such as SL401"),
     ("policy NAME", "what makes a scheduler act on the exit codes"),
 )

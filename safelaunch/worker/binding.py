@@ -32,6 +32,9 @@ from typing import Any, Optional
 from safelaunch.worker.after_import import attempt, call_after_import
 from safelaunch.worker.devices import Devices
 
+# torch 2.15 binds the groups of these backends itself, and splits: a rank that does not, and one of another node that
+# torchrun has started, would wait for each other in `new_group` for ever.
+BOUND_BY_TORCH = ("ProcessGroupNCCL2", "ProcessGroupNCCLLazy")
 TARGET = "torch.distributed.distributed_c10d"
 OLDEST = (2, 8)
 NON_BLOCKING = "TORCH_NCCL_USE_COMM_NONBLOCKING"
@@ -160,7 +163,20 @@ def _counts_alike(module: Any, count: int) -> bool:
 
 
 def unbind_group(module: Any) -> None:
-    module._get_default_group().bound_device_id = None
+    """Let other groups be made as without us: where torch binds none itself, the world's is not to be split."""
+    world = module._get_default_group()
+    if not _is_bound_by_torch(module, world):
+        world.bound_device_id = None
+
+
+def _is_bound_by_torch(module: Any, world: Any) -> bool:
+    kinds = tuple(kind for kind in (getattr(module, name, None) for name in BOUND_BY_TORCH) if isinstance(kind, type))
+    if not kinds:
+        return False
+    backend = world._get_backend(world.bound_device_id)
+    while hasattr(backend, "wrapped_pg"):  # TORCH_DISTRIBUTED_DEBUG=DETAIL
+        backend = backend.wrapped_pg
+    return isinstance(backend, kinds)
 
 
 def _on_own_device(module: Any, devices: Devices) -> Any:

@@ -147,9 +147,19 @@ def _open_black_box():  # type: ignore[no-untyped-def]
     box = _PREPARED[0] if _PREPARED else black_box.Writer()
     box.bind(path, int(os.environ["SAFELAUNCH_SLOT"]))
     safelaunch._pulse = box.pulse
+    _step(_arm_should_stop, box.stop)
     os.register_at_fork(after_in_child=_give_up_pulse)
     return box
 
 
+def _arm_should_stop(rank):  # type: ignore[no-untyped-def]
+    def first() -> bool:
+        from safelaunch.worker import stopping  # which most scripts have no use for
+
+        return stopping.begin(rank)
+
+    safelaunch._stop = first
+
+
 def _give_up_pulse() -> None:
-    safelaunch._pulse = None
+    safelaunch._pulse = safelaunch._stop = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from safelaunch.worker.user_code import is_user_code
 
@@ -44,7 +45,8 @@ class Exits:
 
     def _record(self, caller: Any, status: object) -> None:
         frame, said = _program_frame(caller)
-        self._box.exit_call(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, status, said)
+        handled = signal_in_hand(caller)
+        self._box.exit_call(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, status, said, handled)
         self._called = True
         reason = sys.exc_info()[1] or uncaught()
         if isinstance(reason, Exception) and status not in (0, None) and not said:
@@ -83,6 +85,35 @@ def _refusal(frame: Any, error: Any) -> str:
     bases = ((kind.__module__, kind.__name__) for kind in type(error).__mro__)
     usage = any(name == "UsageError" and module.endswith("click.exceptions") for module, name in bases)
     return str(error.format_message()) if usage else ""
+
+
+def signal_in_hand(frame: Any) -> str:
+    """The signal whose handler of the program has led to this frame (`SIGTERM`), or nothing. Its function may be called
+    without a signal as well: its first argument, which Python passes to a handler, must be the signal's number."""
+    handlers: Dict[Any, Set[int]] = {}
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        handler = getattr(handler, "func", handler)  # of functools.partial
+        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
+        if code is not None:
+            handlers.setdefault(code, set()).add(int(number))
+    while frame is not None:
+        numbers = handlers.get(frame.f_code, ())
+        found = [value for value in _arguments(frame) if isinstance(value, int) and value in numbers]
+        if found:
+            return signal.Signals(found[0]).name
+        frame = frame.f_back
+    return ""
+
+
+def _arguments(frame: Any) -> List[Any]:
+    """What a function was called with, as far as its variables still tell."""
+    code = frame.f_code
+    given: List[Any] = []
+    for name in code.co_varnames[: code.co_argcount + 1]:  # the next one may be *args
+        value = frame.f_locals.get(name)
+        given += value if isinstance(value, tuple) else [value]
+    return given
 
 
 def uncaught() -> Any:

@@ -44,6 +44,7 @@ OF_A_RANK = {
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "CUDA_VISIBLE_DEVICES",
 }  # fmt: skip
 PREFIXES = ("TORCHELASTIC_", "SAFELAUNCH_")
+TO_RANKS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 Message = Dict[str, Any]
 
@@ -119,6 +120,8 @@ class _Server:
         if self._fork_agent():
             self._deferred.bring_back()
             return None
+        # What sends these to every process of a job means the ranks. Blocked, and not ignored: no rank inherits that.
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, TO_RANKS)
         self._poll.register(self._channel, select.POLLIN)
         while True:
             for descriptor, _ in self._poll.poll(HELD_MS if self._held else None):
@@ -201,7 +204,7 @@ class _Server:
             pid = os.fork()
             if pid == 0:
                 os.setsid()
-                return 0, -1, mask
+                return 0, -1, self._mask
             os.close(writer)
             os.read(reader, 1)  # the end: the rank has come out of this function, or has died
             return pid, os.pidfd_open(pid), mask

@@ -23,7 +23,9 @@ LOOK_S = 1.0  # an answer of the store that took longer was waited for
 _MODULES = [0]  # the most that there have been
 _KEYS: Deque[str] = collections.deque(maxlen=MOST_KEYS)
 _WANTED: Dict[int, List[str]] = {}  # by thread
-_POLLED: Deque[Tuple[List[str], float]] = collections.deque(maxlen=MOST_KEYS)  # by the main thread, with the time
+_POLLED: Deque[Tuple[List[str], float]] = collections.deque(
+    maxlen=16 * MOST_KEYS
+)  # a scan has many keys; by the main thread, with the time
 
 # Module -> functions that save or load, each a phase of its own while it runs.
 SAVES = {
@@ -234,7 +236,7 @@ def keys_polled() -> List[str]:
     """The keys at which the main thread of this rank has looked in a store more than once of late."""
     since = time.monotonic() - RETRY_S
     seen = collections.Counter(key for keys, t in list(_POLLED) if t > since for key in keys)
-    return [key for key, times in seen.items() if times > 1]
+    return [key for key, times in seen.items() if times > 1][:MOST_KEYS]
 
 
 def _noted(method: Callable) -> Callable:  # type: ignore[type-arg]

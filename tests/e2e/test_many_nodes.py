@@ -317,3 +317,22 @@ def test_a_job_that_ends_well_says_nothing(hosts: netns.Hosts, tmp_path: Path) -
     ended = job.ended(1, 2, 3)
     assert [code for code, _ in ended] == [0, 0, 0], ended
     assert not any("SL" in err for _, err in ended), ended
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("bad", [(3,), (1, 2, 3)], ids=["one link", "all links"])
+def test_links_that_jitter_and_lose_packets_are_no_reason_to_speak(bad: tuple[int, ...], tmp_path: Path) -> None:
+    if (reason := netns.why_not()) or not Path("/dev/net/tun").exists():
+        pytest.skip(reason or "needs /dev/net/tun")
+    hosts = netns.JitteryHosts(3, *bad)
+    try:
+        job = Running(hosts, tmp_path)
+        job.wait_until_linked()
+        time.sleep(30)  # a node is lost after nine seconds of silence
+        (tmp_path / "stop").touch()
+        ended = job.ended(1, 2, 3)
+    finally:
+        hosts.down()
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    assert not any("SL" in err for _, err in ended), ended

@@ -120,6 +120,33 @@ class Hosts:
         self.do("down")
 
 
+class JitteryHosts(Hosts):
+    """Hosts whose cables hold each packet up for 0 to 200 ms, and lose one of twenty (jitter_hosts.py).
+
+    Args:
+        count: hosts.
+        bad: those of which that holds; all others have good cables.
+    """
+
+    def __init__(self, count: int, *bad: int) -> None:
+        self.count = count
+        self._environ = {**os.environ, "SLH_PREFIX": f"slt{os.getpid()}j", "SLH_NET": "10.78.0"}
+        self._running = []
+        words = (sys.executable, SCRIPT.with_name("jitter_hosts.py"), count, "--bad", ",".join(map(str, bad)))
+        self._cables = subprocess.Popen(
+            list(map(str, words)), env=self._environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._cables.stdout is not None
+        assert self._cables.stdout.readline() == "ready\n"
+
+    def down(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self._cables.communicate()
+
+
 def why_not() -> str:
     """Why this machine cannot have such hosts; empty where it can."""
     if os.getuid() != 0:

@@ -33,7 +33,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "deadline", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
-    "user_code", "black_box_reader", "shortened", "open_folder", "escapes", "bad_nodes",
+    "user_code", "black_box_reader", "shortened", "open_folder", "escapes", "bad_nodes", "stop_words",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -56,8 +56,9 @@ LAYERS: dict[str, set[str]] = {
     "user_code": set(),
     "user_files": {"regular"},
     "import_variables": set(),
-    "black_box": {"pulse"},
-    "black_box_reader": {"black_box", "pulse", "regular"},
+    "black_box": {"pulse", "stop_words"},
+    "black_box_reader": {"black_box", "pulse", "regular", "stop_words"},
+    "stop_words": set(),
     "regular": set(),
     "open_folder": {"regular"},
     "bad_nodes": {"regular"},
@@ -108,6 +109,7 @@ LAYERS: dict[str, set[str]] = {
         "sizes",
         "streams",
         "redaction",
+        "black_box",
     },
     "watch": {"model", "codes", "pulse"},
     "evidence": {
@@ -126,11 +128,11 @@ LAYERS: dict[str, set[str]] = {
         "redaction",
         "shortened",
     },
-    "diagnosis": {"model", "codes", "sizes", "user_code", "shortened"},
+    "diagnosis": {"model", "codes", "durations", "sizes", "user_code", "shortened"},
     "cluster": {"model", "codec"},
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
-    "worker": {"black_box", "pulse", "import_variables", "user_code", "__init__"},
-    "agent": {"model", "codec", "procfs", "injection"},
+    "worker": {"black_box", "pulse", "stop_words", "import_variables", "user_code", "__init__"},
+    "agent": {"model", "codec", "procfs", "injection", "black_box"},
     "run": {*BASE, *STAGES, "cluster", "settings", "schedulers", "__init__"},
     "cli": {*BASE, *STAGES, "run", "settings", "schedulers", "__init__"},
 }
@@ -150,6 +152,7 @@ WORKER_FILES = [
     *sorted((PACKAGE / "worker").rglob("*.py")),
     PACKAGE / "black_box.py",
     PACKAGE / "pulse.py",
+    PACKAGE / "stop_words.py",
     PACKAGE / "import_variables.py",
     PACKAGE / "user_code.py",
     PACKAGE / "__init__.py",
@@ -523,5 +526,5 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.user_code",
         "safelaunch.worker.user_code",
         "safelaunch.worker.self_report",
-        "safelaunch.black_box", "safelaunch.pulse",
+        "safelaunch.black_box", "safelaunch.pulse", "safelaunch.stop_words",
     }  # fmt: skip

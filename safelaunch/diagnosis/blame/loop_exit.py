@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from safelaunch.diagnosis.blame.rounds import round_of
-from safelaunch.diagnosis.blame.variants import Place, Variant
+from safelaunch.diagnosis.blame.variants import Place, Variant, where_they_part
 from safelaunch.diagnosis.lines import Lines, by_place, calls_in_order
 from safelaunch.diagnosis.waitgraph.calls import canonical, frames_at, record_is_complete
 from safelaunch.diagnosis.waitgraph.record import LEAVING
@@ -79,12 +79,17 @@ def left_the_loop(source: Iterable[SourceLine], variants: list[Variant]) -> Loop
     return LoopExit(tuple(sorted(behind)), again=True) if sure else UNCLEAR
 
 
-def has_left(ranks: tuple[int, ...], call: Collective, peers: Collective, *, again: bool) -> str:
+def has_left(ranks: tuple[int, ...], mine: Place, theirs: Place, *, again: bool) -> str:
     """`ranks 1 and 2 left the loop and entered barrier #9; peers still in it wait in all_reduce #8`."""
+    groups = mine[1].group != theirs[1].group
+    callers = where_they_part(mine, theirs)
+    call, peers = (
+        call_at(one[1], group=groups, caller=caller) for one, caller in zip((mine, theirs), callers, strict=True)
+    )
     if again:
         beyond = f"{names(ranks)} {'is' if len(ranks) == 1 else 'are'} past the loop in which peers still are"
-        return f"{beyond}, in {call_at(call)}; those wait in {call_at(peers)}"
-    return f"{names(ranks)} left the loop and entered {call_at(call)}; peers still in it wait in {call_at(peers)}"
+        return f"{beyond}, in {call}; those wait in {peers}"
+    return f"{names(ranks)} left the loop and entered {call}; peers still in it wait in {peers}"
 
 
 def stays_alone(participants: set[int], left: tuple[int, ...]) -> tuple[str, ...]:

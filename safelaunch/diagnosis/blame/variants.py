@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from safelaunch.diagnosis.waitgraph.calls import blocked_in, call_at_number, differs
-from safelaunch.model import Case, Collective, RankFacts
+from safelaunch.diagnosis.waitgraph.calls import blocked_in, call_at_number, differs, frames_at
+from safelaunch.model import Case, Collective, Location, RankFacts
 
 Place = tuple[RankFacts, Collective]  # a rank, and the call that it waits in
 Variant = list[Place]  # the ranks that came to one number with the same operation
@@ -29,3 +29,13 @@ def variants_at(case: Case, met: Collective) -> list[Variant]:
 def same_place(one: Collective, other: Collective) -> bool:
     """Whether two calls have one number in one group."""
     return (one.group, one.seq) == (other.group, other.seq)
+
+
+def where_they_part(mine: Place, theirs: Place) -> tuple[Location | None, Location | None]:
+    """Of two calls at one line, which a helper makes, the innermost lines at which the two programs differ; None where
+    the calls are made at different lines, or no stack tells them apart."""
+    if mine[1].location is None or mine[1].location != theirs[1].location:
+        return None, None
+    own, other = (frames_at(facts, call, call.thread) for facts, call in (mine, theirs))
+    pairs = zip(own, other, strict=False)
+    return next(((one, two) for one, two in pairs if (one.file, one.line) != (two.file, two.line)), (None, None))

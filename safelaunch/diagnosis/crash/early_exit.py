@@ -16,6 +16,12 @@ from safelaunch.diagnosis.waitgraph.record import LEAVING, left_cleanly
 from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, below, last_collective, names
 from safelaunch.model import Case, Location, RankFacts, Verdict
 
+# Elastic waits on for a rank that has exited with 0, so that an exit in a handler looks like a success.
+STOP_TOGETHER = (
+    "see who sent {signal} to it; let the handler set a flag that all ranks all_reduce, to stop at one step, or exit "
+    "with an error code"
+)
+
 
 def early_exit(view: View) -> Verdict | None:
     """A rank ended with exit code 0 while its peers still waited for it in a collective.
@@ -36,6 +42,7 @@ def early_exit(view: View) -> Verdict | None:
       same, as two barriers of one number do. Then the exits are what follows, and the line of that call is named.
     - The rank may have started the call that its peers waited in, and waited for it no more (`isend`, `async_op=True`).
       What is only started ends with the process. Then that call is named, and the advice is to wait for it.
+    - A handler of a signal (SIGTERM, SIGUSR1) may have called `sys.exit(0)`. Then that signal is named.
     - `safelaunch attach` sees only that the process of a rank is gone. Its exit code is not known, and confidence is
       low.
 
@@ -74,6 +81,8 @@ def _left(
     first = left[0]
     gone = [left_group(facts) for facts in left]
     how = "destroyed its process group" if all(gone) else "left in good order" if any(gone) else "exited with 0"
+    if _on_signal(left) and started is None:
+        how = f"exited with 0 in its handler of {_on_signal(left)},"
     when = f"while {'a peer' if len(view.case.ranks) == 2 else 'peers'} still waited"
     reasons, remedy = ((started.because,), started.remedy) if started is not None else _why(view, left, rest)
     return Verdict(
@@ -98,10 +107,20 @@ def _left(
 def _why(view: View, left: list[RankFacts], rest: list[RankFacts]) -> tuple[tuple[str, ...], str]:
     """Why ranks may have left too early, as `because` lines, and what to do."""
     last = last_collective(left[0], alone=len(left) == 1)
+    signal = _on_signal(left)
+    if signal:
+        because = f"its handler of {signal} called exit: a signal had come, and the program was not at its end"
+        return (because, *((last,) if last else ())), STOP_TOGETHER.format(signal=signal)
     uneven = uneven_data.compared(view.case, tuple(facts.rank for facts in left))
     ways = Ways() if uneven else _ways(view, rest)
     remedy = ways.remedy or "all ranks must make the same collectives: look for uneven data or an early return"
     return (*uneven, *ways.because, *((last,) if last else ())), remedy
+
+
+def _on_signal(left: list[RankFacts]) -> str:
+    """The signal in whose handler all of these called exit, or nothing."""
+    signals = {facts.exit_call.signal if facts.exit_call is not None else "" for facts in left}
+    return signals.pop() if len(signals) == 1 else ""
 
 
 def _ways(view: View, rest: list[RankFacts]) -> Ways:

@@ -128,6 +128,8 @@ def _how_it_left(who: str, facts: RankFacts) -> str:
     if called and exit_number(called) is None:
         return f"{who} left by {'SystemExit' if called.raised else 'sys.exit'}: {one_line(code)}"
     said = f": {one_line(called.said)}" if called and called.said else ""
+    if called and called.signal:
+        said = f" in its handler of {called.signal}"
     return f"{who} left with exit code {code}{said or (' and no exception' if facts.watched else '')}"
 
 
@@ -177,4 +179,6 @@ def _remedy(facts: RankFacts) -> str:
     called = exit_call(facts)
     if called is None:
         return "look at its last output; native code can call exit()"
+    if called.signal:
+        return f"see who sent {called.signal} to it: a scheduler, a memory guard, a person"
     return "look at the arguments that the script was given" if called.said else "the line above ended the process"

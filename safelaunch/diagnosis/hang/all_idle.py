@@ -18,9 +18,11 @@ from safelaunch.diagnosis.verdicts import hang_verdict
 from safelaunch.diagnosis.view import View
 from safelaunch.diagnosis.waitgraph.calls import frames_of
 from safelaunch.diagnosis.waitgraph.endpoints import peer_of
+from safelaunch.diagnosis.waitgraph.store import KEY
 from safelaunch.diagnosis.wording import at, is_waiting, names, verb
 from safelaunch.model import Location, RankFacts, Verdict
 
+KEYS_SHOWN = 3
 LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py:(?:\w+\.)?acquire$")
 
 
@@ -34,12 +36,14 @@ def all_idle(view: View) -> Verdict | None:
     one of these:
     - it waits on a connection, at a pipe or for a lock whose other end a rank has;
     - it looks again and again at keys of the store like those that ranks have set;
+    - it waits in the store for a key that nobody has set;
     - it sleeps and looks again and again at a file, in a loop of the program or of a library (a lock file);
     - it has lost a thread to an exception, or has tasks that wait for a lock of asyncio;
     - it waits for the answer of an RPC (torch.distributed.rpc), as all others do. Then a call that is served and does
       not end is named, or that all calls which are served ask other ranks again.
     A rank of the last kind is named where all others wait at its end. So is the rank that looks at another key than all
-    others at the same line. Otherwise nobody is named: what a program wants to see in the store is not known. A rank
+    others at the same line, and the only one that looks at keys while all others wait for keys that nobody has set: no
+    other is left to set them. Otherwise nobody is named: what a program wants to see in the store is not known. A rank
     that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is told.
     Where all look for files, those are named: a lock file may have been left by a process that was killed.
 
@@ -64,14 +68,21 @@ def all_idle(view: View) -> Verdict | None:
 def _waiting(view: View, ranks: Sequence[RankFacts]) -> Verdict | None:
     """The verdict where they wait for one another by other means."""
     external = view.graph.external
+    asking = {wait.rank for wait in external if wait.resource.kind is KEY}
     waits = _Waits(
         ranks,
         ends={wait.rank: wait.on for wait in external if wait.on is not None and wait.resource.kind.has},
         polls={facts.rank: facts.store_polls for facts in ranks if facts.store_polls},
+        wants={facts.rank: facts.store_wants for facts in ranks if facts.rank in asking and facts.store_wants},
         looks=frozenset(facts.rank for facts in ranks if looking.of_rank(facts, view.lines) is not None),
         broken=[facts for facts in ranks if _is_broken(facts)],
     )
-    if not waits.are_of_all or waits.look_for_foreign_keys or any(wait.asked for wait in external):
+    if (
+        not waits.are_of_all
+        or waits.are_answered
+        or waits.look_for_foreign_keys
+        or any(wait.asked for wait in external)
+    ):
         return None
     return _verdict(view, waits)
 
@@ -97,6 +108,7 @@ class _Waits:
         ranks: all that live.
         ends: by rank: the one that has the other end of what it waits at.
         polls: by rank: the keys of the store that it looks at again and again.
+        wants: by rank: the keys that its main thread waits for in the store.
         looks: the ranks that look again and again at a file.
         broken: the ranks that show why they may not answer.
     """
@@ -104,6 +116,7 @@ class _Waits:
     ranks: Sequence[RankFacts]
     ends: Mapping[int, int]
     polls: Mapping[int, tuple[str, ...]]
+    wants: Mapping[int, tuple[str, ...]]
     looks: frozenset[int]
     broken: Sequence[RankFacts]
 
@@ -112,7 +125,18 @@ class _Waits:
         """Whether it is known of each rank what it waits for."""
         explained = {facts.rank for facts in (*self.broken, *filter(_waits_for_itself, self.ranks))}
         explained |= {*self.looks}
-        return {*self.ends, *self.polls, *explained} == {facts.rank for facts in self.ranks}
+        return {*self.ends, *self.polls, *self.wants, *explained} == {facts.rank for facts in self.ranks}
+
+    @property
+    def there(self) -> set[str]:
+        """The keys that ranks have set."""
+        return {key for facts in self.ranks for key in facts.store_keys}
+
+    @property
+    def are_answered(self) -> bool:
+        """Whether one of those that wait for keys has its answer, and is about to go on; or nobody looks at any: then
+        all may wait for somebody outside."""
+        return bool(self.wants) and (not self.polls or any({*keys} <= self.there for keys in self.wants.values()))
 
     @property
     def look_for_foreign_keys(self) -> bool:
@@ -123,7 +147,7 @@ class _Waits:
 
 def _verdict(view: View, waits: _Waits) -> Verdict:
     ranks, now = waits.ranks, view.now
-    named, why = _server(waits) or _at_another_key(waits) or (None, "")
+    named, why = _server(waits) or _at_another_key(waits) or _asked_of_one(waits) or (None, "")
     first = next((facts for facts in ranks if facts.rank == named), ranks[0])
     reason = stall_of(first, first.pid, now, view.case.source)
     waiting = [facts.rank for facts in ranks if facts.rank != named]
@@ -227,10 +251,29 @@ def _at_another_key(waits: _Waits) -> tuple[int, str] | None:
     return rank, f"it looks for {', '.join(polls[rank])} in the store, all others for {', '.join(usual)}"
 
 
+def _asked_of_one(waits: _Waits) -> tuple[int, str] | None:
+    """The one rank that looks at keys, while all others wait for keys that nobody has set."""
+    if len(waits.polls) != 1 or {*waits.polls, *waits.wants} != {facts.rank for facts in waits.ranks}:
+        return None
+    rank, polled = next(iter(waits.polls.items()))
+    lacks = [key for key in polled if key not in waits.there]
+    wanted = {key for other, keys in waits.wants.items() if other != rank for key in keys} - waits.there
+    if not lacks or not wanted or rank in waits.wants:
+        return None
+    return (
+        rank,
+        f"it looks in the store for {_listed(lacks)}, they wait for {_listed(sorted(wanted))}: nobody has set them",
+    )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:KEYS_SHOWN]) + (", ..." if len(keys) > KEYS_SHOWN else "")
+
+
 def _does(facts: RankFacts, view: View) -> str:
     place = user_frame(facts.stack)
     if facts.store_polls:
-        return f"looks again and again for {', '.join(facts.store_polls)} in {STORE}{at(place)}"
+        return f"looks again and again for {_listed(facts.store_polls)} in {STORE}{at(place)}"
     where = f" ({place.file}:{place.line})" if place is not None else ""
     return stall_of(facts, facts.pid, view.now, view.case.source).what + where
 

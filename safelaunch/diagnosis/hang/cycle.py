@@ -11,11 +11,12 @@ from safelaunch.diagnosis.blame.deviation import Deviation
 from safelaunch.diagnosis.blame.loop_exit import UNEVEN, LoopExit, has_left, stays_alone
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.variants import Place, Variant
+from safelaunch.diagnosis.blame.ways_out import Ways, ways_out
 from safelaunch.diagnosis.hang import group_members, messages
 from safelaunch.diagnosis.hang.headlines import deviation
 from safelaunch.diagnosis.verdicts import hang_verdict, place_of, waiters
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, is_irreversible, threads_inside
+from safelaunch.diagnosis.waitgraph.calls import MAKING, canonical, frames_at, is_irreversible, threads_inside
 from safelaunch.diagnosis.waitgraph.graph import Graph
 from safelaunch.diagnosis.waitgraph.wait import Wait, away_of
 from safelaunch.diagnosis.wording import OUT_OF_THE_CONDITION, call_at, names
@@ -111,15 +112,18 @@ def left_between_groups(view: View) -> Verdict | None:
     peer = next(wait for wait in graph.waits if wait.rank not in named)
     lonely = stays_alone({wait.rank for wait in graph.waits}, named)
     by_messages = any(wait.call.is_message for wait in graph.waits)
+    mine, theirs = ((ranks[wait.rank], wait.call) for wait in (first, peer))
+    uneven = uneven_data.compared(view.case, named)
+    ways = Ways() if uneven or by_messages else ways_out(frames_at(*theirs, peer.thread), view.lines)
     return hang_verdict(
         view,
         "SL303",
-        has_left(named, first.call, peer.call, again=loop_left.again),
+        has_left(named, mine, theirs, again=loop_left.again),
         () if lonely and len(named) > 1 else named,
         location=place_of(view, first),
         call=first.call,
-        because=(*uneven_data.compared(view.case, named), *lonely, *waiters(view)),
-        remedy=UNEVEN,
+        because=(*uneven, *ways.because, *lonely, *waiters(view)),
+        remedy=ways.remedy or UNEVEN,
         confidence="medium" if lonely or by_messages else "high",
         conclusive=is_irreversible((ranks[wait.rank], wait.call) for wait in graph.waits),
         waiting=(wait.rank for wait in graph.waits),
@@ -133,7 +137,10 @@ def _exit_of_cycle(view: View) -> LoopExit | None:
         return None
     places: dict[object, Variant] = {}
     for wait in graph.waits:
-        places.setdefault((wait.call.location, canonical(wait.call.op)), []).append((ranks[wait.rank], wait.call))
+        # One line may use several groups: the helper of a model of which each rank has two.
+        group = "" if wait.call.is_message else wait.call.group
+        place = (wait.call.location, canonical(wait.call.op), group)
+        places.setdefault(place, []).append((ranks[wait.rank], wait.call))
     loop_left = loop_exit.left_the_loop(view.case.source, [*places.values()])
     if not loop_left.ranks or not {*loop_left.ranks} <= {*graph.cycle}:
         return None

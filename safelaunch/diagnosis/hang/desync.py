@@ -337,7 +337,7 @@ def _guard(desync: Desync, blame: Blame, shown: _Shown) -> Guard | None:
 
 def _summary(desync: Desync, blame: Blame, shown: _Shown, guard: Guard | None) -> str:
     if blame.ranks and blame.code == "SL303":
-        return has_left(blame.ranks, shown.call, shown.peers, again=desync.loop.again)
+        return has_left(blame.ranks, shown.mine, shown.theirs, again=desync.loop.again)
     how = shown.by_reduction
     if blame.text:
         return blame.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelaunch.diagnosis.blame.rank_guard import Guard
 from safelaunch.diagnosis.blame.skipped import has_skipped
-from safelaunch.diagnosis.blame.variants import Place
+from safelaunch.diagnosis.blame.variants import Place, where_they_part
 from safelaunch.diagnosis.lines import Lines
 from safelaunch.diagnosis.wording import call_at, under
 
@@ -22,7 +22,11 @@ def deviation(mine: Place, theirs: Place, others: int, guard: Guard | None, line
     """
     rank, peer = mine[0].rank, theirs[0].rank
     groups = mine[1].group != theirs[1].group
-    own, other = (call_at(call, reduction=how, group=groups) for _, call in (mine, theirs))
+    callers = where_they_part(mine, theirs)
+    own, other = (
+        call_at(call, reduction=how, group=groups, caller=caller)
+        for (_, call), caller in zip((mine, theirs), callers, strict=True)
+    )
     of_own, of_other = (
         under(guard.condition) if guard is not None and guard.rank == one else "" for one in (rank, peer)
     )

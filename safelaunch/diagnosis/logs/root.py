@@ -166,21 +166,30 @@ def _summary(root: Root) -> str:
     if lead.blameless:
         return f"{lead.what} (so {several} say)" if several else lead.what
     if root.shared_gpus:
-        shared = sorted({rank for one, other, _ in root.shared_gpus for rank in (one, other)})
-        devices = sorted({device for *_, device in root.shared_gpus})
-        return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
+        return _of_shared_gpus(root)
     if has(lead.code, Trait.MISFIT) and lead.what.startswith("raised"):
         return f"{names(ranks) if ranks else several or 'a rank'} {lead.what}"
     if several and root.unmarked and not ranks:
         return f"{several} {_sentence(_of_several(_did(lead.what)))}"
-    if root.everybody:
-        return _of_everybody(root)
-    if root.unmarked:
-        if _in_the_launcher(root):
-            return f"the launcher failed, before any rank ran: {lead.what}"
-        return _of_nobody(root.timeline.facts, lead, sum(one.times for one in root.unmarked))
+    return _of_everybody(root) if root.everybody else _of_unmarked(root) if root.unmarked else _of_ranks(root)
+
+
+def _of_ranks(root: Root) -> str:
+    lead, ranks = root.lead, root.ranks
     what = _of_several(lead.what) if len(ranks) > 1 else lead.what
     return f"{names(ranks)} {what}" if lead.what.startswith(VERBS) else f"{names(ranks)}: {what}"
+
+
+def _of_shared_gpus(root: Root) -> str:
+    shared = sorted({rank for one, other, _ in root.shared_gpus for rank in (one, other)})
+    devices = sorted({device for *_, device in root.shared_gpus})
+    return f"{names(shared)} use the same GPU ({', '.join(devices[:4])}), which NCCL does not allow"
+
+
+def _of_unmarked(root: Root) -> str:
+    if _in_the_launcher(root):
+        return f"the launcher failed, before any rank ran: {root.lead.what}"
+    return _of_nobody(root.timeline.facts, root.lead, sum(one.times for one in root.unmarked))
 
 
 def _of_everybody(root: Root) -> str:

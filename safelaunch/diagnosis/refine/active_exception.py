@@ -10,8 +10,12 @@ from safelaunch.codes import CATALOGUE, Trait, has
 from safelaunch.diagnosis.crash.first_failure import is_peer_loss
 from safelaunch.diagnosis.verdicts import knows_no_cause
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import names, one_line
+from safelaunch.diagnosis.wording import names, one_line, short
 from safelaunch.model import PyError, Verdict
+
+NO_COLLECTIVE = (
+    "let a rank that fails fail: no collective in `except`, `finally` or `__exit__`, which its peers never make"
+)
 
 
 def refine(verdict: Verdict, view: View) -> Verdict:
@@ -25,7 +29,7 @@ def refine(verdict: Verdict, view: View) -> Verdict:
     handling = _handling(view)
     if verdict.culprit_ranks:
         # A rank that has failed has done so for a reason of its own.
-        return _with_handling(verdict, handling) if verdict.kind == "hang" else verdict
+        return _with_handling(verdict, handling, view) if verdict.kind == "hang" else verdict
     if len(handling) != 1:
         return verdict
     rank, error = next(iter(handling.items()))
@@ -42,9 +46,27 @@ def _handling(view: View) -> dict[int, PyError]:
     return {facts.rank: error for facts, error in handling if not is_peer_loss(dataclasses.replace(facts, error=error))}
 
 
-def _with_handling(verdict: Verdict, handling: Mapping[int, PyError]) -> Verdict:
+def _with_handling(verdict: Verdict, handling: Mapping[int, PyError], view: View) -> Verdict:
     lines = tuple(_line(rank, handling[rank]) for rank in verdict.culprit_ranks if rank in handling)
-    return dataclasses.replace(verdict, because=(*lines, *verdict.because))
+    verdict = dataclasses.replace(verdict, because=(*lines, *verdict.because))
+    named = verdict.culprit_ranks
+    if len(named) != 1 or {*handling} != {*named} or not _is_alone(named[0], verdict, view):
+        return verdict
+    return _led_there(verdict, named[0], handling[named[0]]) if has(verdict.code, Trait.DIVERGED) else verdict
+
+
+def _led_there(verdict: Verdict, rank: int, error: PyError) -> Verdict:
+    """The verdict on a rank whose call stands in its handler, or in a clean-up: the exception is why it is there, and
+    nobody has seen it yet."""
+    who, begins = f"rank {rank} ", verdict.summary.startswith(f"rank {rank} ")
+    does = f"it {verdict.summary.removeprefix(who)}" if begins else verdict.summary
+    at = f" ({short(error.location)})" if error.location is not None else ""
+    said = f"{error.type}: {one_line(error.message, 80)}".rstrip(": ")
+    return dataclasses.replace(
+        verdict,
+        summary=f"{who}is handling {said}{at}: {does}",
+        remedy=NO_COLLECTIVE,
+    )
 
 
 def _with_lost_threads(verdict: Verdict, view: View) -> Verdict:
@@ -61,7 +83,7 @@ def _line(rank: int, error: PyError) -> str:
 def raised(error: PyError) -> str:
     """An exception with the line that raised it."""
     at = f", raised at {error.location.file}:{error.location.line}" if error.location is not None else ""
-    return f"{error.type}: {one_line(error.message)}{at}"
+    return f"{error.type}: {one_line(error.message)}".rstrip(": ") + at
 
 
 def _is_alone(rank: int, verdict: Verdict, view: View) -> bool:
@@ -86,7 +108,7 @@ def _in_its_handler(verdict: Verdict, view: View, rank: int, error: PyError) -> 
         pid=facts.pid,
         location=error.location or verdict.location,
         because=(_line(rank, error), *verdict.because),
-        remedy="let a rank that fails fail: no collective in `except` or `finally`",
+        remedy=NO_COLLECTIVE,
         confidence="medium",
     )
 

@@ -35,6 +35,8 @@ def stall(facts: RankFacts, waited: str, place: Location | None, sources: tuple[
         if _waits_for_a_lock(child):
             return _locked(facts, child, waited, place, sources, lines)
         at = child.kernel
+        if child.stack is None and at.syscall in LOCKS:
+            return _locked_unseen(child, waited, place, sources)
         which = f"its loader worker pid {child.pid} is in {in_call(at)}" if at.syscall or at.file else ""
         which = which or f"its loader worker pid {child.pid} is busy"
         own = (f"the rank itself waits at {place.file}:{place.line}",) if place else ()
@@ -66,6 +68,18 @@ def _locked(
     return Stall("SL307", what, child.stack.frames[0], HELD_AT_FORK, (which, *threads[:SHOWN], *own), sources)
 
 
+def _locked_unseen(child: Child, waited: str, place: Location | None, sources: tuple[str, ...]) -> Stall:
+    """The stall where the kernel alone has seen a worker wait for a lock: whose, its stack would say."""
+    because = (
+        f"its loader worker pid {child.pid} is in futex(): a worker without work polls, so this one waits for a lock "
+        "or for a thread of its own",
+        f"its stack could not be had: `py-spy dump --pid {child.pid}`",
+    )
+    own = (f"the rank itself waits at {place.file}:{place.line}",) if place else ()
+    what = f"waits for its DataLoader for {waited}, whose worker waits for a lock or a thread"
+    return Stall("SL307", what, place, HELD_AT_FORK, (*because, *own), sources)
+
+
 def _waits_for_a_lock(child: Child) -> bool:
     """Whether a worker that was forked waits for a lock at a line of the program: those of other processes are taken in
     Python's own files, and a worker has no other thread that could give one back."""
@@ -83,9 +97,10 @@ def is_worker(child: Child) -> bool:
 
 def _idle(child: Child) -> bool:
     """Whether a loader worker waits for the next index: nothing of a data set is on its stack; without a stack, it is
-    in no call on a file."""
+    in no call on a file, and in none in which nobody waits for an index (that is a poll of a pipe)."""
     if child.stack is None:
-        return not (child.kernel.file.startswith("/") or child.kernel.syscall in SLEEPS or child.kernel.state in "TR")
+        away = child.kernel.syscall in SLEEPS | LOCKS
+        return not (child.kernel.file.startswith("/") or away or child.kernel.state in "TR")
     for frame in child.stack.frames:
         if frame.function == "_worker_loop":
             return True

@@ -14,6 +14,9 @@ from safelaunch.preflight.check import ok
 UNSET = "unset"
 EVEN_SO = "it reached the others even so: by NAT, or by one of several addresses"
 
+DIFFERENT_IDS = "each node has a rendezvous id of its own, so that they would never meet"
+LEAVE_OUT = "leave out --rdzv-id, or write `--rdzv-id $SLURM_JOB_ID`: what `$RANDOM` is, each node decides anew"
+
 # What ranks exchange data with, and what stands beside it.
 SAME_VERSIONS = ("torch", "CUDA", "NCCL")
 ALIKE_VERSIONS = ("driver", "Python", "safelaunch")
@@ -73,9 +76,9 @@ def rendezvous_id(picture: Picture) -> Iterator[Finding]:
     gives up, after ten minutes, and its message does not say why (public sbatch scripts: 18 % write
     `--rdzv-id=$RANDOM`).
 
-    How it is concluded: the nodes of a Slurm step meet before the launch by the step's own number, and tell each other
-    the id that they were given. `$RANDOM`, `$(date)` and `$(uuidgen)` have another value on each node, where the shell
-    of each node evaluates them.
+    How it is concluded: the nodes of a Slurm step ask the first of them at once, at a port that the step's own number
+    gives, and once more when they are compared. `$RANDOM`, `$(date)` and `$(uuidgen)` have another value on each node,
+    where the shell of each node evaluates them. The exit code is 2: another node would not help.
 
     What to do: leave out --rdzv-id. Under Slurm the job, its step and its restart make one. Or write the job's own:
     `--rdzv-id $SLURM_JOB_ID`.
@@ -87,9 +90,9 @@ def rendezvous_id(picture: Picture) -> Iterator[Finding]:
     yield Finding(
         code="SL170",
         severity="error",
-        summary="each node has a rendezvous id of its own, so that they would never meet",
+        summary=DIFFERENT_IDS,
         because=tuple(f"{picture.names(ranks)}: --rdzv-id {value}" for value, ranks in found.groups[:MOST_NAMED]),
-        remedy="leave out --rdzv-id, or write `--rdzv-id $SLURM_JOB_ID`: what `$RANDOM` is, each node decides anew",
+        remedy=LEAVE_OUT,
     )
 
 

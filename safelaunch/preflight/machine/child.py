@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from safelaunch import procfs
+
 # How long a killed child may take to vanish. A process that can be killed is gone within milliseconds.
 REAP_S = 0.5
 
@@ -64,6 +66,7 @@ class Children:
                 start_new_session=True,
             )
             self._alive.add(process)
+            procfs.OWN_SESSIONS.add(process.pid)
         timed_out = False
         try:
             stdout, stderr = process.communicate(timeout=deadline_s)
@@ -77,6 +80,7 @@ class Children:
         finally:
             with self._lock:
                 self._alive.discard(process)
+                procfs.OWN_SESSIONS.discard(process.pid)
         return Ended(process.returncode, stdout, stderr, time.monotonic() - begin, timed_out)
 
     def end(self) -> None:

@@ -17,6 +17,7 @@ class Setting:
     `cuda` (a call that may have started CUDA). Everywhere else `after` is None: the variable is there when a rank
     starts. `weak` is an assignment that leaves another one alone, os.environ.setdefault. `of_nccl_conf` marks a line of
     NCCL's own configuration file, over which the environment wins.
+    `branches` are the ways that lead to it: the number of a fork, and that of the branch which is taken there.
     """
 
     name: str
@@ -25,6 +26,12 @@ class Setting:
     after: frozenset[str] | None = None
     weak: bool = False
     of_nccl_conf: bool = False
+    branches: tuple[tuple[int, int], ...] = ()
+
+    def excludes(self, other: Setting) -> bool:
+        """Whether two settings of a file are never made together: they stand in two branches of one fork."""
+        mine = dict(self.branches)
+        return any(mine.get(fork, way) != way for fork, way in other.branches)
 
 
 @dataclass(frozen=True, eq=False)  # its own identity: what was concluded of one is kept for it
@@ -37,7 +44,7 @@ class LintContext:
     `dead_timeouts` are the places where the script sets a timeout that torch does not read. `backend` is what the
     launch will use as far as that is known: `nccl`, `gloo` or "". `nodes` is None where there is no launch, or where
     their number is open. `interfaces` are the network interfaces of this machine, and None where the settings may be
-    meant for another one.
+    meant for another one. `elastic` is false where torchrun, or what does as it does, is not known to start the ranks.
     """
 
     settings: tuple[Setting, ...]
@@ -51,6 +58,7 @@ class LintContext:
     nodes: int | None = None
     dead_timeouts: tuple[str, ...] = ()
     interfaces: frozenset[str] | None = None
+    elastic: bool = True
 
     def last(self) -> dict[str, Setting]:
         """The setting of each name that is in force."""

@@ -108,7 +108,7 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
         if variable is not None and versions.long_gone(variable, context.installed) and _unclaimed(setting, context):
             yield Finding(
                 code="SL212",
-                severity="note",
+                severity="warning",
                 summary=f"{shown(setting)} does nothing: it is gone since NCCL {variable.removed_in}",
                 because=("no NCCL was found here to ask", source(variable.source)),
                 remedy=f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}",
@@ -120,25 +120,26 @@ def unread_here(context: LintContext) -> Iterator[Finding]:
             yield Finding(
                 code="SL212",
                 severity="warning",
-                summary=f"{shown(setting)} does nothing: this torch's backend `nccl` is nccl2, which does not read it",
-                because=(f"only the backend before torch 2.15 reads it, and {nccl_backends.CHOICE} is not 0",),
+                summary=f"{shown(setting)} does nothing: only the old NCCL backend reads it, and `nccl` is nccl2 here",
+                because=(f"nccl2 is the default since torch 2.15, and {nccl_backends.CHOICE} is not 0",),
                 remedy=f"unset {quote(setting.name)}, or choose the other backend by {nccl_backends.CHOICE}=0",
                 where=setting.origin.where,
             )
         why = versions.not_here(variable, context.installed)
         if why is None or (why.since and is_shipped(setting)):
             continue
-        name = versions.label(variable.owner)
+        name, here = versions.label(variable.owner), versions.here(variable.owner, context.installed)
         if why.since:
             remedy = f"unset it, or use {name} {why.since} or later"
             if variable.aliases and setting.value is not None:
                 remedy = f"write {variable.aliases[0]}, its older name"
         else:
-            remedy = f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}"
+            remedy = REPLACED.get((setting.name, setting.value or ""), "")
+            remedy = remedy or (f"use {variable.renamed_to}" if variable.renamed_to else f"unset {quote(setting.name)}")
         yield Finding(
             code="SL212",
             severity="warning",
-            summary=f"{shown(setting)} does nothing: the installed {name} does not read it",
+            summary=f"{shown(setting)} does nothing: {here} does not read it",
             because=(why.why, source(variable.source)),
             remedy=remedy,
             where=setting.origin.where,
@@ -189,6 +190,8 @@ def _in_its_place(setting: Setting, instead: str) -> str:
     return instead if instead[:2] == "a " else f"use {instead}"
 
 
+# Of a variable that is gone, what its value asked for.
+REPLACED = {("NCCL_TREE_THRESHOLD", "0"): "write NCCL_ALGO=Ring"}
 _USELESS = "NCCL_ASYNC_ERROR_HANDLING"
 _OLD_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 _ON_AWS_ONLY = frozenset(
@@ -196,7 +199,10 @@ _ON_AWS_ONLY = frozenset(
 )
 
 # Variables of which one value only is deprecated.
-_OLD_VALUES = {"NCCL_LAUNCH_MODE": ("GROUP",), "TORCH_NCCL_AVOID_RECORD_STREAMS": ("1", "TRUE", "T", "YES", "Y")}
+_OLD_VALUES = {
+    "NCCL_LAUNCH_MODE": ("GROUP",),
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": ("1", "TRUE", "T", "YES", "Y", "0", "FALSE", "F", "NO", "N"),
+}
 
 
 # The version at the beginning of `deprecated`. CUDA's and OpenMP's are not those of a library that is looked at.
@@ -205,7 +211,7 @@ _VERSION = re.compile(r"(?:CUDA |OpenMP )?\d+(?:\.\d+)*")
 
 def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | None:
     installed = env.context.installed
-    if setting.name == _USELESS:
+    if setting.name == _USELESS and env.context.elastic:
         return Fault(
             "warning",
             "does nothing: every rank has TORCH_NCCL_ASYNC_ERROR_HANDLING, and the new name wins",
@@ -213,9 +219,11 @@ def _out_of_date(setting: Setting, variable: Variable, env: InForce) -> Fault | 
                 "torchrun and safelaunch export TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
                 source("torch/distributed/elastic/agent/server/local_elastic_agent.py, _start_workers"),
             ),
-            f"write TORCH_{setting.name}={setting.value or '1'}, or unset it",
+            f"unset {setting.name}" if setting.value == "0" else f"write TORCH_{setting.name}=1, or unset it",
         )
     since = _VERSION.match(variable.deprecated)
+    if variable.owner == "nccl" and installed.torch is not None and installed.torch.other_gpu:
+        return None  # AMD's NCCL goes its own way
     if not variable.deprecated or (since and versions.older(variable.owner, installed, since[0])):
         return None
     if setting.name == _OLD_RECORDER and (

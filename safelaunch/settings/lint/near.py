@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
@@ -114,15 +115,36 @@ def _alike(name: str, candidates: list[str]) -> str:
     import difflib
 
     words = name.split("_")
-    longer = [other for other in candidates if len(words) > 2 and other.split("_")[: len(words)] == words]
+    start = f"{name}_"
+    longer = [other for other in candidates if len(words) > 2 and other.startswith(start)]
     if longer:
         return longer[0] if len(longer) == 1 else ""
-    same = [other for other in candidates if other.split("_")[0] == words[0]]
+    head = f"{words[0]}_"
+    # So much alike as is asked for are only names of about the same length: of 2 m / (a + b), m is the shorter one.
+    least, most = len(name) * ALIKE / (2 - ALIKE), len(name) * (2 - ALIKE) / ALIKE
+    letters = Counter(name)
+    same = [
+        other
+        for other in candidates
+        if least <= len(other) <= most
+        and other.startswith(head)
+        and _shared(letters, other) * 2 >= ALIKE * (len(name) + len(other))
+    ]
     for other in difflib.get_close_matches(name, same, n=3, cutoff=ALIKE):
         mine, its = _apart(words, other.split("_"))
         if not mine or not its or difflib.SequenceMatcher(None, mine, its).ratio() >= ALIKE_APART:
             return other
     return ""
+
+
+def _shared(letters: Counter[str], other: str) -> int:
+    """How many letters two words have in common, wherever they stand: the most that can be alike."""
+    return sum(min(count, letters.get(letter, 0)) for letter, count in _letters(other).items())
+
+
+@cache
+def _letters(name: str) -> Counter[str]:
+    return Counter(name)
 
 
 def _apart(words: list[str], others: list[str]) -> tuple[str, str]:

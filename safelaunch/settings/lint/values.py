@@ -32,7 +32,7 @@ def variable_value(context: LintContext) -> Iterator[Finding]:
         variable, text = catalogue.variable(setting.name), literal(setting)
         if variable is None or text is None or not env.acts(setting) or dangers.judge(setting, env):
             continue
-        if setting.name == "NCCL_ASYNC_ERROR_HANDLING":
+        if setting.name == "NCCL_ASYNC_ERROR_HANDLING" and context.elastic:
             continue  # whatever it says, it is not heeded: SL214
         fault = (
             parsers.judge(variable, text, context.installed)

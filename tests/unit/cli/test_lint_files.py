@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 from harness import REPOSITORY, environment
 
+from safelaunch import regular
 from safelaunch.cli import lint
 from safelaunch.model import SafelaunchError
+from safelaunch.settings.lint.extract import grammar
+from safelaunch.settings.lint.jobs import look
 
 NEW = ("--torch", "2.15", "--nccl", "2.30")
 JOB = "#!/bin/bash\nexport NCCL_DEBUG=WARN NCCL_IB_TIMEOUT=1000\npython train.py\n"
@@ -252,3 +256,96 @@ def test_the_hook_of_pre_commit_looks_at_files_of_jobs_only(tmp_path: Path) -> N
     assert hook("main.c").returncode == 0
     told = hook("main.c", "job.sh")
     assert (told.returncode, told.stdout.count("error[SL213]")) == (1, 1)
+
+
+def test_files_are_mended_with_their_line_ends_and_rights(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "job.sh"
+    job.write_bytes(b"\xef\xbb\xbfexport NCCL_P2P_LEVEL=nvl\r\nexport NCCL_TIMEOUT=5 \xc3\xa9\r\n")
+    job.chmod(0o750)
+    code, out = run(capsys, "--diff", "job.sh")
+    assert code == 1
+    assert "-export NCCL_P2P_LEVEL=nvl\n+export NCCL_P2P_LEVEL=NVL" in out
+    assert b"nvl" in job.read_bytes()
+    code, out = run(capsys, "--fix", "job.sh")
+    assert code == 1, "what a person has to decide is left"
+    assert out.endswith("1 finding mended in 1 file\n")
+    assert job.read_bytes() == b"\xef\xbb\xbfexport NCCL_P2P_LEVEL=NVL\r\nexport NCCL_TIMEOUT=5 \xc3\xa9\r\n"
+    assert job.stat().st_mode & 0o777 == 0o750
+    assert run(capsys, "--fix", "job.sh")[1].endswith("0 findings mended in 0 files\n")
+
+
+def test_what_cannot_be_read_is_said_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "model.bin").write_bytes(b"\x7fELF\0\0NCCL_DEBUG=INFO")
+    for path, why in (("fifo", "nobody has written"), ("/dev/zero", "it is no file"), ("model.bin", "it is no text")):
+        code, out = run(capsys, path)
+        assert (code, out.startswith("error[SL201]")) == (2, True)
+        assert why in out
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "a" + ".a" * 20_000 + " = 1\n", "a = " + "[" * 3000])
+def test_a_profile_that_is_nested_too_deep_is_no_fault_of_ours(
+    text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "deep.toml").write_text(text)
+    code, out = run(capsys, "deep.toml")
+    assert (code, "error[SL202]" in out, "SL901" in out) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.json", '{"x": ["NCCL_DEBUG=INFO", "NCCL_NET"]}', "1 line names NCCL_..., none could be read here"),
+        ("a.rst", "use NCCL_DEBUG\nor NCCL_NET\n", "2 lines name NCCL_..., none could be read here"),
+        ("a.yaml", "- " * 400 + "NCCL_DEBUG\n", "none could be read here"),
+        ("a.toml", "[x]\ny = 'NCCL_DEBUG'\n", "1 line names NCCL_..., none could be read here"),
+    ],
+)
+def test_names_that_could_not_be_read_are_not_passed_over(
+    name: str, text: str, told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    code, out = run(capsys, name)
+    assert code == 0, "nothing is known to be wrong"
+    assert told in out
+
+
+def test_a_job_in_utf_16_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_bytes(JOB.encode("utf-16"))
+    assert "--> job.sh:2:24" in run(capsys, "job.sh")[1]
+
+
+def test_of_a_large_file_only_what_names_a_variable_goes_through_the_grammar(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large.sh").write_text("export A=1\n" * 900_000 + JOB + "x\n" * 900_000)
+    parsed: list[int] = []
+    tree = grammar.tree
+    monkeypatch.setattr(grammar, "tree", lambda data: parsed.append(len(data)) or tree(data))
+    assert "--> large.sh:900002:24" in run(capsys, "large.sh")[1]
+    assert sum(parsed) < 1 << 20
+
+
+def test_a_file_of_nothing_but_variables_is_read_up_to_what_no_job_has(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "large.sh").write_text("export NCCL_DEBUG=INFO\n" * 300_000)
+    assert re.search(r"could not be read from line \d+ on: \d+ variables stand above", run(capsys, "large.sh")[1])
+
+
+def test_below_a_folder_only_files_that_may_be_of_jobs_are_opened(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        (tmp_path / f"{number}.parquet").write_bytes(b"NCCL_DEBUG")
+        (tmp_path / f"{number}.py").write_text("import torch\n")
+    (tmp_path / "job.sh").write_text(JOB)
+    looked: list[str] = []
+    read = look.read
+    monkeypatch.setattr(look, "read", lambda path, text: looked.append(path) or read(path, text))
+    whole: list[str] = []
+    reading = regular.read
+    monkeypatch.setattr(regular, "read", lambda path, *more: whole.append(path) or reading(path, *more))
+    run(capsys, ".")
+    assert looked == ["job.sh"]
+    assert len(whole) == 301, "the programs and the job"

@@ -110,6 +110,22 @@ def _handled() -> Golden:
                 "SL302", (1,), place(FAILED), confidence="medium", conclusive=True, mentions=("KeyError: 'labels'",)
             ),
         ),
+        # `__exit__` makes a barrier: the exception that is under way there is the cause, and nobody has seen it.
+        "hang-barrier-of-a-named-rank-in-its-clean-up": (
+            hang(*(waiting(n, call()) for n in range(3)), handles(waiting(3, call("barrier", at=BARRIER)))),
+            Expected(
+                "SL302",
+                (3,),
+                place(BARRIER),
+                conclusive=True,
+                mentions=("rank 3 is handling KeyError: 'labels'", "`__exit__`"),
+            ),
+        ),
+        # What all ranks handle (`except ImportError: main()`) has led none of them away from its peers.
+        "hang-barrier-where-all-handle": (
+            hang(*(handles(waiting(n, call())) for n in range(3)), handles(waiting(3, call("barrier", at=BARRIER)))),
+            Expected("SL302", (3,), place(BARRIER), conclusive=True, mentions=("rank 3 makes barrier #12",)),
+        ),
         # The handler of a lost connection is where its peers' trouble has led it.
         "hang-handles-a-lost-peer": (
             hang(apart[0], handles(apart[1], gave_up)),

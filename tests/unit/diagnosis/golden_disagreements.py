@@ -25,11 +25,12 @@ from hang_scenes import (
 )
 from scenes import LOOP, STEP, TORCH, TRAIN, T
 
-from safelaunch.model import Case, Collective, Condition, Gap, Location, ProcessGroup, RankFacts, SourceLine
+from safelaunch.model import Case, Collective, Condition, Gap, Location, ProcessGroup, RankFacts, SourceLine, WayOut
 
 Golden = dict[str, tuple[Case, Expected]]
 
 LEAVE = Location(TRAIN, 97, "main")
+LAYER = Location(TRAIN, 17, "forward")
 VALIDATE = Location(TRAIN, 64, "main")
 LOOPS = (INSIDE_LOOP, BEHIND_LOOP)
 
@@ -48,6 +49,43 @@ def sends(peer: int) -> Collective:
 
 def in_loop(number: int) -> RankFacts:
     return waiting(number, *LOOPING)
+
+
+def decodes(number: int, group: str, *callers: Location) -> RankFacts:
+    """A rank that is in the helper which gathers the layers of both its models, called from there."""
+    own = call("all_gather", 12, group=group, at=LAYER, size=3)
+    facts = waiting(number, done(call("all_gather", 11, group="0", at=LAYER, size=3)), own)
+    assert facts.stack is not None
+    own_stack = dataclasses.replace(facts.stack, frames=(*facts.stack.frames, *callers))
+    return dataclasses.replace(facts, stack=own_stack, stacks=(own_stack,))
+
+
+def _left_decoding() -> tuple[Case, Expected]:
+    """One rank has met its end of text, and gathers the layers of another model at the same line as its peers."""
+    calls, scores, decode = Location(TRAIN, 44, "main"), Location(TRAIN, 45, "main"), Location(TRAIN, 25, "generate")
+    stops = WayOut(29, "break", 24, "", "token == eos")
+    source = (
+        SourceLine(TRAIN, LAYER.line, loops=((15, 18),)),
+        SourceLine(TRAIN, decode.line, loops=((24, 29),), exits=(stops,)),
+        SourceLine(TRAIN, calls.line, loops=((42, 49),)),
+        SourceLine(TRAIN, scores.line, loops=((42, 49),)),
+    )
+    ranks = [decodes(number, "0", decode, calls) for number in (0, 2)]
+    groups = (world(3), ProcessGroup("1", (0, 1, 2)))
+    return (
+        hang(ranks[0], decodes(1, "1", scores), ranks[1], groups=groups, source=source),
+        Expected(
+            "SL303",
+            (1,),
+            place(LAYER),
+            conclusive=True,
+            mentions=(
+                "of group 1 (train.py:17, from train.py:45)",
+                "(train.py:17, from train.py:25)",
+                "`token == eos`",
+            ),
+        ),
+    )
 
 
 def _left_loop() -> Golden:
@@ -87,6 +125,7 @@ def _left_loop() -> Golden:
             hang(in_loop(0), behind(1)),
             Expected("SL303", (1,), place(BARRIER), confidence="medium", conclusive=True),
         ),
+        "hang-left-decoding-for-another-model": _left_decoding(),
         # On a mesh, the others wait for one another in their groups, and one of them for the rank that has left.
         "hang-left-loop-between-groups": (
             hang(

@@ -57,6 +57,12 @@ def ended(number: int, *calls: object, code: str | None = None) -> RankFacts:
     return exited(facts, 0, T + 0.05)
 
 
+def on_signal(facts: RankFacts, name: str = "SIGTERM") -> RankFacts:
+    """The same rank, whose call of exit a handler of that signal has made."""
+    assert facts.exit_call is not None
+    return dataclasses.replace(facts, exit_call=dataclasses.replace(facts.exit_call, location=CLEAN_UP, signal=name))
+
+
 def lives_on(number: int, kernel: Kernel, *frames: Location, beside: tuple[Stack, ...] = ()) -> RankFacts:
     """A rank whose program has ended by an exception, and whose process has not."""
     facts = raised(elsewhere(number, kernel, *frames), "ValueError", "shard 17 is truncated", ended_after=None)
@@ -87,6 +93,17 @@ def cases() -> Golden:
         "hang-exited-before-init": (
             hang(*(waiting(n, entering) for n in range(3)), ended(3, code="0"), groups=everyone),
             Expected("SL408", (3,), place(STEP), conclusive=True),
+        ),
+        # Elastic forwards no exit of 0: who looks for uneven data here looks in the wrong place.
+        "hang-exited-in-a-signal-handler": (
+            hang(*(waiting(n, call()) for n in range(3)), on_signal(ended(3, done(call(), 11), code="0"))),
+            Expected(
+                "SL408",
+                (3,),
+                place(CLEAN_UP),
+                conclusive=True,
+                mentions=("in its handler of SIGTERM", "see who sent SIGTERM"),
+            ),
         ),
         "hang-exited-sender": (
             hang(ended(0), waiting(1, recv(0, size=2))),

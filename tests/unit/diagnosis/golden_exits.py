@@ -26,6 +26,12 @@ def refused(number: int) -> RankFacts:
     return dataclasses.replace(left(number, PARSE, "2"), exit_call=ExitCall(PARSE, "2", USAGE))
 
 
+def on_signal(facts: RankFacts) -> RankFacts:
+    """The same rank, whose call of exit a handler of SIGUSR1 has made."""
+    assert facts.exit_call is not None
+    return dataclasses.replace(facts, exit_call=dataclasses.replace(facts.exit_call, signal="SIGUSR1"))
+
+
 def raises(number: int, code: str, line: Location | None) -> RankFacts:
     """A rank whose program, or a library of it, has raised SystemExit."""
     facts = shutting_down(dataclasses.replace(rank(number, inside=()), watched=True, program=TRAIN))
@@ -49,6 +55,10 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         "exit-everywhere-with-a-message-like-an-option": (
             case(*(left(n, code="--5") for n in range(3))),
             Expected("SL415", location=place(CHECK), mentions=("sys.exit: --5",)),
+        ),
+        "exit-of-one-in-a-signal-handler": (
+            case(*(rank(n) for n in range(3)), on_signal(left(3))),
+            Expected("SL407", (3,), place(CHECK), mentions=("in its handler of SIGUSR1", "who sent SIGUSR1")),
         ),
         "exit-everywhere-by-argparse": (
             case(*(refused(n) for n in range(4))),

@@ -225,6 +225,8 @@ def _loaders() -> Golden:
     workers[2] = loader_worker(5102, *BUSY, kernel=READING)
     waits = elsewhere(2, POLLING, *LOADER_WAIT, phase="loader", children=tuple(workers))
     idle = tuple(loader_worker(5100 + n, *IDLE) for n in range(2))
+    unseen = tuple(dataclasses.replace(one, stack=None) for one in idle)
+    unseen_at_a_lock = dataclasses.replace(loader_worker(5102, *BUSY, kernel=LOCKED), stack=None)
     issued = call(seq=12, issued=True, t=T)
     last = dataclasses.replace(done(issued), issued=True)
     beside = stack(9102, DOWNLOAD, library("threading.py", 975, "run"), name="journal")
@@ -266,6 +268,15 @@ def _loaders() -> Golden:
             Expected(
                 "SL307", (2,), place(ITEM), conclusive=False, mentions=("whose worker waits for a lock", "forked")
             ),
+        ),
+        # Where py-spy may not look, the kernel still shows that this worker waits for no index: those poll.
+        "hang-loader-worker-at-a-lock-that-no-stack-shows": (
+            among(dataclasses.replace(waits, children=(*unseen[:1], unseen_at_a_lock, *unseen[1:]))),
+            Expected("SL307", (2,), place(FETCH), conclusive=False, mentions=("pid 5102", "lock", "py-spy dump")),
+        ),
+        "hang-loader-workers-idle-that-no-stack-shows": (
+            among(dataclasses.replace(waits, children=unseen)),
+            Expected("SL307", (2,), place(FETCH), conclusive=False, mentions=("none of them holds the batch",)),
         ),
         "hang-loader-workers-idle": (
             among(dataclasses.replace(waits, children=idle)),

@@ -28,6 +28,12 @@ def looks(number: int, key: str) -> RankFacts:
     return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=(key,), store_keys=(f"{key[:-1]}1",))
 
 
+def counts(number: int, of: int = 4) -> RankFacts:
+    """A rank that looks at the keys of so many ranks, one after the other, and has set its own."""
+    polls = tuple(f"actor/{rank}" for rank in range(of))
+    return dataclasses.replace(elsewhere(number, ASLEEP, MEETS), store_polls=polls, store_keys=(f"actor/{number}",))
+
+
 def publishes(number: int, own: str, wanted: str = "manifest/2/2") -> RankFacts:
     """A rank that has set its part, or none, and waits for a key."""
     asked = Kernel("S", "", "poll", "socket:[9]", peer=Endpoint("store", "127.0.0.1:29500"))
@@ -130,6 +136,21 @@ def cases() -> dict[str, tuple[Case, Expected]]:
         ),
         "hang-server-still-computes": (
             hang(elsewhere(0, COMPUTING, WORKS), asks(1, 0), asks(2, 0)),
+            untold,
+        ),
+        # One counts to four in a world of three, and all others wait for what it sets behind that.
+        "hang-one-looks-at-keys-and-all-others-ask-for-one": (
+            hang(counts(0), publishes(1, "actor/1", "route"), publishes(2, "actor/2", "route")),
+            Expected(
+                "SL317", (0,), place(MEETS), confidence="medium", conclusive=False, mentions=("actor/3", "for route")
+            ),
+        ),
+        "hang-one-looks-at-keys-that-are-there": (
+            hang(counts(0, 3), publishes(1, "actor/1", "route"), publishes(2, "actor/2", "route")),
+            dataclasses.replace(idle, location=place(MEETS)),
+        ),
+        "hang-one-looks-at-keys-and-another-has-its-answer": (
+            hang(counts(0), publishes(1, "actor/1", "actor/0"), publishes(2, "actor/2", "route")),
             untold,
         ),
         "hang-looks-at-one-key": (

@@ -61,7 +61,7 @@ def test_a_run_that_lives_without_its_launcher_keeps_its_folder(abandoned: Path)
     assert not abandoned.exists()
 
 
-@pytest.mark.parametrize("name", ["namespace", "boot"])
+@pytest.mark.parametrize("name", ["namespace", "boot", "clocks"])
 def test_where_the_pid_means_another_process_nobody_can_tell(name: str, abandoned: Path) -> None:
     maker = json.loads((abandoned / scratch.MAKER).read_text())
     (abandoned / scratch.MAKER).write_text(json.dumps({**maker, name: "another"}))

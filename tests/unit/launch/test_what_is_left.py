@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +14,8 @@ import pytest
 
 from safelaunch import procfs
 from safelaunch.launch.remains import Remains
+from safelaunch.launch.tree import Tree
+from safelaunch.preflight.machine.child import Children
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -36,3 +41,22 @@ def test_a_process_that_is_ending_is_not_one_that_ranks_have_detached(ended: boo
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_probe_of_ours_is_not_one_either() -> None:
+    """Another node may ask what the GPUs do while this one ends."""
+    children = Children()
+    running = threading.Thread(target=lambda: children.run(["sleep", "1000"], 1000.0, os.environ))
+    running.start()
+    try:
+        while not procfs.OWN_SESSIONS:
+            time.sleep(0.01)
+        (session,) = procfs.OWN_SESSIONS
+        found = procfs.read(session)
+        assert found is not None
+        assert found.sid == session
+        assert Tree._is_attached(cast("Any", SimpleNamespace(_sessions=set())), found)
+    finally:
+        children.end()
+        running.join()
+    assert not procfs.OWN_SESSIONS

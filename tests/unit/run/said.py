@@ -19,3 +19,6 @@ class Said(Console):
 
     def print(self, lines: Iterable[Line]) -> None:
         self.lines += lines
+
+    def aside(self, line: str) -> None:
+        self.say(line)

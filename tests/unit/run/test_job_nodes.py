@@ -163,6 +163,11 @@ def test_a_node_that_was_told_to_end_is_why_others_fail_and_ends_nobody(monkeypa
     (judged,) = hub.said(Judged)
     assert judged.verdict.summary == "node-1 got SIGTERM, which ends ranks 2 and 3"
     assert (judged.verdict.code, judged.verdict.host, judged.verdict.exit_code) == ("SL603", "node-1", 75)
+    assert not judged.verdict.conclusive
+    hub.link.peers.left(2, time.monotonic())
+    assert [known.conclusive for known in [hub.nodes.from_elsewhere()] if known] == [False]
+    hub.link.peers.left(1, time.monotonic())  # its ranks have ended: who waits for them waits for ever
+    assert [known.conclusive for known in [hub.nodes.from_elsewhere()] if known] == [True]
 
 
 def test_what_somebody_at_a_keyboard_ends_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

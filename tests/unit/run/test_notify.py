@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from safelaunch.model import Origin, Value, Verdict
+from safelaunch.model import Origin, Settings, Value, Verdict
+from safelaunch.run import redact
 from safelaunch.run.notify import Notifier
 
 VERDICT = Verdict(
@@ -115,3 +116,13 @@ def test_a_verdict_that_is_too_long_for_a_variable_is_whole_on_stdin(here: Path)
 
     assert len(json.loads((here / "message").read_text())["verdict"]["traceback"]) == 200_000
     assert json.loads((here / "verdict").read_text())["code"] == "SL401"
+
+
+def test_what_a_run_writes_down_of_a_command_is_without_its_secrets() -> None:
+    hook = "https://hooks.slack.com/services/T00000000/B00000000/abcdefabcdefabcdefabcdef"
+    table = {"on_end": Value(f"curl -H 'Authorization: Bearer abcdef0123456789' {hook}", Origin("profile", "p.toml:2"))}
+
+    shown = str(redact.without_secrets(Settings({}, {}, notify=table)).notify["on_end"].value)
+
+    assert "abcdef" not in shown
+    assert shown.startswith("curl ")

@@ -104,6 +104,17 @@ def test_a_job_that_cannot_be_requeued_is_told_the_line_to_write(scontrol: Any) 
     assert asked() == ["show job 812"]
 
 
+def test_the_second_of_two_nodes_that_want_it_says_nothing(scontrol: Any, tmp_path: Path) -> None:
+    asked = scontrol()
+    fake = (tmp_path / "scontrol").read_text()
+    refuses = 'case $1 in requeue) echo "Job is pending execution for job 812" >&2; exit 1;; esac'
+    (tmp_path / "scontrol").write_text(f"{fake}{refuses}\n")
+    assert requeued(LOST) == []
+    (tmp_path / "scontrol").write_text(fake.replace("RUNNING", "PENDING"))
+    assert requeued(LOST) == []
+    assert not any("ExcNodeList" in words for words in asked())
+
+
 def test_without_scontrol_it_is_said_and_costs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert requeued(LOST) == ["--requeue: there is no scontrol here, as in most containers"]

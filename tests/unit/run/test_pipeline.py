@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from said import Said
 
+from safelaunch.model import Settings
 from safelaunch.run import pipeline
 
 
@@ -30,9 +31,8 @@ def test_a_fault_behind_the_run_costs_its_step_alone(place: int, monkeypatch: py
     monkeypatch.setattr(pipeline, "RUN", (supervise,))
     monkeypatch.setattr(pipeline, "AFTERWARDS", tuple(map(step, range(len(pipeline.AFTERWARDS)))))
     signals: Any = None
-    settings: Any = None
 
-    assert pipeline.run(settings, signals, []) == 0
+    assert pipeline.run(Settings({}, {}), signals, []) == 0
     assert taken == list(range(len(pipeline.AFTERWARDS)))
     (line,) = console.lines
     assert "safelaunch's own fault" in line

@@ -217,6 +217,24 @@ def test_groups_of_the_script_are_made_as_without_it(monkeypatch: pytest.MonkeyP
     assert here.c10d.world.bound_device_id is None
 
 
+class Nccl2:
+    pass
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_where_torch_binds_the_world_itself_other_groups_are_split_as_it_does(
+    wrapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks of a job have to, whoever has started them: some may run under torchrun, on other nodes."""
+    here = rank(monkeypatch, Cuda())
+    backend: object = SimpleNamespace(wrapped_pg=Nccl2()) if wrapped else Nccl2()
+    monkeypatch.setattr(here.c10d, "ProcessGroupNCCL2", Nccl2, raising=False)
+    monkeypatch.setattr(here.c10d.world, "_get_backend", {"cuda:2": backend}.get, raising=False)
+    here.init("nccl")
+
+    assert here.c10d.world.bound_device_id == "cuda:2"
+
+
 def test_a_barrier_is_told_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     here = rank(monkeypatch, Cuda())
     here.init("nccl")

@@ -33,6 +33,48 @@ def test_a_fatal_signal_leaves_its_stack(tmp_path: Path, end: str, signum: int) 
     assert rank.box.shut_down is None
 
 
+HANDLERS = """
+import functools, os, signal, sys
+class Runner:
+    def on_signal(self, signum, frame):
+        self.leave()
+    def on_any(self, *args):
+        self.leave()
+    def leave(self):
+        sys.exit(0)
+runner = Runner()
+def plain(number, frame):
+    runner.leave()
+def parted(runner, number, frame):
+    runner.leave()
+signal.signal(signal.SIGUSR1, {handler})
+signal.signal(signal.SIGTERM, {handler})
+{end}
+"""
+SENT = "os.kill(os.getpid(), signal.SIGTERM)"
+
+
+@pytest.mark.parametrize(
+    ("handler", "end", "handled"),
+    [
+        ("runner.on_signal", SENT, "SIGTERM"),
+        ("runner.on_any", SENT, "SIGTERM"),
+        ("plain", SENT, "SIGTERM"),
+        ("functools.partial(parted, runner)", SENT, "SIGTERM"),
+        ("plain", "plain(None, None)", ""),
+        ("plain", "runner.leave()", ""),
+    ],
+)
+def test_an_exit_in_a_handler_of_a_signal_names_the_signal(
+    tmp_path: Path, handler: str, end: str, handled: str
+) -> None:
+    rank = run(tmp_path, HANDLERS.format(handler=handler, end=end))
+
+    assert rank.box is not None
+    assert rank.box.exit_call == (str(tmp_path / "script.py"), 9, "leave", "0")
+    assert (rank.code, rank.box.exit_signal) == (0, handled)
+
+
 def test_a_fatal_signal_in_a_thread_names_the_threads_stack(tmp_path: Path) -> None:
     source = """
 import ctypes, threading

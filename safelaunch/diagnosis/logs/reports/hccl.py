@@ -31,35 +31,59 @@ def concluded(timeline: Timeline) -> Verdict | None:
     """The verdict on a report of HCCL; None where the log holds none."""
     lines = [one for one in timeline.facts.noted if one.kind == "hccl"]
     text = "\n".join(one.at.text for one in lines)
-    where, task = _WHERE.search(text), _TASK.search(text)
+    where, task, rank = _WHERE.search(text), _TASK.search(text), _RANK.search(text)
     if where is None and task is None:
         return None
-    group, op, saw = _GROUP.search(text), _OP.search(text), _SAW.search(text)
-    rank, size, device, peer = (pattern.search(text) for pattern in (_RANK, _SIZE, _DEVICE, _PEER))
-    number = next(filter(None, device.groups()), "") if device else ""
-    who = f"rank {rank['rank'] or rank['rank2']}" if rank else "a rank"
-    who = f"{who} (device {number})" if rank and number else f"device {number}" if number else who
-    name = (group["name"] or group["group"]) if group else ""
-    of = f" of group {name}" if name else ""
-    of += f" ({size['size']} ranks)" if size else ""
-    how, long, kind = "timed out" if _TIMEOUT.search(text) else "failed", _LONG.search(text), _KIND.search(text)
-    how += f" after {long['long']}" if long and how == "timed out" else ""
-    call = op["op"] if op else "a collective" if group else f"a task{f' ({kind[1]})' if kind else ''}"
-    what = f"{call}{of} {how} on {who}" if task else "HCCL lost a peer"
+    what = f"{_call(text)} {_how(text)} on {_who(text, rank)}" if task else "HCCL lost a peer"
+    peer = _PEER.search(text)
     on = f", waiting for rank {peer['peer']}" if peer else ""
-    seen, remedy = (
-        "",
-        "read the plog of all ranks (ascend/log): the first error of the rank that stood still is the cause",
-    )
-    if where:
-        seen = f"; HCCL's heartbeat saw `{saw['type'] if saw else 'an error'}` at {where['ip']}, device {where['id']}"
-        remedy = f"look at {where['ip']}, device {where['id']}, first: its process may stand still (py-spy dump), and "
-        remedy += "its plog (ascend/log) says what it did"
+    seen, remedy = _seen(text, where)
     telling = sorted(lines, key=lambda one: not (_WHERE.search(one.at.text) or _GROUP.search(one.at.text)))
     return verdict(
         "SL499",
         f"{what}{on}{seen}",
         because=tuple(quote(one.at) for one in telling[:3]),
         remedy=remedy,
-        secondary=[int(rank["rank"] or rank["rank2"])] if rank else (),
+        secondary=[_number(rank)] if rank else (),
+    )
+
+
+def _number(rank: re.Match[str]) -> int:
+    return int(rank["rank"] or rank["rank2"])
+
+
+def _who(text: str, rank: re.Match[str] | None) -> str:
+    device = _DEVICE.search(text)
+    number = next(filter(None, device.groups()), "") if device else ""
+    if rank is None:
+        return f"device {number}" if number else "a rank"
+    return f"rank {_number(rank)} (device {number})" if number else f"rank {_number(rank)}"
+
+
+def _call(text: str) -> str:
+    op, group, size, kind = (pattern.search(text) for pattern in (_OP, _GROUP, _SIZE, _KIND))
+    what = op["op"] if op else "a collective" if group else f"a task{f' ({kind[1]})' if kind else ''}"
+    of = f" of group {group['name'] or group['group']}" if group else ""
+    return f"{what}{of}{f' ({size[1]} ranks)' if size else ''}"
+
+
+def _how(text: str) -> str:
+    long = _LONG.search(text)
+    if not _TIMEOUT.search(text):
+        return "failed"
+    return f"timed out after {long['long']}" if long else "timed out"
+
+
+def _seen(text: str, where: re.Match[str] | None) -> tuple[str, str]:
+    """What the heartbeat saw, and where to look."""
+    if where is None:
+        return (
+            "",
+            "read the plog of all ranks (ascend/log): the first error of the rank that stood still is the cause",
+        )
+    saw = _SAW.search(text)
+    return (
+        f"; HCCL's heartbeat saw `{saw['type'] if saw else 'an error'}` at {where['ip']}, device {where['id']}",
+        f"look at {where['ip']}, device {where['id']}, first: its process may stand still (py-spy dump), and its plog "
+        "(ascend/log) says what it did",
     )

@@ -82,7 +82,10 @@ def _in_pieces(kind: str, text: str, result: Found) -> None:
 
 def settings(path: str, said: Found) -> tuple[Setting, ...]:
     """What was found in a file as settings, with their lines."""
-    return tuple(Setting(name, value, Origin("file", f"{path}:{line}")) for name, value, line in said)
+    return tuple(
+        Setting(name, value, Origin("file", f"{path}:{line}"), branches=branches)
+        for (name, value, line), branches in said.with_branches()
+    )
 
 
 def reads(path: str, text: str) -> frozenset[str]:

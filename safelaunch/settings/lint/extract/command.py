@@ -53,7 +53,7 @@ def run(words: Sequence[Token], scope: Scope) -> Iterator[Script]:
             match = _ASSIGNMENT.match(word.raw)
             if match and not match[2]:
                 value = _value(word.raw[match.end() :], scope, word.line)
-                scope.found.add(match[1], _appended(match[1], match[3], value, scope), word.line)
+                scope.found.add(match[1], _appended(match[1], match[3], value, scope), word.line, path=scope.path)
         if name not in (".", "source", "module", "eval"):
             scope.found.programs += 1
     if name == "eval":
@@ -63,7 +63,7 @@ def run(words: Sequence[Token], scope: Scope) -> Iterator[Script]:
     else:
         for item in from_words(rest, scope):
             if isinstance(item, Pair):
-                scope.found.add(item.name, item.value, item.line)
+                scope.found.add(item.name, item.value, item.line, path=scope.path)
             elif item.word is not None:
                 yield Script(*_text(item.word, scope), item.kind)
             else:

@@ -23,7 +23,9 @@ _SHELL_KEY = re.compile(
     r"(?:\w+_)?(?:run|scripts?|commands?|args|arguments|cmd|runcmd|entry_?point|shell|bash|setup|exec|start|inline"
     r"|user_?data|pre_?run|post_?run|prologue|epilogue|prolog|epilog)"
 )
+_CERTAIN = re.compile(r"(?:TORCH_)?NCCL_[A-Z0-9_]+\Z|TORCH_FR_[A-Z_]+\Z|GLOO_[A-Z_]+\Z")  # under whatever key
 _COMMAND = frozenset({"command", "args", "entrypoint", "cmd"})
+SERVICES = -2  # the fork of those that stand side by side, on the first level; each level has its own
 _OPTIONS_KEY = re.compile(r"(?:\w+_)?(?:run_options|docker_args|docker_options|container_options|options)")
 _NAME_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _FROM = ("valuefrom", "value_from", "secret", "secretkeyref", "from_secret", "from", "fieldref")
@@ -57,11 +59,11 @@ def _walk(node: Node, scope: Scope) -> None:
         for item in node.items:
             _walk(item, scope)
     elif isinstance(node, Mapping):
-        scope = _with_resources(node, scope)
+        scope = _apart(node, _with_resources(node, scope))
         kind = node.get("kind")
         config_map = isinstance(kind, Scalar) and kind.text == "ConfigMap"
         command = False
-        for key, _, value in node.entries:
+        for key, line, value in node.entries:
             name = _snake(key)
             if _ENV_KEY.fullmatch(name) or (config_map and name == "data"):
                 _environment(value, scope, only_capitals=name == "variables")
@@ -74,12 +76,24 @@ def _walk(node: Node, scope: Scope) -> None:
                 _container_options(value, scope)
             elif _SHELL_KEY.fullmatch(name) and not isinstance(value, Mapping):
                 _lines(value, scope)
+            elif isinstance(value, Scalar) and _CERTAIN.match(key) and not value.null:
+                scope.found.add(key, _text(value, scope), line, path=scope.path)
             elif isinstance(value, Scalar):
                 _embedded(key, value, scope)
             elif _named_list(name, value):
                 _environment(value, scope)
             else:
                 _walk(value, scope)
+
+
+def _apart(node: Mapping, scope: Scope) -> Scope:
+    """The scope of a container, a service or a job: what is set there, others beside it do not get."""
+    if not any(is_environment(key) for key, _, _ in node.entries):
+        return scope
+    inner = Scope(scope.found, scope)
+    inner.resources = scope.resources
+    inner.path = (*scope.path, scope.found.branch(SERVICES - len(scope.path)))
+    return inner
 
 
 def _with_resources(node: Mapping, scope: Scope) -> Scope:
@@ -146,7 +160,7 @@ def _environment(node: Node, scope: Scope, only_capitals: bool = False) -> None:
         if isinstance(item, Scalar):
             match = _NAME_VALUE.fullmatch(item.text or "")
             if match:
-                scope.found.add(match[1], interpolate(match[2], scope.lookup), item.line)
+                scope.found.add(match[1], interpolate(match[2], scope.lookup), item.line, path=scope.path)
         elif isinstance(item, Mapping) and not _named(item, scope):
             for key, line, value in item.entries:
                 _entry(key, line, value, scope)
@@ -159,13 +173,13 @@ def _entry(key: str, line: int, value: Node, scope: Scope) -> None:
             _environment(value, scope)
     elif isinstance(value, Scalar):
         if not value.null:
-            scope.found.add(key, _text(value, scope), line)
+            scope.found.add(key, _text(value, scope), line, path=scope.path)
     elif isinstance(value, Mapping):
         inner = value.get("value")
         if isinstance(inner, Scalar):
-            scope.found.add(key, _text(inner, scope), line)
+            scope.found.add(key, _text(inner, scope), line, path=scope.path)
         elif inner is not None or value.get(*_FROM) is not None:
-            scope.found.add(key, UNKNOWN, line)
+            scope.found.add(key, UNKNOWN, line, path=scope.path)
 
 
 def _named(node: Mapping, scope: Scope) -> bool:
@@ -178,7 +192,9 @@ def _named(node: Mapping, scope: Scope) -> bool:
         return True
     if value is None and node.get(*_FROM) is None:
         value = Scalar("", name.line)
-    scope.found.add(name.text, _text(value, scope) if isinstance(value, Scalar) else UNKNOWN, name.line)
+    scope.found.add(
+        name.text, _text(value, scope) if isinstance(value, Scalar) else UNKNOWN, name.line, path=scope.path
+    )
     return True
 
 

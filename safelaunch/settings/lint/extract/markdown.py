@@ -19,9 +19,11 @@ _KINDS = {
     **dict.fromkeys(("env", "dotenv", "properties"), "env"),
     **dict.fromkeys(("make", "makefile"), "makefile"),
     **dict.fromkeys(("python", "py"), "python"),
+    "diff": "diff",
     "ini": "systemd",
     "systemd": "systemd",
 }
+EXAMPLES = -100  # the fork of the examples: what one sets, another one does not get
 _PROMPT = re.compile(r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?[$%][ \t]+", re.MULTILINE)
 _MORE = re.compile(r"[ \t]*>[ \t]")
 
@@ -63,5 +65,10 @@ def _block(language: str, margin: str, body: str, line: int, scope: Scope) -> No
         kind = kind_of("", body)
     if kind == "shell" and _PROMPT.search(body):
         body = _typed(body)
+    if kind == "diff":  # as the file will be
+        body = re.sub(r"(?m)^(?:\+\+\+.*|-.*|@@.*|[+ ])", "", body)
+        kind = kind_of("", body)
     if kind:
-        read_as(kind, body, line, Scope(scope.found, scope))
+        inner = Scope(scope.found, scope)
+        inner.path = (*scope.path, scope.found.branch(EXAMPLES))
+        read_as(kind, body, line, inner)

@@ -13,6 +13,9 @@ from safelaunch.settings.lint.extract.words import UNKNOWN, Token, expand
 
 _NAME_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# ./in_container.sh -e NCCL_DEBUG=INFO: what a script of somebody's own makes of -e is clear by the name that follows.
+_OF_WRAPPERS = frozenset({"-e", "-x", "-E", "--env-var", "--setenv"})
+_CERTAIN = re.compile(r"(?:TORCH_)?NCCL_[A-Z0-9_]+=|GLOO_[A-Z_]+=")
 _SEPARATED = {
     separator: re.compile(rf"""(?:\\{separator}|[^{separator}'"]|'[^']*'|"[^"]*"|['"])+""") for separator in ",:;"
 }
@@ -84,6 +87,9 @@ def from_words(words: Sequence[Token], scope: Scope) -> Iterator[Pair | Script]:
         if base in tools.TOOLS:
             options.update(tools.TOOLS[base])
             seen.add(base)
+        elif text in _OF_WRAPPERS and text not in options and at + 1 < size and _CERTAIN.match(texts[at + 1]):
+            yield from _pairs(words, texts, range(at + 1, at + 2))
+            at += 1
         elif text.startswith("-"):
             found, at = _option(words, texts, at, options)
             yield from found

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from safelaunch.settings.lint.extract.words import UNKNOWN, Token, known
 
 Path = tuple[int, ...]
+Branches = tuple[tuple[int, int], ...]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTAINER_PREFIX = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_(?!(?:PRE|AP)PEND_PATH\Z)")
@@ -46,18 +47,29 @@ class Found:
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.directives: list[tuple[str, str, int]] = []  # the head, such as #SBATCH, what follows it, the line
+        self.jobs: list[tuple[str, int]] = []  # scripts with #SBATCH lines that the file writes or submits, their lines
         self.early: list[tuple[Token, int]] = []  # words and documents in which the shell of the file expands variables
         self.programs = 0  # started so far
         self._all: list[Assignment | None] = []
+        self._paths: list[Path] = []
+        self._forks: dict[int, int] = {}
         self._seen: set[Assignment] = set()
         self._standing: dict[str, list[tuple[int, int, Path]]] = {}
         self.branches = 0
         self.unread: list[tuple[int, str]] = []
 
-    def branch(self) -> int:
-        """A number for a branch that none before it has."""
+    def branch(self, fork: int = 0) -> int:
+        """A number for a branch that none before it has. Of those with the same `fork`, only one is ever taken."""
         self.branches += 1
+        if fork:
+            self._forks[self.branches] = fork
         return self.branches
+
+    def with_branches(self) -> Iterator[tuple[Assignment, Branches]]:
+        """What was found, each with the branches that lead to it: pairs of a fork and the way that is taken there."""
+        for assignment, path in zip(self._all, self._paths, strict=True):
+            if assignment is not None:
+                yield assignment, tuple((self._forks[at], at) for at in path if at in self._forks)
 
     def unreadable(self, line: int, why: str) -> None:
         """Note that the text from a line on could not be read."""
@@ -71,7 +83,7 @@ class Found:
         """How many settings were found."""
         return len(self._all)
 
-    def add(self, name: str, value: str, line: int, standing: Path | None = None) -> None:
+    def add(self, name: str, value: str, line: int, standing: Path | None = None, path: Path = ()) -> None:
         """Note one setting.
 
         Args:
@@ -79,6 +91,7 @@ class Found:
             value: its text, with UNKNOWN in it where it is not known.
             line: where the value stands.
             standing: the branch whose later commands all see it; None if only one command does.
+            path: the branch of that command.
         """
         name = _CONTAINER_PREFIX.sub("", name, count=1)
         assignment = Assignment(name, known(value), line)
@@ -88,6 +101,7 @@ class Found:
         if standing is not None:
             self._standing.setdefault(name, []).append((len(self._all), self.programs, standing))
         self._all.append(assignment)
+        self._paths.append(path if standing is None else standing)
 
     def take_back(self, name: str, path: Path) -> None:
         """Forget what `unset` undoes: settings of the same branch that no program has seen yet."""

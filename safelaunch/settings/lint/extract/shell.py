@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.settings.lint.extract import command, grammar, options, tools
-from safelaunch.settings.lint.extract.kinds import kind_of
+from safelaunch.settings.lint.extract import command, documents, grammar, options
+from safelaunch.settings.lint.extract.kinds import kind_by_name
 from safelaunch.settings.lint.extract.readers import DEEPEST, read_as
 from safelaunch.settings.lint.extract.scope import Command, Scope
 from safelaunch.settings.lint.extract.words import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _TRANSPARENT = frozenset({"if", "while", "until", "!", "time", "coproc", "then", "do", "else"})
 _DEEPEST_BLOCK = 64
+FUNCTIONS = -1  # the fork of functions: which of them are called together cannot be told
 _PATIENCE = 16  # errors behind which the rest of a text is read once more
 _DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|COBALT|PJM|FLUX:|flux:|\$)[ \t]")
 _DIRECTIVES = {
@@ -33,7 +34,6 @@ _DIRECTIVES = {
     "#FLUX:": "flux", "#flux:": "flux",
 }  # fmt: skip
 _ESCAPED = re.compile(r"\\([$`\\])")
-_PRINTERS = frozenset({"cat", "echo", "less", "more", "grep", "sed", "awk", "wc", "head", "tail", "sort", "diff"})
 _REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _STATEMENTS = frozenset({
     "command", "declaration_command", "unset_command", "variable_assignment", "variable_assignments", "pipeline",
@@ -113,23 +113,30 @@ class _Flow:
             self._all(node.children)
         self.depth -= 1
 
-    def _branch(self, nodes: Iterable[Node]) -> None:
-        """What may happen or not."""
+    def _branch(self, nodes: Iterable[Node], fork: int = 0) -> None:
+        """What may happen or not; of branches of one fork only one happens."""
         before = self.scope.path
-        self._fork(before)
+        self._fork(before, fork)
         self._all(nodes)
         self.scope.path = before
 
-    def _fork(self, base: tuple[int, ...]) -> None:
-        self.scope.path = (*base, self.scope.found.branch()) if len(base) < 2 * _DEEPEST_BLOCK else base
+    def _fork(self, base: tuple[int, ...], fork: int = 0) -> None:
+        self.scope.path = (*base, self.scope.found.branch(fork)) if len(base) < 2 * _DEEPEST_BLOCK else base
 
     def _conditional(self, node: Node) -> None:
-        """if, elif: the condition is always looked at, the rest is a branch."""
-        until = next((at for at, child in enumerate(node.children) if child.type == "then"), len(node.children))
-        self._all(node.children[:until])
-        inner = [child for child in node.children[until:] if child.type not in ("elif_clause", "else_clause")]
-        self._branch(inner)
-        self._all(child for child in node.children[until:] if child.type in ("elif_clause", "else_clause"))
+        """if, elif: the condition is always looked at, the rest are branches of which one is taken."""
+        fork = self.scope.found.branch()
+        todo = [node]
+        while todo:
+            this = todo.pop(0)
+            until = next((at for at, child in enumerate(this.children) if child.type == "then"), 0)
+            self._all(this.children[:until])
+            clauses = [child for child in this.children if child.type in ("elif_clause", "else_clause")]
+            self._branch([child for child in this.children[until:] if child not in clauses], fork)
+            todo = clauses + todo
+
+    def _function(self, node: Node) -> None:
+        self._branch(node.children, FUNCTIONS)
 
     def _block(self, node: Node) -> None:
         self._branch(node.children)
@@ -149,10 +156,11 @@ class _Flow:
         self._bodies(node)
 
     def _case(self, node: Node) -> None:
+        fork = self.scope.found.branch()
         for item in node.children:
             if item.type == "case_item":
                 after = next((at for at, child in enumerate(item.children) if child.type == ")"), 0)
-                self._branch(item.children[after + 1 :])
+                self._branch(item.children[after + 1 :], fork)
 
     def _list(self, node: Node) -> None:
         """a && b || c: what comes behind an operator may happen or not."""
@@ -230,10 +238,20 @@ class _Flow:
                 words = words + self.words(redirect.children[2:])
             elif ">" in operator and not (operator[-1] == "&" and self._text(place).isdecimal()):
                 target = expand(self._text(place), self.scope.lookup)
+        if target and not documents:
+            self._printed(words, target)
         self.last = (words, target)
         self.waiting += [_Waiting(document, self._texts(words), target) for document in documents]
         if finish:
             self._finish()
+
+    def _printed(self, words: list[Token], target: str) -> None:
+        """echo "X=1" >> .deepspeed_env"""
+        kind = kind_by_name(target.replace(UNKNOWN, ""))
+        if words and words[0].raw in ("echo", "printf") and kind in ("env", "plain-env"):
+            for word in words[1:]:
+                text = expand(word.raw, self.scope.lookup).replace("\\n", "\n")
+                read_as(kind, text, word.line, Scope(self.scope.found, self.scope))
 
     def _finish(self) -> None:
         """The end of a pipeline: its here documents are read by its last command, or by what it writes."""
@@ -310,7 +328,8 @@ class _Flow:
         head, _, rest = text.partition(" ")
         head, _, more = head.partition("\t")
         line = self.line + node.start_point.row
-        self.scope.found.directives.append((head, f"{more} {rest}".strip(), line))
+        if not self.scope.around:  # those of a job that the script writes and submits are not its own
+            self.scope.found.directives.append((head, f"{more} {rest}".strip(), line))
         words = [Token(_DIRECTIVES.get(head, "sbatch"), line)]
         for word in blank_separated(f"{more} {rest}", line):
             if word.raw.startswith("#"):
@@ -333,27 +352,9 @@ class _Flow:
         if waiting.words and waiting.words[0] == "read":  # read -r -d '' COMMAND <<EOF
             scope.assign(waiting.words[-1], UNKNOWN, line, quote(body))
             return
-        names = [text.rsplit("/", 1)[-1] for text in (waiting.words + last)]
-        where = waiting.target or target
-        for tee in ("tee", "sponge"):
-            if tee in last:
-                where = next((text for text in last[last.index(tee) + 1 :] if not text.startswith("-")), where)
-        if where and where != "/dev/null":
-            kind = kind_of(where.replace(UNKNOWN, ""), body)
-        elif set(names) & {"kubectl", "oc"}:
-            kind = "yaml"
-        elif set(names) & {"docker", "podman", "buildah"}:
-            kind = "dockerfile"
-        elif any(tools.OWN_WORDS.fullmatch(name) for name in names) or not names:
-            kind = "python" if any(name.startswith("python") for name in names) else ""
-        elif (
-            (names[0] in _PRINTERS and set(names) <= _PRINTERS | {""})
-            or tools.BUILTINS.fullmatch(names[0])
-            or (names[0] == "cat" and waiting.words == last)
-        ):
-            kind = ""
-        else:
-            kind = kind_of("", body)
+        kind = documents.kind(waiting.words, last, waiting.target or target, body)
+        if kind == "shell" and "\n#SBATCH" in body:
+            scope.found.jobs.append((body, line))
         if kind and scope.depth < DEEPEST:
             read_as(kind, body, line, scope.inside(tuple(waiting.words)))
 
@@ -366,10 +367,8 @@ _VISITS: dict[str, Callable[[_Flow, Node], None]] = {
     "variable_assignment": _Flow._assignment,
     "comment": _Flow._comment,
     "if_statement": _Flow._conditional,
-    "elif_clause": _Flow._conditional,
-    "else_clause": _Flow._block,
     "do_group": _Flow._block,
-    "function_definition": _Flow._block,
+    "function_definition": _Flow._function,
     "compound_statement": _Flow._compound,
     "c_style_for_statement": _Flow._bodies,
     "for_statement": _Flow._for,

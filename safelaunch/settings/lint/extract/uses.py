@@ -8,7 +8,7 @@ from collections.abc import Iterator
 # $X, ${X...}, ${!X}, ${#X}; and $(X), which is make's and Kubernetes' way to write it.
 _USE = re.compile(r"\$(?:\{[!#]?|\()?([A-Za-z_][A-Za-z0-9_]*)")
 _SEPARATOR = re.compile(r"&&|\|\||[;|{(]|\b(?:then|do|else)\b")
-_PRINTS = re.compile(r"\s*(?:echo|printf)\b")
+_PRINTS = re.compile(r"\s*(?:echo|printf|mkdir|rmdir|rm|touch|chmod|chown|ls)\b")
 _GOES_ON = re.compile(r"[>|]")
 _NAME = re.compile(r"""\bname:[ \t]*["']?([A-Za-z_][A-Za-z0-9_]*)""")
 _MOST, _LONGEST = 64, 2048  # uses and characters of one line that are looked at closely
@@ -19,7 +19,7 @@ def used(text: str) -> frozenset[str]:
     """Every name that is expanded to do something with it.
 
     Passing it on under its own name (`export X=$X`, `-e X=$X`, `X: ${X}`), giving it a default (`: ${X:=1}`) and only
-    printing it do not count: a misspelt name gets no meaning from them.
+    printing it or making a folder of it do not count: a misspelt name gets no meaning from them.
 
     Args:
         text: of a shell script, or of a file with commands in it.

@@ -17,14 +17,13 @@ from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.jobs.remark import Edit, Span
 from safelaunch.settings.lint.judge import versions
+from safelaunch.settings.lint.judge.words import MEANT
 
 if TYPE_CHECKING:
     from safelaunch.settings.lint.jobs.look import JobFile
 
 MOST_BYTES = 4 << 20
 _WRITE = re.compile(r"write ([A-Za-z_]\w*)=(\S+)")
-# Variables that were replaced by a value of another.
-_REPLACED = {("NCCL_TREE_THRESHOLD", "0"): ("NCCL_ALGO", "Ring")}
 
 
 def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, installed: Installed) -> tuple[Edit, ...]:
@@ -38,19 +37,23 @@ def certain(job: JobFile, finding: Finding, setting: Setting, span: Span, instal
         installed: the libraries against which it was judged.
     """
     if codes.has(finding.code, Trait.NAME):
-        replaced = _REPLACED.get((setting.name, setting.value or ""))
-        if replaced and not any(each.name == replaced[0] for each in job.settings):
-            return (*_value(job, setting, span, replaced[1]), *_renamed(job, setting.name, replaced[0]))
-        return _rename(job, setting, installed)
+        replaced = _WRITE.fullmatch(finding.remedy)
+        if replaced and not any(each.name == replaced[1] for each in job.settings):
+            return (*_value(job, setting, span, replaced[2]), *_renamed(job, setting.name, replaced[1]))
+        return _rename(job, finding, setting, installed)
     match = _WRITE.fullmatch(finding.remedy)
     if match and match[1] == setting.name:
         return _value(job, setting, span, match[2])
+    value = (setting.value or "").upper()
+    meant = MEANT.get((setting.name, value), "")
+    if value and meant and (meant.startswith(value) or value.startswith(meant)):  # WARN and WARNING
+        return _value(job, setting, span, meant)
     return ()
 
 
-def _rename(job: JobFile, setting: Setting, installed: Installed) -> tuple[Edit, ...]:
+def _rename(job: JobFile, finding: Finding, setting: Setting, installed: Installed) -> tuple[Edit, ...]:
     variable = catalogue.variable(setting.name)
-    if variable is None or not re.fullmatch(r"[A-Z][A-Z0-9_]+", variable.renamed_to):
+    if variable is None or not variable.renamed_to or variable.renamed_to not in finding.remedy:
         return ()
     new = catalogue.variable(variable.renamed_to)
     known = new is not None and versions.of(new.owner, installed) is not None

@@ -8,21 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from safelaunch import codes
+from safelaunch.codes import Trait
 from safelaunch.model import Finding
 from safelaunch.settings.lint import lint
 from safelaunch.settings.lint.context import LintContext, Setting
 from safelaunch.settings.lint.extract import found, of_python, plain, reads, settings
 from safelaunch.settings.lint.extract.kinds import kind_of
-from safelaunch.settings.lint.extract.scope import Found
+from safelaunch.settings.lint.extract.readers import read_as
+from safelaunch.settings.lint.extract.scope import Found, Scope
 from safelaunch.settings.lint.installed import Installed
-from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs import exports, remark
 from safelaunch.settings.lint.jobs.fix import certain
 from safelaunch.settings.lint.jobs.ignored import ignored, is_ignored
 from safelaunch.settings.lint.jobs.launch import rules
+from safelaunch.settings.lint.jobs.launch.scene import Scene
 from safelaunch.settings.lint.jobs.remark import Remark
 from safelaunch.settings.lint.jobs.unread import unread_names
 from safelaunch.settings.lint.judge.wording import shown
 
+_AMD = re.compile(
+    r"\brocm\b|HIP_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|RCCL_|HSA_|amd\.com/gpu|\bMI[23]\d0X?\b", re.IGNORECASE
+)
+_NAME = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+")
+MOST_JOBS = 16  # that one script writes and submits
 ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
@@ -65,12 +74,54 @@ def remarks(job: JobFile, installed: Installed, severity: Mapping[str, str]) -> 
         installed: the libraries against which it is judged.
         severity: code -> off, note, warning or error.
     """
+    installed = of_amd(job, installed)
     scene = rules.scene_of(job, installed)
-    context = LintContext(job.settings, installed, read_by_script=job.reads)
-    said = [*rules.remarks(scene, severity), *_placed(job, lint(context, severity), installed), *unread_names(job)]
+    context = LintContext(
+        job.settings, installed, read_by_script=job.reads, nodes=_nodes(scene), elastic=_is_elastic(scene)
+    )
+    said = [*rules.remarks(scene, severity), *_placed(job, _one_a_cause(lint(context, severity)), installed)]
+    said += exports.remarks(job, scene, severity)
+    for body, line in job.found.jobs[:MOST_JOBS]:
+        inner = Found()
+        read_as("shell", body, line, Scope(inner))
+        submitted = JobFile(job.path, job.text, "shell", inner, settings(job.path, inner))
+        said += rules.remarks(rules.scene_of(submitted, installed), severity)
+    said += unread_names(job, {one.line for one in said})
     marks = ignored(job.lines) if "safelaunch" in job.text else {}
     kept = (one for one in said if not is_ignored(one.finding.code, one.line, marks))
     return tuple(sorted(_folded(kept), key=lambda one: (ORDER.get(one.finding.severity, 3), one.line)))
+
+
+def of_amd(job: JobFile, installed: Installed) -> Installed:
+    """The libraries against which a file is judged: of AMD's NCCL, for a file for AMD's GPUs, nothing is known."""
+    if not _AMD.search(job.text) or installed.torch is None:
+        return installed
+    return Installed(dataclasses.replace(installed.torch, cuda=False, other_gpu=True))
+
+
+def _is_elastic(scene: Scene) -> bool:
+    return any(scene.of("torchrun", "torch.distributed.launch", "accelerate"))
+
+
+def _nodes(scene: Scene) -> int | None:
+    """The nodes of the job: as the scheduler is asked, or as a launcher is told."""
+    if scene.asked is not None and "nodes" in scene.asked:
+        return scene.asked.nodes
+    told = {launch.nnodes for launch in scene.launches}
+    only = told.pop() if len(told) == 1 else None
+    return only[0] if only and only[0] == only[1] else None
+
+
+def _one_a_cause(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Of a name of which something graver has been said, nothing is said that would go with it."""
+    listed = list(findings)
+    grave = {
+        match[0] for each in listed if codes.has(each.code, Trait.DECIDES) and (match := _NAME.match(each.summary))
+    }
+    for each in listed:
+        names = set(_NAME.findall(each.summary))
+        if not (codes.has(each.code, Trait.FOLLOWS) and names & grave):
+            yield each
 
 
 def _placed(job: JobFile, findings: Iterable[Finding], installed: Installed) -> Iterator[Remark]:

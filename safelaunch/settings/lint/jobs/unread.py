@@ -18,7 +18,7 @@ _NAMED = re.compile(r"(?<![A-Za-z0-9_$])((?:TORCH_)?NCCL_[A-Z][A-Z0-9_]+)\b(?!_?
 _COMMENT = re.compile(r"^\s*(?:#|//|--|;|\*|REM\b)")
 
 
-def unread_names(job: JobFile) -> Iterator[Remark]:
+def unread_names(job: JobFile, told: set[int]) -> Iterator[Remark]:
     """A file names variables of NCCL, and none of them could be read, or a part of the file could not.
 
     Nothing is said about what was not read: that is no sign that all is well with it.
@@ -32,10 +32,13 @@ def unread_names(job: JobFile) -> Iterator[Remark]:
         yield _told(job, line, f"the file could not be read from line {line} on: {why}")
     if job.settings or "NCCL_" not in job.text:
         return
+    own = {word.raw.partition("=")[0] for command in job.found.commands for word in command.words if "=" in word.raw}
     lines = [
         number
         for number, text in enumerate(job.lines, 1)
-        if not _COMMENT.match(text) and any(match[1] not in job.reads for match in _NAMED.finditer(text))
+        if number not in told
+        and not _COMMENT.match(text)
+        and any(match[1] not in job.reads | own for match in _NAMED.finditer(text))
     ]
     if not lines:
         return

@@ -20,7 +20,14 @@ _TOLD = frozenset({"TORCH_NCCL_TRACE_BUFFER_SIZE"})
 def holding(env: InForce) -> tuple[tuple[Pair, tuple[str, ...]], ...]:
     """The pairs that hold among the settings in force, each with the variables that make it hold."""
     candidates = (*PAIRS, *_two_spellings(env))
-    return tuple((pair, pair.involved(env)) for pair in candidates if pair.holds(env))
+    holding = ((pair, pair.involved(env)) for pair in candidates if pair.holds(env))
+    return tuple((pair, names) for pair, names in holding if not _apart(names, env))
+
+
+def _apart(names: tuple[str, ...], env: InForce) -> bool:
+    """Whether two of the settings stand in branches that exclude one another."""
+    settings = [env.settings[name] for name in names]
+    return any(one.excludes(other) for at, one in enumerate(settings) for other in settings[:at])
 
 
 def involved(env: InForce) -> frozenset[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from safelaunch.settings.lint.context import Setting
 from safelaunch.settings.lint.judge.flags import TORCH_ON
 from safelaunch.settings.lint.judge.in_force import InForce
-from safelaunch.settings.lint.judge.wording import Fault, Severity, literal, source
+from safelaunch.settings.lint.judge.wording import Fault, literal, source
 
 # One entry of the Flight Recorder. Measured with gloo on torch 2.13.0.
 ENTRY_BYTES = 992
@@ -71,18 +71,28 @@ def detail(setting: Setting, text: str, env: InForce) -> Fault | None:  # noqa: 
     """TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     if text.upper() != "DETAIL":
         return None
-    torch = env.context.installed.torch
-    cpu = env.context.backend == "gloo" or (torch is not None and torch.cpu_only)
+    if env.context.backend != "gloo":
+        return None  # then it only costs
     crash = (
         "with gloo on torch 2.13.0 (CPU), every rank that uses DDP dies of a segmentation fault: 4 of 4 runs, measured"
     )
     slow = "every collective is checked first, through a second group over gloo: about 3 times as slow (measured)"
     remedy = "write TORCH_DISTRIBUTED_DEBUG=INFO; DETAIL only while you look for mismatched collectives"
     where = source("torch/distributed/distributed_c10d.py, _create_process_group_wrapper")
-    if cpu:
-        return Fault("error", "crashes ranks that use DDP with gloo", (crash, slow, where), remedy)
-    severity: Severity = "note" if env.context.debugging else "warning"
-    return Fault(severity, "slows down every collective, and can crash DDP", (slow, crash, where), remedy)
+    return Fault("error", "crashes ranks that use DDP with gloo", (crash, slow, where), remedy)
+
+
+def loopback(setting: Setting, text: str, env: InForce) -> Fault | None:
+    """The loopback interface where there are several nodes."""
+    nodes = env.context.nodes
+    if nodes is None or nodes < 2 or text.removeprefix("=") != "lo":
+        return None
+    return Fault(
+        "error",
+        f"gives {nodes} nodes an interface over which they cannot reach one another",
+        ("lo ends on its own node",),
+        f"unset {setting.name}, or name an interface between the nodes; `ip -brief address` shows them",
+    )
 
 
 def core_dump(setting: Setting, text: str, env: InForce) -> Fault | None:  # noqa: ARG001
@@ -195,4 +205,6 @@ DANGERS: dict[str, Danger] = {
     "TORCH_NCCL_BLOCKING_WAIT": blocking_wait,
     "NCCL_BLOCKING_WAIT": blocking_wait,
     "NCCL_PROTO": low_latency_128,
+    "NCCL_SOCKET_IFNAME": loopback,
+    "GLOO_SOCKET_IFNAME": loopback,
 }

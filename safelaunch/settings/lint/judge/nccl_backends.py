@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from safelaunch.settings.lint.context import LintContext
+from safelaunch.settings.lint.judge import versions
 from safelaunch.settings.lint.judge.wording import literal
 
 CHOICE = "TORCH_DIST_USE_NCCL2"
@@ -22,6 +23,12 @@ def is_of_the_other(name: str, context: LintContext) -> bool:
     if name.removeprefix("TORCH_NCCL_") not in OF_THE_OLD:
         return False
     torch, choice = context.installed.torch, context.last().get(CHOICE)
-    if torch is None or not torch.cuda or not context.installed.holds(CHOICE):
+    if torch is None or not torch.cuda or not _has_both(context):
         return False
     return choice is None or literal(choice) not in ("0", None)
+
+
+def _has_both(context: LintContext) -> bool:
+    """Whether the torch has both backends: by its names, or by its version where these cannot be read."""
+    held = context.installed.holds(CHOICE)
+    return bool(held) if context.installed.names is not None else versions.at_least("torch", context.installed, "2.15")

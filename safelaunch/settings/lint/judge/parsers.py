@@ -6,12 +6,15 @@ A function gets the variable, the value and the installed libraries, and says wh
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 
 from safelaunch.settings.lint.catalogue import Variable
 from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.judge import alloc_conf, flags, integers, interfaces, named, units, words
 from safelaunch.settings.lint.judge.wording import Fault
+
+_ANOTHER = re.compile(r"(?<=[^\s,;:A-Z_])((?:TORCH_)?(?:NCCL|GLOO)_[A-Z0-9_]+)=")
 
 Parser = Callable[[Variable, str, Installed], "Fault | None"]
 
@@ -54,9 +57,9 @@ NAMED: dict[str, Parser] = {
 
 def judge(variable: Variable, text: str, installed: Installed) -> Fault | None:
     """What is wrong with the value of a variable, as the program that reads it will see it; None where nothing is."""
-    quotes = _in_quotes(variable, text)
-    if quotes:
-        return quotes
+    fault = _in_quotes(variable, text) or _glued(text) or _wide(variable, text)
+    if fault:
+        return fault
     parser = NAMED.get(variable.name) or PARSERS.get(variable.parse)
     if parser is not None:
         return parser(variable, text, installed) or units.judge(variable, text)
@@ -72,6 +75,27 @@ def _in_quotes(variable: Variable, text: str) -> Fault | None:
         ("env files of Docker, YAML lists and TOML in quotes twice do not take them away, as a shell does",),
         f"write {variable.name}={text[1:-1]}",
     )
+
+
+def _glued(text: str) -> Fault | None:
+    match = _ANOTHER.search(text)
+    if match is None:
+        return None
+    return Fault(
+        "error",
+        f"holds what was to be a variable of its own, {match[1]}",
+        ("there is no blank before it, or quotes join the two",),
+        f"write {match[1]} apart, with a blank before it",
+    )
+
+
+def _wide(variable: Variable, text: str) -> Fault | None:
+    """Digits and letters as they are typed among Chinese and Japanese text."""
+    plain = unicodedata.normalize("NFKC", text)
+    if text.isascii() or plain == text or not plain.isascii():
+        return None
+    says = "has full-width characters, which no program takes for digits or letters"
+    return Fault("error", says, (), f"write {variable.name}={plain}")
 
 
 def _by_kind(variable: Variable, text: str, installed: Installed) -> Fault | None:

@@ -48,6 +48,12 @@ def label(owner: str) -> str:
     return "NCCL" if owner == "nccl" else "torch"
 
 
+def here(owner: str, installed: Installed) -> str:
+    """The library that is judged by, in words: `NCCL 2.30` where somebody has named it, else `the installed NCCL`."""
+    found = library(owner, installed)
+    return f"{label(owner)} {found.version}" if found and not found.path else f"the installed {label(owner)}"
+
+
 def of(owner: str, installed: Installed) -> Version | None:
     """The version of the installed library that reads the variables of this owner; None where it is not known."""
     found = library(owner, installed)
@@ -83,12 +89,12 @@ def not_here(variable: Variable, installed: Installed) -> NotHere | None:
     if found is None:
         return None
     name = label(variable.owner)
-    here = f"{name} {found.version}" if found.version else f"the installed {name}"
+    is_here = f", and {name} {found.version} is installed".replace("  ", " ") if found.path else ""
     removed, since = _bound(variable.removed_in), _bound(variable.since)
     if removed and at_least(variable.owner, installed, removed):
-        reason = NotHere(f"it is gone since {name} {removed}, and {here} is installed")
+        reason = NotHere(f"it is gone since {name} {removed}{is_here}")
     elif since and older(variable.owner, installed, since):
-        reason = NotHere(f"{name} reads it from {since} on, and {here} is installed", since)
+        reason = NotHere(f"{name} reads it from {since} on{is_here}", since)
     elif _conclusive(variable, installed):
         return (
             NotHere(f"{found.path} does not have the name in it") if installed.holds(variable.name) is False else None

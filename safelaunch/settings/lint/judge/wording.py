@@ -17,6 +17,7 @@ LONGEST = 60  # characters of a value that are shown
 # some patterns take the square of the length.
 LONGEST_JUDGED = 4096
 
+_OF_THE_CATALOGUE = re.compile(r" \([^()]*(?:snapshot|confirmed)[^()]*\)")
 # A shell's variable or command, a value that is computed at launch, a placeholder of a document.
 _NOT_YET_KNOWN = re.compile(r"[$`{}]|<[^<>]+>")
 
@@ -76,5 +77,5 @@ def listed(words: tuple[str, ...] | list[str], last: str = "and") -> str:
 
 
 def source(text: str) -> str:
-    """Where a fact stands, as a `because` line."""
-    return f"source: {text}"
+    """Where a fact stands, as a `because` line; how it came into the catalogue is nobody's business."""
+    return f"source: {_OF_THE_CATALOGUE.sub('', text)}"

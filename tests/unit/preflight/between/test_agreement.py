@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safelaunch.model import Finding
-from safelaunch.preflight.between.agreement import environment, hardware, master_address, versions
+from safelaunch.preflight.between.agreement import environment, hardware, master_address, rendezvous_id, versions
 from safelaunch.preflight.between.facts import Facts, Picture
 from safelaunch.preflight.between.vote import vote
 
@@ -32,10 +32,17 @@ def only(judge: Judge, picture: Picture) -> Finding:
     return finding
 
 
-@pytest.mark.parametrize("judge", [versions, environment, master_address, hardware])
+@pytest.mark.parametrize("judge", [versions, environment, master_address, hardware, rendezvous_id])
 @pytest.mark.parametrize("count", [2, 3, 40])
 def test_nodes_that_agree(judge: Judge, count: int) -> None:
     assert only(judge, nodes(count)).severity == "ok"
+
+
+def test_nodes_that_would_wait_under_different_names_are_told_the_option_to_leave_out() -> None:
+    finding = only(rendezvous_id, nodes(3, {n: {"rdzv_id": str(n * 4711)} for n in range(3)}))
+    assert (finding.severity, len(finding.because)) == ("error", 3)
+    assert "node n1 (rank 1): --rdzv-id 4711" in finding.because
+    assert "leave out --rdzv-id" in finding.remedy
 
 
 @given(st.integers(3, 12).flatmap(lambda count: st.tuples(st.just(count), st.integers(0, count - 1))))

@@ -124,7 +124,7 @@ NCCL2 = cuda(
 def test_what_the_backend_in_use_does_not_read() -> None:
     found = only("TORCH_NCCL_NAN_CHECK=1", installed=NCCL2)
     assert (found.code, found.severity) == ("SL212", "warning")
-    assert "this torch's backend `nccl` is nccl2" in found.summary
+    assert "only the old NCCL backend reads it" in found.summary
     assert "TORCH_DIST_USE_NCCL2=0" in found.remedy
 
 
@@ -143,9 +143,9 @@ def test_a_local_version_is_a_version() -> None:
     ["NCCL_LL_THRESHOLD", "NCCL_TREE_THRESHOLD", "NCCL_IB_CUDA_SUPPORT", "NCCL_CHECKS_DISABLE"]
     + ["NCCL_SINGLE_RING_THRESHOLD"],
 )
-def test_what_is_gone_for_long_is_a_note_where_there_is_no_nccl_to_ask(name: str) -> None:
-    assert told(f"{name}=1", installed=TORCH_CPU) == [("SL212", "note")]
-    assert told(f"{name}=1", installed=Installed()) == [("SL212", "note")]
+def test_what_is_gone_for_long_is_told_where_there_is_no_nccl_to_ask(name: str) -> None:
+    assert told(f"{name}=1", installed=TORCH_CPU) == [("SL212", "warning")]
+    assert told(f"{name}=1", installed=Installed()) == [("SL212", "warning")]
     assert told(f"{name}=1", installed=Installed(Library("2.9.0", "/torch", other_gpu=True))) == []
     assert told(f"{name}=1", installed=TORCH_CPU, known=frozenset({name})) == []
     assert told(f"{name}=1") == [("SL212", "warning")]

@@ -16,6 +16,7 @@ _EXPANDED = re.compile(rf"\\.|\$\{{?({_OF_TASKS})\b", re.DOTALL)
 _OUTSIDE = re.compile(rf"""\\.|'[^']*'|"((?:[^"\\]|\\.)*)"?|\$\{{?({_OF_TASKS})\b""", re.DOTALL)
 _RANK = re.compile(r"(?:^|[\s\"'])(?:export\s+)?((?:[A-Z]+_)*RANK|NODE_?ID|PROC_?ID)=[\"']?$")
 _RANK_OPTION = re.compile(r"--?(?:node|machine|global|local)?[-_]?rank[= \"']*$", re.IGNORECASE)
+_RENDEZVOUS = re.compile(r"--rdzv[-_]backend[= ]+(?!static)")
 _HOSTNAME = re.compile(r"\$\(\s*hostname\b|`\s*hostname\b|\$\{?HOSTNAME\b|\$\(\s*uname -n")
 _SELF = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[?::1\]?)(?::\d+)?")
 
@@ -30,6 +31,8 @@ def expanded_early(scene: Scene) -> Iterator[Remark]:
     in what the batch shell itself expands (not in single quotes, not as `\\$`, not in a here document with a quoted
     end), and becomes a rank: after --node-rank, or in a variable that is called so.
 
+    With `--rdzv-backend=c10d` nothing is told: torchrun then does not heed --node-rank.
+
     What to do: let the shell of each task fill it in: `srun bash -c '... --node-rank $SLURM_NODEID ...'`. With
     `--rdzv-backend=c10d` torchrun needs no --node-rank.
     """
@@ -42,8 +45,7 @@ def expanded_early(scene: Scene) -> Iterator[Remark]:
     for word, before in _batch_words(scene):
         for name, at in _early(word.raw):
             ahead = f"{before} {word.raw[:at]}"[-80:]
-            rank = _RANK.search(ahead) or _RANK_OPTION.search(ahead)
-            if not rank:
+            if not _becomes_a_rank(scene, word, before, ahead):
                 continue
             line = word.line + word.raw.count("\n", 0, at)
             span = _span(scene, line, name)
@@ -56,9 +58,36 @@ def expanded_early(scene: Scene) -> Iterator[Remark]:
                 "error",
                 f"the batch shell fills in ${name}, so that every {'node' if node else 'task'} takes itself for 0",
                 ("srun starts its tasks after that; in the batch shell it is 0",),
-                f"write srun bash -c '... ${name} ...' in single quotes, which the shell of each task fills in",
+                f"write srun bash -c '... ${name} ...' in single quotes, which the shell of each task fills in"
+                + ("; --rdzv-backend=c10d needs no --node-rank" if node else ""),
                 span,
             )
+
+
+def _becomes_a_rank(scene: Scene, word: Token, before: str, ahead: str) -> bool:
+    """Whether what stands behind `ahead` is heeded as a rank: torchrun asks for --node-rank with a static rendezvous
+    only, and gives its ranks RANK and LOCAL_RANK itself."""
+    assigned = _RANK.search(ahead)
+    if assigned is None:
+        if not _RANK_OPTION.search(ahead):
+            return False
+        launch = next((each for each in scene.launches if word in each.command.words), None)
+        return (
+            not _meets(launch.text("rdzv-backend") or "") if launch else not _RENDEZVOUS.search(f"{before} {word.raw}")
+        )
+    if not scene.launches:
+        return True
+    used = re.compile(rf"\$\{{?{assigned[1]}\b")
+    return any(
+        used.search(launch.options["node-rank"][1].raw) and not _meets(launch.text("rdzv-backend") or "")
+        for launch in scene.launches
+        if "node-rank" in launch.options
+    )
+
+
+def _meets(backend: str) -> bool:
+    """Whether a rendezvous gives the nodes their ranks."""
+    return backend not in ("", "static")
 
 
 def _batch_words(scene: Scene) -> Iterator[tuple[Token, str]]:
@@ -142,8 +171,10 @@ def _several(scene: Scene, launch: Launch) -> bool:
 def _on_each_node(scene: Scene, launch: Launch, word: Token) -> bool:
     if launch.command.top:
         return scene.asked is None and launch.number("node-rank") is None and launch.runner == ""
-    if launch.runner not in ("srun", "mpi"):
-        return False
+    if not any(
+        {"srun", "mpirun", "mpiexec"} & {text.rsplit("/", 1)[-1] for text in texts} for texts in launch.command.around
+    ):
+        return False  # the shell that calls srun fills it in
     lines = scene.job.lines[max(word.line - 30, 0) : word.line]
     before = "\n".join(lines)
     at = max(before.rfind("$(hostname"), before.rfind("`hostname"), before.rfind("HOSTNAME"))
@@ -162,7 +193,7 @@ def fixed_port(scene: Scene) -> Iterator[Remark]:
     free one.
     """
     asked = scene.asked
-    if asked is None or "array" not in asked or "exclusive" in asked:
+    if asked is None or "array" not in asked or "exclusive" in asked or asked.text("array").endswith("%1"):
         return
     told = False
     for launch in scene.launches:
@@ -172,7 +203,14 @@ def fixed_port(scene: Scene) -> Iterator[Remark]:
             if match and match[1] != "0" and match[1] in word.raw:
                 told = True
                 yield _fixed(scene, match[1], scene.span(word))
-    if told or any("standalone" in launch.options for launch in scene.launches):
+    # torchrun does not look at MASTER_PORT itself.
+    handed_on = any(
+        "MASTER_PORT" in launch.options[option][1].raw
+        for launch in scene.launches
+        for option in ("master-port", "rdzv-endpoint")
+        if option in launch.options
+    )
+    if told or (scene.launches and not handed_on):
         return
     for setting in scene.job.settings:
         if setting.name == "MASTER_PORT" and setting.value and setting.value.isdecimal():

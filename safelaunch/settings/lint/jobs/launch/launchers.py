@@ -36,7 +36,8 @@ class Launch:
     """One launcher as a file calls it.
 
     `options` have the names of torchrun without dashes; each with its text, as far as it is known, and its word.
-    `given` are all words up to the script. `runner` is what starts it on the nodes, `step` what `srun` is asked for.
+    `given` are all words up to the script; `open` is true where a variable that is not known may hold more of them.
+    `runner` is what starts it on the nodes, `step` what `srun` is asked for.
     """
 
     name: Name
@@ -45,6 +46,7 @@ class Launch:
     options: dict[str, tuple[str, Token]] = field(default_factory=dict)
     given: tuple[tuple[str, Token], ...] = ()
     runner: Runner = ""
+    open: bool = False
     step: slurm.Asked | None = None
 
     @property
@@ -109,8 +111,8 @@ def _of(command: Command) -> Launch | None:
             name, after = _of_python(texts, at)
         if name is not None:
             runner, step = _runner(command, at)
-            options, given = _options(command, after, name)
-            return Launch(name, command, at, options, given, runner, step)
+            options, given, more = _options(command, after, name)
+            return Launch(name, command, at, options, given, runner, more, step)
         if base in ("bash", "sh") and at + 1 < len(texts) and not texts[at + 1].startswith("-"):
             return None
     return None
@@ -134,7 +136,7 @@ def _of_python(texts: Sequence[str], at: int) -> tuple[Name | None, int]:
 
 def _options(
     command: Command, at: int, name: Name
-) -> tuple[dict[str, tuple[str, Token]], tuple[tuple[str, Token], ...]]:
+) -> tuple[dict[str, tuple[str, Token]], tuple[tuple[str, Token], ...], bool]:
     """The launcher's own options: up to the script, which is the first word that is none."""
     options: dict[str, tuple[str, Token]] = {}
     given: list[tuple[str, Token]] = []
@@ -152,7 +154,8 @@ def _options(
         given.append((text, words[at] if equals or flag else word))
         options[_OF_ACCELERATE.get(head, full(head).lstrip("-").replace("_", "-"))] = (value, word)
         at += 1
-    return options, tuple(given)
+    more = at < len(texts) and texts[at].startswith(UNKNOWN) and words[at].raw.startswith("$")
+    return options, tuple(given), more
 
 
 def full(head: str) -> str:
@@ -181,6 +184,6 @@ def _runner(command: Command, at: int) -> tuple[Runner, slurm.Asked | None]:
             return "remote", None
         if set(names) & _SUBMITS:
             return "submitted", None
-        if texts and UNKNOWN in texts[0]:
+        if texts and (UNKNOWN in texts[0] or names[0] in ("cat", "tee")):
             return "unknown", None
     return "", None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from safelaunch.model import Finding
 from safelaunch.settings.lint.installed import Installed
 from safelaunch.settings.lint.jobs.launch import identity, launchers, shape, slurm, usage
 from safelaunch.settings.lint.jobs.launch.scene import Scene
@@ -30,12 +33,26 @@ RULES: tuple[Callable[[Scene], Iterator[Remark]], ...] = (
 
 def scene_of(job: JobFile, installed: Installed) -> Scene:
     """What the rules look at."""
-    return Scene(job, slurm.of_script(job.found), tuple(launchers.launches(job.found)), installed)
+    # The examples of a text are files of their own: what one asks for is not what another one gets.
+    asked = None if job.kind == "markdown" else slurm.of_script(job.found)
+    return Scene(job, asked, tuple(launchers.launches(job.found)), installed)
 
 
 def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
     """What all rules find."""
     for rule in RULES:
-        for one in rule(scene):
-            for finding in weighed([one.finding], severity):
-                yield Remark(finding, one.path, one.span)
+        yield from guarded(partial(rule, scene), rule.__name__, scene.job.path, severity)
+
+
+def guarded(
+    rule: Callable[[], Iterator[Remark]], name: str, path: str, severity: Mapping[str, str]
+) -> Iterator[Remark]:
+    """What a rule finds, as grave as is wanted; a rule that fails itself costs its own findings only."""
+    try:
+        found = list(rule())
+    except Exception as error:
+        said = f"safelaunch's own fault: {path} is not checked by {name}"
+        found = [Remark(Finding(code="SL902", severity="warning", summary=said, because=(repr(error),)), path)]
+    for one in found:
+        for finding in weighed([one.finding], severity):
+            yield dataclasses.replace(one, finding=finding)

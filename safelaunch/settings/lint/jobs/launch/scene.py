@@ -74,6 +74,12 @@ class Scene:
         """The line of a launcher, as it stands, without what goes on below."""
         return self.job.lines[launch.word.line - 1].strip().removesuffix("\\").strip()
 
+    def with_before(self, launch: Launch, words: str) -> str:
+        """The line of a launcher with words before it, behind variables that are set for it."""
+        span = self.span(launch.word)
+        text = self.job.lines[span.line - 1]
+        return f"{text[: span.start].lstrip()}{words} {text[span.start :].removesuffix(chr(92)).rstrip()}"
+
     def of(self, *names: str) -> Iterator[Launch]:
         """The launches by these launchers."""
         return (launch for launch in self.launches if launch.name in names)

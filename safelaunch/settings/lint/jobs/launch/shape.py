@@ -26,7 +26,7 @@ def ranks_and_gpus(scene: Scene) -> Iterator[Remark]:
         return
     for launch in scene.of("torchrun", "torch.distributed.launch"):
         ranks, gpus = launch.number("nproc-per-node"), scene.gpus(launch)
-        if "nproc-per-node" not in launch.options and gpus and gpus > 1:
+        if "nproc-per-node" not in launch.options and gpus and gpus > 1 and not launch.open:
             ranks = 1
         if not ranks or not gpus or ranks == gpus or (launch.step and launch.step.number("ntasks-per-node") == gpus):
             continue
@@ -66,7 +66,7 @@ def nodes_differ(scene: Scene) -> Iterator[Remark]:
         everywhere = launch.runner == "srun" or (scene.asked is None and bool(launch.command.resources))
         if (not given and (nodes == 1 or not everywhere)) or (not everywhere and nodes > 1):
             continue  # those that are started on one node only are told of by another rule
-        if launch.command.loop or (not given and launch.name == "accelerate"):
+        if launch.command.loop or (not given and (launch.open or launch.name == "accelerate")):
             continue
         wants = plural(told[0], "node") if told[0] == told[1] else f"{told[0]} to {told[1]} nodes"
         more = told[0] > nodes
@@ -111,7 +111,7 @@ def one_node_only(scene: Scene) -> Iterator[Remark]:
             "error",
             f"{launch.name} runs on the first of {scene.asked.text('nodes')} nodes only: nothing starts it on the rest",
             (f"line {scene.asked.line('nodes')} asks for them, and a batch script runs on one",),
-            f"write {srun} {scene.source(launch)}",
+            f"write {scene.with_before(launch, srun)}",
             scene.span(launch.word),
         )
 

@@ -16,6 +16,7 @@ from safelaunch.settings.spelling import did_you_mean
 # The version of torch with which an option came, where that is later than the oldest that safelaunch takes.
 SINCE = {"--log-line-prefix-template": "2.15", "--print-completion": "2.15"}
 _OLD = re.compile(r"\S*python[0-9.]*\s+(?:-u\s+)?-m\s+torch\.distributed\.launch\b")
+_NUMBERS = {"USR1": "10", "USR2": "12"}
 _USER_SIGNAL = re.compile(r"\b(?:SIG)?(USR[12])\b")
 
 
@@ -98,7 +99,7 @@ def missing_signal(scene: Scene) -> Iterator[Remark]:
         sent = re.search(rf"(?:kill|scancel)\b[^\n]*{wanted}", scene.job.text)
         if not wanted or sent:
             continue
-        if wanted not in signal:
+        if wanted not in signal and _NUMBERS[wanted] != re.split("[:@]", signal.partition("@")[0])[-1]:
             why = f"the trap for {wanted} is never called: no --signal asks Slurm for it"
         elif not signal.startswith(("B:", "BR:", "RB:")):
             why = f"the trap for {wanted} is never called: without B: only the tasks of srun get the signal"

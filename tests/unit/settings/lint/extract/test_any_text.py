@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from safelaunch.settings.lint.extract import extract
 from safelaunch.settings.lint.extract.readers import READERS
+from safelaunch.settings.lint.installed import stated
+from safelaunch.settings.lint.jobs import fix, look
 
 NAMES = [
     "x.sh", "x.csh", "Dockerfile", "x.def", "x.yaml", "x.json", "x.env", "nccl.conf", "x.service", "x.lua", "Makefile",
@@ -25,7 +27,10 @@ PIECES = [
     "FROM x\n", "ENV ", "RUN ", "ARG ", "env:", "- ", "name: ", "value: ", "run: |\n  ", ": ", "[", "]", "{", "}",
     ",", "{{", "}}", "*a", "&a ", "!t ", "setenv A ", "#%Module\n", "%environment\n", "Environment=",
     "export A := ", "\tA=1 x\n", "```bash\n", "```\n", "\x00", "é", "\ufeff", "\r\n", "1", "a", "-c ", "~", "%",
-    "//", "/*", "*/",
+    "//", "/*", "*/", "NCCL_DEBUG=INFO ", "NCCL_X", "torchrun ", "--nnodes=", "--nproc-per-node 8 ", "srun ", "2 ",
+    "#SBATCH --nodes=2\n", "#SBATCH -N", "$SLURM_PROCID", "--node_rank ", "--rdzv_endpoint=", "$(hostname)",
+    "trap x USR1\n",
+    "accelerate launch ", "python -m torch.distributed.launch ", "unset ", "resources:\n  gpuCount: 8\n",
 ]  # fmt: skip
 
 texts = st.one_of(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), st.text(max_size=200))
@@ -40,6 +45,17 @@ def test_no_text_raises(name: str, text: str) -> None:
         assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", setting.name)
         assert setting.value is None or "\0" not in setting.value
         assert 1 <= int(setting.origin.where.rpartition(":")[2]) <= lines
+
+
+@settings(max_examples=300, deadline=None)
+@given(name=st.sampled_from([*NAMES, "x.toml"]), text=texts)
+def test_of_no_text_a_rule_fails(name: str, text: str) -> None:
+    job = look.read(name, text)
+    for one in look.remarks(job, stated("2.15", "2.30"), {}):
+        assert one.finding.code != "SL902", one.finding.because
+        assert 1 <= one.line <= len(job.lines)
+        assert one.span is None or 0 <= one.span.start <= one.span.end <= len(job.lines[one.line - 1])
+        assert isinstance(fix.apply(job.text, one.edits), str)
 
 
 def test_every_kind_of_file_has_a_reader() -> None:

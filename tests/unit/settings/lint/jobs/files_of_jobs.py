@@ -42,3 +42,6 @@ def examples(file: str = "truth.txt") -> Iterator[Example]:
             else:
                 lines.append(line)
         yield Example(name, "\n".join(lines) + "\n", marks["#="], marks["#~"])
+
+
+EXAMPLES_OF_ALL = [*examples("truth.txt"), *examples("blind.txt")]

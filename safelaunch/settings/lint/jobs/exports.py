@@ -1,0 +1,124 @@
+"""Variables that a script sets and that no program gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from safelaunch.model import Finding
+from safelaunch.settings.lint import catalogue
+from safelaunch.settings.lint.extract import tools
+from safelaunch.settings.lint.extract.scope import Command
+from safelaunch.settings.lint.jobs import remark
+from safelaunch.settings.lint.jobs.launch.rules import guarded
+from safelaunch.settings.lint.jobs.launch.scene import Scene
+from safelaunch.settings.lint.jobs.remark import Edit, Remark, Span
+
+if TYPE_CHECKING:
+    from safelaunch.settings.lint.jobs.look import JobFile
+
+_ASSIGNED = re.compile(r"([A-Z][A-Z0-9_]*)\+?=")
+_EXPORTS = frozenset({"export", "declare", "typeset", "readonly"})
+_ALL = re.compile(r"\bset\s+(?:-\w*a|-o\s+allexport)|\bexport\s+[\"']?\$|\bdeclare\s+-\w*x\w*\s+[\"']?\$")
+
+
+def remarks(job: JobFile, scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
+    """What `not_exported` finds, as grave as is wanted."""
+    if job.kind == "shell":
+        yield from guarded(lambda: not_exported(job, scene), "not_exported", job.path, severity)
+
+
+def not_exported(job: JobFile, scene: Scene) -> Iterator[Remark]:
+    """A script sets a variable, and no program gets it.
+
+    An assignment without `export` stays in the shell. `export X =1` exports X as it is, and then complains of `=1`.
+    `unset X=1` unsets nothing. What is exported below the last program is too late.
+
+    How it is concluded: by the commands of a shell script. Of assignments, only variables of NCCL, Gloo and torch are
+    looked at that the script neither exports anywhere (`set -a` and `declare -x` count) nor makes use of.
+
+    What to do: write the line that the message names.
+    """
+    yield from _slips(job)
+    if scene.launches or job.found.programs:
+        yield from _kept_in_the_shell(job)
+    if scene.launches and all(launch.command.top for launch in scene.launches):
+        yield from _too_late(job)
+
+
+def _slips(job: JobFile) -> Iterator[Remark]:
+    for command in job.found.commands:
+        words = command.words
+        if len(words) < 2:
+            continue
+        first = words[0].raw
+        for word, following in zip(words[1:], (*words[2:], None), strict=True):
+            name = word.raw
+            if first in _EXPORTS and following and following.raw.startswith("=") and re.fullmatch(r"[A-Z]\w*", name):
+                if not _matters(name):
+                    continue
+                span = remark.text(job.lines, word.line, f"{name} {following.raw}")
+                if span.end - span.start != len(name) + 1 + len(following.raw):
+                    continue
+                edits = (Edit(span, f"{name}{following.raw}"),)
+                says = f"{first} {name} {following.raw} sets nothing: there is a blank before the ="
+                yield _told(job, says, f"write {first} {name}{following.raw}", span, edits)
+            if first in ("unset", "unsetenv") and (match := _ASSIGNED.match(name)) and _matters(match[1]):
+                says = f"{first} {name} unsets nothing: it takes a name alone"
+                remedy = f"write unset {match[1]}, or export {name}"
+                yield _told(job, says, remedy, remark.text(job.lines, word.line, name))
+
+
+def _matters(name: str) -> bool:
+    """Whether a variable is one of those that programs read, and that shells do not have before."""
+    return catalogue.namespace(name) == "strict" or (catalogue.variable(name) is not None and "_" in name)
+
+
+def _kept_in_the_shell(job: JobFile) -> Iterator[Remark]:
+    if _ALL.search(job.text):
+        return
+    exported = {setting.name for setting in job.settings}
+    assigned: dict[str, Command] = {}
+    for command in job.found.commands:
+        match = _ASSIGNED.match(command.words[0].raw) if len(command.words) == 1 else None
+        if match and command.top and catalogue.namespace(match[1]) == "strict":
+            assigned.setdefault(match[1], command)
+    for name, command in assigned.items():
+        mentioned = len(re.findall(rf"(?<![A-Za-z0-9_]){name}(?![A-Za-z0-9_])", job.text))
+        own = len(re.findall(rf"(?m)^[ \t]*{name}\+?=", job.text))
+        if name in exported or mentioned > own:
+            continue
+        word = command.words[0]
+        line = name if "\n" in word.raw else word.raw
+        span = remark.find(job.lines, word.line, name)
+        says = f"{line} stays in the shell: nothing exports {name}, and no program gets it"
+        yield _told(
+            job, says, f"write export {line}", span, (Edit(Span(span.line, span.start, span.start), "export "),)
+        )
+
+
+def _too_late(job: JobFile) -> Iterator[Remark]:
+    """Exports below the last program that the script starts."""
+    commands = job.found.commands
+    last = max((at for at, command in enumerate(commands) if _starts(command)), default=-1)
+    for command in commands[last + 1 :]:
+        if not command.top or command.words[0].raw != "export":
+            continue
+        for word in command.words[1:]:
+            match = _ASSIGNED.match(word.raw)
+            if match and _matters(match[1]):
+                says = f"{word.raw} comes too late: no program is started below it"
+                remedy = f"move it above line {commands[last].words[0].line}"
+                yield _told(job, says, remedy, remark.find(job.lines, word.line, match[1]))
+
+
+def _starts(command: Command) -> bool:
+    words = [word for word in command.texts if not re.match(r"[A-Za-z_]\w*\+?=", word)]
+    return bool(words) and not tools.BUILTINS.fullmatch(words[0])
+
+
+def _told(job: JobFile, says: str, remedy: str, span: Span, edits: tuple[Edit, ...] = ()) -> Remark:
+    where = f"{job.path}:{span.line}"
+    finding = Finding(code="SL223", severity="warning", summary=says, remedy=remedy, where=where)
+    return Remark(finding, job.path, span, edits=edits)
