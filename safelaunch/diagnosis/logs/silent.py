@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from safelaunch.diagnosis.wording import names
 from safelaunch.model.logs import LogFacts, Paced
 
@@ -59,4 +57,5 @@ def _clock(one: Paced) -> str:
     seconds = one.last.t or 0.0
     if one.last.clock == "boot":
         return f"{seconds:.0f} s after the boot"
-    return time.strftime("%H:%M:%S", time.gmtime(seconds)) + (" UTC" if one.last.clock == "utc" else "")
+    minutes, second = divmod(int(seconds) % 86400, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{second:02}" + (" UTC" if one.last.clock == "utc" else "")
