@@ -59,21 +59,38 @@ def write_text(path: str, text: str) -> None:
     write_whole(path, text.encode("utf-8", "backslashreplace"))
 
 
-def write_whole(path: str, data: bytes, mode: int = 0o600) -> None:
-    """Put a new file in the place of what may be there; arguments and errors are those of `write_text`. `mode` is that
-    of the file, less the process's umask."""
+def write_whole(path: str, data: bytes) -> None:
+    """Put a new file in the place of what may be there; arguments and errors are those of `write_text`."""
     parent, name = os.path.split(path)
-    partial = f".{os.urandom(8).hex()}.part"
     with _named(path), _folder(parent) as folder:
-        descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-            os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial, dir_fd=folder)
-            raise
+        put(folder, name, data)
+
+
+def put(folder: int, name: str, data: bytes, mode: int = 0o600, *, exact: bool = False) -> None:
+    """Put a new file in the place of what may be in a folder: of a link, the link.
+
+    Args:
+        folder: a descriptor of it.
+        name: of the file.
+        data: all of it.
+        mode: of the file, less the process's umask where it is not `exact`.
+
+    Raises:
+        OSError: nothing is left behind.
+    """
+    partial = f".{os.urandom(8).hex()}.part"
+    descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            if exact:
+                with contextlib.suppress(OSError):  # file systems without modes
+                    os.fchmod(descriptor, mode)
+            file.write(data)
+        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial, dir_fd=folder)
+        raise
 
 
 def append_to(path: str) -> int:

@@ -29,7 +29,7 @@ class OpenFolder:
             OSError: it is no folder, cannot be opened, or is reached through somebody else's link.
         """
         self.path = path
-        self._descriptor = _reached(path)
+        self._descriptor = reached(path)
 
     def close(self) -> None:
         """Let go of it."""
@@ -120,8 +120,15 @@ def _next(folder: int, name: str, flags: int) -> int:
         os.close(folder)
 
 
-def _reached(path: str) -> int:
-    """A descriptor of the folder to which a path leads, link by link: what is looked at is what is gone through."""
+def reached(path: str) -> int:
+    """A descriptor of the folder to which a path leads, link by link: what is looked at is what is gone through.
+
+    Args:
+        path: of the folder; the empty one is the current directory.
+
+    Raises:
+        OSError: it is no folder, cannot be opened, or is reached through somebody else's link.
+    """
     descriptor = os.open(os.sep if os.path.isabs(path) else os.curdir, _FOLDER)
     parts = path.split(os.sep)[::-1]
     owners: set[int] = set()

@@ -10,12 +10,13 @@ import select
 import stat
 import time
 
-from safelaunch import files
+from safelaunch import files, open_folder
 
 STANDARD_OUTPUT = "-"
 PATIENCE_S = 10.0  # for a reader to open a pipe, and to take the next bytes: a run must come to its end
 POLL_S = 0.05
 MOST_LINKS = 40  # path_resolution(7)
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # Paths that mean a descriptor of ours. Opened by name, a file behind one would be written from its beginning, over what
 # the ranks have printed there.
 _OURS = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
@@ -27,8 +28,10 @@ _NOT_HERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
 def write(path: str, data: bytes, patience_s: float | None = None) -> None:
     """Write `data` as a shell's redirection to `path` would; `-` is the standard output.
 
-    Links are followed. A file of ours is replaced whole, by one with the same mode; one that cannot be, or is
-    another's, is written into, and so is what is no regular file: a device stays one, and who reads a pipe gets it all.
+    Links are followed, but for those of other users that lead to what is not theirs. A file of ours is replaced whole,
+    by one with the same mode; one that cannot be is written into, and so is what is no regular file: a device stays
+    one, and who reads a pipe gets it all. Root writes into no file of another user, and into none that has a second
+    name where others could have given it one.
 
     Args:
         path: what the user has named.
@@ -36,7 +39,7 @@ def write(path: str, data: bytes, patience_s: float | None = None) -> None:
         patience_s: seconds for a reader to come, and to take more; None for `PATIENCE_S`.
 
     Raises:
-        OSError: it has `path` as its name. Nobody reads a pipe, or the disk is full.
+        OSError: it has `path` as its name. Nobody reads a pipe, the disk is full, or it belongs to another user.
     """
     try:
         _write(path, data, PATIENCE_S if patience_s is None else patience_s)
@@ -50,16 +53,71 @@ def _write(path: str, data: bytes, patience_s: float) -> None:
     if descriptor is not None:
         _pass_on(descriptor, data, patience_s)
         return
-    target = os.path.realpath(path)
+    folder, name, found = _led_to(path)
     try:
-        found: os.stat_result | None = os.stat(target)
+        if found is None:
+            files.put(folder, name, data, 0o666)
+            return
+        _demand_ours(found, folder)
+        if not (_replaceable(found) and _replaced(folder, name, data, found)):
+            _write_into(folder, name, data, found, patience_s)
+    finally:
+        os.close(folder)
+
+
+def _led_to(path: str) -> tuple[int, str, os.stat_result | None]:
+    """The folder to which a path leads, by links of files too, as a descriptor; the name in it, and what is there."""
+    owners: set[int] = set()
+    for _ in range(MOST_LINKS):
+        above, name = os.path.split(path)
+        folder = _made(above)
+        try:
+            found = os.stat(name or os.curdir, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISLNK(found.st_mode):
+                if owners - {0, os.geteuid(), found.st_uid}:
+                    raise PermissionError(errno.EPERM, "the link of one user leads there to what is another's")
+                return folder, name or os.curdir, found
+            owners.add(found.st_uid)
+            path = os.path.join(above, os.readlink(name, dir_fd=folder))
+        except FileNotFoundError:
+            if owners - {0, os.geteuid(), os.fstat(folder).st_uid}:
+                os.close(folder)
+                raise PermissionError(errno.EPERM, "the link of one user leads there to what is another's") from None
+            return folder, name, None
+        except BaseException:
+            os.close(folder)
+            raise
+        os.close(folder)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _made(path: str) -> int:
+    """A descriptor of a folder, which is made where there is none."""
+    try:
+        return open_folder.reached(path)
     except FileNotFoundError:
-        found = None
-    if found is None:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        files.write_whole(target, data, 0o666)
-    elif not (_replaceable(found) and _replaced(target, data, found)):
-        _write_into(target, data, found, patience_s)
+        above, name = os.path.split(path.rstrip(os.sep))
+        if not name:
+            raise
+    folder = _made(above)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        return os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _demand_ours(found: os.stat_result, folder: int) -> None:
+    """Root may write everywhere, and is asked to by whoever owns a folder in which root works. A device is no file:
+    nobody else can make one, and the terminal belongs to whoever called sudo."""
+    if os.geteuid() != 0 or not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
+        return
+    if found.st_uid != 0:
+        raise PermissionError(errno.EPERM, f"it belongs to another user (uid {found.st_uid}), and root writes to it")
+    around = os.fstat(folder)
+    if found.st_nlink > 1 and (around.st_uid != 0 or around.st_mode & OTHERS_WRITE):
+        raise PermissionError(errno.EPERM, "it is a second name of a file, in a folder of another user")
 
 
 def _descriptor(path: str) -> int | None:
@@ -81,25 +139,23 @@ def _replaceable(found: os.stat_result) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
 
 
-def _replaced(target: str, data: bytes, found: os.stat_result) -> bool:
+def _replaced(folder: int, name: str, data: bytes, found: os.stat_result) -> bool:
     """Put a new file in the place of another; false where the folder does not let us."""
     try:
-        files.write_whole(target, data)
+        files.put(folder, name, data, stat.S_IMODE(found.st_mode), exact=True)
     except OSError as error:
         if error.errno in _NOT_HERE:
             return False
         raise
-    with contextlib.suppress(OSError):  # file systems without modes
-        os.chmod(target, stat.S_IMODE(found.st_mode))
     return True
 
 
-def _write_into(target: str, data: bytes, found: os.stat_result, patience_s: float) -> None:
-    emptied = os.O_TRUNC if stat.S_ISREG(found.st_mode) else 0
+def _write_into(folder: int, name: str, data: bytes, found: os.stat_result, patience_s: float) -> None:
     until = time.monotonic() + patience_s
     while True:
         try:
-            descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | emptied)
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=folder)
             break
         except OSError as error:
             if error.errno != errno.ENXIO or not stat.S_ISFIFO(found.st_mode):
@@ -108,6 +164,10 @@ def _write_into(target: str, data: bytes, found: os.stat_result, patience_s: flo
                 raise OSError(errno.ENXIO, f"nobody reads this pipe, for {patience_s:g} s") from None
         time.sleep(POLL_S)
     try:
+        opened = os.fstat(descriptor)
+        _demand_ours(opened, folder)  # something else may stand there by now
+        if stat.S_ISREG(opened.st_mode):
+            os.ftruncate(descriptor, 0)
         _pass_on(descriptor, data, patience_s)
     finally:
         os.close(descriptor)

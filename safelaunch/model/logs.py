@@ -262,6 +262,16 @@ class WellEnded:
 
 
 @dataclass(frozen=True)
+class Paced:
+    """A rank that wrote lines of steps: its last line that has a time, and the longest time between two of its lines
+    near the end of its file, in seconds."""
+
+    rank: int
+    last: LogLine
+    pause_s: float
+
+
+@dataclass(frozen=True)
 class LogFacts:
     """All that was found in the logs of one job. `world_size` is None where no line tells it. `tails` are the last
     lines of ranks; `waiting_at` are the lines of the program at which ranks waited in a collective that timed out.
@@ -270,7 +280,7 @@ class LogFacts:
     numbers of steps, `complaints` are the lines that speak of a failure in whatever words, and `last` the last lines of
     each file. `passed_over` are files whose names do
     not say what they are: they were not read. `noted` are lines that tell something beside failures, in the order of
-    each file.
+    each file. `paced` are the ranks that wrote lines of steps.
     """
 
     files: tuple[LogFile, ...] = ()
@@ -293,6 +303,7 @@ class LogFacts:
     complaints: tuple[Complaint, ...] = ()
     passed_over: tuple[str, ...] = ()
     noted: tuple[Noted, ...] = ()
+    paced: tuple[Paced, ...] = ()
 
     @property
     def cut(self) -> str:

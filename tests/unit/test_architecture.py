@@ -67,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
     "pulse": set(),
     "codec": {"shortened"},
     "files": {"codec", "printable"},
-    "output": {"files"},
+    "output": {"files", "open_folder"},
     "settings": {
         "model",
         "codec",

@@ -1,5 +1,5 @@
-"""What lines around an end make of it: a shutdown that had begun, a long silence before somebody ended the job, lines
-whose newest one comes first."""
+"""What lines around an end make of it: a shutdown that had begun, a long silence before somebody ended the job, ranks
+that fell silent, lines whose newest one comes first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 from safelaunch import durations
+from safelaunch.diagnosis.logs import silent
 from safelaunch.diagnosis.logs.timeline import quote, words
 from safelaunch.model import Verdict
 from safelaunch.model.logs import LogFacts, LogLine
@@ -32,6 +33,10 @@ def with_context(facts: LogFacts, verdict: Verdict) -> Verdict:
         )
     if any(one.kind == "backwards" for one in facts.noted):
         lines.append("the times of these lines run backwards: the newest one comes first")
+    quiet = silent.told(facts)
+    explained = verdict.kind != "hang" and set(silent.ranks(facts)) <= set(verdict.culprit_ranks)
+    if quiet and not explained and quiet not in summary:
+        lines.append(quiet)
     return replace(verdict, summary=summary, because=tuple(lines))
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from safelaunch.codes import CATALOGUE, EXIT_OK
-from safelaunch.diagnosis.logs import context, cut_off, nccl, reports, speaker
+from safelaunch.diagnosis.logs import context, cut_off, nccl, reports, silent, speaker
 from safelaunch.diagnosis.logs.coverage import GRAVE, SAID, whose
 from safelaunch.diagnosis.logs.exceptions import ended_well_after
 from safelaunch.diagnosis.logs.quoting import fit
@@ -86,6 +86,7 @@ def _of_a_job_that_ran(timeline: Timeline, read: list[LogFile], because: tuple[s
         reports.without_words(timeline)
         or _with_last_words(timeline, because)
         or _odd(timeline, because)
+        or _fell_silent(timeline, because)
         or _cut_off(timeline, because)
         or _without_steps(timeline, read, because)
         or _healthy(timeline, read, because)
@@ -239,6 +240,16 @@ def _odd(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     others = [f"{one.what}: {quote(one.at)}" for one in odd[1:3]]
     what = f"cannot tell: no failure is shown, but {odd[0].what}"
     return _cannot_tell(what, _around(odd[0]), *others, *because[:1], *_restarted(timeline), remedy=remedy)
+
+
+def _fell_silent(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
+    """The verdict where a rank wrote nothing more while others went on; None where none did, or all ended well."""
+    told = "" if timeline.facts.finished else silent.told(timeline.facts)
+    if not told:
+        return None
+    last = {one.rank: one.last for one in timeline.facts.paced}[silent.ranks(timeline.facts)[0]]
+    remedy = "see what that rank, its node and its log did then: give the log of its node, and of the launcher"
+    return _cannot_tell(f"cannot tell: no failure is shown, but {told}", quote(last), *because, remedy=remedy)
 
 
 def _around(odd: Odd) -> str:

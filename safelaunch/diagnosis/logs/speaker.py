@@ -17,6 +17,13 @@ from safelaunch.model.logs import LogFacts, LogLine, Noted, Raised
 BEFORE, AFTER = 12, 2  # lines around a failure
 SHORT = 80  # characters of a line that names a rank
 _DEVICES = ("device=TPU:", "xla:")
+# An exception that speaks of a rank may have been raised by another one, whose share of something it looks at. Who
+# tells of its own numbers, device or host is that rank.
+_MENTIONS = re.compile(r"(?i)(?:\b(?:on|in|for|from|at) (?:global )?rank[: ]|: ['\"]?(?:global )?rank[ :=#])")
+_OF_ITSELF = re.compile(
+    r"(?i)\bfound (?:nan|inf)\b|\b(?:device|node|host|hostname|pid)\s?[:=]|\b(?:my|this) rank\b|\(rank \d"
+    r"|\brank \d+ at (?:iteration|step)\b|did not receive grad|unused parameter"
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ def with_own_words(facts: LogFacts, candidates: list[Candidate]) -> list[Candida
 
 def _named(facts: LogFacts, one: Candidate) -> Candidate:
     place = _of_candidate(facts, one)
-    own = [noted for noted in _around(facts, place, 0, AFTER) if not _of_device(noted)]
+    own = [noted for noted in _around(facts, place, 0, AFTER) if not (_of_device(noted) or _mentioned(facts, noted))]
     ranks = {noted.rank for noted in own}
     if len(ranks) != 1 or one.blameless:
         return one
@@ -96,6 +103,13 @@ def _part(noted: Noted) -> str:
 
 def _of_device(noted: Noted) -> bool:
     return any(mark in noted.at.text for mark in _DEVICES)
+
+
+def _mentioned(facts: LogFacts, noted: Noted) -> bool:
+    """Whether a line is that of an exception which speaks of a rank, and does not say that it is its own."""
+    text = noted.at.text
+    spoken = _MENTIONS.search(text) is not None and not _OF_ITSELF.search(text)
+    return spoken and any((one.at.file, one.at.line) == (noted.at.file, noted.at.line) for one in facts.raised)
 
 
 def _around(facts: LogFacts, place: _Place, before: int, after: int) -> list[Noted]:

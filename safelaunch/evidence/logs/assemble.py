@@ -22,6 +22,7 @@ from safelaunch.model.logs import (
     LogFacts,
     LogLine,
     Noted,
+    Paced,
     Progress,
     Raised,
     Sighting,
@@ -68,7 +69,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
             if isinstance(settled, Raised) and settled.relayed:
                 settled = replace(settled, rank=None, local=None, host="", process=settled.relayed)
             if isinstance(settled, Raised):
-                stepped = survival.stepped(settled, origin, file.steps, failures[origin], many=many)
+                stepped = survival.stepped(settled, origin, file.steps.get(origin), failures[origin], many=many)
                 survived = stepped or survival.ordinary_after(settled, file.tails.get(origin))
                 settled = replace(settled, survived=survived, stepped=stepped)
             events.append(settled)
@@ -114,7 +115,22 @@ def facts(files: Sequence[Contents]) -> LogFacts:
         last=tuple(dated(line) for file in files for line in file.last),
         complaints=_complaints(files, ranks, dated),
         noted=tuple(_noted(origin, one, ranks, dated) for file in files for origin, one in file.noted),
+        paced=_paced(files, ranks, dated),
     )
+
+
+def _paced(files: Sequence[Contents], ranks: Ranks, dated: _Dates) -> tuple[Paced, ...]:
+    """The ranks that wrote lines of steps, each once: one that writes to several files, as it wrote last."""
+    found: dict[int, Paced] = {}
+    for file in files:
+        for origin, steps in file.steps.items():
+            rank = ranks.of(origin)
+            if rank is None or steps.last is None or not steps:
+                continue
+            one = Paced(rank, dated(steps.last), steps.pause_s)
+            if rank not in found or _later(one.last, found[rank].last):
+                found[rank] = one
+    return tuple(found[rank] for rank in sorted(found))
 
 
 def _noted(origin: Origin, one: Noted, ranks: Ranks, dated: _Dates) -> Noted:

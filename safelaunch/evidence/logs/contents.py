@@ -43,13 +43,13 @@ class Contents:
     last: tuple[LogLine, ...] = ()
     complaints: Complaints[Origin] = field(default_factory=Complaints)
     noted: list[tuple[Origin, Noted]] = field(default_factory=list)
-    steps: dict[prefixes.Writer, Steps] = field(default_factory=dict)  # near the end
+    steps: dict[Origin, Steps] = field(default_factory=dict)  # near the end
 
     def note_end(self, at: LogLine, text: str, origin: Origin) -> None:
         """A line near the end, by this process: whether it tells of a step, or that all went well."""
         if habitual.STEP.search(text):
             self.stepped = at.line
-            self.steps.setdefault(origin, Steps()).note(at, text)
+        self.steps.setdefault(origin, Steps()).note(at, text)
         if said := last_words.well_ended(text):
             self.finished.append(WellEnded(at, said == "proof", origin.rank, self.stepped))
 

@@ -17,8 +17,11 @@ _OTHER_GROUP = re.compile(r"\[PG (?!(?:ID )?0\b)")
 _SPEAKS = re.compile(
     r"^\W{0,3}(?:(?:[Gg]lobal )?[Rr]ank[ :=#]{0,2}(?P<rank>\d{1,7})\]?\)?[:,] (?!.*\b(?:alpha|lora))"
     r"|rank=(?P<key>\d{1,7})\b(?!.*\b(?:alpha|lora)))"
-    r"|\bon rank (?P<at>\d{1,7}) at (?:iteration|step)\b"
 )
+_AT_STEP = re.compile(r"\bon rank (\d{1,7}) at (?:iteration|step)\b")
+# An exception whose message begins with a rank may speak of another one, whose share it looks at. Who tells of its own
+# numbers, device or host is that rank.
+_OF_ITSELF = re.compile(r"\bfound (?:nan|inf)\b|\b(?:device|node|host|hostname|pid)\s?[:=]", re.IGNORECASE)
 # What NCCL's set-up writes of itself: the first number is the rank, the second the root of the group.
 _SETS_UP = re.compile(r"^\[(\d{1,7})\] is setting up NCCL communicator")
 _COMMUNICATOR = re.compile(r"\bcomm 0x[0-9a-f]{1,16} rank (?P<rank>\d{1,7})\b")
@@ -36,15 +39,16 @@ def rank_of(event: Event, world: int) -> int | None:
     """
     if not isinstance(event, (Raised, Sighting)) or (isinstance(event, Raised) and event.relayed):
         return None
-    texts = [event.message] if isinstance(event, Raised) else []
-    found = next((rank for text in (*texts, event.at.text) if (rank := spoken(text)) is not None), None)
+    text, said = event.at.text, event.message if isinstance(event, Raised) else ""
+    own = said if _OF_GROUP.search(said) or _AT_STEP.search(said) or _OF_ITSELF.search(said) else ""
+    found = next((rank for one in (own, text) if (rank := spoken(one)) is not None), None)
     return found if found is not None and found < (world or MOST_RANKS) else None
 
 
 def spoken(text: str) -> int | None:
     """The number that a line calls its own rank."""
     match = None if _OTHER_GROUP.search(text) else _OF_GROUP.search(text)
-    match = match or _SPEAKS.search(text) or _SETS_UP.search(text)
+    match = match or _SPEAKS.search(text) or _AT_STEP.search(text) or _SETS_UP.search(text)
     number = next(filter(None, match.groups()), None) if match else None
     return int(number) if number is not None else None
 

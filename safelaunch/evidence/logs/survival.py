@@ -7,7 +7,7 @@ buffered: a process that has failed writes its last steps when it ends, behind i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from safelaunch.evidence.logs.prefixes import Writer
@@ -28,8 +28,11 @@ _NUMBERS = re.compile(
 
 @dataclass
 class Steps:
-    """The steps of one stream near the end of its file: the first line of each."""
+    """The steps of one stream near the end of its file: the first line of each. `last` is its last line that has a
+    time, `pause_s` the longest time between two such lines."""
 
+    last: LogLine | None = None
+    pause_s: float = 0.0
     _lines: list[LogLine] = field(default_factory=list)
     _seen: set[object] = field(default_factory=set)
 
@@ -39,10 +42,17 @@ class Steps:
         Args:
             text: the line without what stands before its message.
         """
+        if at.t is not None:
+            if self.last is not None and self.last.t is not None and self.last.clock == at.clock:
+                self.pause_s = max(self.pause_s, at.t - self.last.t)
+            self.last = at
         said = tuple(match.groups() for match in _NUMBERS.finditer(text[:400])) if not text.startswith(" ") else ()
         if said and said not in self._seen and len(self._lines) < MOST:
             self._seen.add(said)
             self._lines.append(at)
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
     def behind(self, at: LogLine) -> list[LogLine]:
         """Those that stand behind a line."""
@@ -58,21 +68,19 @@ def ordinary_after(raised: Raised, tail: tuple[LogLine, bool] | None) -> bool:
     return tail is not None and tail[1] and tail[0].line - raised.at.line >= LINES
 
 
-def stepped(
-    raised: Raised, writer: Writer, steps: Mapping[Writer, Steps], failures: Iterable[Event], *, many: bool
-) -> bool:
+def stepped(raised: Raised, writer: Writer, steps: Steps | None, failures: Iterable[Event], *, many: bool) -> bool:
     """Whether steps of its own process prove that it went on behind a traceback.
 
     Args:
         raised: of which the traceback is.
         writer: its stream.
-        steps: of its file.
+        steps: of its stream.
         failures: what failed in the same stream.
         many: whether several processes may write to one stream without marks.
     """
-    if raised.times > 1 or writer not in steps:
+    if raised.times > 1 or steps is None:
         return False  # of a traceback that was printed several times, the last one may be the end
-    behind = steps[writer].behind(raised.at)
+    behind = steps.behind(raised.at)
     own = writer.rank is not None or writer.local is not None or bool(writer.process)
     needed = 1 if own else OF_ALL
     if sum(_is_later(raised.at, one) for one in behind) >= needed:

@@ -43,15 +43,16 @@ def test_a_new_file_has_the_mode_that_a_shell_gives(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["result.json"]
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o604, 0o666])
+def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "result.json"
     path.write_bytes(b"old")
-    path.chmod(0o604)
+    path.chmod(mode)
     with open(path, "rb") as reader:
         output.write(str(path), b"new")
         assert reader.read() == b"old"
     assert path.read_bytes() == b"new"
-    assert path.stat().st_mode & 0o777 == 0o604
+    assert path.stat().st_mode & 0o777 == mode
 
 
 def test_a_link_leads_to_its_file(tmp_path: Path) -> None:
@@ -76,12 +77,68 @@ def test_both_names_of_a_file_show_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of other users take root")
-def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_bytes(b"old and longer")
-    os.chown(tmp_path / "result.json", 1234, 1234)
-    output.write(str(tmp_path / "result.json"), b"new")
-    assert (tmp_path / "result.json").read_bytes() == b"new"
-    assert (tmp_path / "result.json").stat().st_uid == 1234
+class TestAsRoot:
+    """Who owns a folder in which root works may put there what he likes, and when he likes."""
+
+    def refused(self, path: Path, why: str) -> None:
+        with pytest.raises(PermissionError, match=why) as caught:
+            output.write(str(path), b"new")
+        assert caught.value.filename == str(path)
+
+    def test_a_file_of_another_user_is_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "result.json").write_bytes(b"old")
+        os.chown(tmp_path / "result.json", 1234, 1234)
+        self.refused(tmp_path / "result.json", r"belongs to another user \(uid 1234\)")
+        assert (tmp_path / "result.json").read_bytes() == b"old"
+
+    @pytest.mark.parametrize("target", ["precious", "new", "below/new"])
+    def test_a_link_of_another_user_leads_to_nothing_of_ours(self, tmp_path: Path, target: str) -> None:
+        (tmp_path / "ours" / "below").mkdir(parents=True)
+        (tmp_path / "ours" / "precious").write_bytes(b"old")
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs" / "report.html").symlink_to(tmp_path / "ours" / target)
+        (tmp_path / "theirs" / "folder").symlink_to(tmp_path / "ours")
+        for name in ("report.html", "folder", "."):
+            os.chown(tmp_path / "theirs" / name, 1234, 1234, follow_symlinks=False)
+        self.refused(tmp_path / "theirs" / "report.html", "the link of one user")
+        self.refused(tmp_path / "theirs" / "folder" / target, "the link of one user")
+        assert (tmp_path / "ours" / "precious").read_bytes() == b"old"
+        assert not [*tmp_path.rglob("new")]
+
+    def test_no_folder_is_made_through_such_a_link(self, tmp_path: Path) -> None:
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "folder").symlink_to(tmp_path / "ours")
+        os.chown(tmp_path / "folder", 1234, 1234, follow_symlinks=False)
+        self.refused(tmp_path / "folder" / "made" / "report.html", "the link of one user")
+        assert not [*(tmp_path / "ours").iterdir()]
+
+    def test_a_second_name_of_a_file_of_ours_is_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "precious").write_bytes(b"old")
+        (tmp_path / "theirs").mkdir()
+        os.link(tmp_path / "precious", tmp_path / "theirs" / "report.html")
+        os.chown(tmp_path / "theirs", 1234, 1234)
+        self.refused(tmp_path / "theirs" / "report.html", "a second name")
+        assert (tmp_path / "precious").read_bytes() == b"old"
+
+    def test_what_is_put_there_meanwhile_is_left_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "precious").write_bytes(b"old")
+        (tmp_path / "theirs").mkdir()
+        path, put = tmp_path / "theirs" / "report.html", output.files.put
+
+        def swapped(*arguments: object, **more: object) -> None:
+            path.symlink_to(tmp_path / "precious")
+            put(*arguments, **more)
+
+        monkeypatch.setattr(output.files, "put", swapped)
+        output.write(str(path), b"new")
+        assert (tmp_path / "precious").read_bytes() == b"old"
+        assert path.read_bytes() == b"new"
+
+    def test_a_new_file_in_a_folder_of_another_user_is_written(self, tmp_path: Path) -> None:
+        (tmp_path / "theirs").mkdir()
+        os.chown(tmp_path / "theirs", 1234, 1234)
+        output.write(str(tmp_path / "theirs" / "report.html"), b"new")
+        assert (tmp_path / "theirs" / "report.html").read_bytes() == b"new"
 
 
 def test_a_device_stays_one(tmp_path: Path) -> None:

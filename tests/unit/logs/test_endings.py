@@ -9,9 +9,21 @@ import re
 from pathlib import Path
 
 import pytest
-from test_no_false_all_clear import STEPS, judged
+
+from safelaunch.diagnosis.logs import diagnose
+from safelaunch.evidence import logs
+from safelaunch.model import Verdict
 
 FOLDER = Path(__file__).parent / "endings"
+# Hundreds of logs are judged here: each is as short as one may be that shows steps, and that goes on for a while.
+BEGUN = "".join(f"step {i} loss {2.0 - i / 100:.3f}\n" for i in range(10))
+STEPS = "".join(f"step {i} loss {2.0 - i / 100:.3f}\n" for i in range(10, 50))
+SIGNATURES = logs.load([], {"HOME": "/nonexistent"})
+
+
+def judged(folder: Path, text: str) -> Verdict:
+    (folder / "job.log").write_text(text)
+    return diagnose(logs.read([str(folder / "job.log")], SIGNATURES))
 
 
 def entries(name: str) -> list[str]:
@@ -20,7 +32,7 @@ def entries(name: str) -> list[str]:
 
 
 def codes(tmp_path: Path, name: str, behind: str) -> dict[str, str]:
-    return {one: judged(tmp_path, f"{STEPS}{one}\n{behind}").code for one in entries(name)}
+    return {one: judged(tmp_path, f"{BEGUN}{one}\n{behind}").code for one in entries(name)}
 
 
 def test_the_sets_are_whole() -> None:
@@ -54,7 +66,7 @@ def test_what_may_be_either_is_never_more_than_an_alarm(tmp_path: Path) -> None:
 )
 def test_what_takes_a_failure_back_has_to_take_back_this_one(tmp_path: Path, end: str) -> None:
     """What is tried again is overcome only where more is said after it; a count of nothing stands for itself alone."""
-    assert judged(tmp_path, f"{STEPS}{end}\n").code != "SL498"
+    assert judged(tmp_path, f"{BEGUN}{end}\n").code != "SL498"
 
 
 def test_a_connection_that_was_made_again_takes_back_one_loss(tmp_path: Path) -> None:

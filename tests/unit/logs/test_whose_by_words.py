@@ -41,6 +41,34 @@ def test_a_line_that_names_its_own_rank_is_of_that_rank(tmp_path: Path, case: st
     assert "does not say which rank" not in verdict.summary
 
 
+OF_OTHERS = [
+    "rank 5: shape (3, 4) does not match (3, 5)",
+    "Rank 5: no shard was written",
+    "rank=5 has another vocabulary",
+    "the shard of rank 5 is corrupt",
+    "shapes differ on rank 5",
+    "bad checkpoint from rank 5",
+    "no parameters for rank 5",
+]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a line", "a traceback"])
+@pytest.mark.parametrize("message", OF_OTHERS)
+def test_a_rank_of_which_an_exception_speaks_is_not_who_raised_it(tmp_path: Path, message: str, whole: bool) -> None:
+    error = f"ValueError: {message}"
+    verdict = judged(tmp_path, STEPS + (traceback(error, MAIN, STEP) if whole else f"{error}\n") + closing(4001, 4002))
+
+    assert verdict.culprit_ranks == ()
+    assert message[:20] in verdict.summary
+    assert not verdict.summary.lower().startswith("rank 5 raised")
+
+
+@pytest.mark.parametrize("line", ["Rank 3: found NaN in the loss", "rank 3: ERROR the shard is corrupt"])
+def test_a_rank_that_begins_a_line_has_written_it(tmp_path: Path, line: str) -> None:
+    assert judged(tmp_path, f"{STEPS}{line}\n" + closing(4001, 4002)).culprit_ranks in ((), (3,))
+    assert "rank 3" in judged(tmp_path, f"{STEPS}{line}\n").summary.lower()
+
+
 def test_a_number_within_another_group_is_no_rank(tmp_path: Path) -> None:
     line = f"[E P.cpp:1] [PG ID 3 PG GUID 31 Rank 5] Process group watchdog thread terminated with exception: {ECC}\n"
 
