@@ -130,12 +130,14 @@ def test_a_start_that_cannot_work_is_refused_at_once(
 
 def test_a_node_rank_that_the_batch_script_has_expanded_is_seen(cluster: slurm.Slurm, job: Path) -> None:
     static = ("--nnodes", 2, "--node-rank", "$SLURM_PROCID", "--master-addr", cluster.name(1), "--master-port", 29600)
-    script = " ".join(map(str, ("srun", "-N2", "-t1", "--wait=5", *JOB, *static, "train.py")))
+    script = " ".join(map(str, ("srun", "-N2", "-t1", *JOB, *static, "train.py")))
     (job / "job.sh").write_text(f"#!/bin/sh\n{script}\n")
 
     _, said = cluster.run("sbatch", "-N2", "--wait", "-o", "said", "job.sh", cwd=job)
 
-    assert "--node-rank 0 on node 1 of 2" in (job / "said").read_text(), said
+    text = (job / "said").read_text()
+    assert "error[SL009]: --node-rank 0 on node 1 of 2" in text, said
+    assert f"error[SL009]: {cluster.name(2)} refuses to start, and the others would wait for it" in text
 
 
 @pytest.mark.parametrize(
