@@ -132,32 +132,6 @@ class Stops:
         code = EXIT_SIGINT if wanted.by == COMMAND else EXIT_INFRASTRUCTURE
         return Preempted(wanted.by, wanted.t, told or None, interrupted is None, code)
 
-    def stopped(self, told: Preempted, exit_code: int) -> Finding:
-        """The run has stopped at a step, because it was asked to.
-
-        Example:
-            note[SL606]: stopped at call 812 of should_stop() on all ranks (SIGUSR1 asked for it); exit 75: run it again
-
-        How it was concluded: something asked for a stop: SIGTERM, or SIGUSR1 or SIGUSR2 that no rank catches itself;
-        the end of the job's time, less what a step and a save take; `safelaunch stop RUN`. From the same call on,
-        `safelaunch.should_stop()` was True on all ranks of all nodes, and they ended by themselves. Where they did
-        not end before the deadline, they were ended, and the line says so.
-
-        What to do: start it again, and it goes on from its checkpoint. The exit code is 75, which schedulers can take
-        as the word for that; after `safelaunch stop` it is 130, as somebody wanted it to end. `preempted` in
-        result.json has the reason and the call.
-
-        What it is not: a run that came to its end before that call (exit 0), or one whose script does not call
-        `should_stop()`: it gets the signal itself (SL603, 143).
-        """
-        if not told.stopped:
-            what = f"ended at the deadline after {told.by}"
-            what += f", {'in' if told.call else 'before'} call {told.call} of should_stop()" if told.call else ""
-        else:
-            what = f"stopped at call {told.call} of should_stop() on all ranks ({told.by} asked for it)"
-        more = ": run it again" if told.exit_code == EXIT_INFRASTRUCTURE else ""
-        return Finding(code="SL606", severity="note", summary=f"{what}; exit {exit_code}{more}")
-
     # ------------------------------------------------------------------------------------------- the threads
 
     def _want(self, by: str) -> None:
@@ -271,3 +245,30 @@ class Stops:
 
         with contextlib.suppress(OSError):
             files.write_json(os.path.join(self._plan.run_dir, ANSWER), document)
+
+
+def stopped(told: Preempted, exit_code: int) -> Finding:
+    """The run has stopped at a step, because it was asked to.
+
+    Example:
+        note[SL606]: stopped at call 812 of should_stop() on all ranks (SIGUSR1 asked for it); exit 75: run it again
+
+    How it was concluded: something asked for a stop: SIGTERM, or SIGUSR1 or SIGUSR2 that no rank catches itself;
+    the end of the job's time, less what a step and a save take; `safelaunch stop RUN`. From the same call on,
+    `safelaunch.should_stop()` was True on all ranks of all nodes, and they ended by themselves. Where they did
+    not end before the deadline, they were ended, and the line says so.
+
+    What to do: start it again, and it goes on from its checkpoint. The exit code is 75, which schedulers can take
+    as the word for that; after `safelaunch stop` it is 130, as somebody wanted it to end. `preempted` in
+    result.json has the reason and the call.
+
+    What it is not: a run that came to its end before that call (exit 0), or one whose script does not call
+    `should_stop()`: it gets the signal itself (SL603, 143).
+    """
+    if not told.stopped:
+        what = f"ended at the deadline after {told.by}"
+        what += f", {'in' if told.call else 'before'} call {told.call} of should_stop()" if told.call else ""
+    else:
+        what = f"stopped at call {told.call} of should_stop() on all ranks ({told.by} asked for it)"
+    more = ": run it again" if told.exit_code == EXIT_INFRASTRUCTURE else ""
+    return Finding(code="SL606", severity="note", summary=f"{what}; exit {exit_code}{more}")
