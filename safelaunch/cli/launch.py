@@ -25,11 +25,7 @@ def run(argv: list[str]) -> int:
     # What `--help` has no use for is loaded from here on.
     from safelaunch.settings import resolve
 
-    try:
-        settings = resolve.settle(command_line, os.environ)
-    except SafelaunchError as error:
-        _tell_first_node(error)
-        raise
+    settings = resolve.settle(command_line, os.environ)
     if settings["dry_run"]:
         from safelaunch.cli.dry_run import show
 
@@ -41,15 +37,6 @@ def run(argv: list[str]) -> int:
     except SafelaunchError as error:
         error.exit_code = exit_codes.wanted(error.exit_code, settings)
         raise
-
-
-def _tell_first_node(error: SafelaunchError) -> None:
-    """A node of a Slurm step that alone refuses to start lets the first one know, which would wait for it."""
-    alone = error.diagnostic.code == "SL009" and not error.said_by_all
-    if alone and os.environ.get("SLURM_NODEID", "0") != "0":
-        from safelaunch.run.rendezvous_names import tell_refusal
-
-        tell_refusal(os.environ, error.diagnostic)
 
 
 def _answer(asked: options.CommandLine) -> int:

@@ -17,7 +17,7 @@ from safelaunch.schedulers.slurm import step_of_nodes
 from safelaunch.schedulers.variables import number
 from safelaunch.settings.from_scheduler import port
 
-ARRIVE_S = 3.0  # srun starts all of its tasks at once
+ARRIVE_S = 10.0  # srun starts all of its tasks at once, and who comes later is waited for in the rendezvous as well
 ANSWER_S = 1.0
 MOST = 400  # characters of an id, or of a refusal
 LINE = 8 * MOST  # bytes
