@@ -44,8 +44,8 @@ def all_idle(view: View) -> Verdict | None:
     A rank of the last kind is named where all others wait at its end. So is the rank that looks at another key than all
     others at the same line. One that alone looks at keys is named where all others wait for keys that nobody has set:
     no other is left to set them. Otherwise nobody is named: what a program wants to see in the store is not known. A
-    rank that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is told.
-    Where all look for files, those are named: a lock file may have been left by a process that was killed.
+    rank that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is
+    told. Where all look for files, those are named: a lock file may have been left by a process that was killed.
 
     What to do: look at the lines. What is to answer may have ended (a thread with an exception), or wait itself.
 
