@@ -23,6 +23,10 @@ from safelaunch.diagnosis.wording import at, is_waiting, names, verb
 from safelaunch.model import Location, RankFacts, Verdict
 
 KEYS_SHOWN = 3
+ANSWERS = "see what is to answer there, and what has become of it: a thread that ended, a lock, a count"
+COUNTS = (
+    "compare what it looks for with what the ranks set: how many it expects (the world size), and under which names"
+)
 LOCK_OF_ASYNCIO = re.compile(r"/asyncio/locks\.py:(?:\w+\.)?acquire$")
 
 
@@ -147,7 +151,8 @@ class _Waits:
 
 def _verdict(view: View, waits: _Waits) -> Verdict:
     ranks, now = waits.ranks, view.now
-    named, why = _server(waits) or _at_another_key(waits) or _asked_of_one(waits) or (None, "")
+    counts = _asked_of_one(waits)
+    named, why = _server(waits) or _at_another_key(waits) or counts or (None, "")
     first = next((facts for facts in ranks if facts.rank == named), ranks[0])
     reason = stall_of(first, first.pid, now, view.case.source)
     waiting = [facts.rank for facts in ranks if facts.rank != named]
@@ -166,7 +171,7 @@ def _verdict(view: View, waits: _Waits) -> Verdict:
             *reason.because,
             *(f"{names(who)}: {'it' if len(who) == 1 else 'each'} {what}" for what, who in lines.items()),
         ),
-        remedy="see what is to answer there, and what has become of it: a thread that ended, a lock, a count",
+        remedy=ANSWERS if counts is None else COUNTS,
         confidence="low" if named is None else "medium",
         waiting=waiting,
     )

@@ -198,10 +198,17 @@ def _may_be_in_cpp(facts: RankFacts) -> bool:
     """Whether the rank may wait in a collective that C++ has made: in its backward pass, in DDP's own code, or where
     its stack could not be had."""
     if facts.stack is None:
-        return any(gap.source == "stack" for gap in facts.missing)
+        return any(gap.source == "stack" for gap in facts.missing) and not _is_seen_elsewhere(facts)
     if facts.stack.frames and IN_DDP.search(facts.stack.frames[0].file):
         return True
     return in_backward(facts)
+
+
+def _is_seen_elsewhere(facts: RankFacts) -> bool:
+    """Whether the kernel alone shows that the rank's main thread is in no collective and no backward pass: gloo and
+    autograd wait at a lock. Those who wait for a GPU may look at it again and again, and sleep in between."""
+    on_gpus = facts.device is not None and bool(facts.device.count)
+    return facts.kernel is not None and facts.kernel.syscall in ELSEWHERE and not on_gpus
 
 
 def unrecorded(call: Collective) -> bool:

@@ -5,10 +5,24 @@ from __future__ import annotations
 import dataclasses
 
 from expected import Expected, place
-from hang_scenes import ASLEEP, BARRIER, COMPUTING, SAVE, SETUP, STOPPED, call, elsewhere, in_cpp, recv, waiting, world
+from hang_scenes import (
+    ASLEEP,
+    BARRIER,
+    COMPUTING,
+    LOCKED,
+    SAVE,
+    SETUP,
+    STOPPED,
+    call,
+    elsewhere,
+    in_cpp,
+    recv,
+    waiting,
+    world,
+)
 from scenes import GLOO_CLOSED, LOOP, STEP, T, case, exited, lost_peer, raised
 
-from safelaunch.model import Case, Collective, ProcessGroup, RankFacts
+from safelaunch.model import Case, Collective, Gap, ProcessGroup, RankFacts
 
 BUFFER = "/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc"
 GLOO_TIMEOUT = f"[{BUFFER}:78] Timed out waiting 5000ms for recv operation to complete"
@@ -22,6 +36,12 @@ GAVE_UP = T + 5.05  # five seconds after `call()`
 def seen(facts: RankFacts) -> RankFacts:
     """A rank as it is looked at when another one has ended: nobody asks its Flight Recorder."""
     return dataclasses.replace(facts, recorded=None)
+
+
+def unseen(facts: RankFacts) -> RankFacts:
+    """The same rank, whose stack could not be had in time."""
+    gap = Gap("stack", "py-spy did not answer in time")
+    return dataclasses.replace(seen(facts), stack=None, stacks=(), missing=(gap,))
 
 
 def gave_up(number: int, *calls: Collective, t: float = GAVE_UP, message: str = GLOO_TIMEOUT) -> RankFacts:
@@ -54,6 +74,15 @@ def cases() -> dict[str, tuple[Case, Expected]]:
                 (0,),
                 mentions=("rank 0's all_reduce #12 timed out after 5 s: rank 1 had not entered it", "sleeps in"),
             ),
+        ),
+        # On a busy machine py-spy is late; who sleeps by a clock is in no call of gloo's all the same.
+        "collective-timeout-of-one-whose-stack-is-late": (
+            ended(gave_up(0), unseen(elsewhere(1, ASLEEP, STEP))),
+            Expected("SL414", (1,), None, (0,), confidence="medium", mentions=("rank 1 had not entered it",)),
+        ),
+        "collective-timeout-of-one-whose-stack-is-late-at-a-lock": (
+            ended(gave_up(0), unseen(elsewhere(1, LOCKED, STEP))),
+            Expected("SL414", (), place(LOOP), (0,), confidence="low", mentions=("does not say for whom",)),
         ),
         "collective-timeout-of-nccl": (
             ended(gave_up(0, message=NCCL_TIMEOUT), seen(elsewhere(1, COMPUTING, SETUP))),
