@@ -135,7 +135,14 @@ def test_uneven_inputs_that_are_joined_are_no_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "says"), [("meet", r"looks again and again for arrived/10"), ("server", "KeyError")])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("meet", r"looks again and again for arrived/10"),
+        ("server", "KeyError"),
+        ("directory", r"waits? in store.get\(plan\)"),
+    ],
+)
 def test_ranks_that_wait_for_one_another_by_means_of_their_own(kind: str, says: str, tmp_path: Path) -> None:
     ended = launch("--nproc-per-node", 3, "--hang-abort-after", "20s", FAULTS / "idle.py", kind, 1, cwd=tmp_path)
 

@@ -29,6 +29,19 @@ def meet() -> None:
         dist.all_reduce(torch.ones(1))
 
 
+def directory() -> None:
+    """Each rank tells where it is; one waits for more than there are before it says who does what."""
+    store = dist.PrefixStore("actors", dist.distributed_c10d._get_default_store())
+    store.set(f"actor/{RANK}", "up")
+    found: list[int] = []
+    while RANK == CULPRIT and len(found) <= SIZE:
+        found = [number for number in range(64) if store.check([f"actor/{number}"])]
+        time.sleep(0.1)
+    if RANK == CULPRIT:
+        store.set("plan", "all")
+    store.get("plan")
+
+
 def server() -> None:
     """Samples by number, from a thread of one rank that ends with the first number it does not know."""
     listener = socket.create_server(("127.0.0.1", 0))
