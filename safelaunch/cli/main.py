@@ -65,7 +65,17 @@ def _refused(error: SafelaunchError) -> int:
         from safelaunch.run.outside import pod_message
 
         pod_message(text.diagnostic(error.diagnostic), os.environ)
+    _tell_first_node(error)
     return error.exit_code
+
+
+def _tell_first_node(error: SafelaunchError) -> None:
+    """A node of a Slurm step that alone refuses to start lets the first one know, which would wait for it."""
+    alone = error.diagnostic.code == "SL009" and not error.said_by_all
+    if alone and os.environ.get("SLURM_NODEID", "0") != "0":
+        from safelaunch.run.rendezvous_names import tell_refusal
+
+        tell_refusal(os.environ, error.diagnostic)
 
 
 def _speaks() -> bool:

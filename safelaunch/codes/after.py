@@ -310,7 +310,7 @@ CODES = (
         "SL606",
         "stopped-at-a-step",
         "the run stopped at a step, as it was asked to",
-        "run.stops:Stops.stopped",
+        "run.stops:stopped",
         Trait.INFRASTRUCTURE,
     ),
     # SL9xx: our own

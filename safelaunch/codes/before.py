@@ -14,7 +14,13 @@ CODES = (
     Code("SL006", "nothing-to-attach", "no ranks were found to attach to", "cli.attach:no_ranks"),
     Code("SL007", "no-place", "there is no place to write to, or to run in", "cli.output:unwritable"),
     Code("SL008", "over-limit", "to look at a job took more time or memory than it may", "cli.bounded:over_limit"),
-    Code("SL009", "scheduler-start", "started so that no job can come of it", "schedulers.variables:misstart"),
+    Code(
+        "SL009",
+        "scheduler-start",
+        "started so that no job can come of it",
+        "schedulers.variables:misstart",
+        Trait.COMMAND,
+    ),
     # SL1xx: preflight
     Code("SL101", "nofile", "the limit of open files is too low", "preflight.node.limits:open_files"),
     Code("SL102", "port-in-use", "the rendezvous port is taken", "preflight.network.port:port", Trait.OF_ONE_RUN),

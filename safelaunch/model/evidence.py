@@ -155,9 +155,8 @@ class ExitCall:
     `said` what a library printed that made the call for the program (argparse).
 
     `raised` says that nothing was called: the line is the only one of the program that raises SystemExit with a code
-    like the rank's. `code` is then the text that stands there, if one does, else the rank's code.
-
-    `signal` is that in whose handler of the program the call was made (`SIGTERM`); empty where it was in none.
+    like the rank's. `code` is then the text that stands there, if one does, else the rank's code. `signal` is that in
+    whose handler of the program the call was made (`SIGTERM`); empty where it was in none.
     """
 
     location: Location

@@ -73,13 +73,13 @@ class Checks:
         return report
 
     def _apart(self) -> Finding | None:
-        """What is wrong with the rendezvous ids of the nodes, which the first of them tells."""
+        """What keeps the nodes of a Slurm step apart, which the first of them tells."""
         if not self._settings.several_nodes or "SLURM_STEP_ID" not in os.environ:
             return None
         with contained(self._console.degraded, "the rendezvous ids of the nodes are not compared"):
-            from safelaunch.run.rendezvous_names import differing
+            from safelaunch.run.rendezvous_names import will_not_meet
 
-            found = differing(self._settings, os.environ)
+            found = will_not_meet(self._settings, os.environ)
             if found is not None and os.environ.get("SLURM_NODEID") == "0":
                 self._console.finding(found)
             return found

@@ -170,6 +170,8 @@ class Conclusions:
         over_all = self._nodes.verdict(before.facts)
         if over_all is None:
             return before if told is None else found
+        if before.verdict is not found.verdict and has(over_all.code, Trait.EFFECT):
+            return before  # what the dumps here say is more than that ranks were aborted
         return dataclasses.replace(before, verdict=_ended_by_themselves(over_all, before.verdict))
 
     def _asked(

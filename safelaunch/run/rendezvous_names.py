@@ -1,5 +1,6 @@
-"""Whether the nodes of a Slurm step were all given the same rendezvous id, asked before anything else: with different
-ones they would never meet, and torch would not say why. Standard library only, and over in seconds."""
+"""Whether the nodes of a Slurm step will meet, asked before anything else where a command line has a rendezvous of its
+own: with another id on each they would not, nor where one of them refuses its options, and torch would not say why.
+Standard library only, and over in seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from safelaunch.model import Finding, Settings
 from safelaunch.preflight.between.agreement import DIFFERENT_IDS, LEAVE_OUT
@@ -16,51 +17,85 @@ from safelaunch.schedulers.slurm import step_of_nodes
 from safelaunch.schedulers.variables import number
 from safelaunch.settings.from_scheduler import port
 
-ARRIVE_S = 3.0  # srun starts all of its tasks at once
+ARRIVE_S = 10.0  # srun starts all of its tasks at once, and who comes later is waited for in the rendezvous as well
 ANSWER_S = 1.0
-MOST = 256  # bytes of an id
+MOST = 400  # characters of an id, or of a refusal
+LINE = 8 * MOST  # bytes
 MOST_NODES = 1 << 14
 SHOWN = 3
 
+Said = list[str]  # by one node: its rendezvous id, and why it refuses to start, with what to do
 
-def differing(settings: Settings, environ: Mapping[str, str]) -> Finding | None:
-    """What is wrong with the ids; None where they agree, where there is nothing to ask, or no answer in time.
+
+def will_not_meet(settings: Settings, environ: Mapping[str, str]) -> Finding | None:
+    """What keeps the nodes apart; None for nothing, and where there is nobody to ask, or no answer in time.
 
     Args:
         settings: of the launch.
         environ: of safelaunch.
     """
-    chosen = settings.options["rdzv_id"]
-    if chosen.origin.source not in ("flag", "shell") or settings["rdzv_backend"] != "c10d":
+    backend, nodes = settings["rdzv_backend"], int(str(settings["nnodes"]).rpartition(":")[2])
+    if settings.allocation is not None or settings["standalone"] or backend not in ("c10d", "static"):
         return None
-    nodes = int(str(settings["nnodes"]).rpartition(":")[2])
-    step = step_of_nodes(environ, nodes) if 1 < nodes <= MOST_NODES else ""
-    me, hosts = number(environ, "SLURM_NODEID"), spelled_out(environ.get("SLURM_STEP_NODELIST", ""))
-    if not step or me is None or len(hosts) != nodes:
+    found = _step(environ, nodes)
+    if found is None:
         return None
-    own = str(chosen.value)[:MOST]
+    step, me, hosts = found
     try:
-        ids = _as_first(port(f"{step}/names"), nodes, own) if me == 0 else _as_other(hosts[0], step, me, own)
+        said = _as_first(step, me, _own(settings)) if me == 0 else _as_other(step, hosts[0], me, _own(settings))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    if len(set(ids.values())) < 2:
+    return _judged(said, hosts)
+
+
+def tell_refusal(environ: Mapping[str, str], error: Finding) -> None:
+    """Let the first node know that this one refuses to start: it would wait for it.
+
+    Args:
+        environ: of safelaunch.
+        error: the refusal.
+    """
+    found = _step(environ, number(environ, "SLURM_STEP_NUM_NODES") or 1)
+    if found is not None and found[1] > 0:
+        step, me, hosts = found
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            _as_other(step, hosts[0], me, ["", error.summary[:MOST], error.remedy[:MOST]])
+
+
+def _step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, tuple[str, ...]] | None:
+    """The name of the step, the number of this node, and the names of all; None outside of a step of several nodes."""
+    name = step_of_nodes(environ, nodes) if 1 < nodes <= MOST_NODES else ""
+    me, hosts = number(environ, "SLURM_NODEID"), spelled_out(environ.get("SLURM_STEP_NODELIST", ""))
+    is_there = bool(name) and me is not None and me < nodes == len(hosts)
+    return (f"{name}/{nodes}", me, hosts) if is_there and me is not None else None
+
+
+def _own(settings: Settings) -> Said:
+    """The id that was chosen, and no refusal."""
+    chosen = settings.options["rdzv_id"]
+    was_chosen = chosen.origin.source in ("flag", "shell") and settings["rdzv_backend"] == "c10d"
+    return [str(chosen.value)[:MOST] if was_chosen else "", "", ""]
+
+
+def _judged(said: Mapping[int, Said], hosts: Sequence[str]) -> Finding | None:
+    refused = next(((node, one) for node, one in sorted(said.items()) if one[1]), None)
+    if refused is not None:
+        node, (_, summary, remedy) = refused
+        why = f"{hosts[node]} refuses to start, and the others would wait for it"
+        return Finding(code="SL009", severity="error", summary=why, because=(summary,), remedy=remedy)
+    if len({name for name, *_ in said.values()}) < 2:
         return None
-    shown = sorted(ids.items(), key=lambda item: int(item[0]))[:SHOWN]
-    return Finding(
-        code="SL170",
-        severity="error",
-        summary=DIFFERENT_IDS,
-        because=tuple(f"{hosts[int(node)]}: --rdzv-id {name}" for node, name in shown),
-        remedy=LEAVE_OUT,
-    )
+    because = tuple(f"{hosts[node]}: --rdzv-id {one[0]}" for node, one in sorted(said.items())[:SHOWN])
+    return Finding(code="SL170", severity="error", summary=DIFFERENT_IDS, because=because, remedy=LEAVE_OUT)
 
 
-def _as_first(at: int, nodes: int, own: str) -> dict[str, str]:
-    """Hear the others, and tell each of them what all have said; {node: id}."""
+def _as_first(step: str, me: int, own: Said) -> dict[int, Said]:
+    """Hear the others, and tell each of them what all have said."""
+    nodes = int(step.rpartition("/")[2])
     until = time.monotonic() + ARRIVE_S
-    ids, others = {"0": own}, []
-    with contextlib.ExitStack() as stack, socket.create_server(("", at), backlog=min(nodes, 1024)) as server:
-        while len(ids) < nodes and (left := until - time.monotonic()) > 0:
+    said, others = {me: own}, []
+    with contextlib.ExitStack() as stack, socket.create_server(("", port(step)), backlog=min(nodes, 1024)) as server:
+        while len(said) < nodes and (left := until - time.monotonic()) > 0:
             server.settimeout(left)
             try:
                 other, _ = server.accept()
@@ -69,21 +104,21 @@ def _as_first(at: int, nodes: int, own: str) -> dict[str, str]:
             stack.enter_context(other)
             others.append(other)
             with contextlib.suppress(OSError, ValueError, TypeError):
-                node, name = json.loads(_line(other, 2 * MOST, ANSWER_S))
+                node, one = json.loads(_line(other, LINE, ANSWER_S))
                 if 0 < int(node) < nodes:
-                    ids[str(int(node))] = str(name)[:MOST]
-        answer = json.dumps(ids).encode() + b"\n"
+                    said[int(node)] = _checked(one)
+        answer = json.dumps(list(said.items())).encode() + b"\n"
         for other in others:
             with contextlib.suppress(OSError):
                 other.sendall(answer)
-    return ids
+    return said
 
 
-def _as_other(first: str, step: str, me: int, own: str) -> dict[str, str]:
+def _as_other(step: str, first: str, me: int, own: Said) -> dict[int, Said]:
     until = time.monotonic() + ARRIVE_S
     while True:
         try:
-            connection = socket.create_connection((first, port(f"{step}/names")), timeout=ANSWER_S)
+            connection = socket.create_connection((first, port(step)), timeout=ANSWER_S)
             break
         except OSError:
             if time.monotonic() > until:
@@ -91,8 +126,15 @@ def _as_other(first: str, step: str, me: int, own: str) -> dict[str, str]:
             time.sleep(0.1)
     with connection:
         connection.sendall(json.dumps([me, own]).encode() + b"\n")
-        found = json.loads(_line(connection, MOST_NODES * 2 * MOST, ARRIVE_S + ANSWER_S))
-    return {str(int(node)): str(name) for node, name in dict(found).items() if 0 <= int(node) < MOST_NODES}
+        found = json.loads(_line(connection, MOST_NODES * LINE, ARRIVE_S + ANSWER_S))
+    nodes = int(step.rpartition("/")[2])
+    return {int(node): _checked(one) for node, one in found if 0 <= int(node) < nodes}
+
+
+def _checked(said: object) -> Said:
+    if not isinstance(said, list) or len(said) != 3:
+        raise ValueError("not what a node says")
+    return [str(one)[:MOST] for one in said]
 
 
 def _line(connection: socket.socket, most: int, seconds: float) -> bytes:

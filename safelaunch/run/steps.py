@@ -192,7 +192,9 @@ def tell_end(job: Run) -> None:
         held = f"processes that even SIGKILL does not end (stuck in the kernel): {list(outcome.abandoned)}"
         parts.console.say(held)
     if outcome.preempted is not None and outcome.exit_code == outcome.preempted.exit_code:
-        parts.console.finding(parts.stops.stopped(outcome.preempted, job.exit_code))
+        from safelaunch.run.stops import stopped
+
+        parts.console.finding(stopped(outcome.preempted, job.exit_code))
     elif outcome.verdicts and not outcome.succeeded:
         last = outcome.verdicts[-1]
         said = parts.nodes.as_said_here(last)

@@ -13,7 +13,8 @@ from safelaunch.run.nodes_asked import unlinked
 
 ANSWER_S = 1.0  # for the nodes to hold their ranks and to say how far they are
 HOLD_S = 2.5  # for the hub to say where they stop; its own second, and twice the link's delay. Below `PATIENCE_S`
-AGAIN_S = 3.0  # a hub that has not answered may have been lost, and another one asked
+AGAIN_S = 0.5  # a hub that has not answered may have been lost, and another one asked
+LINK_S = 4.0  # for nodes that have met a moment ago to be linked
 MARGIN = 2  # calls that ranks of a node which did not answer may be ahead of all others
 
 
@@ -45,7 +46,7 @@ class StopNodes:
         """Of another attempt nothing counts."""
         self._round: _Round | None = None
         self._told: StopAt | None = None  # by this node as the hub
-        self._held_until = self._next = 0.0
+        self._held_until = self._next = self._first = 0.0
 
     @property
     def busy(self) -> bool:
@@ -53,10 +54,21 @@ class StopNodes:
         return self._round is not None or self._held_until > 0
 
     def ask(self, link: Link, by: str, now: float) -> None:
-        """Ask the hub, unless it has been asked a moment ago."""
+        """Ask the hub, unless it has been asked a moment ago.
+
+        Args:
+            link: to it.
+            by: why, in words.
+            now: CLOCK_MONOTONIC.
+        """
         if now >= self._next:
             self._next = now + AGAIN_S
             link.to_hub(AskStop(by))
+
+    def waited(self, now: float) -> bool:
+        """Whether nodes that are not linked have had their time for it since this was first asked."""
+        self._first = self._first or now
+        return now - self._first >= LINK_S
 
     def take_in(self, link: Link, node: int, message: Message) -> None:
         """What the hub or another node has said."""
@@ -77,7 +89,8 @@ class StopNodes:
         if self._told is not None:
             link.to_node(node, self._told)
         elif missing := unlinked(link.peers):
-            link.to_all(StopAt(0, f"no link to {missing}"))
+            if self.waited(time.monotonic()):
+                link.to_all(StopAt(0, f"no link to {missing}"))
         elif self._round is None:
             self._round = _Round(next(self._numbers), time.monotonic() + ANSWER_S, asked.by)
             link.to_all(Hold(self._round.number))

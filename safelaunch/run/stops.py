@@ -132,32 +132,6 @@ class Stops:
         code = EXIT_SIGINT if wanted.by == COMMAND else EXIT_INFRASTRUCTURE
         return Preempted(wanted.by, wanted.t, told or None, interrupted is None, code)
 
-    def stopped(self, told: Preempted, exit_code: int) -> Finding:
-        """The run has stopped at a step, because it was asked to.
-
-        Example:
-            note[SL606]: stopped at call 812 of should_stop() on all ranks (SIGUSR1 asked for it); exit 75: run it again
-
-        How it was concluded: something asked for a stop: SIGTERM, or SIGUSR1 or SIGUSR2 that no rank catches itself;
-        the end of the job's time, less what a step and a save take; `safelaunch stop RUN`. From the same call on,
-        `safelaunch.should_stop()` was True on all ranks of all nodes, and they ended by themselves. Where they did
-        not end before the deadline, they were ended, and the line says so.
-
-        What to do: start it again, and it goes on from its checkpoint. The exit code is 75, which schedulers can take
-        as the word for that; after `safelaunch stop` it is 130, as somebody wanted it to end. `preempted` in
-        result.json has the reason and the call.
-
-        What it is not: a run that came to its end before that call (exit 0), or one whose script does not call
-        `should_stop()`: it gets the signal itself (SL603, 143).
-        """
-        if not told.stopped:
-            what = f"ended at the deadline after {told.by}"
-            what += f", {'in' if told.call else 'before'} call {told.call} of should_stop()" if told.call else ""
-        else:
-            what = f"stopped at call {told.call} of should_stop() on all ranks ({told.by} asked for it)"
-        more = ": run it again" if told.exit_code == EXIT_INFRASTRUCTURE else ""
-        return Finding(code="SL606", severity="note", summary=f"{what}; exit {exit_code}{more}")
-
     # ------------------------------------------------------------------------------------------- the threads
 
     def _want(self, by: str) -> None:
@@ -177,15 +151,18 @@ class Stops:
             return
 
     def _round(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            self._take_in(*self._inbox.get(timeout=BUSY_S if self._nodes.busy or self._is_unheard else TICK_S))
-        group, words, now = self._group, self._words, time.monotonic()
-        if group is None:
-            return
-        ranks = group.attempt, *(worker.pid for worker in group.workers[:1])  # torch need not count what starts anew
-        if ranks != self._ranks:
+        group = self._group
+        ranks = (group.attempt, *(worker.pid for worker in group.workers[:1])) if group is not None else ()
+        if ranks != self._ranks:  # torch need not count what starts anew
             self._ranks, self._call, self._rhythm = ranks, 0, Rhythm()
             self._nodes.restart()
+        with contextlib.suppress(queue.Empty):
+            self._take_in(*self._inbox.get(timeout=BUSY_S if self._nodes.busy or self._is_unheard else TICK_S))
+            while True:
+                self._take_in(*self._inbox.get_nowait())
+        if group is None:
+            return
+        words, now = self._words, time.monotonic()
         if self.wanted is None:
             self._look_for_reasons(group, words, now)
         if self._call:
@@ -223,10 +200,10 @@ class Stops:
     def _agree(self, group: WorkerGroup, by: str, now: float) -> None:
         if group.world_size == group.local_world_size:
             self._agreed(self._hold() + 1, by)
-        elif self._link is None:
-            self._agreed(0, "no link to the other nodes")
-        else:
+        elif self._link is not None:
             self._nodes.ask(self._link, by, now)
+        elif self._nodes.waited(now):
+            self._agreed(0, "no link to the other nodes")
 
     def _hold(self) -> int:
         """Hold the ranks back where they call next; returns how many calls they have made."""
@@ -268,3 +245,30 @@ class Stops:
 
         with contextlib.suppress(OSError):
             files.write_json(os.path.join(self._plan.run_dir, ANSWER), document)
+
+
+def stopped(told: Preempted, exit_code: int) -> Finding:
+    """The run has stopped at a step, because it was asked to.
+
+    Example:
+        note[SL606]: stopped at call 812 of should_stop() on all ranks (SIGUSR1 asked for it); exit 75: run it again
+
+    How it was concluded: something asked for a stop: SIGTERM, or SIGUSR1 or SIGUSR2 that no rank catches itself;
+    the end of the job's time, less what a step and a save take; `safelaunch stop RUN`. From the same call on,
+    `safelaunch.should_stop()` was True on all ranks of all nodes, and they ended by themselves. Where they did
+    not end before the deadline, they were ended, and the line says so.
+
+    What to do: start it again, and it goes on from its checkpoint. The exit code is 75, which schedulers can take
+    as the word for that; after `safelaunch stop` it is 130, as somebody wanted it to end. `preempted` in
+    result.json has the reason and the call.
+
+    What it is not: a run that came to its end before that call (exit 0), or one whose script does not call
+    `should_stop()`: it gets the signal itself (SL603, 143).
+    """
+    if not told.stopped:
+        what = f"ended at the deadline after {told.by}"
+        what += f", {'in' if told.call else 'before'} call {told.call} of should_stop()" if told.call else ""
+    else:
+        what = f"stopped at call {told.call} of should_stop() on all ranks ({told.by} asked for it)"
+    more = ": run it again" if told.exit_code == EXIT_INFRASTRUCTURE else ""
+    return Finding(code="SL606", severity="note", summary=f"{what}; exit {exit_code}{more}")

@@ -33,16 +33,26 @@ class Running:
     """A program of tests/faults/gpu on two hosts, two ranks each."""
 
     def __init__(
-        self, hosts: netns.Hosts, gpus: FakeGpus, folder: Path, program: str, backend: str, *options: object, **env: str
+        self,
+        hosts: netns.Hosts,
+        gpus: FakeGpus,
+        folder: Path,
+        program: str,
+        backend: str,
+        *options: object,
+        torchrun: int | None = None,
+        **env: str,
     ) -> None:
         self.hosts, self.folder = hosts, folder
         meet = ("--rdzv-id", f"job-{folder.name}", "--rdzv-endpoint", f"{hosts.name(1)}:29400")
         size = ("--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d")
-        launch = (gpus.python, "-m", "safelaunch", "--preflight", "off", *size, *meet, *options)
+        ours = ("-m", "safelaunch", "--preflight", "off")
+        launcher = {1: ours, 2: ours, torchrun: ("-m", "torch.distributed.run")}
         self.processes = [
             hosts.start(
                 host,
-                *map(str, (FOLDER / "with-fake-gpus", *launch, FAULTS / "gpu" / f"{program}.py")),
+                *map(str, (FOLDER / "with-fake-gpus", gpus.python, *launcher[host], *size, *meet, *options)),
+                str(FAULTS / "gpu" / f"{program}.py"),
                 cwd=folder,
                 environ=FakeGpus(gpus.python, folder / f"gpus-{host}").environment(
                     2,
@@ -157,3 +167,14 @@ def test_ranks_do_not_wait_for_ever_for_a_node_that_was_told_to_end(
     (first, err), (second, _) = job.said(1, 2)
     assert (first, second) == (75, 143), err
     assert f"error[SL603]: {hosts.name(2)} got SIGTERM, which ends ranks 2 and 3" in err, err
+
+
+@pytest.mark.parametrize("backend", NCCL)
+@pytest.mark.parametrize("torchrun", [1, 2])
+def test_ranks_that_torchrun_has_started_train_with_ours(
+    torchrun: int, backend: str, hosts: netns.Hosts, fake_gpus: FakeGpus, tmp_path: Path
+) -> None:
+    """Their groups are made alike: with nccl2 torch splits the world's communicator."""
+    job = Running(hosts, fake_gpus, tmp_path, "loop", backend, torchrun=torchrun)
+    ended = job.said(1, 2)
+    assert [code for code, _ in ended] == [0, 0], ended

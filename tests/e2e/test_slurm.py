@@ -130,12 +130,14 @@ def test_a_start_that_cannot_work_is_refused_at_once(
 
 def test_a_node_rank_that_the_batch_script_has_expanded_is_seen(cluster: slurm.Slurm, job: Path) -> None:
     static = ("--nnodes", 2, "--node-rank", "$SLURM_PROCID", "--master-addr", cluster.name(1), "--master-port", 29600)
-    script = " ".join(map(str, ("srun", "-N2", "-t1", "--wait=5", *JOB, *static, "train.py")))
+    script = " ".join(map(str, ("srun", "-N2", "-t1", *JOB, *static, "train.py")))
     (job / "job.sh").write_text(f"#!/bin/sh\n{script}\n")
 
     _, said = cluster.run("sbatch", "-N2", "--wait", "-o", "said", "job.sh", cwd=job)
 
-    assert "--node-rank 0 on node 1 of 2" in (job / "said").read_text(), said
+    text = (job / "said").read_text()
+    assert "error[SL009]: --node-rank 0 on node 1 of 2" in text, said
+    assert f"error[SL009]: {cluster.name(2)} refuses to start, and the others would wait for it" in text
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,8 @@ def test_ranks_of_all_nodes_save_at_the_same_step(cancel: tuple[str, ...], clust
         time.sleep(0.1)
 
     cluster.run("scancel", *cancel, "-n", job.name, cwd=job)
-    running.communicate(timeout=60)
+    running.communicate(timeout=60)  # of a job that was cancelled sbatch does not wait for the processes
+    wait_until(lambda: len(list(job.glob("safelaunch_runs/*/*/result.json"))) == 2, job / "said")
 
     said = (job / "said").read_text()
     assert said.count(f"stopped at call {save_of_all(job)} of should_stop() on all ranks") == 2, said

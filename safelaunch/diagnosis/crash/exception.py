@@ -31,6 +31,13 @@ from safelaunch.model import Case, Confidence, Location, PyError, Verdict
 # torch/_utils.py, ExceptionWrapper: the exception of another process or thread, with its traceback below this line.
 IN_WORKER = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread for device \w+)\.")
 
+# What one rank misses, another one may have to make first: torch.save says so in a RuntimeError.
+NOT_THERE = re.compile(r"^Parent directory .* does not exist|No such file or directory")
+MADE_ELSEWHERE = (
+    "see who makes that path: if one rank alone, let the others wait for it (a barrier behind it), or make it on each "
+    "(exist_ok=True); else compare what this host has there"
+)
+
 
 def exception(view: View) -> Verdict | None:
     """A rank raised a Python exception that nothing caught, and the other failures follow from it.
@@ -87,7 +94,7 @@ def exception(view: View) -> Verdict | None:
         culprits,
         location=_place(detail, error),
         because=(*detail.because[: 3 - min(1, len(because))], *because),
-        remedy=detail.remedy or _remedy(code, everywhere=len(culprits) >= view.case.world_size),
+        remedy=detail.remedy or _remedy(code, error, everywhere=len(culprits) >= view.case.world_size),
         confidence=_confidence(certain, detail),
     )
     return _of_kind(verdict)
@@ -172,9 +179,11 @@ def _place(detail: ExceptionDetail, error: PyError) -> Location | None:
     return detail.location or worker_place(error) or error.location
 
 
-def _remedy(code: str, *, everywhere: bool) -> str:
+def _remedy(code: str, error: PyError, *, everywhere: bool) -> str:
     if code == "SL409" and not everywhere:
         return "the environment or the code differs on this rank: compare it with a rank that started"
+    if not everywhere and (error.type == "FileNotFoundError" or NOT_THERE.search(error.message)):
+        return MADE_ELSEWHERE
     return "the traceback above is where it started"
 
 

@@ -42,10 +42,10 @@ def all_idle(view: View) -> Verdict | None:
     - it waits for the answer of an RPC (torch.distributed.rpc), as all others do. Then a call that is served and does
       not end is named, or that all calls which are served ask other ranks again.
     A rank of the last kind is named where all others wait at its end. So is the rank that looks at another key than all
-    others at the same line, and the only one that looks at keys while all others wait for keys that nobody has set: no
-    other is left to set them. Otherwise nobody is named: what a program wants to see in the store is not known. A rank
-    that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is told.
-    Where all look for files, those are named: a lock file may have been left by a process that was killed.
+    others at the same line. One that alone looks at keys is named where all others wait for keys that nobody has set:
+    no other is left to set them. Otherwise nobody is named: what a program wants to see in the store is not known. A
+    rank that waits for input from elsewhere, as a service without requests does, makes all of this normal: nothing is
+    told. Where all look for files, those are named: a lock file may have been left by a process that was killed.
 
     What to do: look at the lines. What is to answer may have ended (a thread with an exception), or wait itself.
 

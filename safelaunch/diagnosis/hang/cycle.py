@@ -170,7 +170,8 @@ def deadlock(view: View) -> Verdict | None:
     blocked. Typical are two groups that are entered in different order, and two ranks that both receive before they
     send. A rank is named by the first of these that holds, where no rank of the circle is unseen:
     - it waits somewhere else than all others, who are two at least;
-    - it does something else than ever (another peer, count, order or group), and all others do as always;
+    - it does something else than ever (another peer, count, order or group), and all others do as always; but of two
+      that wait to send to each other, the order of calls names nobody;
     - it is in a collective while all others wait for messages with it, or has another peer than two others at that
       line;
     - it takes and sends fewer messages than the stages before and behind it, in a schedule of torch's pipelines;
@@ -215,7 +216,14 @@ def _by_history(cycle: Cycle) -> Blame | None:
         outlier = history.changed_group(case) or group_members.only_member_at_line(cycle.view)
         if outlier is None or outlier.rank not in cycle.graph.cycle:
             return None
-    return Blame((outlier.rank, *outlier.too), outlier)
+    # Small messages are sent ahead of their receiver, so that either order had worked: both rely on the other's.
+    order_alone = _both_send(cycle.waits) and outlier == history.changed_order(case, cycle.waits)
+    return Blame(() if order_alone else (outlier.rank, *outlier.too), outlier)
+
+
+def _both_send(waits: Sequence[Wait]) -> bool:
+    """Whether two ranks wait to send to each other."""
+    return len(waits) == 2 and all(wait.call.is_message and "send" in wait.call.op for wait in waits)
 
 
 def _outlier_in_messages(cycle: Cycle) -> Blame | None:
@@ -300,7 +308,7 @@ def _site(wait: Wait) -> tuple[object, ...]:
 def _summary(cycle: Cycle, blame: Blame, first: Wait, peer: Wait, guard: Guard | None) -> str:
     if blame.deviation is not None and blame.deviation.too:
         return f"{names(blame.ranks)} make their calls in another order than ever: now they wait for one another"
-    if blame.deviation is not None:
+    if blame.deviation is not None and blame.ranks:
         return f"{blame.deviation.text}: now they wait for one another"
     if not blame.ranks:
         return _what_each_does(cycle.waits)
@@ -340,7 +348,8 @@ def _guard(cycle: Cycle, blame: Blame, first: Wait, peer: Wait) -> Guard | None:
 
 
 def _text(blame: Blame) -> Sequence[str]:
-    return (blame.deviation.text,) if blame.deviation is not None and blame.deviation.too else ()
+    told = blame.deviation is not None and (blame.deviation.too or not blame.ranks)
+    return (blame.deviation.text,) if blame.deviation is not None and told else ()
 
 
 def _counts(cycle: Cycle) -> Sequence[str]:

@@ -52,7 +52,7 @@ class TwoThreads:
         return tuple(
             f"rank {rank} is in "
             + ", and behind it in ".join(
-                f"{label(each.call)}{in_brackets(each.place)} by {thread_name(each.stack)}" for each in found
+                f"{label(each.call)}{in_brackets(each.place)} by {_name(each.stack)}" for each in found
             )
             for rank, found in self.ranks.items()
         )
@@ -81,7 +81,11 @@ def _inside(facts: RankFacts, group: str) -> Sequence[Inside]:
     made = [one for one in facts.collectives if one.group == group and not one.is_message and one.op != LEAVING]
     by_thread = {call.thread: call for call in made if not call.done and not call.raised}
     of_cpp = _of_cpp(facts, group, {call.seq for call in made})
-    calls = [(stack, by_thread.get(stack.thread) or _of_pass(stack, of_cpp)) for stack in threads_inside(facts)]
+    by_line = [call for thread, call in by_thread.items() if thread != facts.pid]
+    calls = [
+        (stack, by_thread.get(stack.thread) or _at_its_line(stack, by_line) or _of_pass(stack, of_cpp))
+        for stack in threads_inside(facts)
+    ]
     found = [Inside(stack, call) for stack, call in calls if call is not None]
     started = any(_is_started(each.stack) for each in found)
     return sorted(found, key=lambda each: each.call.seq) if started else ()
@@ -93,9 +97,24 @@ def _of_cpp(facts: RankFacts, group: str, known: set[int]) -> list[Collective]:
     return [call for call in open_ if call.seq not in known and not call.is_message]
 
 
+def _at_its_line(stack: Stack, calls: Sequence[Collective]) -> Collective | None:
+    """The only one of these calls that is made at a line of this stack, where the stack does not tell its thread:
+    faulthandler knows other ids than the kernel's."""
+    if stack.thread:
+        return None
+    lines = {(frame.file, frame.line) for frame in stack.frames}
+    found = [call for call in calls if call.location and (call.location.file, call.location.line) in lines]
+    return found[0] if len(found) == 1 else None
+
+
 def _of_pass(stack: Stack, of_cpp: Sequence[Collective]) -> Collective | None:
     """The first of these, of a thread that is in a backward pass."""
     return of_cpp[0] if of_cpp and any(BACKWARD in frame.function for frame in stack.frames[:3]) else None
+
+
+def _name(stack: Stack) -> str:
+    """`the main thread`, `thread saver_0`, and `another thread` where the stack has neither a name nor a number."""
+    return thread_name(stack) if stack.name or stack.thread else "another thread"
 
 
 def _is_started(stack: Stack) -> bool:

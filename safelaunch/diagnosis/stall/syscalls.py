@@ -65,6 +65,10 @@ ADVICE: tuple[tuple[Callable[[Kernel], bool], str], ...] = (
     (_is_on_connection, "see what the other end does, or did; a timeout turns such a wait into an error"),
     (_is_on_file, "look at that file, and at its file system"),
     (
+        lambda kernel: kernel.syscall in READS and kernel.peer is not None and bool(kernel.peer.processes),
+        "see what that process writes, and when: `readline()` waits for a newline, and `read()` for the end",
+    ),
+    (
         lambda kernel: kernel.syscall in READS | WRITES | OPENS,
         "see what this file is, and who was to be at its other end",
     ),

@@ -92,6 +92,11 @@ def _exceptions() -> dict[str, tuple[Case, Expected]]:
             Expected("SL401", (2,), place(STEP), secondary=(0, 1)),
         ),
         # Its interpreter took two seconds to shut down: the victims were gone long before it.
+        # Rank 0 makes it for all, and has not come to that yet.
+        "exception-in-one-rank-that-misses-a-directory": (
+            case(raised(rank(0), "RuntimeError", "Parent directory /ckpt/d20 does not exist."), rank(1), world_size=2),
+            Expected("SL401", (0,), place(STEP), mentions=("see who makes that path",)),
+        ),
         "exception-victims-exit-first": (
             case(lost_peer(rank(0)), raised(rank(1), "KeyError", "'label'", ended_after=2.0)),
             Expected("SL401", (1,), place(STEP), secondary=(0,)),

@@ -22,7 +22,7 @@ from hang_scenes import (
 )
 from scenes import GLOO_RESET, LOOP, TRAIN, T, all_reduce, case, exited, lost_peer, rank
 
-from safelaunch.model import Case, Condition, Endpoint, Kernel, Location, PyError, RankFacts, SourceLine, Stack
+from safelaunch.model import Case, Condition, Endpoint, Kernel, Location, Process, PyError, RankFacts, SourceLine, Stack
 
 Golden = dict[str, tuple[Case, Expected]]
 
@@ -293,6 +293,7 @@ def _between_ranks() -> Golden:
         )
 
     pipe = Kernel("S", "pipe_read", "read", "pipe:[77]", peer=Endpoint("pipe", processes=(python(0),)))
+    of_a_tool = Endpoint("pipe", processes=(Process(7001, "indexer"),))
     queued = Endpoint("connection", "127.0.0.1:9000", (python(0),), accepted=False)
     asks = Kernel("S", "", "recvfrom", "socket:[88]", peer=queued)
     answered = Endpoint("connection", "127.0.0.1:9000", (python(0),), receives=True)
@@ -366,6 +367,12 @@ def _between_ranks() -> Golden:
         "hang-thread-has-failed": (
             hang(waiting(0, call(size=2)), dataclasses.replace(elsewhere(1, LOCKED, READ), lost_thread=lost)),
             Expected("SL301", (1,), place(READ), conclusive=False, mentions=("ended with KeyError: 130, raised at",)),
+        ),
+        "hang-reads-what-a-process-of-its-own-writes": (
+            hang(waiting(0, call(size=2)), elsewhere(1, dataclasses.replace(pipe, peer=of_a_tool), READ)),
+            Expected(
+                "SL301", (1,), place(READ), conclusive=False, mentions=("indexer (pid 7001)", "waits for a newline")
+            ),
         ),
         "hang-pipe-of-a-waiting-rank": (
             hang(waiting(0, call(size=2)), elsewhere(1, pipe, READ)),

@@ -202,6 +202,18 @@ def pipeline(*second: tuple[str, int, Location]) -> Case:
     )
 
 
+def exchanged(number: int, turns: str, now: str) -> RankFacts:
+    """One of two ranks that has sent and received in these turns five times, and now in those, of which it waits in the
+    last."""
+    made = turns * 5 + now
+    ops = [("send", FORTH) if turn == "s" else ("recv", BACK) for turn in made]
+    calls = [
+        call(op, 1 + made[:at].count(made[at]), at=line, peer=1 - number, size=2, t=T - 60 + at)
+        for at, (op, line) in enumerate(ops)
+    ]
+    return waiting(number, *(dataclasses.replace(one, done=True) for one in calls[:-1]), calls[-1])
+
+
 def cases() -> Golden:
     """All of them by name."""
     alone = ("rank 0 stands below `step % 60 == 0 and rank == 0`",)
@@ -263,6 +275,22 @@ def cases() -> Golden:
         "hang-behind-an-early-return-to-which-the-other-has-not-come": (
             called_back("else: rank != 0", T + 1),
             Expected("SL302", (), place(SAVES), confidence="medium", conclusive=True),
+        ),
+        # Rank 1 has changed its order, and that would do, had rank 0 changed its own: no send waits for another alone.
+        "hang-both-send-where-one-has-changed-its-order": (
+            hang(exchanged(0, "ssrr", "ss"), exchanged(1, "rrss", "rs")),
+            Expected(
+                "SL311",
+                (),
+                place(FORTH),
+                conclusive=True,
+                mentions=("wait to send to each other, and neither of them receives", "rank 1 ", "irecv"),
+            ),
+        ),
+        # Messages that are received by both were sent by neither, in any order: one has left a send out.
+        "hang-both-receive-where-one-has-changed-its-order": (
+            hang(exchanged(0, "ssrr", "ssr"), exchanged(1, "rrss", "rrr")),
+            Expected("SL311", (1,), place(BACK), confidence="medium", conclusive=True),
         ),
         # It dropped the second micro batch, and waits for the gradient of the first one.
         "hang-dropped-a-micro-batch": (

@@ -24,10 +24,11 @@ from safelaunch.codes import CATALOGUE
 from safelaunch.diagnosis import diagnose, infra, logs
 from safelaunch.evidence.logs import read
 from safelaunch.launch.plan import without_recorder
-from safelaunch.model import AgentEnd, ColdStart, Exit, Finding, Verdict
+from safelaunch.model import AgentEnd, ColdStart, Exit, Finding, Preempted, Verdict
 from safelaunch.model.nodes import LostNode, Node
 from safelaunch.report import verdict as terminal
 from safelaunch.report.text import diagnostic
+from safelaunch.run.stops import stopped
 from safelaunch.watch.cold_starts import ColdStarts
 from safelaunch.watch.hang import Notice, slow
 
@@ -80,6 +81,7 @@ MADE: dict[str, Callable[[], str]] = {
         infra.spare_ended(AgentEnd("spare", "", "SL401: rank 3 raised ValueError: a bad sample"))
     ),
     "SL603": lambda: headline(of_log(TIME_LIMIT)),
+    "SL606": lambda: str(diagnostic(stopped(Preempted("SIGUSR1", 0.0, 812, stopped=True, exit_code=75), 75))[0]),
     "SL901": lambda: str(diagnostic(internal_error(KeyError("rank")))[0]),
     "SL902": lambda: without_recorder({"TORCH_FR_BUFFER_SIZE": "0"}),
     "SL903": lambda: str(diagnostic(change_that_came_too_late())[0]),

@@ -13,7 +13,7 @@ from harness import environment
 
 from safelaunch.launch import run_dir, scratch
 
-TOKEN = "unit-test-token"
+TOKEN = f"unit-test-token-{os.getpid()}"  # others may run these tests beside us, with processes that carry theirs
 MAKES = f"""
 import sys
 from safelaunch.launch import run_dir, scratch

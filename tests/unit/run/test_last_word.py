@@ -13,7 +13,7 @@ from said import Said
 
 from safelaunch.diagnosis.crash import aborted
 from safelaunch.model import Case, Evidence, Incident, Verdict, WorkerGroup
-from safelaunch.run.conclude import Conclusions, Urgent
+from safelaunch.run.conclude import Conclusions, Found, Urgent
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.incidents import Incidents
@@ -92,6 +92,7 @@ def test_other_nodes_are_shown_how_ranks_waited_that_their_watchdogs_ended(
     gave_up = (Evidence("dump", 0, {"given_up": True}),)
     monkeypatch.setattr(Conclusions, "_own_dumps", lambda *_: gave_up)
     monkeypatch.setattr(aborted, "may_be", lambda *_: True)
+    monkeypatch.setattr(aborted, "of_late_calls", lambda *_: None)
     monkeypatch.setattr(
         aborted, "as_it_was", lambda facts, _: dataclasses.replace(facts, incident=Incident("hang", 0, (), 1.0))
     )
@@ -133,3 +134,15 @@ def test_what_is_written_has_the_exit_code_of_the_run(tmp_path: Path) -> None:
     assert said is not None
     assert (said.exit_code, written["exit_code"]) == (1, 1)
     assert written["because"] == ["the wait ended when it timed out"]
+
+
+def test_what_dumps_say_here_is_more_than_that_ranks_were_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that has completed after its timeout is nobody's fault, whatever the nodes see of it together."""
+    facts = Case(Incident("exit", 0, (0,), 1.0), "node-0", 4, ())
+    here, late = Found(facts, verdict("SL406", 0), ()), Found(facts, verdict("SL414"), ())
+    monkeypatch.setattr(Conclusions, "_before_an_abort", lambda *_: late)
+    conclusions = object.__new__(Conclusions)
+    conclusions._nodes = cast("Any", SimpleNamespace(address={}, verdict=lambda _: verdict("SL406", 0, 2)))
+    dumps = (Evidence("dump", 0, {"given_up": True}),)
+
+    assert conclusions._over_nodes(WorkerGroup(0, 4, 2), here, dumps, None) is late

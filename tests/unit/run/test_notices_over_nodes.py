@@ -53,6 +53,7 @@ def test_what_gpus_do_is_asked_of_all_nodes(tmp_path: Path) -> None:
     one = hangs(tmp_path, SimpleNamespace(verdict=over_all), watch, this_node)
 
     one._console.loud = -1  # Said has no terminal
+    one._console.heard = lambda _verdict: None
     one._look(WorkerGroup(0, 4, 2))
 
     assert watch.notice.verdict.culprit_ranks == (3,)

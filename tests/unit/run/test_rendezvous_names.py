@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from safelaunch.model import Finding, Origin, Settings, Value
+from safelaunch.model import Allocation, Finding, Origin, Settings, Value
 from safelaunch.run import rendezvous_names
-from safelaunch.run.rendezvous_names import differing
+from safelaunch.run.rendezvous_names import tell_refusal, will_not_meet
 
 
 @pytest.fixture(autouse=True)
@@ -21,17 +22,16 @@ def own_port(monkeypatch: pytest.MonkeyPatch) -> int:
     return number
 
 
-def node(number: int, name: str, *, nodes: int = 2, source: str = "flag", backend: str = "c10d") -> Finding | None:
-    values = {"rdzv_id": Value(name, Origin(source)), "rdzv_backend": Value(backend, Origin("flag"))}  # type: ignore[arg-type]
-    settings = Settings({**values, "nnodes": Value(str(nodes), Origin("flag"))}, {})
+def step(number: int, nodes: int) -> dict[str, str]:
     hosts = ",".join(["localhost", *(f"gpu{n}" for n in range(1, nodes))])
-    step = {
-        "SLURM_JOB_ID": "812",
-        "SLURM_STEP_ID": "0",
-        "SLURM_STEP_NUM_NODES": str(nodes),
-        "SLURM_NODEID": str(number),
-    }
-    return differing(settings, {**step, "SLURM_STEP_NUM_TASKS": str(nodes), "SLURM_STEP_NODELIST": hosts})
+    count = {"SLURM_STEP_NUM_NODES": str(nodes), "SLURM_STEP_NUM_TASKS": str(nodes), "SLURM_STEP_NODELIST": hosts}
+    return {"SLURM_JOB_ID": "812", "SLURM_STEP_ID": "0", "SLURM_NODEID": str(number), **count}
+
+
+def node(number: int, name: str, *, nodes: int = 2, backend: str = "c10d", **more: Any) -> Finding | None:
+    options = {"rdzv_id": name, "rdzv_backend": backend, "nnodes": str(nodes), "standalone": False}
+    values = {key: Value(value, Origin("flag")) for key, value in options.items()}
+    return will_not_meet(Settings(values, {}, **more), step(number, nodes))
 
 
 def all_of(*names: str) -> list[Finding | None]:
@@ -76,6 +76,22 @@ def test_what_others_send_to_the_port_is_no_reason(own_port: int, monkeypatch: p
         assert first.result() is None
 
 
-@pytest.mark.parametrize(("source", "backend"), [("scheduler", "c10d"), ("default", "c10d"), ("flag", "static")])
-def test_only_an_id_that_was_chosen_is_asked_for(source: str, backend: str) -> None:
-    assert node(0, "x", source=source, backend=backend) is None
+def test_a_node_that_refuses_its_options_keeps_nobody_waiting() -> None:
+    refusal = Finding(code="SL009", severity="error", summary="--node-rank 0 on node 1 of 2", remedy="leave it out")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(node, 0, "", backend="static")
+        pool.submit(tell_refusal, step(1, 2), refusal)
+        found = first.result()
+
+    assert found is not None
+    assert (found.code, found.because, found.remedy) == ("SL009", ("--node-rank 0 on node 1 of 2",), "leave it out")
+    assert found.summary == "gpu1 refuses to start, and the others would wait for it"
+
+
+def test_what_slurm_gives_is_the_same_on_all_nodes_and_needs_no_question() -> None:
+    assert node(0, "x", allocation=Allocation("Slurm", "812.0")) is None
+
+
+def test_a_static_rendezvous_has_no_id() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda one: node(one, f"x{one}", backend="static"), range(2))) == [None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import signal
@@ -34,12 +35,16 @@ class Network:
         self.links = [SimpleNamespace(peers=Peers()) for _ in nodes]
         for me, link in enumerate(self.links):
             link.peers.meet(Nodes(0, me, nodes, "00"), time.monotonic())
-            if linked:
-                link.peers.heard(1 - me, time.monotonic(), 0)
-                link.peers.members = (0, 1)
             link.to_hub = lambda message, me=me: self.send(me, 0, message)
             link.to_all = lambda message: [self.send(0, node, message) for node in (0, 1)]
             link.to_node = lambda node, message: self.send(0, node, message)
+        if linked:
+            self.join()
+
+    def join(self) -> None:
+        for me, link in enumerate(self.links):
+            link.peers.heard(1 - me, time.monotonic(), 0)
+            link.peers.members = (0, 1)
 
     def send(self, sender: int, receiver: int, message: Message) -> None:
         if receiver not in self.deaf:
@@ -53,7 +58,8 @@ class OneNode:
         folder.mkdir(exist_ok=True)
         path = str(folder / "black_box")
         black_box.create(path, 2)
-        self.ranks = [black_box.Writer(path, index).stop for index in (0, 1)]
+        self.boxes = [black_box.Writer(path, index) for index in (0, 1)]
+        self.ranks = [box.stop for box in self.boxes]
         inbox = network.inboxes[me] if network is not None else queue.SimpleQueue()
         self.console = Said()
         plan = SimpleNamespace(run_dir=str(folder), grace=20.0)
@@ -200,6 +206,22 @@ def test_the_ranks_of_the_next_attempt_stop_as_well(tmp_path: Path) -> None:
     assert node.limits == [2, 2]
 
 
+def test_what_starts_anew_without_a_new_attempt_is_asked_anew(tmp_path: Path) -> None:
+    node = OneNode(tmp_path)
+    node.call(400, 400)
+    node.stops.ask(signal.SIGUSR1, node.group)
+    node.turn()
+    for box in node.boxes:  # nodes came or went: other processes, which have cleared their slots
+        black_box.HEAD.pack_into(box._memory, box._base, black_box.MAGIC, 4242, 0.0)
+        box.stop.words[stop_words.CALLS], box.stop.words[stop_words.LIMIT] = 2, 0
+    workers = tuple(dataclasses.replace(worker, pid=4242) for worker in node.group.workers)
+    node.stops.poll(WorkerGroup(0, 2, 2, workers))
+
+    node.turn()
+
+    assert node.limits == [3, 3]
+
+
 def test_all_nodes_stop_after_the_rank_that_is_furthest(tmp_path: Path) -> None:
     network = Network()
     first, second = (OneNode(tmp_path / str(me), network, me) for me in (0, 1))
@@ -230,7 +252,27 @@ def test_a_node_that_does_not_answer_is_given_room(tmp_path: Path, monkeypatch: 
     assert first.limits == [5 + stop_nodes.MARGIN] * 2
 
 
-def test_nodes_without_a_link_do_not_stop_alone(tmp_path: Path) -> None:
+def test_nodes_that_are_about_to_be_linked_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_nodes, "AGAIN_S", 0.0)
+    network = Network(linked=False)
+    first, second = (OneNode(tmp_path / str(me), network, me) for me in (0, 1))
+    first.call(4, 4)
+    second.call(4, 4)
+    assert first.stops.ask(signal.SIGTERM, first.group)
+    for _ in range(4):
+        first.turn()
+    assert not first.stops.overdue
+
+    network.join()
+    for _ in range(6):
+        first.turn()
+        second.turn()
+
+    assert first.limits == second.limits == [5, 5]
+
+
+def test_nodes_without_a_link_do_not_stop_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_nodes, "LINK_S", 0.0)
     network = Network(linked=False)
     first = OneNode(tmp_path / "0", network)
     first.call(4, 4)

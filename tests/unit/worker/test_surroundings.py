@@ -261,6 +261,26 @@ say(told=word())
     assert told["store_keys"] == [f"lr/{step}" for step in range(36, 100)]
 
 
+def test_keys_that_a_long_scan_looks_at_again_and_again_are_told(tmp_path: Path) -> None:
+    """A scan of as many keys as are told at once, twice: each has been looked at more than once."""
+    source = (
+        GLOO
+        + ASK
+        + """
+store = dist.HashStore()
+for _ in range(2):
+    for number in range(64):
+        store.check(["actor/%d" % number])
+ask()
+say(told=word())
+"""
+    )
+    (left,) = run_ranks(tmp_path, source)
+
+    assert left.code == 0, left.err
+    assert left.said["told"]["store_polls"] == [f"actor/{number}" for number in range(64)]
+
+
 def test_a_model_that_changes_while_it_is_read_costs_nothing_else(tmp_path: Path) -> None:
     source = (
         GLOO

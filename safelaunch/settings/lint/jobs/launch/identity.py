@@ -28,8 +28,8 @@ def expanded_early(scene: Scene) -> Iterator[Remark]:
     RANK=$SLURM_PROCID` above srun. The rendezvous then has several nodes 0 and none 1, and waits or fails.
 
     How it is concluded: the file has #SBATCH lines and calls srun; SLURM_PROCID, SLURM_NODEID or SLURM_LOCALID stands
-    in what the batch shell itself expands (not in single quotes, not as `\\$`, not in a here document with a quoted
-    end), and becomes a rank: after --node-rank, or in a variable that is called so.
+    in what the batch shell itself expands. It does not expand what stands in single quotes, as `\\$`, or in a here
+    document with a quoted end. And it becomes a rank: after --node-rank, or in a variable that is called so.
 
     With `--rdzv-backend=c10d` nothing is told: torchrun then does not heed --node-rank.
 

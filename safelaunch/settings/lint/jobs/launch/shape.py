@@ -121,9 +121,9 @@ def ranks_multiplied(scene: Scene) -> Iterator[Remark]:
 
     With 8 tasks a node and --nproc-per-node=8 that is 64 processes for 8 GPUs, and launchers that fight for a port.
 
-    How it is concluded: the job asks for several tasks a node (--ntasks-per-node, or --ntasks above --nodes), srun
-    takes that over, and what it starts is torchrun, accelerate or torch.distributed.launch, which make a rank for
-    each GPU themselves.
+    How it is concluded: the job asks for several tasks a node (--ntasks-per-node, or --ntasks above --nodes), and srun
+    takes that over. What it starts is torchrun, accelerate or torch.distributed.launch, which make a rank for each GPU
+    themselves.
 
     What to do: give srun one task a node, or start the script without a launcher, with a rank for each task.
     """
