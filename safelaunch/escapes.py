@@ -20,6 +20,7 @@ _SEQUENCES = re.compile(
 _CONTROLS = re.compile(
     "[\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+"
 )
+_SEPARATORS = re.compile("[\x00\x0b-\x0d\x1c-\x1f\x85]+")  # within a line they move the cursor
 # The same, as JSON and programs write them.
 _WRITTEN = re.compile(
     r"\\{1,16}(?:u001[bB]|x1[bB]|033)(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-~])"
@@ -35,6 +36,11 @@ def without(value: str) -> str:
     if not value.isascii() or _CONTROLS.search(value):
         value = _CONTROLS.sub("", _SEQUENCES.sub("", value))
     return _WRITTEN.sub("", value) if "\\" in value else value
+
+
+def within(line: str) -> str:
+    """A line without them, and without any control but tabulators. What a program has written as text stays."""
+    return line if line.isprintable() else _SEPARATORS.sub("", _CONTROLS.sub("", _SEQUENCES.sub("", line)))
 
 
 def moves(value: str) -> bool:

@@ -127,6 +127,7 @@ LAYERS: dict[str, set[str]] = {
         "user_code",
         "redaction",
         "shortened",
+        "escapes",
     },
     "diagnosis": {"model", "codes", "durations", "sizes", "user_code", "shortened"},
     "cluster": {"model", "codec"},

@@ -29,6 +29,7 @@ from safelaunch.model.logs import (
     TimedOut,
 )
 
+OF_A_NODE = 8  # processes that torch elastic starts, where no line tells how many; an estimate
 DEFAULT_GROUPS = {"", "0"}
 UNKNOWN_GROUP = "?"
 OF_DEFAULT_GROUP = re.compile(r"\(default_pg\) Rank (\d{1,7})\]")
@@ -41,7 +42,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
     ranks = Ranks(files)
     whole = world_of(files)
     dated = _years([event.at for file in files for _, event in file.events])
-    many = whole > 1 or any(file.elastic for file in files)
+    processes = whole or (OF_A_NODE if any(file.elastic for file in files) else 1)
     events: list[Event] = []
     attempt = 0
     for file in files:
@@ -69,7 +70,7 @@ def facts(files: Sequence[Contents]) -> LogFacts:
             if isinstance(settled, Raised) and settled.relayed:
                 settled = replace(settled, rank=None, local=None, host="", process=settled.relayed)
             if isinstance(settled, Raised):
-                stepped = survival.stepped(settled, origin, file.steps.get(origin), failures[origin], many=many)
+                stepped = survival.stepped(settled, origin, file.steps.get(origin), failures[origin], processes)
                 survived = stepped or survival.ordinary_after(settled, file.tails.get(origin))
                 settled = replace(settled, survived=survived, stepped=stepped)
             events.append(settled)

@@ -10,18 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from safelaunch import escapes
+
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 LEAP_YEAR = 2000  # stands in for a year that is not given
 
-# Control sequences (CSI), control strings (OSC, DCS, SOS, PM, APC) and escapes, in 7 and in 8 bits (ECMA-48, 5.3 to
-# 5.6), and then what is left of controls: what stands within a sequence must not become one. Marks of direction are
-# Unicode's.
-_SEQUENCES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*[0-~]"
-)
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+")
 _ISO = re.compile(
     r"\[?(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?(Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|:])?\s?"
 )
@@ -178,7 +171,7 @@ def strip(line: str, known: Habits) -> Stripped:
 
 def _plain(line: str) -> str:
     """The line without what steers a terminal, and without what marks it in a page: quoted, bold or as code."""
-    text = line if line.isprintable() else _CONTROLS.sub("", _SEQUENCES.sub("", line))
+    text = escapes.within(line)
     if text[:1] in ">*`_" and (match := _MARKED_UP.match(text)):
         return match["quoted"] or match["bold"] or match["code"] or ""
     return text

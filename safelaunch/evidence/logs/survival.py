@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from safelaunch.evidence.logs.prefixes import Writer
-from safelaunch.model.logs import Event, LogLine, Raised, TimedOut
+from safelaunch.model.logs import Event, LogLine, Raised
 
 LINES = 20  # of ordinary output after a traceback; loggers print a dozen when their process ends
 LATER_S = 1.0  # stamps are taken when a line is written
 OF_ALL = 3  # steps of a stream that many write to: ranks go on for no more than one or two without a peer
-BUFFERED = 500  # lines: what one process may print at its end at once, of 8 KiB
+BUFFER = 10_000  # characters: what one process may print at its end at once is 8 KiB (io.DEFAULT_BUFFER_SIZE)
 MOST = 2000  # steps that are kept of one stream
 
 _NUMBERS = re.compile(
@@ -68,7 +68,7 @@ def ordinary_after(raised: Raised, tail: tuple[LogLine, bool] | None) -> bool:
     return tail is not None and tail[1] and tail[0].line - raised.at.line >= LINES
 
 
-def stepped(raised: Raised, writer: Writer, steps: Steps | None, failures: Iterable[Event], *, many: bool) -> bool:
+def stepped(raised: Raised, writer: Writer, steps: Steps | None, failures: Iterable[Event], processes: int) -> bool:
     """Whether steps of its own process prove that it went on behind a traceback.
 
     Args:
@@ -76,21 +76,19 @@ def stepped(raised: Raised, writer: Writer, steps: Steps | None, failures: Itera
         writer: its stream.
         steps: of its stream.
         failures: what failed in the same stream.
-        many: whether several processes may write to one stream without marks.
+        processes: how many may write to one stream without marks.
     """
     if raised.times > 1 or steps is None:
         return False  # of a traceback that was printed several times, the last one may be the end
-    behind = steps.behind(raised.at)
     own = writer.rank is not None or writer.local is not None or bool(writer.process)
-    needed = 1 if own else OF_ALL
+    behind, needed = steps.behind(raised.at), 1 if own else OF_ALL
     if sum(_is_later(raised.at, one) for one in behind) >= needed:
         return True
-    # A process fails once: what stands before the steps that it made ahead of a later failure was handled.
+    if sum(len(one.text) for one in behind) > BUFFER * (1 if own else processes):
+        return True  # more than comes out at the ends of all of them
+    # A process raises once what ends it: what stands before steps that it made ahead of that was handled.
     last = max((one.at.line for one in failures if _ends(one)), default=0)
-    before_it = [one.line for one in behind if one.line < last]
-    if own or not many:
-        return len(before_it) >= needed
-    return len(before_it) >= OF_ALL and before_it[-1] - raised.at.line >= BUFFERED
+    return (own or processes == 1) and sum(one.line < last for one in behind) >= needed
 
 
 def _is_later(one: LogLine, other: LogLine) -> bool:
@@ -98,6 +96,4 @@ def _is_later(one: LogLine, other: LogLine) -> bool:
 
 
 def _ends(one: Event) -> bool:
-    if isinstance(one, Raised):
-        return one.whole and not one.background and not one.launcher
-    return isinstance(one, TimedOut)
+    return isinstance(one, Raised) and one.whole and not one.background and not one.launcher

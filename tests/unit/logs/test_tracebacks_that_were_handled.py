@@ -52,10 +52,18 @@ def test_a_rank_that_went_on_and_waited_in_vain_later_is_no_culprit(tmp_path: Pa
         "WorkNCCL(SeqNum=90, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600001 milliseconds "
         "before timing out.\n"
     )
-    text = marked(steps(0) + HANDLED + steps(30), 0) + watchdog
+    text = marked(steps(0) + HANDLED + steps(30, 600), 0) + watchdog
 
     verdict = judged(tmp_path, text)
 
     assert verdict.kind == "hang"
     assert verdict.culprit_ranks == ()
     assert "shard 17" not in verdict.summary
+
+
+def test_the_last_steps_of_a_rank_that_failed_do_not_free_it_where_it_hangs_at_its_end(tmp_path: Path) -> None:
+    """Its own watchdog may tell of a timeout, behind all that it had buffered."""
+    watchdog = "[rank0]:[E302 10:20:00.000000000 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=90, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600001 milliseconds before timing out.\n"
+    verdict = judged(tmp_path, marked(steps(0) + FATAL + steps(30), 0) + watchdog)
+
+    assert "bad sample 7" in verdict.summary
