@@ -9,16 +9,13 @@ from dataclasses import replace
 from safelaunch.diagnosis.crash.first_failure import IMPORT_ERRORS
 from safelaunch.diagnosis.frames import first_of_user
 from safelaunch.diagnosis.logs import nccl, said
+from safelaunch.diagnosis.logs.exceptions import REPEATED
 from safelaunch.diagnosis.logs.exits import EARLIEST, only_failed
 from safelaunch.diagnosis.logs.reports import xids
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
 from safelaunch.diagnosis.wording import names, one_line
 from safelaunch.model import Location
 from safelaunch.model.logs import Ended, LogFacts, Raised, Sighting
-
-# Ray shows a line once, and counts the processes that wrote it as well.
-REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\]")
-
 
 MOST_GPUS = 8  # that are shown
 

@@ -18,6 +18,17 @@ _READY = re.compile(r"is ready|complete|PASSED|running|started|fired up")
 _STOPPED = re.compile(r"is stopped|shutdown complete|Finished server|Shutting down")
 
 
+_COUNTED = re.compile(
+    r"\b(?:step|iter(?:ation)?|batch|epoch)s?\W{0,3}(?P<done>\d{1,12})\s?/\s?(?P<all>\d{1,12})\b", re.I
+)
+
+
+def reached_its_last_step(facts: LogFacts) -> bool:
+    """Whether the last lines tell of the last of all steps, counted from 0 or from 1."""
+    counted = (match for at in facts.last for match in _COUNTED.finditer(at.text))
+    return any(int(match["done"]) + 1 >= int(match["all"]) > 1 for match in counted)
+
+
 def with_context(facts: LogFacts, verdict: Verdict) -> Verdict:
     """A verdict, with what the times of the lines say of it."""
     lines = list(verdict.because)

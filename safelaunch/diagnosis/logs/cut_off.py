@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from safelaunch.diagnosis.logs.candidates import REPEATED
+from safelaunch.diagnosis.logs.exceptions import REPEATED
 from safelaunch.diagnosis.logs.timeline import Timeline, quote
 from safelaunch.diagnosis.wording import one_line, short
 from safelaunch.model.logs import Raised, Sighting

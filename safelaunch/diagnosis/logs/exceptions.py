@@ -11,10 +11,13 @@ from safelaunch.diagnosis.logs.exits import failed_by_itself, own_exits
 from safelaunch.diagnosis.logs.timeline import before
 from safelaunch.diagnosis.logs.witnesses import testifies
 from safelaunch.model import Location
-from safelaunch.model.logs import Known, LogFacts, LogLine, Raised
+from safelaunch.model.logs import Known, LogFacts, LogLine, Raised, Sighting
 
 NEAR_END = 30  # lines; tracebacks of launchers come after the last words of a rank
 
+_CONTROLLER = re.compile(r"\w*(?:Controller|Coordinator|Supervisor|Driver)\b")
+# Ray shows a line once, and counts the processes that wrote it as well.
+REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\]")
 LEAVING_ALONE = {"KeyboardInterrupt", "SystemExit", "GeneratorExit"}  # somebody asked for it
 # Signatures that fit lost connections of any kind, not only those between ranks.
 ANY_CONNECTION = {"gloo-lost-peer", "store-gone", "store-timeout"}
@@ -57,8 +60,13 @@ def sort_exceptions(facts: LogFacts) -> Exceptions:
     survivors, raised = _partition(raised, survived)
     cut, raised = _partition(raised, lambda one: not one.type or (one.cut and _of_torch(one)))
     raised = _without_echoes([one for one in raised if one.whole or failed or near_end(facts, one.at)])
-    first = {(one.type.rpartition(".")[2], one.message) for one in raised if not one.relayed}
-    consequences, causes = _partition(raised, lambda one: _follows(facts, one) or _is_echo(one, first))
+    first = {_said(one) for one in raised if not _relays(facts, one)}
+
+    def follows(one: Raised) -> bool:
+        echoes = _relays(facts, one) and _said(one) in first
+        return echoes or _follows(facts, one) or after_a_death(facts, one) is not None
+
+    consequences, causes = _partition(raised, follows)
     return Exceptions(causes, consequences, tuple(launcher), tuple(survivors), tuple(cut))
 
 
@@ -92,9 +100,29 @@ def _partition(raised: Iterable[Raised], belongs: Callable[[Raised], bool]) -> t
     return parts
 
 
-def _is_echo(one: Raised, said: set[tuple[str, str]]) -> bool:
-    """Whether an exception was passed on by Ray, and the process that raised it has printed it itself."""
-    return bool(one.relayed) and (one.type.rpartition(".")[2], one.message) in said
+def _relays(facts: LogFacts, one: Raised) -> bool:
+    """Whether an exception is shown by a process that only passes it on: Ray's caller, a controller of workers, or the
+    driver, below its own exception that says that workers failed."""
+    if one.relayed or _CONTROLLER.match(one.process):
+        return True
+    if one.process or one.rank is not None:
+        return False
+    groups = (other.at for other in facts.raised if other.type.endswith("WorkerGroupError"))
+    return any(at.file == one.at.file and at.line < one.at.line for at in groups)
+
+
+def after_a_death(facts: LogFacts, one: Raised) -> Sighting | None:
+    """The line in which the process that raised an exception has said, shortly before, that another one died: what it
+    raises then follows from that death. None where there is none, and of ranks."""
+    if one.rank is not None or not one.process:
+        return None
+    above = one.traceback.count("\n") + NEAR_END
+    died = (s for s in facts.sightings if s.known.name == "worker-died" and s.process == one.process)
+    return next((s for s in died if s.at.file == one.at.file and 0 < one.at.line - s.at.line <= above), None)
+
+
+def _said(one: Raised) -> tuple[str, str]:
+    return one.type.rpartition(".")[2], REPEATED.sub("", one.message).strip()
 
 
 def _of_torch(one: Raised) -> bool:
@@ -143,6 +171,7 @@ def _without_echoes(raised: list[Raised]) -> list[Raised]:
             if latest is None or before(latest.at, one.at) is not False:
                 last[one.rank] = one
     errors = {_error(one) for one in raised if one.whole}
+    raised = _once_of_each_process(raised)
 
     def is_kept(one: Raised) -> bool:
         if one.rank is not None and one.rank in last:
@@ -150,6 +179,17 @@ def _without_echoes(raised: list[Raised]) -> list[Raised]:
         return one.whole or not errors or (one.rank is not None and _error(one) in errors)
 
     return [one for one in raised if is_kept(one)]
+
+
+def _once_of_each_process(raised: list[Raised]) -> list[Raised]:
+    """What a process, which its mark names and no rank is known of, has printed twice in the same words, once."""
+    found: dict[object, Raised] = {}
+    for one in raised:
+        own = one.rank is None and "pid=" in one.process and one.whole
+        found.setdefault(
+            (one.process, one.host, one.type, one.message.strip().partition("\n")[0]) if own else id(one), one
+        )
+    return list(found.values())
 
 
 def _tells_of_peer(said: Iterable[str], known: Known | None, frames: tuple[Location, ...]) -> bool:
@@ -169,12 +209,23 @@ def ended_losing_a_peer(one: Raised) -> bool:
     return bool(one.chain) and _tells_of_peer([f"{one.type}: {one.message}"], None, one.frames)
 
 
+def _passes_on(facts: LogFacts, one: Raised) -> bool:
+    """Whether the words of an exception are known to pass on what happened elsewhere, and what it was raised for says
+    nothing: `TimeoutError`, and no more."""
+    if one.known is not None or not all(first.endswith(": ") or ":" not in first for first in one.chain):
+        return False
+    said = (s.at for s in facts.sightings if s.known.name == "messenger" and s.inside)
+    return bool(one.chain) and any((at.file, at.line) == (one.at.file, one.at.line) for at in said)
+
+
 def _follows(facts: LogFacts, one: Raised) -> bool:
     """Whether an exception has its cause elsewhere: a lost peer, somebody outside, a wait that the watchdog gave up."""
     first = one.chain[0] if one.chain else f"{one.type}: {one.message}"
     if _tells_of_peer([first], one.known, one.frames):
         return True
     if one.known is not None and one.known.role == "outside":
+        return True
+    if _passes_on(facts, one):
         return True
     if (one.known is None or not one.known.code) and not one.chain and testifies(one.message, one.rank):
         return True

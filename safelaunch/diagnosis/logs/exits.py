@@ -21,6 +21,7 @@ SHUTDOWN_S = 2.0
 EARLIEST = 100
 
 ABORTED = ("nccl-aborted", "nccl2-timeout", "nccl2-abort")  # SIGABRT follows these
+WATCHDOG = "watchdog thread terminated with exception"  # and what that was: then it ends its process
 STACK = 6  # frames that are shown
 CANCELLED = ("slurm-step-cancelled", "slurm-cancelled")
 OUTSIDE_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -95,7 +96,8 @@ class _Context:
     @cached_property
     def aborting(self) -> bool:
         """Whether watchdogs aborted ranks, so that SIGABRT is no sign of a cause."""
-        return bool(self.facts.timed_out) or any(s.known.name in ABORTED for s in self.facts.sightings)
+        said = self.facts.sightings
+        return bool(self.facts.timed_out) or any(s.known.name in ABORTED or WATCHDOG in s.at.text for s in said)
 
     @cached_property
     def tasks_are_nodes(self) -> bool:

@@ -10,6 +10,7 @@ import re
 
 from safelaunch.codes import CATALOGUE, EXIT_SCRIPT_FAILED
 from safelaunch.diagnosis.logs.crashes import signal_name
+from safelaunch.diagnosis.logs.exceptions import after_a_death
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Timeline, before, missing, quote, words
 from safelaunch.diagnosis.logs.waits import hang_verdict
@@ -48,7 +49,7 @@ _TO_THE_END = (
 def passed_on(timeline: Timeline) -> Verdict | None:
     """The verdict where nothing is known of a failure but that other processes tell of it; None where more is."""
     said = _messages(timeline.facts)
-    places = {(at.file, at.line) for at, _ in said}
+    places = _places(timeline.facts, said)
     if not said or any((at.file, at.line) not in places for _, at in timeline.victims):
         return None
     stuck = _stuck(timeline, said[0][0])
@@ -80,9 +81,15 @@ def passed_on(timeline: Timeline) -> Verdict | None:
         host=found.get("node", ""),
         pid=int(found["pid"]) if "pid" in found else None,
         confidence="low",
-        remedy=_TO_THE_END if _cut_tracebacks(timeline) else _where_to_look(said),
+        remedy=_TO_THE_END if _cut_tracebacks(timeline) else _where_to_look(said, named),
         exit_code=EXIT_SCRIPT_FAILED,
     )
+
+
+def _places(facts: LogFacts, said: list[tuple[LogLine, str]]) -> set[tuple[str, int]]:
+    """The lines that are explained where one of these processes died: theirs, and what followed from that."""
+    followed = (one.at for one in facts.raised if after_a_death(facts, one))
+    return {(at.file, at.line) for at in (*(at for at, _ in said), *followed)}
 
 
 def _further(why: str, first: LogLine, lead: LogLine) -> tuple[str, ...]:
@@ -104,13 +111,15 @@ def _cut_tracebacks(timeline: Timeline) -> tuple[str, ...]:
     return (f"tracebacks of {who} begin in the log, and are cut off",) if who else ()
 
 
-def _where_to_look(said: list[tuple[LogLine, str]]) -> str:
+def _where_to_look(said: list[tuple[LogLine, str]], named: set[str]) -> str:
     if any(_SERVER_LOG.search(text) for _, text in said):
         return (
             "read the log of that process: it says why it ended; the kernel log of its node says whether it was killed"
         )
     if any(_OF_RAY.search(text) for _, text in said):
         return "give that process's own log (Ray keeps it in session_latest/logs) and the kernel log of its node"
+    if named & {"worker", "pid"}:
+        return "the kernel log of its node says whether it was killed, and a file of its own what it wrote last"
     remedy = "give the log from its start: the process that failed wrote why before this; "
     return remedy + "the kernel log of its node says whether it was killed"
 
@@ -131,7 +140,7 @@ def _stuck(timeline: Timeline, first: LogLine) -> Verdict | None:
     times = max(len(said), *(s.times for s in said))
     often = f", {times} times" if times > 1 and not ranks else ""
     long = f" for {seconds} s{often}" if seconds else often
-    they = "it" if len(ranks) == 1 else "they"
+    they = _they(ranks, said[0].process)
     return hang_verdict(
         "SL399",
         f"{whose} {_did(said[0], len(ranks), long)}, and the logs do not say for whom {they} waited",
@@ -144,8 +153,12 @@ def _stuck(timeline: Timeline, first: LogLine) -> Verdict | None:
     )
 
 
+def _they(ranks: list[int], process: str) -> str:
+    return "it" if len(ranks) == 1 or (process and not ranks) else "they"
+
+
 def _did(said: Sighting, ranks: int, long: str) -> str:
-    if "Watchdog timeout" in said.at.text:
+    if "watchdog timeout" in said.at.text.lower():
         return f"{'was' if ranks == 1 else 'were'} stuck in a batch{long}, until the engine's watchdog gave up"
     return f"waited{long} for a block of shared memory that no peer freed"
 

@@ -138,6 +138,8 @@ def _advice(root: Root) -> str:
         return (
             "look at the lines around this one, and in the output of that process: its traceback is not in these logs"
         )
+    if root.code == "SL401" and speaker.serves(root.lead.process):
+        return "the traceback is of the process that noticed: look for what its workers wrote before it"
     return REMEDIES.get(root.code, f"safelaunch explain {root.code}")
 
 
@@ -200,7 +202,7 @@ def _of_everybody(root: Root) -> str:
         numbers = {int(number) for text in told for number in _LOCAL.findall(text)}
         if len(numbers) > 1:
             return f"local {names(numbers)} {_sentence(did)}"
-        return f"several processes {_sentence(_of_several(did))}; {speaker.claim(root.timeline.facts, lead)}"
+        return _claimed(f"several processes {_sentence(_of_several(did))}", speaker.claim(root.timeline.facts, lead))
     everybody = "every rank" if root.timeline.facts.world_size else f"{names(ranks)}, all that the log shows,"
     return f"{everybody} {did if root.timeline.facts.world_size else _of_several(did)}"
 
@@ -228,16 +230,20 @@ def _of_nobody(facts: LogFacts, lead: Candidate, times: int) -> str:
     if lead.what.startswith(VERBS):
         who = "a process" if times == 1 else f"{times} processes"
         if whose and times == 1:
-            return f"{whose}{where} {_sentence(lead.what)}; {speaker.claim(facts, lead, that=True)}"
+            return _claimed(f"{whose}{where} {_sentence(lead.what)}", speaker.claim(facts, lead, that=True))
         what = _of_several(lead.what) if times > 1 else lead.what
         return f"{who}{where} {_sentence(what)}; {speaker.claim(facts, lead)}"
     return _told_by_words(facts, lead, whose if times == 1 else "", where)
 
 
+def _claimed(text: str, claim: str) -> str:
+    return f"{text}; {claim}" if claim else text
+
+
 def _told_by_words(facts: LogFacts, lead: Candidate, whose: str, where: str) -> str:
     """What a message says, and no verb of ours."""
     if whose:
-        return f"{whose}{where}: {_sentence(lead.what)}; {speaker.claim(facts, lead, that=True)}"
+        return _claimed(f"{whose}{where}: {_sentence(lead.what)}", speaker.claim(facts, lead, that=True))
     if lead.error in NOBODYS:
         return f"{lead.what}{where}"
     return f"a process failed{where}: {_sentence(lead.what)}; {speaker.claim(facts, lead)}"

@@ -16,6 +16,9 @@ from safelaunch.model.logs import LogFacts, LogLine, Noted, Raised
 
 BEFORE, AFTER = 12, 2  # lines around a failure
 SHORT = 80  # characters of a line that names a rank
+_NO_RANK = re.compile(
+    r"\w*(?:Controller|Coordinator|EngineCore|APIServer|ApiServer|Driver|Supervisor|Router|Monitor)(?![a-z])"
+)
 _DEVICES = ("device=TPU:", "xla:")
 # An exception that speaks of a rank may have been raised by another one, whose share of something it looks at. Who
 # tells of its own numbers, device or host is that rank.
@@ -51,14 +54,22 @@ def _named(facts: LogFacts, one: Candidate) -> Candidate:
     return replace(one, rank=lead.rank, guessed=True, more=(*said, *one.more))
 
 
+def serves(process: str) -> bool:
+    """Whether a process, by its name, is none that a rank runs in: it starts, serves or watches others."""
+    return _NO_RANK.match(process) is not None
+
+
 def claim(facts: LogFacts, one: Candidate, *, that: bool = False) -> str:
-    """What is said of the rank that no mark tells: that a line before it names one, or that there is none.
+    """What is said of the rank that no mark tells: that a line before it names one, or that there is none. Nothing of a
+    process that is no rank.
 
     Args:
         facts: of the log.
         one: the failure.
         that: whether a process was named, and only its rank is not known.
     """
+    if serves(one.process):
+        return ""
     near = _around(facts, _of_candidate(facts, one), BEFORE, AFTER)
     if near:
         return _near(near)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from safelaunch.evidence.logs import own_words, survival
+from safelaunch.evidence.logs import contents, own_words, survival
 from safelaunch.evidence.logs.contents import SPAWNED, Contents, Origin
 from safelaunch.evidence.logs.messages import NCCL_PROCESS
 from safelaunch.evidence.logs.prefixes import seconds
@@ -40,13 +40,14 @@ E = TypeVar("E", bound=Event)
 def facts(files: Sequence[Contents]) -> LogFacts:
     """The facts of all files of one job, with ranks where the files say, together, which they are."""
     ranks = Ranks(files)
-    whole = world_of(files)
-    dated = _years([event.at for file in files for _, event in file.events])
+    whole = contents.world_of(files)
+    lasts = [line for file in files for line, _ in file.tails.values()]
+    dated = _years([*(event.at for file in files for _, event in file.events), *lasts])
     processes = whole or (OF_A_NODE if any(file.elastic for file in files) else 1)
     events: list[Event] = []
     attempt = 0
     for file in files:
-        earlier = _ends_of_jobs(file)
+        earlier = _ends_of_jobs(file, dated)
         attempt = max(attempt, file.attempt + len(earlier))
         failures: dict[Origin, list[Event]] = {}
         for origin, event in file.events:
@@ -158,7 +159,7 @@ def _process(origin: Origin) -> str:
     return f"local rank {origin.local}" if origin.local is not None else ""
 
 
-def _ends_of_jobs(file: Contents) -> list[int]:
+def _ends_of_jobs(file: Contents, dated: _Dates) -> list[int]:
     """The lines at which earlier jobs of a file ended, where a later one was appended: torch elastic of one host tells
     of its failure at the end, and only once."""
     lines: dict[str, dict[tuple[object, int], int]] = {}
@@ -166,12 +167,8 @@ def _ends_of_jobs(file: Contents) -> list[int]:
         if isinstance(event, Ended) and event.by == "elastic" and event.rank is not None and event.first:
             lines.setdefault(event.host, {}).setdefault((event.at.t, event.pid), event.at.line)
     hosts = [sorted(ends.values()) for ends in lines.values()]
-    return max(hosts, key=len)[:-1] if hosts else []
-
-
-def world_of(files: Sequence[Contents]) -> int:
-    """The size of the job, as far as any line tells it; 0 where none does."""
-    return max((file.world for file in files), default=0)
+    told = max(hosts, key=len)[:-1] if hosts else []
+    return sorted({*told, *survival.started_again([event for _, event in file.events], file.steps.values(), dated)})
 
 
 class Ranks:
@@ -198,7 +195,7 @@ class Ranks:
                 if isinstance(e, Ended) and e.rank is not None and e.local_rank is not None:
                     self._told.setdefault((number, e.local_rank), set()).add(e.rank)
         # Nothing says how many nodes there are, or that this is the first of them.
-        self._nodes_unknown = not pairs and not world_of(files) and not explicit
+        self._nodes_unknown = not pairs and not contents.world_of(files) and not explicit
         world = max((file.world for file in files), default=0)
         if not pairs and local and world > max(number for number in local if number is not None) + 1:
             self._more_ranks = True  # there are, or may be, other nodes
@@ -234,6 +231,8 @@ class Ranks:
                 return None
             alone = len(self._nodes) < 2 and not self._moved and not self._more_ranks
             return origin.local if alone else None
+        if origin.process and (listed := self._files[origin.file].rank_of_process(origin.process)) is not None:
+            return listed
         hint = self._files[origin.file].hint
         doubtful = hint.series in self._doubtful and not self._files[origin.file].labelled
         if origin.task is not None and not self._tasks_are_nodes and not doubtful:

@@ -28,6 +28,8 @@ _STACK = re.compile(
 )
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+|\s+")
 
+_COLOUR = re.compile(r"\x1b\[[\d;]{0,20}m")  # as terminals are told; a reader of a quotation needs none
+
 Writer = TypeVar("Writer", bound=Hashable)
 
 
@@ -56,7 +58,7 @@ class Complaints(Generic[Writer]):
             weight = max(weight, failing.SAID)
         if weight:
             text = text.strip()
-            mark = whole.rstrip()[: -len(text)] if whole.rstrip().endswith(text) else ""
+            mark = _COLOUR.sub("", whole.rstrip()[: -len(text)]) if whole.rstrip().endswith(text) else ""
             self.add(writer, replace(at, text=shortened(text, WIDTH)), weight, mark)
 
     def add(self, writer: Writer, at: LogLine, weight: int, mark: str = "") -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from safelaunch.evidence.logs import habitual, last_words, prefixes
@@ -11,6 +13,8 @@ from safelaunch.evidence.logs.survival import Steps
 from safelaunch.model import Location
 from safelaunch.model.logs import Event, LogFile, LogLine, Noted, Odd, WellEnded
 
+_WORKER = re.compile(r"\(ip=[^,\s)]{1,64}, pid=(?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,6})\b")
+_AMBIGUOUS = -1  # one pid, on several nodes
 SPAWNED = "spawned"  # by torch.multiprocessing, on this node
 
 
@@ -34,6 +38,7 @@ class Contents:
     elastic: set[int | None] = field(default_factory=set)  # the tasks below which torch elastic runs
     world: int = 0
     of_nccl: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # ranks and sizes by host and pid
+    of_ray: dict[str, int] = field(default_factory=dict)  # ranks by the pids of Ray's workers
     labelled: bool = False
     finished: list[WellEnded] = field(default_factory=list)
     stepped: int = 0  # the number of the last line near the end that tells of a step
@@ -44,6 +49,17 @@ class Contents:
     complaints: Complaints[Origin] = field(default_factory=Complaints)
     noted: list[tuple[Origin, Noted]] = field(default_factory=list)
     steps: dict[Origin, Steps] = field(default_factory=dict)  # near the end
+
+    def note_workers(self, sample: bytes) -> None:
+        """Which rank is which process, as Ray Train lists its workers at the start of a group."""
+        for match in _WORKER.finditer(sample.decode("utf-8", "replace")):
+            if self.of_ray.setdefault(match["pid"], int(match["rank"])) != int(match["rank"]):
+                self.of_ray[match["pid"]] = _AMBIGUOUS
+
+    def rank_of_process(self, process: str) -> int | None:
+        """The rank of a process of Ray, as its mark names it (`RayTrainWorker pid=12`), where the list tells it."""
+        rank = self.of_ray.get(process.partition("pid=")[2].partition(",")[0])
+        return None if rank == _AMBIGUOUS else rank
 
     def note_end(self, at: LogLine, text: str, origin: Origin) -> None:
         """A line near the end, by this process: whether it tells of a step, or that all went well."""
@@ -57,3 +73,8 @@ class Contents:
 def unread(path: str, why: str) -> Contents:
     """A file that is not read."""
     return Contents(path, hint(path), LogFile(path, unreadable=why))
+
+
+def world_of(files: Iterable[Contents]) -> int:
+    """The size of the job, as far as any line tells it; 0 where none does."""
+    return max((file.world for file in files), default=0)

@@ -16,7 +16,7 @@ _NO_WORDS = re.compile(
     r"|^[~^|+=*\s#_-]{3,}$|^[^A-Za-z\u0080-\U0010ffff]{0,400}$|^\s*\|.*\|\s*$"
     r"|\d%\s?\|[^|]{0,80}\|\s*[\d.?]+\w?/[\d.?]+\w?\s\[[^\]]{0,60}\]\s*$"
     r"|^\s{2,}(?:self\.|return |raise |await |for |if |with |try:|except\b|[\w.]{1,60} = )"
-    r"|^\s*(?:def |class |import |from \w+ import |raise \w|elif |else:|assert |@\w)"
+    r"|^\s*(?:def |class |import |from \w+ import |(?:if .{1,200}: ?)?raise \w|elif |else:|assert |@\w)"
     r"|^\s*(?:\w+ = )?(?!\S*(?:Error|Exception)\()[\w.]{3,80}\(.{0,200}[,()]\s*$"
     r"|^(?:ERROR|WARNING|INFO|CRITICAL)?[\d\s:.,\[\]()-]*$|^Exception raised from \w+ at "
     r"|^\[?[EWIF]\d{3,4} [\d:.]+ (?:\d+ )?\S+\]\s*$"
@@ -27,13 +27,14 @@ _NO_NEWS = re.compile(
     r"^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
     r"|^\s*(?:error_file|exitcode|traceback|time|host|rank|python_version|root cause)\s*:(?!.*(?:Error|Exception): )"
     r"|^\S{1,120}\.py\s*$|[Ss]ome NCCL operations have failed|To avoid data inconsistency|^Last error:\s*$"
-    r"|Abort COMPLETE"
+    r"|Abort COMPLETE|^Dumping (?:input data|scheduler (?:output|stats))\b"
     r"|-- Process \d+ terminated with the following|\*\*\* (?:Check failure stack|End of error)"
     r"|(?:to signal dumping|dump debug info|flight recorder dump signal|Received a dump signal)\b"
 )
 # The first line of what a launcher tells of a failure: the news stand below it.
 _HEADING = re.compile(
-    r"^\S*ChildFailedError:?\s*$|^\S+ FAILED$|^Failures?:$|^Root Cause \(first|^Error executing job with"
+    r"^\S*(?:ChildFailedError:?\s*$|WorkerGroupError: Training failed due)|^\[Rank \d{1,7} Error Snippet\]:\s*$"
+    r"|^\S+ FAILED$|^Failures?:$|^Root Cause \(first|^Error executing job with"
 )
 # The header of a table, a heading of lists, or a row of bare numbers and states: they say nothing by themselves.
 _TABLE = re.compile(

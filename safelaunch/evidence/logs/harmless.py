@@ -20,6 +20,8 @@ _TAKEN_BACK = re.compile(
     r"|(?:raise|throw|cause|lead to|result in) )"
     r"|\b(?:handler|hook|callback|watcher|listener)s? (?:for|on|of) SIG[A-Z]+|\b(?:is|are|was) (?:enabled|disabled)\b"
     r"|\b(?:enabled|disabled|armed|set) with (?:a )?timeout\b|\breports? (?:go|goes|are (?:written|sent|saved)) to\b"
+    r"|\b[Tt]his is expected\b|\bif .{1,200} (?:will|would|may|might) fail\b"
+    r"|\. Continuing to (?:monitor|wait|run|poll)\b"
     # what was done instead
     r"|[,;:(] ?(?:so )?(?:using|taking|falling back|defaulting|lowering|adjusting|training from"
     r"|starting (?:fresh|from|anew)|will use|going on|continuing|resuming|proceeding)\b"

@@ -15,7 +15,8 @@ _PROOF = re.compile(
 )
 # What programs say, and scripts that start them.
 _WORD = re.compile(
-    r"^\W*(?:the )?(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)"
+    r"^\W*(?:(?:INFO|NOTICE|SUCCESS)\W{1,4}(?:[\w.]{1,60}: )?)?(?:the )?"
+    r"(?:training|train|fine-?tuning|job|run|fit)\b(?![^:=]{0,30}\b(?:epoch|step|iter\w*|batch)\b)"
     r"(?P<between>[^:=]{0,30}?)\b(?:finished|completed?|done|succeeded)\b(?P<behind>.*)"
     r"|^(?P<before>.{0,60}?)\b(?:finished|completed|done) (?:the )?training\b(?P<after>.*)",
     re.IGNORECASE,
@@ -34,7 +35,9 @@ _TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 _NONE_OF_THEM = re.compile(
-    r"\b(?:no|0|zero|without(?: any)?) (?:errors?|failures?|warnings?|problems?)\b", re.IGNORECASE
+    r"\b(?:no|0|zero|without(?: any)?) (?:errors?|failures?|warnings?|problems?)\b"
+    r"|\b(?:failed|failures?|errors?|aborted|killed|nan|inf)\W{0,3}[=:] ?0\b(?![.\d])",
+    re.IGNORECASE,
 )
 
 

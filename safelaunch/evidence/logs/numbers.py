@@ -116,7 +116,8 @@ class Numbers:
             self._skipped.setdefault(match["name"].lower(), []).append((int(match["value"][:9]), at))
         if _OVERFLOW.search(text):
             self._overflows.append((self._steps, at))
-        for pattern, kept in ((_TIME, self._times), (_RATE, self._rates)):
+        serves = _SERVES.search(text) is not None  # the rates of a server follow its load
+        for pattern, kept in ((_TIME, self._times), *(() if serves else ((_RATE, self._rates),))):
             for match in pattern.finditer(text):
                 kept.setdefault(match["name"].lower(), []).append((_float(match["value"]), at))
         self._others(at, text)

@@ -1,9 +1,10 @@
-"""Connections that were lost and made again: a later line of the same file says so."""
+"""What was lost and came again, as a later line of the same file says: connections, and servers that waited, or refused
+a request, and served requests later."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from safelaunch.evidence.logs import harmless
 from safelaunch.evidence.logs.sieve import Sieve
@@ -14,10 +15,15 @@ _AGAIN = re.compile(
     rb"\b[Rr]e-?connected\b|\b[Cc]onnection (?:to \S{1,80} )?(?:was |has been |is )?(?:restored|re-?established|back)\b"
     rb"|\bback online\b|\bnfs: server \S{1,253} OK\b|\b[Ll]ink (?:is )?[Uu]p\b"
 )
+# A server that has started, and a request that it has answered.
+_READY = re.compile(rb"Application startup complete|\bis fired up and ready\b|Uvicorn running on|Server is ready\b")
+_SERVED = re.compile(rb"\"POST \S{1,200} HTTP/[\d.]{1,4}\" 200\b")
+_OF_SERVERS = {"engine-stuck", "error-level"}
+SERVED = 5  # requests that are answered behind a line: those that had begun before it are answered first
 _LOST = {"connection-failed", "kernel-alarm", "trouble"}
 
 
-def lines(events: Iterable[Event], sieve: Sieve) -> set[int]:
+def lines(events: Sequence[Event], sieve: Sieve) -> set[int]:
     """The lines that tell of lost connections, behind each of which a line says that there is one again. Such a line
     takes back one that stands before it.
 
@@ -35,7 +41,26 @@ def lines(events: Iterable[Event], sieve: Sieve) -> set[int]:
         if len(behind) >= event.times and behind[0] - event.at.line <= SOON and event.at.line not in found:
             again -= set(behind[: event.times])
             found.add(event.at.line)
-    return found
+    return found | _served(events, sieve)
+
+
+def _served(events: Iterable[Event], sieve: Sieve) -> set[int]:
+    """The lines of a server that waited, or logged an error, behind which it has started and answered requests."""
+    ready, served = (
+        sorted(
+            {
+                first + part.count(b"\n", 0, match.start())
+                for first, part in ((1, sieve.sample), (sieve.tail_line, sieve.tail))
+                for match in pattern.finditer(part)
+            }
+        )
+        for pattern in (_READY, _SERVED)
+    )
+    if not ready or len(served) < SERVED:
+        return set()
+    last = served[-SERVED]
+    said = (one for one in events if isinstance(one, Sighting) and one.known.name in _OF_SERVERS)
+    return {one.at.line for one in said if one.at.line < last and one.times == 1}
 
 
 def _is_lost(event: Sighting) -> bool:

@@ -121,7 +121,7 @@ class _Pass:
         self._look_at_the_rest()
         ended = self._messages.finish(LogLine(self._path, self._sieve.lines, ""))
         contents.events += self._troubles
-        overcome_at = overcome.lines((event for _, event in contents.events), self._sieve)
+        overcome_at = overcome.lines([event for _, event in contents.events], self._sieve)
         contents.events = [one for one in contents.events if one[1].at.line not in overcome_at]
         if contents.parting is not None and contents.parting.line in overcome_at:
             contents.parting = None
@@ -338,6 +338,7 @@ class _Pass:
     def _look_at_the_rest(self) -> None:
         """What the lines say that hold nothing that is known, at the beginning and at the end."""
         complaints, habits = self._contents.complaints, self._habits or Habits()
+        self._contents.note_workers(self._sieve.sample)
         complaints.stacks(self._path, Origin(file=self._number), self._sieve)
         self._contents.noted = list(noted.of(self._path, self._sieve, habits, self._origin))
         for number, whole in complaints.rest(self._sieve):

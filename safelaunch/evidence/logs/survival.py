@@ -7,11 +7,11 @@ buffered: a process that has failed writes its last steps when it ends, behind i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from safelaunch.evidence.logs.prefixes import Writer
-from safelaunch.model.logs import Event, LogLine, Raised
+from safelaunch.model.logs import Ended, Event, LogLine, Raised
 
 LINES = 20  # of ordinary output after a traceback; loggers print a dozen when their process ends
 LATER_S = 1.0  # stamps are taken when a line is written
@@ -89,6 +89,25 @@ def stepped(raised: Raised, writer: Writer, steps: Steps | None, failures: Itera
     # A process raises once what ends it: what stands before steps that it made ahead of that was handled.
     last = max((one.at.line for one in failures if _ends(one)), default=0)
     return (own or processes == 1) and sum(one.line < last for one in behind) >= needed
+
+
+def started_again(events: Sequence[Event], steps: Collection[Steps], dated: Callable[[LogLine], LogLine]) -> list[int]:
+    """The lines in which torch elastic notices that a rank failed, behind which ranks have made steps, later: it has
+    started them again, though it says so only in a level of its log that is off by default.
+
+    Args:
+        events: of one file.
+        steps: of its streams.
+        dated: gives a line the year of the others.
+    """
+    noticed = [one.at for one in events if isinstance(one, Ended) and one.by == "elastic" and one.first]
+    listed = max((one.at.line for one in events if isinstance(one, Ended) and one.rank is not None), default=0)
+
+    def went_on(at: LogLine) -> bool:
+        behind = [one for stream in steps for one in stream.behind(at) if _is_later(dated(at), dated(one))]
+        return len(behind) >= OF_ALL
+
+    return [at.line for at in noticed if at.line > listed and went_on(at)]
 
 
 def _is_later(one: LogLine, other: LogLine) -> bool:

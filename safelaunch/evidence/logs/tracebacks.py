@@ -27,7 +27,10 @@ _BAR = re.compile(r"^ {2,40}(?:\| ?|\+ (?=Exception Group))")
 _WITHIN = re.compile(r"^ {2,40}\+[-+]+ *\d* *-*\s*$")
 _WEAK = re.compile(r"^(?!Lustre)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt): \S")
 _CHAINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
-_BACKGROUND = re.compile(r"^(?:Exception in thread|Exception ignored in|Error in atexit|Error in sys\.excepthook)")
+_BACKGROUND = re.compile(
+    r"^(?:Exception in thread|Exception ignored in|Error in atexit|Error in sys\.excepthook)"
+    r"|^(?=.{0,600}?\bignore)(?:.{0,600}?\b(?:safe to ignore|safely ignore this|can (?:be )?safely (?:be )?ignored)\b)"
+)
 _LAUNCHER = re.compile(
     r"/torch/distributed/(?:run|launch)\.py|/torch/distributed/launcher/|/torch/distributed/elastic/(?!multiprocessing"
     r"/errors)|/bin/(?:torchrun|accelerate|deepspeed)$|/accelerate/commands/|/deepspeed/launcher/|/torch/multiprocessing"
