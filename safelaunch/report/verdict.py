@@ -87,10 +87,16 @@ def traceback_lines(verdict: Verdict, room: int, palette: Palette = PLAIN) -> li
     text = [line("  ", told) for told in verdict.traceback.rstrip().splitlines()]
     if len(text) > room - 1:
         # The end tells most: where it was raised, and the message.
-        kept = room - 3
+        kept = _from_a_frame(text, room - 3)
         text = [text[0], line(f"    ... {len(text) - kept - 1} lines, all in the bundle ..."), *text[-kept:]]
-    who = f"rank {verdict.culprit_ranks[0]}" if verdict.culprit_ranks else "one of the ranks"
-    return [palette.paint("dim", f"---- traceback of {who} ----"), *text]
+    whose = f"traceback of rank {verdict.culprit_ranks[0]}" if verdict.culprit_ranks else "the traceback"
+    return [palette.paint("dim", f"---- {whose} ----"), *text]
+
+
+def _from_a_frame(text: list[Line], most: int) -> int:
+    """How many of the last lines of a traceback are shown, at most `most`, so that the first of them begins a frame."""
+    frames = [n for n in range(2, most + 1) if str(text[-n]).lstrip().startswith('File "')]
+    return max(frames, default=most)
 
 
 def relative(path: str) -> str:

@@ -41,6 +41,7 @@ _SETTING_UP = re.compile(
 _STEPPING = re.compile(
     r"\.backward\(|optimizer\.step\(|\bforward\(|train_step|training_step|_call_impl|loss\.|\bin step\b|execute_model"
 )
+_SERVER = re.compile(r"/(?:sglang|vllm|lmdeploy)/|text_generation_server|tensorrt_llm")
 _ASKED = re.compile(r"[Tt]ried to allocate|out of memory")
 _BUFFERS = re.compile(r"dist\.Reducer\(|_ddp_init_helper|DistributedDataParallel\(")
 _OPTIMIZER = re.compile(
@@ -101,6 +102,11 @@ def _of_memory(text: str, remedy: str) -> str:
         return (
             "the cache of keys and values does not fit: a shorter context (--max-model-len), a larger share of the "
             "GPU (--gpu-memory-utilization), or more GPUs (tensor or pipeline parallelism)"
+        )
+    if _SERVER.search(text):
+        return (
+            "leave more of the GPU free: a smaller share for weights and cache (--mem-fraction-static, "
+            "--gpu-memory-utilization), fewer requests at once, or more GPUs (tensor parallelism)"
         )
     if not _ASKED.search(text):
         return remedy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from safelaunch.diagnosis.crash.first_failure import TRANSPORT
-from safelaunch.diagnosis.logs import deaths, nccl, speaker, specific
+from safelaunch.diagnosis.logs import deaths, nccl, speaker, specific, unresolved
 from safelaunch.diagnosis.logs.candidates import (
     attributed,
     from_handled,
@@ -95,7 +95,7 @@ def _candidates(facts: LogFacts, exceptions: Exceptions) -> tuple[list[Candidate
         found += from_messages(facts, found, victims, by_pid)
     found = located(facts, with_named_ranks(facts, with_their_tracebacks(facts, found)))
     found = deaths.with_reasons(facts, specific.with_reasons(facts, speaker.with_own_words(facts, found)))
-    return found, without_terminated(unexplained)
+    return unresolved.with_names(facts, found), without_terminated(unexplained)
 
 
 def _ends_with_a_cause(facts: LogFacts) -> bool:

@@ -83,8 +83,26 @@ def _lost(timeline: Timeline, who: str) -> tuple[str, str]:
     summary = f"{who} lost a peer, or waited for one in vain"
     if any(_NAMED.search(at.text) for at in _quoted(timeline)):
         return summary, "look at the log of the peer that this line names, and at the network between the two"
+    silent = _without_such_a_line(timeline)
+    if silent is not None:
+        last = dict(timeline.facts.tails).get(silent)
+        its = f"; its last line is `{words(last, 80)}`" if last is not None else ""
+        return f"{summary}, most likely for rank {silent}, the only one without such a line", (
+            f"look at what rank {silent} did, and whether it left its loop, or ended, before the others{its}"
+        )
     remedy = "give the logs of all ranks and nodes: the one that was lost has no such line"
     return f"{summary}, and the logs do not show which", remedy
+
+
+def _without_such_a_line(timeline: Timeline) -> int | None:
+    """The only rank of a job that does not say that it lost or awaited a peer, where all ranks have lines of their
+    own: either it was awaited, or it was ended before it could say so."""
+    facts = timeline.facts
+    told = {rank for rank, _ in timeline.victims}
+    others = sorted(set(facts.ranks) - told)
+    whole = not facts.cut and None not in told and facts.ranks == tuple(range(len(facts.ranks)))
+    listed = {end.rank for end in facts.ended if end.by == "elastic"} >= set(facts.ranks)
+    return others[0] if len(others) == 1 and len(told) > 1 and whole and listed else None
 
 
 def _quoted(timeline: Timeline) -> list[LogLine]:

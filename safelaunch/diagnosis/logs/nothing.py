@@ -233,7 +233,8 @@ def _odd(timeline: Timeline, because: tuple[str, ...]) -> Verdict | None:
     if not odd:
         return None
     remedy = {
-        "value": "the job runs, and may learn nothing: look at data, learning rate and loss scale there",
+        "value": "what the job learns from there on may be worth nothing: look at data, learning rate and loss scale "
+        "before that line, and do not use the checkpoints after it",
         "pace": "see what the job, its storage and its network did then",
         "warning": "read that warning: it may explain what the job does",
     }[odd[0].kind]

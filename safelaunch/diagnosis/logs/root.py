@@ -22,6 +22,9 @@ VERBS = ("raised", "got", "was", "crashed", "aborted", "failed in")
 _LOCAL = re.compile(r"--local[-_]rank[= ](\d{1,4})\b")  # what torch's launcher gives to each process
 NOBODYS = ("address-in-use",)  # of whoever listens, which is a launcher as often as a rank
 
+_REMOTE = re.compile(r"\bremote rank \[?(\d{1,7})\b")
+_READS = re.compile(r"/torch/serialization\.py\", line \d+, in (?:load|_load|_legacy_load|__init__)\b")
+
 REMEDIES = {
     "SL401": "the traceback is where it started",
     "SL402": "no rank stands out: look at the arguments, the files and the code that all ranks share",
@@ -137,6 +140,14 @@ def _advice(root: Root) -> str:
     if root.code == "SL401" and not root.lead.traceback.count("File "):
         return (
             "look at the lines around this one, and in the output of that process: its traceback is not in these logs"
+        )
+    others = sorted({int(number) for number in _REMOTE.findall(root.lead.what)} - set(root.ranks))
+    if root.code == "SL402" and others:
+        return f"look at {names(others)} first: the others speak of it, and it has no such line"
+    if root.code == "SL401" and _READS.search(root.lead.traceback):
+        return (
+            "torch.load could not read the file: see its path, its size and whether it loads alone; a job that ended "
+            "while it saved leaves a file cut short, so take the checkpoint before it"
         )
     if root.code == "SL401" and speaker.serves(root.lead.process):
         return "the traceback is of the process that noticed: look for what its workers wrote before it"

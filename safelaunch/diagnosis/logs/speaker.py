@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from safelaunch.diagnosis.logs.quoting import fit
 from safelaunch.diagnosis.logs.timeline import Candidate, quote
 from safelaunch.diagnosis.wording import names
-from safelaunch.model.logs import LogFacts, LogLine, Noted, Raised
+from safelaunch.model.logs import Ended, LogFacts, LogLine, Noted, Raised
 
 BEFORE, AFTER = 12, 2  # lines around a failure
 SHORT = 80  # characters of a line that names a rank
@@ -76,9 +76,16 @@ def claim(facts: LogFacts, one: Candidate, *, that: bool = False) -> str:
     tasks = sorted({end.task for end in facts.ended if end.task is not None and end.code})
     if tasks:
         return f"srun tells that {names(tasks).replace('rank', 'task')} failed"
+    listed = sorted({end.rank for end in facts.ended if end.by == "elastic" and end.rank is not None and _failed(end)})
+    if listed:
+        return f"torchrun lists {names(listed)} as failed"
     if any(noted.kind == "rank" for noted in facts.noted):
         return "no mark says whose it is"
     return "the log does not say which rank" + (" that is" if that else "")
+
+
+def _failed(end: Ended) -> bool:
+    return bool(end.code) and end.code not in (-15, -9)
 
 
 def of_cut(facts: LogFacts, one: Raised) -> str:

@@ -184,7 +184,8 @@ class Numbers:
                 count = (
                     "each line that tells it" if len(broken) == len(values) else f"{len(broken)} of {len(values)} lines"
                 )
-                yield Odd(broken[-1], f"{name.strip()} is no number (nan or inf) in {count}", "value")
+                began = broken[-1] if "norm" in name else broken[0]  # a loss does not come back from it
+                yield Odd(began, f"{name.strip()} is nan or inf in {count}", "value")
 
     def _grown(self) -> Iterable[Odd]:
         """Losses that are many times what they were."""
