@@ -264,9 +264,21 @@ def _of_ray(timeline: Timeline, lead: Sighting) -> tuple[str, str]:
     ended = (
         f"{task['name']}, pid {task['pid']}" + (f", which held {task['own']}" if task["own"] else "") if task else ""
     )
+    ended = ended or _chosen(timeline, lead)
     parts = [f"it ended {ended}" if ended else "", f"the node used {used['used']} of {used['all']}" if used else ""]
     said = ", and ".join(part for part in parts if part)
     return node["ip"] if node else "", f": {said}" if said else ""
+
+
+def _chosen(timeline: Timeline, lead: Sighting) -> str:
+    """The first task that Ray chose to end, where it lists them before it counts them."""
+    said = [s for s in timeline.facts.sightings if s.known.name == "ray-oom-task" and s.at.file == lead.at.file]
+    if not said or lead.known.name != "ray-out-of-memory":
+        return ""
+    held = f", which held {said[0].field('own')}" if said[0].field("own") else ""
+    others = sum(s.times for s in said) - 1
+    more = f", and {others} more later" if others else ""
+    return f"{said[0].field('task')}, pid {said[0].field('pid')}{held}{more}"
 
 
 def distinct(numbers: Iterable[int | None]) -> list[int]:

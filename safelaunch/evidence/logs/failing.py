@@ -27,7 +27,7 @@ _NO_NEWS = re.compile(
     r"^usage: |NCCL INFO(?!.*\b(?:[Aa]bort|[Ff]ail|[Ee]rror))|NCCL (?:version|env)"
     r"|^\s*(?:error_file|exitcode|traceback|time|host|rank|python_version|root cause)\s*:(?!.*(?:Error|Exception): )"
     r"|^\S{1,120}\.py\s*$|[Ss]ome NCCL operations have failed|To avoid data inconsistency|^Last error:\s*$"
-    r"|Abort COMPLETE|^Dumping (?:input data|scheduler (?:output|stats))\b"
+    r"|Abort COMPLETE|^\(global lru\)|^Dumping (?:input data|scheduler (?:output|stats))\b"
     r"|-- Process \d+ terminated with the following|\*\*\* (?:Check failure stack|End of error)"
     r"|(?:to signal dumping|dump debug info|flight recorder dump signal|Received a dump signal)\b"
 )

@@ -140,3 +140,22 @@ def test_a_traceback_that_is_no_ranks_is_not_given_to_one() -> None:
     )
 
     assert "rank" not in str(traceback_lines(verdict, 30)[0])
+
+
+def test_the_task_that_ray_ended_for_memory_is_named(tmp_path: Path) -> None:
+    chosen = "(raylet) Selected to kill: (Task: job ID=01, lease ID=02, task name=tokenize, required resources={CPU: 1}, pid=763, actual memory used=2.66GB, worker ID=03)\n(raylet) (global lru) bytes evicted: 0]\n"
+    told = "(raylet) 4 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 18, IP: 10.0.0.2) over the last time period.\n"
+    verdict = judged(tmp_path, chosen + told)
+
+    assert verdict.code == "SL404"
+    assert "tokenize, pid 763, which held 2.66GB" in verdict.summary
+    assert not any("global lru" in line for line in verdict.because)
+
+
+def test_a_loader_worker_that_was_killed_is_not_told_as_memory_for_sure(tmp_path: Path) -> None:
+    verdict = judged(
+        tmp_path, rank(1, traceback("RuntimeError: DataLoader worker (pid 449) is killed by signal: Killed. ", MAIN))
+    )
+
+    assert verdict.code == "SL429"
+    assert "most often" in verdict.remedy
