@@ -21,11 +21,11 @@ def clocked(minutes: list[int], between: str = "") -> str:
 
 
 ODD = {
-    "a norm that is no number": ("".join(megatron(i, norm="nan") for i in range(9)), "grad norm is no number"),
-    "a norm in a record": ("".join(f"{{'loss': 1.{i}, 'grad_norm': nan, 'epoch': 0.{i}}}\n" for i in range(9)), "grad_norm is no number"),
-    "a loss that became nan": (STEPS + "step 81 loss nan\n", "loss is no number"),
-    "a loss in the middle": (STEPS + "step 81 loss=inf\n" + STEPS, "loss is no number"),
-    "a loss of lightning": (STEPS + "Epoch 3:  6%|6 | 6/99 [00:01<00:10, 3.00it/s, train_loss=nan.0]\n", "train_loss is no number"),
+    "a norm that is no number": ("".join(megatron(i, norm="nan") for i in range(9)), "grad norm is nan or inf"),
+    "a norm in a record": ("".join(f"{{'loss': 1.{i}, 'grad_norm': nan, 'epoch': 0.{i}}}\n" for i in range(9)), "grad_norm is nan or inf"),
+    "a loss that became nan": (STEPS + "step 81 loss nan\n", "loss is nan or inf"),
+    "a loss in the middle": (STEPS + "step 81 loss=inf\n" + STEPS, "loss is nan or inf"),
+    "a loss of lightning": (STEPS + "Epoch 3:  6%|6 | 6/99 [00:01<00:10, 3.00it/s, train_loss=nan.0]\n", "train_loss is nan or inf"),
     "a loss of nothing": ("".join(f"{{'loss': 0.0, 'epoch': 0.{i}}}\n" for i in range(9)), "exactly 0"),
     "all steps skipped": ("".join(megatron(i, skipped=5) for i in range(9)), "iterations were skipped"),
     "all steps overflow": ("".join(f"[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {2**i}, reducing to {2**i // 2}\nstep {i} loss 9.1\n" for i in range(20, 5, -1)), "overflow"),
