@@ -103,13 +103,13 @@ def _of_memory(text: str, remedy: str) -> str:
             "the cache of keys and values does not fit: a shorter context (--max-model-len), a larger share of the "
             "GPU (--gpu-memory-utilization), or more GPUs (tensor or pipeline parallelism)"
         )
+    if not _ASKED.search(text):
+        return remedy
     if _SERVER.search(text):
         return (
             "leave more of the GPU free: a smaller share for weights and cache (--mem-fraction-static, "
             "--gpu-memory-utilization), fewer requests at once, or more GPUs (tensor parallelism)"
         )
-    if not _ASKED.search(text):
-        return remedy
     setting_up = list(_SETTING_UP.finditer(text))
     stepping = list(_STEPPING.finditer(text))
     if not setting_up or (stepping and stepping[-1].start() > setting_up[-1].start()):

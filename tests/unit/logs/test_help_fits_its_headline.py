@@ -159,3 +159,12 @@ def test_a_loader_worker_that_was_killed_is_not_told_as_memory_for_sure(tmp_path
 
     assert verdict.code == "SL429"
     assert "most often" in verdict.remedy
+
+
+def test_a_cache_that_does_not_fit_keeps_the_help_of_its_engine(tmp_path: Path) -> None:
+    raised = traceback(
+        "ValueError: No available memory for the cache blocks.", ("/opt/vllm/v1/engine/core.py", 988, "run")
+    )
+    verdict = judged(tmp_path, "".join(f"(EngineCore pid=7) {line}\n" for line in raised.splitlines()))
+
+    assert "--max-model-len" in verdict.remedy
