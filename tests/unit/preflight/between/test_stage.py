@@ -132,7 +132,7 @@ def ended(*lines: object, returncode: int | None = 0, stderr: str = "") -> Ended
 def test_a_probe_that_was_killed_has_told_what_it_knew() -> None:
     nodes = tuple(Facts(rank, f"n{rank}") for rank in range(2))
     found = conclude_probe(ended(Picture(2), Picture(2, nodes), returncode=None, stderr="import torch\n"))
-    assert {finding.code for finding in found if finding.severity == "ok"} == set(CODES[:6])
+    assert {finding.code for finding in found if finding.severity == "ok"} == set(CODES[:7])
     assert found[-1].severity == "unchecked"
     assert found[-1].because == ("the probe had no end after 30 s; its last words: import torch",)
 
