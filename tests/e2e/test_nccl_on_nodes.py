@@ -112,8 +112,19 @@ FAULTS_ON_NODE_2 = {
 }
 
 
-@pytest.mark.parametrize("backend", NCCL)
-@pytest.mark.parametrize(("program", "fault", "timeout"), FAULTS_ON_NODE_2)
+# With the backend before torch 2.15 most is tried by hand: a run takes 20 s.
+OF_BOTH = {("ddp", "raise", 0), ("loop", "late", 0), ("loop", "late", 12)}
+BACKENDS = [pytest.param(backend, marks=[] if backend == "nccl2" else [pytest.mark.long]) for backend in NCCL]
+
+
+@pytest.mark.parametrize(
+    ("program", "fault", "timeout", "backend"),
+    [
+        pytest.param(*case, backend, marks=[] if backend == "nccl2" or case in OF_BOTH else [pytest.mark.long])
+        for case in FAULTS_ON_NODE_2
+        for backend in NCCL
+    ],
+)
 def test_both_nodes_name_the_rank_of_the_second(
     program: str, fault: str, timeout: int, backend: str, hosts: netns.Hosts, fake_gpus: FakeGpus, tmp_path: Path
 ) -> None:
@@ -128,7 +139,7 @@ def test_both_nodes_name_the_rank_of_the_second(
     assert told == [(code, [CULPRIT], hosts.name(2))] * 2, ended
 
 
-@pytest.mark.parametrize("backend", NCCL)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("env", [{}, TOLD], ids=["NCCL waits", "NCCL notices"])
 def test_a_node_that_is_killed_is_named(
     env: dict[str, str], backend: str, hosts: netns.Hosts, fake_gpus: FakeGpus, tmp_path: Path
@@ -142,7 +153,7 @@ def test_a_node_that_is_killed_is_named(
     assert (code, told["code"], told["host"]) == (75, "SL604", hosts.name(2)), err
 
 
-@pytest.mark.parametrize("backend", NCCL)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cable_that_is_cut_ends_both_nodes(
     backend: str, hosts: netns.Hosts, fake_gpus: FakeGpus, tmp_path: Path
 ) -> None:
@@ -155,7 +166,7 @@ def test_a_cable_that_is_cut_ends_both_nodes(
     assert [one["code"] for one in job.verdicts()] == ["SL604", "SL604"]
 
 
-@pytest.mark.parametrize("backend", NCCL)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_ranks_do_not_wait_for_ever_for_a_node_that_was_told_to_end(
     backend: str, hosts: netns.Hosts, fake_gpus: FakeGpus, tmp_path: Path
 ) -> None:
@@ -169,7 +180,7 @@ def test_ranks_do_not_wait_for_ever_for_a_node_that_was_told_to_end(
     assert f"error[SL603]: {hosts.name(2)} got SIGTERM, which ends ranks 2 and 3" in err, err
 
 
-@pytest.mark.parametrize("backend", NCCL)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("torchrun", [1, 2])
 def test_ranks_that_torchrun_has_started_train_with_ours(
     torchrun: int, backend: str, hosts: netns.Hosts, fake_gpus: FakeGpus, tmp_path: Path

@@ -264,7 +264,7 @@ def test_ranks_of_all_nodes_save_at_the_same_step(cancel: tuple[str, ...], clust
     assert [(one["exit_code"], one["preempted"]["stopped"]) for one in results] == [(75, True)] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_save_comes_before_the_end_of_the_time(cluster: slurm.Slurm, job: Path) -> None:
     stopping_job(job)
 
