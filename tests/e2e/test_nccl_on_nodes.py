@@ -104,7 +104,7 @@ FAULTS_ON_NODE_2 = {
     ("ddp", "raise", 0): ("SL401", 1),
     ("loop", "late", 0): ("SL301", 124),
     ("loop", "late", 12): ("SL301", 1),
-    ("ddp", "late", 1): ("SL301", 1),
+    ("ddp", "late", 4): ("SL301", 1),  # before anything is told
     ("loop", "skip", 0): ("SL302", 124),
     ("ddp", "early", 0): ("SL408", 1),
     ("loop", "kernel", 0): ("SL318", 124),
