@@ -35,6 +35,7 @@ _YAML = re.compile(
     r"""(?m)\A---\s*$|^(?:apiVersion|kind|services|version|jobs|spec|resources|envs|envVars|tasks):(?:\s|$)"""
 )
 _SYSTEMD = re.compile(r"(?m)^\[(?:Service|Unit)\]\s*$")
+_TOML = re.compile(r"(?m)^\[env\]\s*$")  # a profile that comes through a pipe
 _SCRIPT = re.compile(
     r"(?m)^#(?:SBATCH|PBS|BSUB|\$) |^[ \t]*(?:export[ \t]+[A-Za-z_]|setenv[ \t]|source[ \t]|module[ \t]+load)"
 )
@@ -92,6 +93,8 @@ def is_script(text: str) -> bool:
 
 def _by_content(head: str) -> str:
     start = head.lstrip()
+    if _TOML.search(head):
+        return "toml"
     if start[:1] in ("{", "[") and not start.startswith(("{{", "{%", "[ ", "[[")):
         return "systemd" if _SYSTEMD.match(start) else "json"
     if _DEFINITION.match(head):
