@@ -305,7 +305,8 @@ class _Flow:
         spread = command.spliced(words, scope)
         texts = tuple(expand(word.raw, scope.lookup) for word in spread)
         top = not scope.around
-        scope.found.commands.append(Command(tuple(spread), texts, scope.around, scope.loop, scope.resources, top))
+        if spread:
+            scope.found.commands.append(Command(tuple(spread), texts, scope.around, scope.loop, scope.resources, top))
         return texts
 
     def _substitutions(self, node: Node) -> None:

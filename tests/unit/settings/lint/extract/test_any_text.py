@@ -49,6 +49,7 @@ def test_no_text_raises(name: str, text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(name=st.sampled_from([*NAMES, "x.toml"]), text=texts)
+@example(name="x.sh", text="torchrun export export (then ")  # a command without a word
 def test_of_no_text_a_rule_fails(name: str, text: str) -> None:
     job = look.read(name, text)
     for one in look.remarks(job, stated("2.15", "2.30"), {}):
