@@ -33,8 +33,7 @@ def as_it_was(case: Case, given_up: frozenset[int]) -> Case | None:
         given_up: ranks whose recorders show a call that had lasted for longer than its timeout when they ended.
     """
     aborted = _aborted(case)
-    others = [failure for failure in failures(case) if failure.rank not in aborted and not failure.consequence]
-    if others or not given_up & aborted:
+    if _failed_otherwise(case, aborted) or not given_up & aborted:
         return None
     until = min(map(_given_up_at, case.ranks))
     ranks = tuple(_waiting(facts, until) if facts.rank in aborted else facts for facts in case.ranks)
@@ -60,8 +59,7 @@ def of_late_calls(verdict: Verdict, case: Case, late: Mapping[int, LateCall]) ->
         late: by rank, of ranks that waited for nothing any more.
     """
     aborted = _aborted(case)
-    others = [failure for failure in failures(case) if failure.rank not in aborted and not failure.consequence]
-    if others or not aborted <= set(late):
+    if _failed_otherwise(case, aborted) or not aborted <= set(late):
         return None
     longest = max((late[rank] for rank in aborted), key=lambda one: one.took_s / one.timeout_s)
     return dataclasses.replace(
@@ -113,6 +111,11 @@ def _nobody(verdict: Verdict, aborted: set[int]) -> Verdict:
 def _aborted(case: Case) -> set[int]:
     """Ranks that end by SIGABRT without an exception of their own."""
     return {facts.rank for facts in case.ranks if facts.error is None and _ends_by_abort(facts)}
+
+
+def _failed_otherwise(case: Case, aborted: set[int]) -> bool:
+    """Whether a rank that was not aborted failed for a reason of its own."""
+    return any(failure.rank not in aborted and not failure.consequence for failure in failures(case))
 
 
 def _ends_by_abort(facts: RankFacts) -> bool:
