@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_gpus import NCCL, FakeGpus
+from fake_gpus import NCCL, FakeGpus, by_turns
 from harness import FAULTS
 
 pytestmark = [pytest.mark.rig, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -188,8 +188,7 @@ def test_what_is_communicated_arrives(fake_gpus: FakeGpus, tmp_path: Path, backe
     assert ended.out.count("right") == 4
 
 
-@pytest.mark.parametrize("backend", NCCL)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(("program", "backend"), by_turns((program,) for program in PROGRAMS))
 def test_healthy_programs_end_in_peace(fake_gpus: FakeGpus, tmp_path: Path, program: str, backend: str) -> None:
     environ = fake_gpus.environment(backend=backend)
     ended = fake_gpus.run(*SAFELAUNCH, FAULTS / f"gpu/{program}.py", cwd=tmp_path, environ=environ)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_gpus import NCCL, FakeGpus
+from fake_gpus import NCCL, FakeGpus, by_turns
 from harness import FAULTS, Ended
 
 pytestmark = [pytest.mark.rig, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -46,8 +46,7 @@ def verdict(ended: Ended) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("backend", NCCL)
-@pytest.mark.parametrize(("program", "fault", "sync"), HANGS)
+@pytest.mark.parametrize(("program", "fault", "sync", "backend"), by_turns(HANGS))
 def test_the_rank_that_makes_the_mistake_is_named(
     program: str, fault: str, sync: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path
 ) -> None:
@@ -69,8 +68,9 @@ def test_the_ranks_that_the_watchdog_aborts_are_victims(backend: str, fake_gpus:
     assert "progress returned" not in ended.err
 
 
-@pytest.mark.parametrize("backend", NCCL)
-@pytest.mark.parametrize(("program", "fault", "code"), [("loop", "late", "SL301"), ("ddp", "skip", "SL408")])
+@pytest.mark.parametrize(
+    ("program", "fault", "code", "backend"), by_turns([("loop", "late", "SL301"), ("ddp", "skip", "SL408")])
+)
 def test_so_they_are_where_it_comes_before_anything_was_told(
     program: str, fault: str, code: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path
 ) -> None:
@@ -92,8 +92,7 @@ def test_nobody_else_is_blamed_where_all_are_aborted_and_one_gpu_is_the_cause(
     assert (told["code"], told["culprit_ranks"]) in (("SL318", [CULPRIT]), ("SL310", [])), ended.err
 
 
-@pytest.mark.parametrize("backend", NCCL)
-@pytest.mark.parametrize("program", ["loop", "ddp", "fsdp2"])
+@pytest.mark.parametrize(("program", "backend"), by_turns([("loop",), ("ddp",), ("fsdp2",)]))
 def test_a_kernel_that_does_not_end_is_of_the_rank_that_enqueued_it(
     program: str, backend: str, fake_gpus: FakeGpus, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ SAFELAUNCH = ("-m", "safelaunch", "--preflight", "off", "--nproc-per-node", 4)
 CULPRIT = 2
 PATIENCE_S = "120"  # of the program, for a verdict
 QUIET_S = "60"  # for which a healthy run is watched
+HEALTHY = ("logs", "ddp", "none", "nccl2")  # the one that is watched in every run of the tests
 LATER = 700  # a step before which GPUs have been followed once: they are asked 15 s after the first steps
 
 
@@ -43,7 +44,7 @@ FAULTS_TOLD = (
     Fault("host", "loop", "none", "nccl2", says="its GPU waits for its host"),
     Fault("host", "ddp", "item", "nccl2", says="its GPU waits for its host", long=False),
     Fault("host", "ddp", "none", "nccl", says="its GPU waits for its host"),
-    Fault("link", "loop", "item", "nccl2", "SL504", (), "the GPUs are longer in the calls", first=LATER, long=False),
+    Fault("link", "loop", "item", "nccl2", "SL504", (), "the GPUs are longer in the calls", first=LATER),
     Fault("link", "loop", "none", "nccl", "SL504", (), "the GPUs are longer in the calls", first=LATER),
     Fault("link", "ddp", "item", "nccl", "SL504", (), "backward passes and the calls in them", first=LATER),
     Fault("link", "ddp", "none", "nccl2", "SL504", (), "backward passes and the calls in them", first=LATER),
@@ -97,13 +98,12 @@ def test_what_makes_it_slow_is_told(fault: Fault, fake_gpus: FakeGpus, tmp_path:
         assert verdict["confidence"] == "high", said
 
 
-@pytest.mark.parametrize("backend", NCCL)
 @pytest.mark.parametrize(
-    ("kind", "shape", "sync"),
+    ("kind", "shape", "sync", "backend"),
     [
-        pytest.param("evaluates", "loop", "item", marks=pytest.mark.long),
-        pytest.param("logs", "ddp", "none", marks=pytest.mark.slow),
-        pytest.param("logs", "loop", "none", marks=pytest.mark.long),
+        pytest.param(*case, backend, marks=pytest.mark.slow if (*case, backend) == HEALTHY else pytest.mark.long)
+        for case in (("evaluates", "loop", "item"), ("logs", "ddp", "none"), ("logs", "loop", "none"))
+        for backend in NCCL
     ],
 )
 def test_a_healthy_run_is_left_alone(

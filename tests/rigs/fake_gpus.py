@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from harness import REPOSITORY, Ended, environment, newest_run
 
 FOLDER = Path(__file__).with_name("fake_gpus")
 VENV = Path(os.environ.get("FAKE_GPUS_VENV", REPOSITORY / ".venv-gpus"))
 NCCL = {"nccl2": "1", "nccl": "0"}  # torch's two backends, and TORCH_DIST_USE_NCCL2 for each
+
+
+def by_turns(cases: Iterable[tuple[object, ...]]) -> list[object]:
+    """Each case with both backends: with one of them in every run of the tests, with the other one in the long ones."""
+    return [
+        pytest.param(*case, backend, marks=[] if at % len(NCCL) == turn else [pytest.mark.long])
+        for at, case in enumerate(cases)
+        for turn, backend in enumerate(NCCL)
+    ]
+
+
 # From the dump to the abort torch waits for the dumps of peers: a minute, with the old backend.
 SOON = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "2000"}
 
