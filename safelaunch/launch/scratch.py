@@ -14,6 +14,7 @@ import shutil
 import stat
 import tempfile
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from safelaunch import procfs
@@ -49,12 +50,18 @@ def sweep_aside() -> None:
 
 def sweep() -> None:
     """Remove the folders whose makers are dead. Never raises."""
+    for folder in abandoned():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def abandoned() -> Iterator[str]:
+    """The folders of this user whose makers are dead. Never raises."""
     for parent in dict.fromkeys(parents()):
         with contextlib.suppress(OSError):
             for name in os.listdir(parent):
                 folder = os.path.join(parent, name)
                 if name.startswith(PREFIX) and _is_abandoned(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
+                    yield folder
 
 
 def _is_abandoned(folder: str) -> bool:

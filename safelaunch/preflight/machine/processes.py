@@ -98,6 +98,14 @@ def pids(root: Root) -> list[int]:
     return sorted(int(name) for name in root.names("/proc") if name.isdecimal())
 
 
+def parent(root: Root, pid: int) -> int:
+    """The pid of a process' parent; 0 where that is not to be seen."""
+    try:
+        return int(_fields(root.read(f"/proc/{pid}/stat"))[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def environ(root: Root, pid: int) -> dict[str, str]:
     """The environment that a process was started with; empty where it may not be read."""
     try:

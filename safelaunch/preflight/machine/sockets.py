@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from safelaunch import procfs
@@ -33,23 +33,41 @@ def holders(root: Root, port: int) -> tuple[Holder, ...]:
     """The sockets on a local port, listeners alone where there are any. TIME_WAIT holds nothing: a bind with
     SO_REUSEADDR, as torch's store does it, passes over it."""
     sockets = list(_sockets(root, port))
-    listeners = [entry for entry in sockets if entry[1]]
-    sockets = listeners or sockets
+    sockets = [entry for entry in sockets if entry[1]] or sockets
     owners = _owners(root, {inode for _, _, inode in sockets})
     # A server that listens on IPv4 and IPv6 has two sockets and is one holder.
     return tuple(dict.fromkeys(Holder(uid, listening, owners.get(inode)) for uid, listening, inode in sockets))
 
 
+def listeners(root: Root, pids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(pid, port) of each port on which one of the processes listens."""
+    ports = {f"socket:[{inode}]": port for port, _, listening, inode in _table(root) if listening}
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        try:
+            for descriptor in root.names(folder):
+                if port := ports.get(root.readlink(f"{folder}/{descriptor}")):
+                    yield pid, port
+        except OSError:
+            continue  # gone meanwhile, or not ours to look into
+
+
 def _sockets(root: Root, port: int) -> Iterator[tuple[int, bool, str]]:
     """(uid, listening, inode) of each socket on the port."""
+    return ((uid, listening, inode) for at, uid, listening, inode in _table(root) if at == port)
+
+
+def _table(root: Root) -> Iterator[tuple[int, int, bool, str]]:
+    """(port, uid, listening, inode) of each socket that holds a local port."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = procfs.lines(root.read(table))[1:]
         except OSError:
             continue
         for fields in map(str.split, lines):
-            if int(fields[1].rpartition(":")[2], 16) == port and fields[3] != TIME_WAIT:
-                yield int(fields[7]), fields[3] == LISTEN, fields[9]
+            if fields[3] != TIME_WAIT:
+                port = int(fields[1].rpartition(":")[2], 16)
+                yield port, int(fields[7]), fields[3] == LISTEN, fields[9]
 
 
 def _owners(root: Root, inodes: set[str]) -> dict[str, Process]:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from safelaunch import regular
 from safelaunch.model import Finding
@@ -18,6 +19,8 @@ from safelaunch.preflight.machine.processes import Process
 # since boot as field 22 of /proc/PID/stat has it.
 TOKEN = "SAFELAUNCH_RUN_TOKEN"
 SUPERVISOR = "SAFELAUNCH_SUPERVISOR"
+# Programs that take on what others leave, and start no ranks themselves.
+INITS = {"systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "pause"}
 
 
 def earlier_runs(host: Host) -> Iterator[Finding]:
@@ -33,10 +36,10 @@ def earlier_runs(host: Host) -> Iterator[Finding]:
     upload in a session of its own) is meant to live, and is left out. It is a warning, with what they hold: a GPU may
     have memory left for this job, and of a port that it asked for SL102 says whether it can be used.
 
-    What to do: the message has a `kill` line to paste. Processes that ignore it and are in state D (`ps -o stat`) are
-    held by the kernel, usually by a driver or a network file system. Only a reboot ends them.
+    What to do: `safelaunch clean` shows what they hold, and ends them. Processes that ignore it and are in state D
+    (`ps -o stat`) are held by the kernel, usually by a driver or a network file system. Only a reboot ends them.
     """
-    found = list(_orphans(host))
+    found = [left.process for left in leftovers(host) if not left.on_purpose]
     if not found:
         yield ok("SL110", "no process of an earlier run is alive")
         return
@@ -47,11 +50,22 @@ def earlier_runs(host: Host) -> Iterator[Finding]:
         severity="warning",
         summary=f"{count} of an earlier safelaunch run left alive: its supervisor is gone",
         because=(*map(str, found), *in_the_way),
-        remedy=f"`{processes.kill_line(found)}`",
+        remedy=f"`safelaunch clean`, or `{processes.kill_line(found)}`",
     )
 
 
-def _orphans(host: Host) -> Iterator[Process]:
+@dataclass(frozen=True)
+class Leftover:
+    """A living process of a run whose supervisor is gone. `run_dir` may be gone, too; it is empty where the process
+    does not say it. `on_purpose`: the run came to a good end, and left alone what its ranks had detached."""
+
+    process: Process
+    run_dir: str
+    on_purpose: bool
+
+
+def leftovers(host: Host) -> Iterator[Leftover]:
+    """What earlier runs of this user have left in this container, by the marks in the environments of processes."""
     namespace = host.pid_namespace()
     for pid in host.pids():
         process = host.process(pid)
@@ -63,13 +77,13 @@ def _orphans(host: Host) -> Iterator[Process]:
         # The pid of a supervisor in another container means nothing here.
         if host.pid_namespace(pid) != namespace or _alive(host, environ[SUPERVISOR]):
             continue
-        if not _was_left(host, environ.get("SAFELAUNCH_RANK_DIR", "")):
-            yield process
+        rank_dir = environ.get("SAFELAUNCH_RANK_DIR", "")
+        run_dir = os.path.dirname(os.path.dirname(rank_dir))
+        yield Leftover(process, run_dir, _was_left(host, run_dir))
 
 
-def _was_left(host: Host, rank_dir: str) -> bool:
-    """Whether the run of this rank has come to a good end: it was its supervisor that left the process alone."""
-    run_dir = os.path.dirname(os.path.dirname(rank_dir))
+def _was_left(host: Host, run_dir: str) -> bool:
+    """Whether the run has come to a good end: it was its supervisor that left the process alone."""
     try:
         result = json.loads(regular.read(f"{host.root.prefix}{run_dir}/result.json"))
         return bool(run_dir and result.get("exit_code") == 0)
@@ -95,3 +109,15 @@ def _in_the_way(host: Host, pids: set[int]) -> Iterator[str]:
         sockets = host.port_holders(host.job.master_port)
         if any(socket.process and socket.process.pid in pids for socket in sockets):
             yield f"port {host.job.master_port} is held by one of them"
+
+
+def orphaned_ranks(host: Host) -> Iterator[Process]:
+    """Ranks that other launchers have left: processes with RANK and WORLD_SIZE in their environment, and the machine's
+    first process, or its like, for a parent."""
+    for pid in host.pids():
+        environ = host.process_environ(pid)
+        if TOKEN in environ or not environ.get("RANK", "").isdecimal() or "WORLD_SIZE" not in environ:
+            continue
+        process = host.process(pid)
+        if process is not None and host.root.text(f"/proc/{processes.parent(host.root, pid)}/comm") in INITS:
+            yield process
