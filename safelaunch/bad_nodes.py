@@ -7,7 +7,6 @@ People write it, too: the name comes first, all else is free, and `#` begins a c
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
@@ -18,7 +17,6 @@ from safelaunch import regular
 
 MOST = 1 << 20  # bytes of a list
 LONGEST = 300  # characters of a reason
-LOCK_S = 1.0  # for others to have written their line
 
 # Who gives a node another name than the one its programs see: Slurm, Beaker, and what pods get by convention from
 # Kubernetes (spec.nodeName).
@@ -91,7 +89,7 @@ def add(path: str, host: str, why: str) -> bool:
     line = f"{host}  {time.strftime('%Y-%m-%d')}  {' '.join(reason.split())[:LONGEST]}\n"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     with open(descriptor, "r+b", buffering=0) as file:
-        _lock(descriptor)
+        regular.lock(descriptor)
         if find((host,), read(path)) is not None:
             return False
         end = file.seek(0, os.SEEK_END)
@@ -100,19 +98,3 @@ def add(path: str, host: str, why: str) -> bool:
             line = line if file.read(1) == b"\n" else f"\n{line}"
         file.write(line.encode())
     return True
-
-
-def _lock(descriptor: int) -> None:
-    """Several nodes may write at once; a file system without locks still appends whole lines, or nearly so."""
-    until = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            if time.monotonic() > until:
-                return
-            time.sleep(0.02)
-        except OSError:
-            return
-        else:
-            return

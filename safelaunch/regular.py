@@ -10,8 +10,10 @@ import fcntl
 import os
 import select
 import stat
+import time
 from collections.abc import Callable
 
+LOCK_S = 1.0  # for others to have written their line
 MOST = 64 << 20  # bytes; a full Flight Recorder of 2000 entries is about 1 MB
 
 
@@ -173,3 +175,20 @@ def _check(path: str, found: os.stat_result, owner: int | None) -> None:
         raise OSError(errno.EINVAL, "it is no regular file", path)
     if owner is not None and found.st_uid != owner:
         raise PermissionError(errno.EPERM, "it belongs to another user than the process", path)
+
+
+def lock(descriptor: int) -> None:
+    """Wait for the others that write to a file, a second at most. The lock goes with the descriptor. A file system
+    without locks still appends whole lines, or nearly so."""
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() > until:
+                return
+            time.sleep(0.02)
+        except OSError:
+            return
+        else:
+            return

@@ -54,7 +54,7 @@ def load(path: str) -> Any:
         return None
 
 
-def _made(folder: str) -> None:
+def make_folder(folder: str) -> None:
     """Make a folder for ourselves where nobody else can put a link in its way: root has the HOME of another user where
     `sudo` keeps it."""
     above = os.path.dirname(folder)
@@ -73,7 +73,7 @@ def keep(path: str, document: Any) -> None:
         OSError: where that is not possible; then nothing is left behind.
     """
     partial = f"{path}.{os.urandom(4).hex()}"
-    _made(os.path.dirname(path))
+    make_folder(os.path.dirname(path))
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -12,6 +12,7 @@ import pytest
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is known of this node is the tests' own: the first launch checks it in full, and the user's is untouched."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["SAFELAUNCH_HISTORY"] = "0"  # what a test has run before says nothing of this one
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def environment(**changes: str | None) -> dict[str, str]:
     names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "FORCE_COLOR"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes) and name not in names}
     kept["PYTHONPATH"] = str(REPOSITORY)
+    kept["SAFELAUNCH_HISTORY"] = "0"  # what a test has run before says nothing of this one
     if os.environ.get("SAFELAUNCH_WARM_START"):
         kept["SAFELAUNCH_WARM_START"] = os.environ["SAFELAUNCH_WARM_START"]
     for name, value in changes.items():

@@ -13,7 +13,7 @@ from safelaunch.model import LaunchMode, LaunchPlan, SafelaunchError, Settings
 
 OWN_OPTIONS = {
     "profile", "preflight", "on_hang", "hang_abort_after", "run_dir", "warm_start", "dry_run", "color", "json",
-    "spare_nodes", "useful_restarts", "requeue", "time_limit", "verbose", "quiet", "training_script",
+    "spare_nodes", "useful_restarts", "requeue", "history", "time_limit", "verbose", "quiet", "training_script",
     "training_script_args",
 }  # fmt: skip
 

@@ -23,6 +23,7 @@ from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.hardware import Hardware
+from safelaunch.run.history import History
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
@@ -66,6 +67,7 @@ class Conclusions:
         endings: what was told of ranks that had failed and lived on.
         nodes: the others of the job.
         restarts: what its attempts came to.
+        history: what earlier runs came to.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Conclusions:
         endings: Endings,
         nodes: JobNodes,
         restarts: Restarts,
+        history: History,
     ) -> None:
         self._plan = plan
         self._console = console
@@ -89,6 +92,7 @@ class Conclusions:
         self._endings = endings
         self._nodes = nodes
         self._restarts = restarts
+        self._history = history
         self._oom_before = memory.oom_kills()
 
     def suspect(self, incident: Incident, group: WorkerGroup) -> Urgent:
@@ -139,6 +143,7 @@ class Conclusions:
 
     def _of_hang(self, incident: Incident, group: WorkerGroup) -> Verdict:
         facts, verdict = self._hangs.conclude(incident, group, self._oom_kills())
+        verdict = self._history.known(facts, verdict, [*self._nodes.met.hosts])
         return self._keep(Found(facts, verdict, self._hangs.evidence), self._hangs.folder)
 
     def _of_failure(self, incident: Incident, group: WorkerGroup, urgent: Urgent) -> Verdict:
@@ -157,6 +162,7 @@ class Conclusions:
             # The ranks have ended themselves.
             last = self._hangs.last_word(f"the wait ended when {verdict.summary}", verdict.exit_code) or verdict
             return self._incidents.concluded(last, self._hangs.folder)
+        verdict = self._history.known(found.facts, verdict, [*self._nodes.met.hosts])
         waited = told is not None and found.facts.incident.kind == "hang"
         folder = self._hangs.folder if waited else ""
         return self._keep(dataclasses.replace(found, verdict=verdict), folder)

@@ -179,6 +179,7 @@ def hear_the_last(job: Run) -> None:
     job.parts.start.wait()
     for group in job.outcome.groups[-1:]:
         job.parts.hearing.poll(group, last=True)
+        job.parts.note_steps(group)
     shutil.rmtree(job.plan.scratch_dir, ignore_errors=True)
     job.elapsed_s = round(time.time() - job.started, 3)
 
@@ -267,8 +268,11 @@ def write_result_of_job(job: Run) -> None:
 
 
 def remember(job: Run) -> None:
-    """How the run ended, for the next check of this node; then the pages, for which nobody waits."""
+    """How the run ended, for the next check of this node and for later runs; then the pages, for which nobody waits."""
     job.parts.checks.remember(job.outcome.last_code)
+    if job.speaks:
+        hosts = [*job.parts.nodes.met.hosts]
+        job.parts.history.ended(job.outcome, job.last_verdict, job.exit_code, job.elapsed_s, hosts)
     job.parts.incidents.write_pages()
 
 

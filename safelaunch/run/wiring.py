@@ -18,6 +18,7 @@ from safelaunch.run.endings import Endings
 from safelaunch.run.endpoint import endpoint_host, node_rank
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
+from safelaunch.run.history import History
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_end import JobEnd
 from safelaunch.run.job_nodes import JobNodes
@@ -81,14 +82,20 @@ class Parts:
         self.stops = Stops(plan, reader, console, nodes, JobEnd(settings, environ, time.time()))
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow, self.stops)
         self.restarts = Restarts(plan, console)
+        self.history = History(plan, os.environ, kept=bool(settings["history"]))
         self.conclusions = Conclusions(
-            plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts
+            plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts, self.history
         )
 
     @property
     def speaks(self) -> bool:
         """Whether this node is the one that speaks for the job, to those outside of it."""
         return self.nodes.first(otherwise=self._may_speak)
+
+    def note_steps(self, group: WorkerGroup) -> None:
+        """How far the ranks of the last attempt have come, while their slots are there."""
+        looks = (self._reader.pulse(one.local_rank, one.pid) for one in group.workers) if self._reader else ()
+        self.history.steps = max((pulse.steps for pulse in looks if pulse is not None), default=0) or self.history.steps
 
     def stages(self) -> Stages:
         """What the supervisor calls."""

@@ -88,6 +88,15 @@ OPTIONS: tuple[Option, ...] = tuple(
             off=("--no-requeue",),
         ),
         Option(
+            ("--history",),
+            kinds.SWITCH,
+            True,
+            OWN,
+            "remember how this run ended, for later verdicts and `safelaunch runs` (default)",
+            takes="flag",
+            off=("--no-history",),
+        ),
+        Option(
             ("--time-limit",),
             kinds.DURATION,
             None,

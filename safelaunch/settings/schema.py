@@ -79,6 +79,7 @@ PROFILE = Table(
                 "warm_start": kinds.SWITCH,
                 "useful_restarts": kinds.SWITCH,
                 "requeue": kinds.SWITCH,
+                "history": kinds.SWITCH,
                 "exit_codes": kinds.choice("own", "signal"),
                 "preload": kinds.STRINGS,
             }
@@ -115,6 +116,7 @@ OPTION_OF: dict[KeyPath, str] = {
     ("launch", "warm_start"): "warm_start",
     ("launch", "useful_restarts"): "useful_restarts",
     ("launch", "requeue"): "requeue",
+    ("launch", "history"): "history",
     ("preflight", "mode"): "preflight",
     ("hang", "on_hang"): "on_hang",
     ("hang", "abort_after"): "hang_abort_after",

@@ -34,6 +34,7 @@ STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "deadline", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
     "user_code", "black_box_reader", "shortened", "open_folder", "escapes", "bad_nodes", "stop_words",
+    "history",
 }  # fmt: skip
 
 # Part of the package -> what it may import of the package, beside itself. A new part gets its line here.
@@ -62,6 +63,7 @@ LAYERS: dict[str, set[str]] = {
     "regular": set(),
     "open_folder": {"regular"},
     "bad_nodes": {"regular"},
+    "history": {"regular", "user_files", "codec", "shortened"},
     "limits": set(),
     "toml": set(),
     "pulse": set(),
