@@ -26,7 +26,9 @@ from safelaunch.agent import nodes, rendezvous
 from safelaunch.agent.channel import Channel
 from safelaunch.agent.spares import Spares
 from safelaunch.agent.workers import WorkerGroups
-from safelaunch.model import RUN_PATH, LaunchPlan
+from safelaunch.model import RUN_PATH, LaunchPlan, Log
+
+RANK = "[${rank}] "  # the template of a prefix by which `agent.tail` learns which rank a file is of
 
 
 class RunDirLogs(DefaultLogsSpecs):  # type: ignore[misc]
@@ -85,8 +87,11 @@ def configure(plan: LaunchPlan) -> tuple[LaunchConfig, str, list[str]]:
     own_logs = args.log_dir is None and args.logs_specs is None
     if own_logs:
         args.log_dir = plan.run_dir
+    if plan.log is not None and args.tee == "0":
+        args.tee = "3"
     config, entrypoint, arguments = torchrun.config_from_args(args)
-    config.log_line_prefix_template = prefix_template(args.log_line_prefix_template, config.log_line_prefix_template)
+    template = prefix_template(args.log_line_prefix_template, config.log_line_prefix_template)
+    config.log_line_prefix_template = template if plan.log is None else RANK
     if own_logs:
         logs = config.logs_specs
         config.logs_specs = RunDirLogs(logs._root_log_dir, logs._redirects, logs._tee, logs._local_ranks_filter)
@@ -114,8 +119,10 @@ def launch(
     channel: Channel,
     groups: WorkerGroups,
     spare: Spares | None = None,
+    log: Log | None = None,
 ) -> None:
-    """Run the worker group to its end. `spare` is there where nodes beyond those of the job may come.
+    """Run the worker group to its end. `spare` is there where nodes beyond those of the job may come; `log` where the
+    lines of ranks are not shown as torch shows them.
 
     Raises:
         ChildFailedError, SignalException and whatever the rendezvous raises, as torch's `elastic_launch` does.
@@ -132,7 +139,7 @@ def launch(
     elif channel.address is not None:
         nodes.exchange(channel, channel.address)
     leave_signals_to_ranks(groups)
-    pass_output_on_in_blocks()
+    pass_output_on_in_blocks(log)
     look_when_there_is_something(groups)
     logging.getLogger("torchelastic-events-null").addHandler(_EventsToChannel(channel))
     channel.post("config", nproc_per_node=config.nproc_per_node, run_id=config.run_id, backend=config.rdzv_backend)
@@ -176,13 +183,16 @@ def leave_signals_to_ranks(groups: WorkerGroups) -> None:
         multiprocessing_api._terminate_process_handler = handler
 
 
-def pass_output_on_in_blocks() -> None:
-    """Have `--tee` done by `agent.tail`; where this torch has no `TailLog` in that place, torch's own way stays."""
+def pass_output_on_in_blocks(log: Log | None) -> None:
+    """Have `--tee` and `--log` done by `agent.tail`; where this torch has no `TailLog` in that place, torch's own way
+    stays."""
     try:
+        from safelaunch.agent.log_modes import LogMode
         from safelaunch.agent.tail import Tail
     except ImportError:
         return
     if hasattr(multiprocessing_api, "TailLog"):
+        Tail.mode = None if log is None else LogMode(log.mode == "merge", log.prefix)
         multiprocessing_api.TailLog = Tail
 
 

@@ -55,7 +55,7 @@ def main(plan_file: str, events: int, commands: int, fork_server: int | None = N
             for number, name, descriptor in ((1, "stdout", stdout), (2, "stderr", stderr))
         }
         groups = WorkerGroups(channel, document["marks"], *folders, streams, plan.unset, server)
-        elastic.launch(config, entrypoint, arguments, channel, groups, spare)
+        elastic.launch(config, entrypoint, arguments, channel, groups, spare, plan.log)
     except BaseException as error:
         kind = type(error).__name__
         text = traceback.format_exc()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import sys
 import time
 from collections.abc import Callable, Collection
 from threading import Event
@@ -16,6 +17,9 @@ from threading import Event
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from safelaunch.agent.console import Console, Lines
+from safelaunch.agent.log_modes import LogMode, MergedLines, lines_of
+from safelaunch.agent.merged import Merger
+from safelaunch.agent.screen import Screen
 
 BLOCK = 1 << 16  # the memory of larger ones would come anew from the kernel each time (malloc(3), M_MMAP_THRESHOLD)
 ROUND_S = 0.05  # from one round to the next: a rank that writes line by line must not wake us for each
@@ -25,9 +29,14 @@ NEEDED = ("_threadpool", "_futs", "_name", "_dst", "_log_files", "_finished_even
 
 
 class Tail(TailLog):  # type: ignore[misc]
-    """Torch's `TailLog` with one thread for all files. Where torch has it otherwise, torch's own runs."""
+    """Torch's `TailLog` with one thread for all files. Where torch has it otherwise, torch's own runs.
+
+    With `mode` the lines are shown as `--log` wants it. It is for the console: what torch filters into files of its own
+    stays as it is.
+    """
 
     _wake = -1
+    mode: LogMode | None = None
 
     def start(self) -> Tail:
         if not all(hasattr(self, name) for name in NEEDED):
@@ -43,12 +52,18 @@ class Tail(TailLog):  # type: ignore[misc]
             keep = getattr(self, "_log_line_filter", None)
             if keep in (TailLog.__init__.__defaults__ or ()):
                 keep = None
-            files = [
-                File(path, Lines(headers.get(rank, f"[{self._name}{rank}]:"), keep))
-                for rank, path in self._log_files.items()
-            ]
             finished = list(self._finished_events.values())
-            follower = Follower(files, Console(self._dst), finished, self._wake, self._interval_sec)
+            if self.mode is not None and keep is None and self._dst in (sys.stdout, sys.stderr):
+                ranks = {local: _rank(headers.get(local, ""), local) for local in self._log_files}
+                lines, merger = lines_of(self.mode, ranks)
+                files = [File(path, lines[local]) for local, path in self._log_files.items()]
+                follower = Follower(files, Screen(self._dst), finished, self._wake, self._interval_sec, merger)
+            else:
+                files = [
+                    File(path, Lines(headers.get(rank, f"[{self._name}{rank}]:"), keep))
+                    for rank, path in self._log_files.items()
+                ]
+                follower = Follower(files, Console(self._dst), finished, self._wake, self._interval_sec)
             self._futs.append(self._threadpool.submit(follower.run))
         return self
 
@@ -63,10 +78,16 @@ class Tail(TailLog):  # type: ignore[misc]
             os.close(wake)
 
 
+def _rank(header: str, local_rank: int) -> int:
+    """The rank whose header this is (`[3] `); its local rank where torch has made none."""
+    number = header.strip("[] ")
+    return int(number) if number.isdecimal() else local_rank
+
+
 class File:
     """One log file, which may not be there yet. What was opened once is followed, whatever becomes of its name."""
 
-    def __init__(self, path: str, lines: Lines) -> None:
+    def __init__(self, path: str, lines: Lines | MergedLines) -> None:
         self.path = path
         self.lines = lines
         self.descriptor = -1
@@ -154,16 +175,24 @@ class Follower:
         finished: events that are set when the ranks have ended.
         wake: an eventfd that is written to when they have been set.
         interval_s: after so long the beginning of a line is passed on without its end.
+        merger: where lines wait for those of other ranks.
     """
 
     def __init__(
-        self, files: list[File], console: Console, finished: list[Event], wake: int, interval_s: float
+        self,
+        files: list[File],
+        console: Console,
+        finished: list[Event],
+        wake: int,
+        interval_s: float,
+        merger: Merger | None = None,
     ) -> None:
         self._files = files
         self._console = console
         self._finished = finished
         self._changes = Changes(wake)
         self._interval_s = interval_s
+        self._merger = merger
         self._failures: list[OSError] = []
 
     def run(self) -> None:
@@ -179,6 +208,8 @@ class Follower:
                 last = all(event.is_set() for event in self._finished)  # before the files: nothing may come in between
                 moved = self._pass_on(to_the_end=last)
                 self._pass_on_rests(0.0 if last else self._interval_s)
+                if self._merger is not None:
+                    self._pass_on_merged(self._merger, last=last)
                 if last:
                     break
                 if moved:
@@ -208,10 +239,29 @@ class Follower:
 
     def _pass_on_rests(self, age_s: float, reading: Collection[File] = ()) -> None:
         now = time.monotonic()
-        due = [file for file in self._files if file.lines.unfinished and now - file.read_at >= age_s]
+        # At the end a bar is a line, too.
+        due = [file for file in self._files if (file.lines.unfinished and now - file.read_at >= age_s) or not age_s]
         for file in due:
             if file not in reading:
                 self._attempt(file, self._rest)
+
+    def _pass_on_merged(self, merger: Merger, *, last: bool) -> None:
+        """What waits no longer, and the bar of the first rank that draws one."""
+        now = time.monotonic()
+        merged = [file.lines for file in self._files if isinstance(file.lines, MergedLines)]
+        bars = [] if last else [bar for lines in merged if (bar := lines.bar())]
+        screen = self._console if isinstance(self._console, Screen) and self._console.is_terminal else None
+        for lines in merged if screen is None else ():
+            lines.show_bar_as_line(now)
+        try:
+            if screen is not None:
+                screen.draw(bars[0] if bars else "")
+            self._write(merger.ready(now, last=last))
+        except OSError as error:  # there is nobody any more to show it to
+            self._failures.append(error)
+            for file in self._files:
+                file.close()
+            self._files.clear()
 
     def _block(self, file: File) -> int:
         if not file.open():
@@ -243,4 +293,6 @@ class Follower:
     def _due(self) -> float:
         """Seconds until something is to be done that no change of a file tells of."""
         now = time.monotonic()
-        return min([LOST_S, *(file.read_at + self._interval_s - now for file in self._files if file.lines.unfinished)])
+        merged = LOST_S if self._merger is None else self._merger.due(now)
+        rests = [file.read_at + self._interval_s - now for file in self._files if file.lines.unfinished]
+        return min([LOST_S, merged, *rests])

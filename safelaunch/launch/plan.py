@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 from safelaunch.codes import EXIT_USAGE
 from safelaunch.launch import run_dir, spares
-from safelaunch.model import LaunchMode, LaunchPlan, SafelaunchError, Settings
+from safelaunch.model import LaunchMode, LaunchPlan, Log, SafelaunchError, Settings
 
 OWN_OPTIONS = {
     "profile", "preflight", "on_hang", "hang_abort_after", "run_dir", "warm_start", "dry_run", "color", "json",
-    "spare_nodes", "useful_restarts", "requeue", "history", "time_limit", "verbose", "quiet", "training_script",
+    "spare_nodes", "useful_restarts", "requeue", "history", "log", "time_limit", "verbose", "quiet", "training_script",
     "training_script_args",
 }  # fmt: skip
 
@@ -116,6 +116,7 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
         restart_hangs=settings["on_hang"] != "abort",
         spare_nodes=settings["spare_nodes"],
         useful_restarts=settings["useful_restarts"],
+        log=_log(settings),
         unset=settings.taken_away,
         hosts=settings.allocation.hosts if settings.allocation is not None else (),
         warnings=tuple(
@@ -125,6 +126,17 @@ def build(settings: Settings, environ: Mapping[str, str]) -> LaunchPlan:
             )
         ),
     )
+
+
+def _log(settings: Settings) -> Log | None:
+    """How the ranks' lines are shown; None where torch does it as it always has."""
+    mode, wanted = settings.options["log"], settings.log.get("prefix")
+    if mode.value == "raw" and (wanted is None or mode.origin.source != "default"):
+        return None
+    prefix = "[{rank}] " if wanted is None else str(wanted.value)
+    if wanted is not None and not prefix[-1:].isspace():
+        prefix += " "
+    return Log("merge" if mode.value == "merge" else "prefix", prefix)
 
 
 def grace(settings: Settings) -> float:

@@ -85,6 +85,7 @@ class Settings:
     launch: dict[str, Value] = field(default_factory=dict)
     diagnosis: dict[str, Value] = field(default_factory=dict)
     slow: dict[str, Value] = field(default_factory=dict)
+    log: dict[str, Value] = field(default_factory=dict)
     unset: dict[str, Value] = field(default_factory=dict)
     computed: dict[str, str] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
@@ -160,6 +161,15 @@ class WarmStart:
 
 
 @dataclass(frozen=True)
+class Log:
+    """How the lines of ranks are shown where that is not as torch has it: with a `prefix` whose `{rank}`, `{host}`,
+    `{time}` and `{date}` are filled in, and those that several ranks print alike as one (`merge`)."""
+
+    mode: Literal["prefix", "merge"]
+    prefix: str
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """All that the supervisor's side needs to run one job on this node.
 
@@ -170,7 +180,8 @@ class LaunchPlan:
     `rendezvous_timeout` is None. `spare_nodes` may come beyond those of the job, and wait until one is lost.
     `useful_restarts` ends the run where a restart would fail as the attempt before it. `hosts` are the nodes in the
     scheduler's order, in which they get their ranks. `grace` is what ranks that call `should_stop()` have after
-    SIGTERM. `warm` is None for a cold start. `warnings` are lines to be said at the start. Durations are seconds.
+    SIGTERM. `log` is None where the ranks' lines are shown as torch shows them. `warm` is None for a cold start.
+    `warnings` are lines to be said at the start. Durations are seconds.
     """
 
     run_id: str
@@ -193,5 +204,6 @@ class LaunchPlan:
     rendezvous_timeout: float | None = None
     unset: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    log: Log | None = None
     warm: WarmStart | None = None
     warnings: tuple[str, ...] = ()

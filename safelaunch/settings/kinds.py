@@ -198,6 +198,13 @@ def _command(text: str) -> str:
     return text
 
 
+def _log_prefix(text: str) -> str:
+    unknown = set(re.findall(r"\{(\w*)\}", text)) - {"rank", "host", "time", "date"}
+    if unknown or "\n" in text or len(text) > 200:
+        raise ValueError(text)
+    return text
+
+
 def _open_files(text: str) -> int | str:
     return text if text == "auto" else integer(1).read(text)
 
@@ -220,6 +227,9 @@ LIMIT = Kind(
     'a duration above 0 such as "10m" or 90 (seconds), 3650 days at most, or "never"', _limit, (int, float, str)
 )
 SIZE = Kind('a size such as "1GiB", "500MB" or a number of bytes', _bytes, (int, str))
+LOG_PREFIX = Kind(
+    "a line of at most 200 characters, in which {rank}, {host}, {time} and {date} are filled in", _log_prefix
+)
 OPEN_FILES = Kind('a number of files, or "auto"', _open_files, (int, str))
 NUMBER_FLAG = Kind("1 or 0", _number_flag, (bool,))
 SWITCH = Kind("1 or 0, true or false, yes or no, on or off", _switch, (bool,))

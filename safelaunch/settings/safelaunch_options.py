@@ -9,6 +9,7 @@ from safelaunch.settings.option import Option
 
 OWN = "safelaunch options"
 PREFLIGHT_MODE = kinds.choice("auto", "full", "off")
+LOG_MODE = kinds.choice("raw", "prefix", "merge")
 ON_HANG = kinds.choice("auto", "report", "abort", "restart")
 
 
@@ -51,6 +52,14 @@ OPTIONS: tuple[Option, ...] = tuple(
             OWN,
             "abort after so long without progress (90, 10m), or never",
             "DURATION|never",
+        ),
+        Option(
+            ("--log",),
+            LOG_MODE,
+            "raw",
+            OWN,
+            "how the ranks' lines are shown: as they come, behind their ranks, or one for all that print it",
+            "raw|prefix|merge",
         ),
         Option(("--run-dir",), kinds.PATH, None, OWN, "where run directories are made", "DIR"),
         Option(

@@ -71,6 +71,7 @@ PROFILE = Table(
         ),
         "diagnosis": Table({"signatures": kinds.STRINGS}),
         "slow": Table({"watch": kinds.SWITCH, "expect_step": kinds.DURATION}),
+        "log": Table({"mode": safelaunch_options.LOG_MODE, "prefix": kinds.LOG_PREFIX}),
         "launch": Table(
             {
                 **_LAUNCH,
@@ -114,6 +115,7 @@ PROFILE = Table(
 OPTION_OF: dict[KeyPath, str] = {
     **{("launch", dest): dest for dest in _LAUNCH},
     ("launch", "warm_start"): "warm_start",
+    ("log", "mode"): "log",
     ("launch", "useful_restarts"): "useful_restarts",
     ("launch", "requeue"): "requeue",
     ("launch", "history"): "history",

@@ -255,7 +255,7 @@ def test_a_change_before_the_sleep_is_not_missed_and_a_later_one_costs_nothing(t
 def test_torch_elastic_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Reader) -> None:
     monkeypatch.setattr(api, "TailLog", api.TailLog)
     monkeypatch.setattr("sys.stdout", console.dst)
-    elastic.pass_output_on_in_blocks()
+    elastic.pass_output_on_in_blocks(None)
     logs = DefaultLogsSpecs(log_dir=str(tmp_path), tee=Std.ALL)
 
     def run() -> None:  # in a thread torch leaves the signal handlers alone
