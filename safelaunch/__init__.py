@@ -9,6 +9,7 @@ not, is here; outside a run of safelaunch it does nothing.
     if safelaunch.should_stop():  # on all ranks at the same call
         save(model)
         break
+    safelaunch.expect_same("config", config)  # told of where a rank has another one
 """
 
 from __future__ import annotations
@@ -18,12 +19,32 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["heartbeat", "phase", "should_stop"]
+__all__ = ["expect_same", "heartbeat", "phase", "should_stop"]
 
 # The pulse of this rank's slot; set by worker.bootstrap, and taken away from the processes below the rank.
 _pulse: Any = None
 # Whether this rank is to stop, as `worker.stopping` has it; likewise.
 _stop: Callable[[], bool] | None = None
+# What tells the supervisor a value, as `worker.expected` has it; likewise.
+_same: Callable[[str, Any], None] | None = None
+
+
+def expect_same(name: str, value: Any) -> None:
+    """Have a value compared over all ranks, without a collective: which rank differs, and in what, is told within two
+    seconds (SL234). Nothing else happens: the ranks go on.
+
+    The n-th call with a name is compared with the n-th call of the other ranks. About 0.1 ms for small values; the
+    whole of a tensor is read. No-op outside safelaunch, and after 4,000 calls.
+
+    Args:
+        name: such as "config"; the same on all ranks.
+        value: numbers, texts, tensors, and dicts, lists or objects of these, whose parts are told apart. Of anything
+            else `repr` is compared.
+    """
+    same = _same
+    if same is not None:
+        with contextlib.suppress(Exception):  # a `repr` or a file system may fail: the program goes on
+            same(str(name), value)
 
 
 def should_stop() -> bool:

@@ -83,6 +83,11 @@ class Link(threading.Thread):
         """Say something to the hub, which may be this node: then it comes to its own inbox."""
         self._order(lambda: self._to_hub(message))
 
+    @property
+    def reaches_hub(self) -> bool:
+        """Whether what is said to the hub now goes anywhere."""
+        return self.peers.is_hub or self._uplink is not None
+
     def to_all(self, message: Message) -> None:
         """As the hub: say something to every node, this one included."""
         self._order(lambda: self._to_all(message))

@@ -182,6 +182,27 @@ class StopAt:
     by: str
 
 
+@dataclass(frozen=True)
+class ToldValue:
+    """What a rank has for one part of a value that is to be the same on all ranks, as `watch.values.Value`."""
+
+    rank: int
+    name: str
+    number: int
+    part: str
+    digest: str
+    shown: str
+    place: str
+
+
+@dataclass(frozen=True)
+class TellValues:
+    """What the ranks of a node have told in an attempt, for the hub to compare."""
+
+    attempt: int
+    values: tuple[ToldValue, ...]
+
+
 OfStop = AskStop | Hold | Held | StopAt
 OfPace = AskPaces | TellPace | PaceTold | TellWhy | WhyTold | Paced
 Message = (
@@ -199,16 +220,18 @@ Message = (
     | Interrupted
     | OfPace
     | OfStop
+    | TellValues
 )
 KINDS: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
         Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends, Interrupted,
         AskPaces, TellPace, PaceTold, TellWhy, WhyTold, Paced, AskStop, Hold, Held, StopAt,
+        TellValues,
     )
 }  # fmt: skip
 # Those that take long to read.
-LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged, PaceTold, WhyTold))
+LONG = frozenset(kind.__name__ for kind in (Suspect, Seen, Judged, PaceTold, WhyTold, TellValues))
 # Nobody else says these.
 OF_THE_HUB = frozenset(
     kind.__name__ for kind in (Answer, Members, Lost, Look, Judged, TellPace, TellWhy, Paced, Hold, StopAt)

@@ -247,6 +247,7 @@ CODES = (
         "ranks bring different tensors to one call",
         "watch.tensors:different_tensors",
     ),
+    Code("SL234", "different-values", "ranks differ where they should not", "watch.values:different_values"),
     Code(
         "SL240", "ranks-and-gpus", "ranks and GPUs of a node differ", "settings.lint.jobs.launch.shape:ranks_and_gpus"
     ),

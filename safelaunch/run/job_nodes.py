@@ -19,7 +19,7 @@ from typing import Any
 
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
-from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, OfStop, Seen, Suspect
+from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.codes import CATALOGUE
@@ -31,6 +31,7 @@ from safelaunch.model.nodes import Nodes
 from safelaunch.run import nodes_asked
 from safelaunch.run.console import Console
 from safelaunch.run.digest import digest
+from safelaunch.run.inboxes import Inboxes
 from safelaunch.run.job_result import Met
 from safelaunch.run.judge import Judge
 from safelaunch.run.nodes_asked import Concluded, Inquiry
@@ -47,7 +48,6 @@ OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
 UNLINKED_S = 30.0
 POLL_S = 0.1
 AT_ONCE = 2048  # messages
-Inbox = queue.SimpleQueue[tuple[Link, int, Message | None]]  # None: nodes have met
 
 
 class JobNodes:
@@ -67,7 +67,7 @@ class JobNodes:
         self.end: Verdict | None = None  # for which this node is to end as well, once its ranks fail or wait
         self._lost_at: float | None = None  # where that is a lost node: since when it is told
         self._outlived: frozenset[int] = frozenset()  # nodes that were lost, and whose ranks went on
-        self.of_pace, self.of_stop = Inbox(), Inbox()
+        self.inboxes = Inboxes()
         self.look, self.met = look, Met()
         self._group: WorkerGroup | None = None
         self._endpoint, self._judge, self._console = endpoint, judge, console
@@ -127,8 +127,7 @@ class JobNodes:
             self._attempt, self._met = found.attempt, time.monotonic()
         self.met.add(found)
         self._link.meet(found, key)
-        self.of_pace.put((self._link, -1, None))
-        self.of_stop.put((self._link, -1, None))
+        self.inboxes.met(self._link)
 
     def follow(self, group: WorkerGroup, step: int) -> None:
         """These are this node's ranks, and they have made so many steps."""
@@ -286,7 +285,7 @@ class JobNodes:
         elif isinstance(message, Look):
             self._be_seen(link, message)
         else:
-            (self.of_stop if isinstance(message, OfStop) else self.of_pace).put((link, node, message))
+            self.inboxes.put(link, node, message)
 
     def _hear(self, link: Link, node: int, message: Judged | Ends | Interrupted) -> None:
         """What another node, or this one as the hub, says of why ranks fail or wait."""

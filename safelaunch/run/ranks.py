@@ -14,8 +14,10 @@ from safelaunch.model import Finding, Location, RankDevice, Settings, WorkerGrou
 from safelaunch.report.verdict import relative
 from safelaunch.run.console import Console
 from safelaunch.run.findings import Findings
+from safelaunch.run.inboxes import Inbox
 from safelaunch.run.own_faults import contained
 from safelaunch.run.this_node import ThisNode
+from safelaunch.run.values import RankValues
 from safelaunch.settings import cold_scripts, severity
 from safelaunch.settings.lint.timeouts import late_limit, late_loader
 from safelaunch.settings.timeouts import InForce, hang_limit
@@ -75,6 +77,7 @@ def listener(
     this_node: ThisNode,
     console: Console,
     script: str,
+    of_values: Inbox,
 ) -> Listener:
     """All that a run listens to.
 
@@ -85,6 +88,7 @@ def listener(
         this_node: knows what NVML has said already.
         console: of the run.
         script: the training script.
+        of_values: what other nodes tell of values that are to be the same.
     """
     cold = ColdStarts(
         cold_start.read,
@@ -97,7 +101,15 @@ def listener(
     timeouts = RankTimeouts(remarks_of(path), timeouts_judge(settings))
     gpu_watch = RankDevices(_stamp, _device, lambda gpu: gpu_name(gpu, this_node.nvml_known()), mps=MPS in environ)
     tensors = RankTensors(_calls_of(path))
-    return Listener({"cold starts": cold, "timeouts": timeouts, "GPUs": gpu_watch, "tensors": tensors}, console)
+    values = RankValues(remarks_of(path), of_values)
+    watchers: dict[str, Watcher] = {
+        "cold starts": cold,
+        "timeouts": timeouts,
+        "GPUs": gpu_watch,
+        "tensors": tensors,
+        "values": values,
+    }
+    return Listener(watchers, console)
 
 
 class Hearing:

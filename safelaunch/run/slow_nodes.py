@@ -44,7 +44,7 @@ class SlowNodes:
         self, nodes: JobNodes, watch: SlowWatch, console: Console, incidents: Incidents, this_node: ThisNode
     ) -> None:
         self.verdicts: list[Verdict] = []
-        self._inbox = nodes.of_pace
+        self._inbox = nodes.inboxes.pace
         self._watch = watch
         self._console = console
         self._incidents = incidents

@@ -62,7 +62,7 @@ class Stops:
         end: JobEnd,
     ) -> None:
         self._plan, self._reader, self._console, self._end = plan, reader, console, end
-        self._inbox = nodes.of_stop
+        self._inbox = nodes.inboxes.stop
         self._group: WorkerGroup | None = None
         self._words = stop_words.Ranks([])
         self._ranks: tuple[int, ...] = ()  # the attempt, and a pid: of others nothing is agreed

@@ -60,7 +60,7 @@ class Parts:
         self.nodes = nodes = JobNodes(endpoint_host(settings), judge, console)
         self.checks = Checks(settings, plan.run_dir, environ, console, self.findings, judge, node)
         self.start = Start(settings, plan.run_dir, environ, node, console)
-        heard = listener(black_box, settings, environ, node, console, plan.script)
+        heard = listener(black_box, settings, environ, node, console, plan.script, nodes.inboxes.values)
         self.hearing = Hearing(heard, settings, console, self.findings)
         reader = _reader(black_box, console)
         hang_watch = HangWatch(settings["on_hang"], settings["hang_abort_after"])

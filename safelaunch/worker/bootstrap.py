@@ -148,6 +148,7 @@ def _open_black_box():  # type: ignore[no-untyped-def]
     box.bind(path, int(os.environ["SAFELAUNCH_SLOT"]))
     safelaunch._pulse = box.pulse
     _step(_arm_should_stop, box.stop)
+    _step(_arm_expect_same, box)
     os.register_at_fork(after_in_child=_give_up_pulse)
     return box
 
@@ -161,5 +162,17 @@ def _arm_should_stop(rank):  # type: ignore[no-untyped-def]
     safelaunch._stop = first
 
 
+def _arm_expect_same(box):  # type: ignore[no-untyped-def]
+    def tell(name: str, value: object) -> None:
+        from safelaunch.worker import expected  # likewise
+        from safelaunch.worker.announcements import Remarks
+
+        remarks = Remarks(box)
+        safelaunch._same = lambda name, value: expected.tell(remarks, name, value)
+        expected.tell(remarks, name, value)
+
+    safelaunch._same = tell
+
+
 def _give_up_pulse() -> None:
-    safelaunch._pulse = safelaunch._stop = None
+    safelaunch._pulse = safelaunch._stop = safelaunch._same = None

@@ -16,8 +16,10 @@ from safelaunch.model import Case, Evidence, Incident, Verdict, WorkerGroup
 from safelaunch.run.conclude import Conclusions, Found, Urgent
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
+from safelaunch.run.history import History
 from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_nodes import JobNodes
+from safelaunch.run.job_result import Met
 from safelaunch.run.judge import Judge
 from safelaunch.run.restarts import Restarts
 from safelaunch.run.this_node import ThisNode
@@ -69,6 +71,7 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
         cast("Any", endings),
         alone,
         Restarts(cast("Any", plan), console),
+        History(cast("Any", plan), {}, kept=False),
     )
     ended = conclusions.conclude(Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 2, 2), Urgent())
 
@@ -98,7 +101,7 @@ def test_other_nodes_are_shown_how_ranks_waited_that_their_watchdogs_ended(
     )
     monkeypatch.setattr(aborted, "of_waiting", lambda *_: dataclasses.replace(verdict("SL310"), exit_code=1))
     nodes = SimpleNamespace(
-        end=None, address={}, failing=lambda: None, verdict=lambda facts: shown.append(facts) or elsewhere,
+        end=None, address={}, failing=lambda: None, verdict=lambda facts: shown.append(facts) or elsewhere, met=Met(),
         tell_end=lambda _: None,
     )  # fmt: skip
     plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0}, env={})
@@ -112,6 +115,7 @@ def test_other_nodes_are_shown_how_ranks_waited_that_their_watchdogs_ended(
         cast("Any", SimpleNamespace(told=None)),
         cast("Any", nodes),
         Restarts(cast("Any", plan), console),
+        History(cast("Any", plan), {}, kept=False),
     )
     ended = conclusions.conclude(Incident("exit", 0, (0,), 1.0), WorkerGroup(0, 8, 4), Urgent())
 

@@ -13,6 +13,7 @@ from safelaunch import black_box
 from safelaunch.model import Finding, Origin, Settings, Value, WorkerGroup, WorkerProcess
 from safelaunch.run import ranks as wiring
 from safelaunch.run.findings import unsaid
+from safelaunch.run.inboxes import Inbox
 from safelaunch.run.this_node import ThisNode
 from safelaunch.watch.rank_timeouts import RankTimeouts
 
@@ -54,7 +55,7 @@ def codes(heard: RankTimeouts, group: WorkerGroup) -> list[str]:
 
 def test_ranks_that_say_nothing_and_a_run_without_a_black_box(box: str) -> None:
     assert codes(listening(box, settings(60.0)), ranks(7, 8)) == []
-    assert wiring.listener(None, settings(60.0), {}, ThisNode(), Said(), "train.py").poll(ranks(7, 8)) == []
+    assert wiring.listener(None, settings(60.0), {}, ThisNode(), Said(), "train.py", Inbox()).poll(ranks(7, 8)) == []
 
 
 @pytest.mark.parametrize("first", ["group", "loader"])

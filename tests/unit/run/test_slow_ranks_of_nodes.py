@@ -6,6 +6,7 @@ import dataclasses
 import queue
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -61,7 +62,7 @@ class OneNode:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.watch = SlowWatch()
         incidents = Incidents(str(folder), self.console, Findings())
-        holder = cast("Any", type("Holder", (), {"of_pace": self.inbox}))
+        holder = cast("Any", SimpleNamespace(inboxes=SimpleNamespace(pace=self.inbox)))
         self.console.slow_verdict = lambda verdict, _: self.console.lines.append(verdict)  # type: ignore[method-assign,assignment]
         self.console.aside = self.console.lines.append  # type: ignore[method-assign]
         self.slow = SlowNodes(holder, self.watch, self.console, incidents, ThisNode())

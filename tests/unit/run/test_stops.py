@@ -65,7 +65,7 @@ class OneNode:
         plan = SimpleNamespace(run_dir=str(folder), grace=20.0)
         self.left: float | None = None
         end = SimpleNamespace(left_s=lambda asks: self.left if asks else None, whole_s=10_000.0)
-        nodes, reader = SimpleNamespace(of_stop=inbox), black_box_reader.Reader(path)
+        nodes, reader = SimpleNamespace(inboxes=SimpleNamespace(stop=inbox)), black_box_reader.Reader(path)
         self.stops = Stops(cast("Any", plan), reader, self.console, cast("Any", nodes), cast("Any", end))
         workers = tuple(WorkerProcess(index, index, os.getpid(), 0, "") for index in (0, 1))
         self.group = WorkerGroup(0, 2 if network is None else 4, 2, workers)
