@@ -16,6 +16,7 @@ Layout of a slot of `SLOT` bytes (little endian):
           issued, and is or was waited for), i64 seq, i64 numel, u32 group size, u8 status, i32 peer (-1: none), u32
           native thread id, text
     51200 how many calls of `should_stop()` the rank has made, and when it is to stop: see `stop_words`
+    51264 which of its steps are to be profiled, and how far it is with that: see `trace_words`
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from threading import get_native_id
 from time import monotonic
 from typing import Any, Dict
 
-from safelaunch import pulse, stop_words
+from safelaunch import pulse, stop_words, trace_words
 
-MAGIC = 0x5AFE1A04
+MAGIC = 0x5AFE1A05
 TEXT = 1000
 SEALED = "safelaunch"  # what the kernel shows as the name of the file
 RAISED = 16 + TEXT
@@ -41,7 +42,8 @@ FILE = 200  # bytes of a file name that are kept: its end
 ENTRIES = 128  # three rounds of a stage with ten micro batches, forward and back, by which its habits are known
 ENTRY = 384
 STOP = RING + ENTRIES * ENTRY
-SLOT = STOP + stop_words.SIZE
+TRACE = STOP + stop_words.SIZE
+SLOT = TRACE + trace_words.SIZE
 TEXTS = 1024  # of entries that a writer keeps: about 0.3 MB
 INSIDE, DONE, ISSUED, RAISED_AN_ERROR = 0, 1, 2, 3  # the status of an entry
 HEAD = struct.Struct("<IId")
@@ -57,7 +59,7 @@ _RETURNED = struct.calcsize("<Qd") // 8  # an item of eight bytes
 _STATUS = struct.calcsize("<QddqqI")
 _BEGUN = PULSE // 8 + pulse.CALLS
 _ENDED, _CALLED = _BEGUN + 1, _BEGUN + 2
-_WAITED = PULSE // 8 + pulse.WAITED
+_LOADED, _WAITED, _TRACED = (PULSE // 8 + item for item in (pulse.LOADED, pulse.WAITED, pulse.TRACED))
 
 
 # What this process has made, by the path that leads there.
@@ -166,6 +168,22 @@ class Writer:
         """Items of a view are stored in a third of the time that `struct` takes."""
         own = memoryview(self._memory)[self._base : self._base + SLOT]
         self._u64, self._f64 = own.cast("Q"), own.cast("d")
+        self.trace = trace_words.view(self._memory, self._base + TRACE)
+
+    @property
+    def traced(self) -> int:
+        """The number of the trace that the supervisor asks for, 0 where it asks for none."""
+        number: int = self._u64[_TRACED]
+        return number
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """The seconds that the main thread has spent in loaders, and in collectives that Python called."""
+        return self._f64[_LOADED], self._f64[_WAITED]
+
+    def copy(self) -> bytes:
+        """The slot as it is now."""
+        return bytes(self._memory[self._base : self._base + SLOT])
 
     def text(self, op: str, place: tuple[str, int, str], group: str, dtype: str, tag: int = 0, how: str = "") -> bytes:
         """What an entry says in words, which `enter` takes: a program makes its calls at a few places (file, line,

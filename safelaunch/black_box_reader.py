@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
-from safelaunch import pulse, regular, stop_words
+from safelaunch import pulse, regular, stop_words, trace_words
 from safelaunch.black_box import (
     BODY,
     ENTRIES,
@@ -26,8 +27,11 @@ from safelaunch.black_box import (
     SLOT,
     STOP,
     TEXT,
+    TRACE,
     own,
 )  # fmt: skip
+
+_U32 = struct.Struct("<I")
 
 
 def _number(text: str) -> int:
@@ -38,13 +42,14 @@ class Entry:
     """One collective as the slot holds it; see `model.Collective` for the meaning of the fields."""
 
     __slots__ = (
-        "dtype", "file", "function", "group", "group_size", "how", "line", "numel", "op", "ordinal", "peer", "seq",
-        "status", "t", "tag", "thread",
+        "dtype", "file", "function", "group", "group_size", "how", "line", "numel", "op", "ordinal", "peer", "returned",
+        "seq", "status", "t", "tag", "thread",
     )  # fmt: skip
 
     def __init__(self, data: bytes, offset: int) -> None:
         body = BODY.unpack_from(data, offset)
-        self.ordinal, self.t, _, self.seq, self.numel, self.group_size, self.status, self.peer, self.thread = body
+        self.ordinal, self.t, self.returned, self.seq, self.numel, self.group_size, self.status = body[:7]
+        self.peer, self.thread = body[7:]
         text = data[offset + BODY.size : offset + ENTRY].decode("utf-8", "replace")
         parts = (text.split("\0") + [""] * 8)[:8]
         self.op, self.group, self.dtype, self.file, line, self.function, tag, self.how = parts
@@ -144,6 +149,16 @@ class Reader:
                 bases.append(base + STOP)
         return stop_words.Ranks([view[base : base + stop_words.SIZE] for base in bases])
 
+    def trace_words(self, index: int, pid: int) -> Any:
+        """The words for a trace of a local rank, or None where the process `pid` has not taken its slot."""
+        base = index * SLOT
+        mine = HEAD.unpack_from(self._memory, base)[:2] == (MAGIC, pid)
+        return trace_words.view(self._memory, base + TRACE) if mine else None
+
+    def trace(self, index: int, number: int) -> None:
+        """Ask a rank for a trace, once its words say what is wanted; 0 for no more."""
+        ORDINAL.pack_into(self._memory, index * SLOT + PULSE + 8 * pulse.TRACED, number)
+
     def latest(self, index: int, pid: int) -> Entry | None:
         """The latest call of a local rank, or None where the process `pid` has recorded none."""
         base = index * SLOT
@@ -182,8 +197,12 @@ class Reader:
 
     def ask(self, index: int) -> None:
         """Ask a rank for a dump of its Flight Recorder; `Pulse.answered` counts the answers."""
-        pulse.ask(self._memory, index * SLOT + PULSE)
+        at = index * SLOT + PULSE + pulse.ASKED_AT
+        _U32.pack_into(self._memory, at, _U32.unpack_from(self._memory, at)[0] + 1)
 
     def follow(self, index: int, seconds: float, every_s: float) -> None:
         """Ask a rank to follow its GPU; `Pulse.followed` counts the answers."""
-        pulse.follow(self._memory, index * SLOT + PULSE, seconds, every_s)
+        at = index * SLOT + PULSE + pulse.FOLLOW_AT
+        asked, over, _, _ = pulse.FOLLOW.unpack_from(self._memory, at)
+        pulse.FOLLOW.pack_into(self._memory, at, asked, over, seconds, every_s)
+        _U32.pack_into(self._memory, at, asked + 1)

@@ -6,8 +6,8 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
 
 from safelaunch.codec import to_json
 from safelaunch.printable import Line
@@ -66,6 +66,13 @@ def write_whole(path: str, data: bytes) -> None:
         put(folder, name, data)
 
 
+def write_through(path: str, fill: Callable[[IO[bytes]], None]) -> None:
+    """As `write_whole`, for what is too large to hold in memory: `fill` writes it."""
+    parent, name = os.path.split(path)
+    with _named(path), _folder(parent) as folder:
+        _put(folder, name, fill, 0o600, exact=False)
+
+
 def put(folder: int, name: str, data: bytes, mode: int = 0o600, *, exact: bool = False) -> None:
     """Put a new file in the place of what may be in a folder: of a link, the link.
 
@@ -78,6 +85,10 @@ def put(folder: int, name: str, data: bytes, mode: int = 0o600, *, exact: bool =
     Raises:
         OSError: nothing is left behind.
     """
+    _put(folder, name, lambda file: file.write(data), mode, exact=exact)
+
+
+def _put(folder: int, name: str, fill: Callable[[IO[bytes]], object], mode: int, *, exact: bool) -> None:
     partial = f".{os.urandom(8).hex()}.part"
     descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
     try:
@@ -85,7 +96,7 @@ def put(folder: int, name: str, data: bytes, mode: int = 0o600, *, exact: bool =
             if exact:
                 with contextlib.suppress(OSError):  # file systems without modes
                     os.fchmod(descriptor, mode)
-            file.write(data)
+            fill(file)
         os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -21,6 +21,7 @@ Layout, from the start of the pulse:
          f64 when one was last completed, or enqueued where none was under way
     216  u32 times that the supervisor has asked to follow the GPU, u32 those that are over; f64 for how many seconds,
          f64 seconds between two looks
+    240  u64 number of the trace that the supervisor asks for (0: none); what it wants of it: see `trace_words`
     256  `PHASES` phases of `PHASE` bytes: f64 since (0: free), f64 expected seconds (or `AGAIN`), u32 thread, text; the
          first one is that of the main thread's loader
     768  `LOADERS` passes over loaders, the latest of each place in the program, of `LOADER` bytes: u32 place (0: free),
@@ -32,8 +33,11 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
+from collections.abc import Callable
 from threading import get_ident
 from time import monotonic
+
+from safelaunch.trace_words import MARKS, STEPS
 
 PHASES = 8
 PHASE = 64
@@ -43,11 +47,17 @@ LOADER = 32
 _LOADERS_AT = 768
 SIZE = _LOADERS_AT + LOADERS * LOADER
 _FIRST_PHASE, _FIRST_LOADER, _WORDS = _PHASES_AT // 8, _LOADERS_AT // 8, PHASE // 8  # in items of eight bytes
-CALLS, WAITED = 10, 21  # items of eight bytes that `black_box` writes, which knows when a call begins and ends
+CALLS, LOADED, WAITED, TRACED = (
+    10,
+    20,
+    21,
+    30,
+)  # items of eight bytes that `black_box` knows, which writes when calls end
 _CALLS = struct.Struct("<QQd")
 _DEVICE_AT = 192
-_FOLLOW = struct.Struct("<IIdd")
-_FOLLOW_AT = 216
+FOLLOW = struct.Struct("<IIdd")
+FOLLOW_AT = 216
+ASKED_AT = 144
 _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
 _LOADER = struct.Struct("<IIQqd")
@@ -96,6 +106,7 @@ class Writer:
         self._free = list(range(1, PHASES))  # the first one is the main thread's loader
         self._attempted = {}  # type: dict[int, list[tuple[str, float]]]  # by thread: its latest attempts, and when
         self._places = {}  # type: dict[int, Turn]  # the latest begun comes last
+        self.at_boundary: Callable[[int, int], None] | None = None  # takes what is counted, and the count
         self.bind(memory, base)
 
     def bind(self, memory, base: int) -> None:  # type: ignore[no-untyped-def]
@@ -113,8 +124,11 @@ class Writer:
 
     def step(self) -> None:
         """An optimizer has made a step."""
-        self._u64[1] = next(self._steps)
+        words = self._u64
+        words[1] = count = next(self._steps)
         self._f64[2] = monotonic()
+        if words[TRACED] and self.at_boundary is not None:
+            self.at_boundary(STEPS, count)
 
     def loading(self) -> float:
         """The main thread begins to wait for a batch: its own phase, the first one. Returns what `fed` takes, which is
@@ -142,7 +156,7 @@ class Writer:
         if before is not None:
             if not before:
                 self._loading += now - floats[_FIRST_PHASE]
-                floats[20] = self._loading
+                floats[LOADED] = self._loading
             floats[_FIRST_PHASE] = before
         if turn is not None:
             if turn is not self._turn:
@@ -192,6 +206,8 @@ class Writer:
         self._marks += 1
         self._u64[6] = self._marks
         self._f64[7] = monotonic()
+        if self._u64[TRACED] and self.at_boundary is not None:
+            self.at_boundary(MARKS, self._marks)
 
     def counters(self, enqueued: int, completed: int) -> None:
         """The process groups' own counts, seen from the beat thread: they also count what C++ does by itself."""
@@ -283,7 +299,7 @@ class Writer:
     def to_follow(self) -> tuple[float, float] | None:
         """For how many seconds the rank's GPU is to be followed, and the seconds between two looks, where the
         supervisor has asked for it anew; None where it has not."""
-        asked, _, seconds, every_s = _FOLLOW.unpack_from(self._memory, self._base + _FOLLOW_AT)
+        asked, _, seconds, every_s = FOLLOW.unpack_from(self._memory, self._base + FOLLOW_AT)
         if asked == self._followed:
             return None
         self._followed = asked
@@ -291,7 +307,7 @@ class Writer:
 
     def followed(self) -> None:
         """What was seen of the GPU is on disk."""
-        _U32.pack_into(self._memory, self._base + _FOLLOW_AT + 4, self._followed)
+        _U32.pack_into(self._memory, self._base + FOLLOW_AT + 4, self._followed)
 
     def uses_groups(self) -> None:
         """The rank has initialised torch.distributed."""
@@ -315,18 +331,6 @@ class Writer:
 
     def _set(self, state: int) -> None:
         _U32.pack_into(self._memory, self._base + 152, _U32.unpack_from(self._memory, self._base + 152)[0] | state)
-
-
-def ask(memory, base: int) -> None:  # type: ignore[no-untyped-def]
-    """From the supervisor: ask for one more dump."""
-    _U32.pack_into(memory, base + 144, _U32.unpack_from(memory, base + 144)[0] + 1)
-
-
-def follow(memory, base: int, seconds: float, every_s: float) -> None:  # type: ignore[no-untyped-def]
-    """From the supervisor: ask to follow the GPU."""
-    asked, over, _, _ = _FOLLOW.unpack_from(memory, base + _FOLLOW_AT)
-    _FOLLOW.pack_into(memory, base + _FOLLOW_AT, asked, over, seconds, every_s)
-    _U32.pack_into(memory, base + _FOLLOW_AT, asked + 1)
 
 
 def plausible(numbers, latest: float):  # type: ignore[no-untyped-def]
@@ -369,7 +373,7 @@ class Pulse:
         self.progress = max(self.stepped, self.fed, self.exhausted, self.marked, called, counted, turned, imported)
         self.loader_workers = workers - 1
         self.on_device, self.device_calls, moved = plausible(_CALLS.unpack_from(data, base + _DEVICE_AT), latest)
-        self.follow_asked, self.followed, _, _ = _FOLLOW.unpack_from(data, base + _FOLLOW_AT)
+        self.follow_asked, self.followed, _, _ = FOLLOW.unpack_from(data, base + FOLLOW_AT)
         self.phases = []  # type: list[tuple[str, float, float, int]]
         if any(_SINCES.unpack_from(data, base + _PHASES_AT)):
             self._read_phases(data, base + _PHASES_AT, latest)

@@ -6,12 +6,11 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Mapping
 
 from safelaunch import regular
 from safelaunch.cli import output
+from safelaunch.cli.running import running
 from safelaunch.codes import EXIT_USAGE
-from safelaunch.launch import run_dir
 from safelaunch.model import SafelaunchError
 from safelaunch.run.stops import ANSWER, FILE
 
@@ -44,29 +43,6 @@ def run(argv: list[str]) -> int:
         return EXIT_UNANSWERED
     output.show_text(f"{args.run} stops at call {answer} of should_stop(), on all ranks")
     return 0
-
-
-def running(name: str, environ: Mapping[str, str]) -> list[str]:
-    """The folders of a run that has not ended: of several nodes each has its own.
-
-    Raises:
-        SafelaunchError: SL001.
-    """
-    base = run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
-    places = [name, os.path.join(base, name)] if os.sep not in name else [name]
-    folders = next(filter(None, map(_folders, places)), [])
-    if not folders:
-        raise _misuse(f"there is no run {name}", f"name one of the folders below {base}")
-    left = [folder for folder in folders if not os.path.exists(os.path.join(folder, "result.json"))]
-    if not left:
-        raise _misuse(f"{name} has ended", "result.json in its folder says how")
-    return left
-
-
-def _folders(place: str) -> list[str]:
-    """The run directories at a place: itself, or those of a job's nodes."""
-    below = [entry.path for entry in os.scandir(place) if entry.is_dir()] if os.path.isdir(place) else []
-    return [folder for folder in (place, *sorted(below)) if os.path.isfile(os.path.join(folder, "run.json"))]
 
 
 def _ask(folder: str) -> None:

@@ -79,13 +79,12 @@ class JobNodes:
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
-        self._told_unlinked = False
         self._wanted: Look | None = None  # the look that the hub waits for
         self._common: Verdict | None = None  # the latest one over all nodes
         self._failing, self._leaving = False, False  # ranks of this node have failed; it was told to end
         self._failed: Case | None = None  # what came of that
         self._interrupted: Verdict | None = None  # a node was told to end: why ranks of others fail
-        self._attempt, self._met = -1, 0.0  # the latest rendezvous
+        self._attempt, self._met, self._told_unlinked = -1, 0.0, False  # the latest rendezvous; it is told once
 
     # ------------------------------------------------------------------------------------------ from the run
 
@@ -104,6 +103,11 @@ class JobNodes:
         """Where this node listens, for the agent to tell the others; None where it does not."""
         own = self._listening
         return {"host": socket.gethostname(), "ip": own.ip, "port": own.port} if own is not None else None
+
+    @property
+    def link(self) -> Link | None:
+        """To the others; None in a job of one node."""
+        return self._link
 
     def meet(self, nodes: Any) -> None:
         """The nodes of a new attempt have met, or more of them are known, as the agent tells it."""

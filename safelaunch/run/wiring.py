@@ -31,6 +31,7 @@ from safelaunch.run.slow import Slow
 from safelaunch.run.start import Start
 from safelaunch.run.stops import Stops
 from safelaunch.run.this_node import ThisNode
+from safelaunch.run.traces import Traces
 from safelaunch.run.watching import Watching
 from safelaunch.watch.endings import BUSY_LIMIT_S, EndWatch
 from safelaunch.watch.hang import HangWatch
@@ -80,7 +81,8 @@ class Parts:
         self.slow = Slow(reader if watched else None, pace, console, self.incidents, node, of_nodes)
         self._reader, self.progress = reader, self._trainer_progress()
         self.stops = Stops(plan, reader, console, nodes, JobEnd(settings, environ, time.time()))
-        self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow, self.stops)
+        traces = Traces(plan, reader, console, nodes)
+        self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow, self.stops, traces)
         self.restarts = Restarts(plan, console)
         self.history = History(plan, os.environ, kept=bool(settings["history"]))
         self.conclusions = Conclusions(

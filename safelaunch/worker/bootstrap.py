@@ -50,7 +50,7 @@ def _arm() -> None:
         os.kill(os.getpid(), signal.SIGKILL)  # it died before we came this far, and the run with it
     _step(_bind_life, agent, is_rank)
     _step(_arm_faulthandler, rank_dir)
-    box = _step(_open_black_box) if is_rank else None  # a box without a slot must not be used
+    box = _step(_open_black_box, rank_dir) if is_rank else None  # a box without a slot must not be used
     if is_rank:
         _step(_arm_stack_signal, rank_dir)
         if "SAFELAUNCH_IGNORE_SIGCHLD" in environ:  # the launcher was started so, and needs it itself
@@ -140,7 +140,7 @@ def _watch_devices(box, bind):  # type: ignore[no-untyped-def]
         binding.install(devices.install(box), bind)
 
 
-def _open_black_box():  # type: ignore[no-untyped-def]
+def _open_black_box(rank_dir):  # type: ignore[no-untyped-def]
     path = os.environ.get("SAFELAUNCH_BLACK_BOX")
     if not path:
         return None
@@ -149,6 +149,7 @@ def _open_black_box():  # type: ignore[no-untyped-def]
     safelaunch._pulse = box.pulse
     _step(_arm_should_stop, box.stop)
     _step(_arm_expect_same, box)
+    _step(_arm_traces, box, rank_dir)
     os.register_at_fork(after_in_child=_give_up_pulse)
     return box
 
@@ -172,6 +173,16 @@ def _arm_expect_same(box):  # type: ignore[no-untyped-def]
         expected.tell(remarks, name, value)
 
     safelaunch._same = tell
+
+
+def _arm_traces(box, rank_dir):  # type: ignore[no-untyped-def]
+    def first(by: int, count: int) -> None:
+        from safelaunch.worker import tracing  # which hardly a run has use for
+
+        box.pulse.at_boundary = tracing.Tracer(box, rank_dir).at
+        box.pulse.at_boundary(by, count)
+
+    box.pulse.at_boundary = first
 
 
 def _give_up_pulse() -> None:

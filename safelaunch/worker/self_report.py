@@ -42,6 +42,11 @@ def write(box: Any) -> None:
         pass  # no room for it: the Flight Recorder is still to be written
 
 
+def document(said: Dict[str, Any]) -> bytes:
+    """A JSON document, for modules of ours that come after the script, which may have a `json` of its own."""
+    return json.dumps(said).encode()
+
+
 def handling() -> Optional[Dict[str, Any]]:
     """The exception that the main thread is handling, in the shape of `model.PyError`: without its traceback, whose
     source lines may lie on a disk that does not answer. Python before 3.10 does not tell."""

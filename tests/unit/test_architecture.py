@@ -33,7 +33,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 STAGES = ("preflight", "launch", "watch", "evidence", "diagnosis", "report")
 BASE = {"model", "codec", "codes", "files", "procfs", "black_box", "pulse", "durations", "thresholds", "redaction"} | {
     "sizes", "deadline", "user_files", "import_variables", "output", "regular", "streams", "printable", "limits",
-    "user_code", "black_box_reader", "shortened", "open_folder", "escapes", "bad_nodes", "stop_words",
+    "user_code", "black_box_reader", "shortened", "open_folder", "escapes", "bad_nodes", "stop_words", "trace_words",
     "history",
 }  # fmt: skip
 
@@ -57,16 +57,17 @@ LAYERS: dict[str, set[str]] = {
     "user_code": set(),
     "user_files": {"regular"},
     "import_variables": set(),
-    "black_box": {"pulse", "stop_words"},
-    "black_box_reader": {"black_box", "pulse", "regular", "stop_words"},
+    "black_box": {"pulse", "stop_words", "trace_words"},
+    "black_box_reader": {"black_box", "pulse", "regular", "stop_words", "trace_words"},
     "stop_words": set(),
+    "trace_words": set(),
     "regular": set(),
     "open_folder": {"regular"},
     "bad_nodes": {"regular"},
     "history": {"regular", "user_files", "codec", "shortened"},
     "limits": set(),
     "toml": set(),
-    "pulse": set(),
+    "pulse": {"trace_words"},
     "codec": {"shortened"},
     "files": {"codec", "printable"},
     "output": {"files", "open_folder"},
@@ -134,7 +135,7 @@ LAYERS: dict[str, set[str]] = {
     "diagnosis": {"model", "codes", "durations", "sizes", "user_code", "shortened"},
     "cluster": {"model", "codec"},
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
-    "worker": {"black_box", "pulse", "stop_words", "import_variables", "user_code", "__init__"},
+    "worker": {"black_box", "pulse", "stop_words", "trace_words", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection", "black_box"},
     "run": {*BASE, *STAGES, "cluster", "settings", "schedulers", "__init__"},
     "cli": {*BASE, *STAGES, "run", "settings", "schedulers", "__init__"},
@@ -156,6 +157,7 @@ WORKER_FILES = [
     PACKAGE / "black_box.py",
     PACKAGE / "pulse.py",
     PACKAGE / "stop_words.py",
+    PACKAGE / "trace_words.py",
     PACKAGE / "import_variables.py",
     PACKAGE / "user_code.py",
     PACKAGE / "__init__.py",
@@ -529,5 +531,5 @@ def test_workers_load_the_standard_library_only() -> None:
         "safelaunch.user_code",
         "safelaunch.worker.user_code",
         "safelaunch.worker.self_report",
-        "safelaunch.black_box", "safelaunch.pulse", "safelaunch.stop_words",
+        "safelaunch.black_box", "safelaunch.pulse", "safelaunch.stop_words", "safelaunch.trace_words",
     }  # fmt: skip

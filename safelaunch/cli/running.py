@@ -1,0 +1,65 @@
+"""Which run is meant by a name, or by none: its folders, of those that have not ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+
+from safelaunch.launch import run_dir
+from safelaunch.settings.commandline import misuse
+
+
+def running(name: str, environ: Mapping[str, str]) -> list[str]:
+    """The folders of a run that has not ended: of several nodes each has its own. Without a name, of the run that was
+    started last.
+
+    Raises:
+        SafelaunchError: SL001.
+    """
+    base = run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
+    if not name:
+        return _newest(base)
+    places = [name, os.path.join(base, name)] if os.sep not in name else [name]
+    found = next(filter(None, map(folders, places)), [])
+    if not found:
+        raise misuse(f"there is no run {name}", f"name one of the folders below {base}")
+    left = _left(found)
+    if not left:
+        raise misuse(f"{name} has ended", "result.json in its folder says how")
+    return left
+
+
+def folders(place: str) -> list[str]:
+    """The run directories at a place: itself, or those of a job's nodes."""
+    below = [entry.path for entry in os.scandir(place) if entry.is_dir()] if os.path.isdir(place) else []
+    return [folder for folder in (place, *sorted(below)) if os.path.isfile(os.path.join(folder, "run.json"))]
+
+
+def _left(found: list[str]) -> list[str]:
+    return [folder for folder in found if not os.path.exists(os.path.join(folder, "result.json"))]
+
+
+def _newest(base: str) -> list[str]:
+    runs = sorted(_started(base), reverse=True)
+    if not runs:
+        raise misuse(
+            f"no run goes on below {base}", "name it: a run directory, or the pid of a rank or of its launcher"
+        )
+    return runs[0][1]
+
+
+def _started(base: str) -> Iterator[tuple[float, list[str]]]:
+    """The runs below a folder that have not ended, with when their first file was written."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(base):
+            with contextlib.suppress(OSError):
+                left = _left(folders(entry.path)) if entry.is_dir() else []
+                if left:
+                    yield os.stat(os.path.join(left[0], "run.json")).st_mtime, left
+
+
+def name_of(found: list[str]) -> str:
+    """The run id of these folders."""
+    first = os.path.abspath(found[0])
+    return os.path.basename(first if len(found) == 1 else os.path.dirname(first))

@@ -1,0 +1,170 @@
+"""The traces of all ranks in words: what they spend their steps with, and who comes last."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from safelaunch.model.traces import TracedCall
+from safelaunch.report.page.subject import names
+from safelaunch.report.trace_facts import Facts
+
+ROWS = 16  # ranks that have a line of their own
+LATE_S = 1e-3  # what is less is the machine's, not the program's
+SHARE = 0.02  # of a step, below which to come last costs nothing
+ISSUED_S = 0.005  # between Python's call and torch's, where the call returns at once
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One collective: when each rank came to it, by the common clock, and where it is called, or empty."""
+
+    times: Mapping[int, float]
+    place: str = ""
+
+    @property
+    def last(self) -> int:
+        """The rank that came last."""
+        return max(self.times, key=lambda rank: self.times[rank])
+
+    @property
+    def spread(self) -> float:
+        """Seconds between the first and the last."""
+        return max(self.times.values()) - min(self.times.values())
+
+
+def lines(measured: Sequence[Facts], unit: str = "step") -> list[str]:
+    """The summary, its first line the headline.
+
+    Args:
+        measured: of each rank.
+        unit: what was counted.
+    """
+    if not measured:
+        return ["no rank has left a trace"]
+    first = measured[0].trace
+    a, b = first.marks[0].count + 1, first.marks[-1].count
+    which = f"{unit} {a}" if a == b else f"{unit}s {a} to {b}"
+    who = names(one.trace.rank for one in measured)
+    each = statistics.median(_step_s(one) for one in measured)
+    waiting = statistics.median(one.waiting / one.seconds for one in measured)
+    found = [f"{which} of {who}: {_ms(each)} a {unit}, {waiting:.0%} of it waiting in collectives"]
+    found += [_who_is_last(measured, each)]
+    found += _table(measured) if len(measured) <= ROWS else _extremes(measured)
+    return [*found, *_kernels(measured), *_remarks(measured)]
+
+
+def meetings(measured: Sequence[Facts]) -> list[Meeting]:
+    """The collectives of these steps that several of these ranks came to.
+
+    torch's own record has all calls, and no numbers: it counts where each rank has one group and makes the same calls.
+    Else it is what Python has called, by group and number.
+    """
+    calls = [tuple(name for name, _ in one.ops) for one in measured]
+    if len(measured) > 1 and calls[0] and len(set(calls)) == 1 and all(one.groups == 1 for one in measured):
+        return [
+            Meeting({one.trace.rank: one.ops[i][1] for one in measured}, _place(measured[0], i))
+            for i in range(len(calls[0]))
+        ]
+    by_call: dict[tuple[str, int, str], dict[int, float]] = {}
+    places: dict[tuple[str, int, str], str] = {}
+    for one in measured:
+        for call in one.trace.calls:
+            key = (call.group, call.seq, call.op)
+            by_call.setdefault(key, {})[one.trace.rank] = call.t + one.trace.offset_s
+            places.setdefault(key, call.place)
+    return [Meeting(times, places[key]) for key, times in by_call.items() if len(times) > 1]
+
+
+def _place(one: Facts, index: int) -> str:
+    """Where Python makes a call; empty where DDP makes it."""
+    t = one.ops[index][1] - one.trace.offset_s
+    return next((call.place for call in reversed(one.trace.calls) if _holds(call, t)), "")
+
+
+def _holds(call: TracedCall, t: float) -> bool:
+    return call.t <= t <= (call.returned or call.t + ISSUED_S)
+
+
+def _who_is_last(measured: Sequence[Facts], step_s: float) -> str:
+    found = meetings(measured)
+    if len(measured) < 2 or not found:
+        return "who starts last is not known: " + ("one rank alone was traced" if found else "no collective was seen")
+    errors = [one.trace.clock_error_s for one in measured]
+    if any(error is None for error in errors):
+        return "who starts last is not known: the clocks of the nodes could not be compared"
+    least = max(LATE_S, SHARE * step_s, 2 * max(error or 0.0 for error in errors))
+    late = [one for one in found if one.spread >= least]
+    middle = statistics.median(one.spread for one in found)
+    if not late:
+        return f"no rank starts last: all begin their {len(found)} collectives within {_ms(middle)} (median)"
+    rank, times = Counter(one.last for one in late).most_common(1)[0]
+    own = [one for one in late if one.last == rank]
+    if 2 * times <= len(late) and len(late) > 1:
+        return (
+            f"ranks start last in turns: in {len(late)} of {len(found)} collectives one is {_ms(least)} late, or more"
+        )
+    after = statistics.median(one.spread for one in own)
+    places = Counter(one.place or "a backward pass of DDP" for one in own)
+    place, _ = places.most_common(1)[0]
+    return (
+        f"rank {rank} starts last in {times} of {len(found)} collectives, {_ms(after)} after the first, most at {place}"
+    )
+
+
+def _table(measured: Iterable[Facts]) -> list[str]:
+    measured = list(measured)
+    cuda = any(one.trace.cuda for one in measured)
+    head = f"{'rank':>6} {'ms a step':>10} {'waiting':>8} {'loader':>8}" + (
+        f" {'kernels':>8} {'NCCL':>8}" if cuda else ""
+    )
+    rows = [head]
+    for one in measured:
+        shares = [one.waiting, one.loader, *([one.kernels, one.communication] if cuda else [])]
+        row = f"{one.trace.rank:>6} {_step_s(one) * 1e3:>10.1f} "
+        rows.append(row + " ".join(f"{share / one.seconds:>8.0%}" for share in shares))
+    return rows
+
+
+def _extremes(measured: Sequence[Facts]) -> list[str]:
+    found = []
+    kinds = [("waiting", "waiting in collectives"), ("loader", "in the loader"), ("kernels", "with kernels on its GPU")]
+    for name, words in kinds:
+        shares = sorted((getattr(one, name) / one.seconds, one.trace.rank) for one in measured)
+        (least, low), (most, high) = shares[0], shares[-1]
+        if most > 0:
+            middle = statistics.median(share for share, _ in shares)
+            found.append(f"{middle:.0%} {words} (median); rank {low} {least:.0%}, rank {high} {most:.0%}")
+    return found
+
+
+def _kernels(measured: Sequence[Facts]) -> list[str]:
+    if not any(one.trace.cuda for one in measured):
+        return ["no kernels: no rank uses a GPU"]
+    without = [one.trace.rank for one in measured if one.trace.cuda and not one.kernels]
+    if not without:
+        return []
+    return [f"no kernels of {names(without)} were recorded: torch's profiler could not use CUPTI there, or none ran"]
+
+
+def _remarks(measured: Sequence[Facts]) -> list[str]:
+    found = []
+    still = max(measured, key=lambda one: one.trace.write_s)
+    if still.trace.write_s >= 1.0:
+        found.append(
+            f"behind the last step, rank {still.trace.rank} stood still for {still.trace.write_s:.1f} s to write"
+        )
+    short = [one.trace.rank for one in measured if one.trace.interrupted]
+    if short:
+        found.append(f"{names(short)} ended early: the script has begun a profiler of its own")
+    return found
+
+
+def _step_s(one: Facts) -> float:
+    return one.seconds / max(1, one.trace.steps)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds < 10 else f"{seconds:.1f} s"
