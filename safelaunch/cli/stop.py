@@ -30,11 +30,11 @@ def run(argv: list[str]) -> int:
     parser.add_argument("run", metavar="RUN", help="a run directory, or the name of one below ./safelaunch_runs")
     parser.add_argument("--wait", type=float, default=WAIT_S, help=f"seconds to wait for its answer ({WAIT_S:g})")
     args = parser.parse_args(argv)
-    folders = running(args.run, os.environ)
-    for folder in folders:
+    asked = running(args.run, os.environ)
+    for folder in asked:
         _ask(folder)
     until = time.monotonic() + args.wait
-    while (answer := _answered(folders)) is None and time.monotonic() < until:
+    while (answer := _answered(asked)) is None and time.monotonic() < until:
         time.sleep(0.1)
     if answer is None:
         output.show_text(
@@ -52,21 +52,44 @@ def running(name: str, environ: Mapping[str, str]) -> list[str]:
     Raises:
         SafelaunchError: SL001.
     """
-    base = run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
-    places = [name, os.path.join(base, name)] if os.sep not in name else [name]
-    folders = next(filter(None, map(_folders, places)), [])
-    if not folders:
-        raise _misuse(f"there is no run {name}", f"name one of the folders below {base}")
-    left = [folder for folder in folders if not os.path.exists(os.path.join(folder, "result.json"))]
+    found = folders(name, environ)
+    left = [folder for folder in found if not os.path.exists(os.path.join(folder, "result.json"))]
     if not left:
         raise _misuse(f"{name} has ended", "result.json in its folder says how")
     return left
 
 
-def _folders(place: str) -> list[str]:
-    """The run directories at a place: itself, or those of a job's nodes."""
-    below = [entry.path for entry in os.scandir(place) if entry.is_dir()] if os.path.isdir(place) else []
-    return [folder for folder in (place, *sorted(below)) if os.path.isfile(os.path.join(folder, "run.json"))]
+def folders(name: str, environ: Mapping[str, str]) -> list[str]:
+    """The folders of a run, whether it has ended or not.
+
+    Raises:
+        SafelaunchError: SL001, where there is none, or it may not be read.
+    """
+    base = run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
+    places = [name, os.path.join(base, name)] if os.sep not in name else [name]
+    try:
+        found = next(filter(None, map(below, places)), [])
+    except OSError as error:
+        raise unreadable(error.filename, error) from error
+    if not found:
+        raise _misuse(f"there is no run {name}", f"name one of the folders below {base}")
+    return found
+
+
+def below(place: str) -> list[str]:
+    """The run directories at a place: itself, or those of a job's nodes.
+
+    Raises:
+        OSError: it may not be read.
+    """
+    inside = [entry.path for entry in os.scandir(place) if entry.is_dir()] if os.path.isdir(place) else []
+    return [folder for folder in (place, *sorted(inside)) if os.path.isfile(os.path.join(folder, "run.json"))]
+
+
+def unreadable(path: str, error: OSError) -> SafelaunchError:
+    """The error for a run directory that may not be read."""
+    remedy = "only who started a run, and root, may look at it" if isinstance(error, PermissionError) else "look at it"
+    return _misuse(f"{path} cannot be read: {error.strerror}", remedy)
 
 
 def _ask(folder: str) -> None:
@@ -76,8 +99,8 @@ def _ask(folder: str) -> None:
         raise _misuse(f"{folder} cannot be asked: {error.strerror}", "only who started a run may stop it") from error
 
 
-def _answered(folders: list[str]) -> int | None:
-    for folder in folders:
+def _answered(asked: list[str]) -> int | None:
+    for folder in asked:
         try:
             call = json.loads(regular.read(os.path.join(folder, ANSWER), MOST))["call"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
