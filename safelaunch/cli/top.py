@@ -16,6 +16,7 @@ from safelaunch.launch import run_dir
 from safelaunch.printable import Line, line, whole
 from safelaunch.report.palette import Palette, for_stream
 from safelaunch.settings.commandline import Parser, misuse
+from safelaunch.sizes import plural
 from safelaunch.top import table
 from safelaunch.top.folder import Folder
 from safelaunch.top.job import Job
@@ -72,11 +73,10 @@ def run(argv: list[str]) -> int:
         raise misuse("the full screen needs the package textual", "pip install 'safelaunch[top]', or say --plain")
     job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
     job.poll()
-    replay = Replay(job.folders) if job.over else None
     if screen:
-        _show(job, replay, every_s or EVERY_S, arguments.sort)
+        _show(job, every_s or EVERY_S, arguments.sort)
     else:
-        _print(_picture(job, replay, every_s or LOOK_S), arguments)
+        _print(_picture(job, every_s or LOOK_S), arguments)
     return codes.EXIT_OK
 
 
@@ -98,16 +98,29 @@ def chosen(name: str | None, environ: Mapping[str, str]) -> list[str]:
     except OSError:
         names = []
     newest = sorted(names, key=os.path.getmtime, reverse=True)
-    for place in newest:
-        found = stop.below(place)
+    mine = [place for place in newest if os.access(place, os.R_OK | os.X_OK)]
+    for place in mine:
+        found = _below(place)
         if found and any(_runs(folder) for folder in found):
             return found
-    last = f"`safelaunch top {os.path.basename(newest[0])}` replays the last one" if newest else "name a run directory"
-    raise misuse(f"no run goes on below {base}", last)
+    others = (
+        f", as far as it may be read: {plural(len(names) - len(mine), 'folder')} may not"
+        if len(names) > len(mine)
+        else ""
+    )
+    last = f"`safelaunch top {os.path.basename(mine[0])}` replays the last one" if mine else "name a run directory"
+    raise misuse(f"no run goes on below {base}{others}", last)
+
+
+def _below(place: str) -> list[str]:
+    try:
+        return stop.below(place)
+    except OSError:  # another user's
+        return []
 
 
 def _runs(folder: str) -> bool:
-    """Whether a run has left neither a result nor nothing at all behind it, as one that was killed."""
+    """Whether a run goes on: one that was killed does not, though it has left no result."""
     if os.path.exists(os.path.join(folder, "result.json")):
         return False
     try:
@@ -115,10 +128,7 @@ def _runs(folder: str) -> bool:
     except OSError:
         return False
     found.poll()
-    group = found.group
-    places = found.places(group.attempt) if group is not None else {}
-    elsewhere = any(place.get("host") != os.uname().nodename for place in places.values())
-    return elsewhere or os.path.exists(str(found.plan.get("scratch_dir") or ""))
+    return not found.is_gone()
 
 
 def _folder(path: str) -> Folder:
@@ -146,10 +156,10 @@ def _seconds(text: str) -> float | None:
     return seconds
 
 
-def _picture(job: Job, replay: Replay | None, seconds: float) -> Picture:
+def _picture(job: Job, seconds: float) -> Picture:
     """One picture, for which the ranks are looked at for a while."""
-    if replay is not None:
-        return replay.picture()
+    if job.over:
+        return Replay(job.folders).picture()
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, PART_S))
@@ -180,8 +190,8 @@ def bars(encoding: str | None) -> str:
     return table.BARS
 
 
-def _show(job: Job, replay: Replay | None, every_s: float, sort: str) -> None:
+def _show(job: Job, every_s: float, sort: str) -> None:
     from safelaunch.top.screen import Top
 
     encoding = sys.__stdout__.encoding if sys.__stdout__ is not None else None
-    Top(job, replay, every_s, sort, bars(encoding)).run(mouse=False)
+    Top(job, lambda: Replay(job.folders), every_s, sort, bars(encoding)).run(mouse=False)

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +23,7 @@ from safelaunch.top.picture import Level, Notice
 CHUNK = 4 << 20  # bytes of agent.jsonl that are read at once: of a large job's beginning
 MOST = 16 << 20  # of a document
 KEPT = 4096  # events
+GONE_S = 10.0  # between the last event of a run and its result: far more than it takes
 INCIDENTS = 64  # the latest, of a run of many
 LEVELS: Mapping[str, Level] = {"slow": "warning", "none": "note"}  # by the kind of a verdict; others are errors
 
@@ -80,13 +82,12 @@ class Attempts:
         self.groups[-1] = replace(self.groups[-1], workers=(*self.groups[-1].workers, worker))
 
     def _on_exit(self, event: Event) -> None:
-        ended = checked(Exit, event.fields)
-        pid = event.fields["pid"]
-        workers = tuple(replace(one, exit=ended) if one.pid == pid else one for one in self.groups[-1].workers)
+        end, pid = checked(Exit, event.fields), event.fields["pid"]
+        workers = tuple(replace(one, exit=end) if one.pid == pid else one for one in self.groups[-1].workers)
         self.groups[-1] = replace(self.groups[-1], workers=workers)
         rank = next((one.rank for one in workers if one.pid == pid), None)
-        if ended.code and rank is not None:
-            self._say(event, "warning", f"rank {rank} {how(ended.code)}")
+        if end.code and rank is not None:
+            self._say(event, "warning", f"rank {rank} {how(end.code)}")
 
     def _on_preflight(self, event: Event) -> None:
         if event.fields.get("refused"):
@@ -166,6 +167,22 @@ class Folder:
                         if isinstance(place, dict) and isinstance(place.get("rank"), int)}  # fmt: skip
         return {}
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the ranks run on this node, as far as run.json says where."""
+        places = self.places(self.group.attempt) if self.group is not None else {}
+        return all(place.get("host") == os.uname().nodename for place in places.values())
+
+    def is_gone(self) -> bool:
+        """Whether the run was killed, with its launcher: it has left no result, and no memory that it uses."""
+        scratch = str(self.plan.get("scratch_dir") or "")
+        if self.result is not None or not scratch or not self.is_here or os.path.exists(scratch):
+            return False
+        try:
+            return time.time() - os.stat(os.path.join(self.path, "agent.jsonl")).st_mtime > GONE_S
+        except OSError:
+            return time.time() - self.started > GONE_S
+
     # ------------------------------------------------------------------------------------------ what is new
 
     def poll(self) -> None:
@@ -215,10 +232,10 @@ class Folder:
         said = self._document(path)
         with contextlib.suppress(ShapeError):
             verdict = checked(Verdict, said)
-            time = self._stamps[path][0] / 1e9
+            at = self._stamps[path][0] / 1e9
             if incident in self.told:  # it counts from the first word
-                time = min(time, self.told[incident].time)
-            self.told[incident] = Told(time, verdict, file == "verdict.json", os.path.join(self.path, incident))
+                at = min(at, self.told[incident].time)
+            self.told[incident] = Told(at, verdict, file == "verdict.json", os.path.join(self.path, incident))
 
     def _changed(self, name: str) -> bool:
         """Whether a file is there, and has changed since it was last asked."""
@@ -245,8 +262,8 @@ def events(lines: list[bytes]) -> Iterator[Event]:
     for one in lines:
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(one)
-            if isinstance(said, dict) and (time := number(said.get("time"))) is not None:
-                yield Event(str(said.get("event")), time, said)
+            if isinstance(said, dict) and (at := number(said.get("time"))) is not None:
+                yield Event(str(said.get("event")), at, said)
 
 
 def how(code: int) -> str:
@@ -257,6 +274,17 @@ def how(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+def ended(code: int) -> str:
+    """The same in two words: `exit 1`, `by SIGKILL`."""
+    return f"exit {code}" if code >= 0 else f"by {how(code).rpartition(' ')[2]}"
+
+
+def gpu_of(place: Mapping[str, Any]) -> str:
+    """The number of a rank's GPU as the launch has mapped it; empty where it has none."""
+    index = place.get("gpu_index")
+    return str(index) if isinstance(index, int) else ""
 
 
 def number(value: object) -> float | None:

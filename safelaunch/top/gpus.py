@@ -10,6 +10,7 @@ from typing import Any
 from safelaunch.evidence import devices
 from safelaunch.model import WorkerProcess
 from safelaunch.model.devices import gpu_of
+from safelaunch.top import folder
 
 EVERY_S = 10.0  # a look takes about 0.2 s of a CPU, in a process of its own
 DEADLINE_S = 5.0  # of a driver that does not answer
@@ -71,5 +72,4 @@ def _name(worker: WorkerProcess, place: Mapping[str, Any]) -> str:
     chosen = gpu_of(said) if said is not None and said.count else None
     if chosen is not None:
         return chosen
-    index = place.get("gpu_index")
-    return str(index) if isinstance(index, int) else ""
+    return folder.gpu_of(place)

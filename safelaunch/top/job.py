@@ -11,7 +11,7 @@ from safelaunch.top.folder import Folder, how, number
 from safelaunch.top.picture import Mood, Notice, Picture, Row
 from safelaunch.top.ranks import Ranks
 
-GONE_S = 10.0  # between the end of a run's scratch folder and its result: far more than it takes
+KILLED = "was killed: its launcher is gone, and has left no result"
 
 
 class Job:
@@ -24,7 +24,6 @@ class Job:
     def __init__(self, folders: Sequence[Folder]) -> None:
         self.folders = folders
         self._ranks = [Ranks(one) for one in folders]
-        self._gone: float | None = None  # since when nothing of the launcher is there
 
     def poll(self) -> None:
         """Read what is new."""
@@ -35,8 +34,8 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether all nodes have a result."""
-        return all(one.result is not None for one in self.folders)
+        """Whether all nodes have a result, or were killed."""
+        return all(one.result is not None or one.is_gone() for one in self.folders)
 
     def workers(self) -> list[WorkerProcess]:
         """The ranks of this node that run."""
@@ -52,7 +51,7 @@ class Job:
         return Picture(
             first.run_id,
             first.script,
-            self._state(now),
+            self._state(),
             elapsed(self.folders),
             tuple(rows),
             notices(self.folders),
@@ -63,12 +62,10 @@ class Job:
     def _both(self) -> list[tuple[Folder, Ranks]]:
         return list(zip(self.folders, self._ranks, strict=True))
 
-    def _state(self, now: float) -> str:
+    def _state(self) -> str:
         if self.over:
             return result(self.folders)
-        folder = next(one for one in self.folders if one.result is None)
-        if self._is_gone(folder, now):
-            return "was killed: its launcher is gone, and has left no result"
+        folder = next(one for one in self.folders if one.result is None and not one.is_gone())
         if folder.group is None:
             checked = any(event.name == "preflight" for event in folder.events)
             return "starts its ranks" if checked else "checks the node"
@@ -76,19 +73,11 @@ class Job:
         restarts = len(folder.attempts.groups) - 1
         return f"runs{f' (attempt {folder.group.attempt})' if restarts else ''}{asked}"
 
-    def _is_gone(self, folder: Folder, now: float) -> bool:
-        scratch = str(folder.plan.get("scratch_dir") or "")
-        places = folder.places(folder.group.attempt) if folder.group is not None else {}
-        elsewhere = any(place.get("host") != os.uname().nodename for place in places.values())
-        if elsewhere or not scratch or os.path.exists(scratch):
-            self._gone = None
-            return False
-        self._gone = self._gone or now
-        return now - self._gone > GONE_S or time.time() - folder.started > 60 * GONE_S
-
 
 def result(folders: Sequence[Folder]) -> str:
     """How a run has ended, by the results of its nodes."""
+    if all(one.result is None for one in folders):
+        return KILLED
     codes = [number((one.result or {}).get("exit_code")) for one in folders if one.result is not None]
     worst = max((int(code) for code in codes if code is not None), default=0)
     stopped = any((one.result or {}).get("preempted") for one in folders)
@@ -102,6 +91,8 @@ def elapsed(folders: Sequence[Folder]) -> float:
     ended = [number((one.result or {}).get("elapsed_s")) for one in folders]
     if all(one is not None for one in ended):
         return max(one for one in ended if one is not None)
+    if all(one.result is not None or one.is_gone() for one in folders):  # as far as its last event
+        return max((one.events[-1].time - one.started for one in folders if one.events), default=0.0)
     started = min((one.started for one in folders if one.started), default=0.0)
     return max(time.time() - started, 0.0) if started else 0.0
 

@@ -14,7 +14,7 @@ from safelaunch.evidence import usage
 from safelaunch.model import WorkerGroup, WorkerProcess
 from safelaunch.pulse import Pulse
 from safelaunch.run.arrivals import arrivals
-from safelaunch.top.folder import Folder, how
+from safelaunch.top.folder import Folder, ended, gpu_of
 from safelaunch.top.gpus import Gpus
 from safelaunch.top.picture import Mood, Row
 from safelaunch.top.words import span
@@ -73,7 +73,8 @@ class Ranks:
         alive = [one for one in group.alive if is_there(one)]
         if self._folder.result is not None or not alive:
             self.close()
-            self.missing = ELSEWHERE if self._folder.result is None and group.alive else ""
+            elsewhere = self._folder.result is None and group.alive and not self._folder.is_here
+            self.missing = ELSEWHERE if elsewhere else ""
         else:
             self._read(alive, now)
             self._gpus.poll(alive, self._folder.places(group.attempt), now)
@@ -138,7 +139,7 @@ class Ranks:
         found = []
         for one in group.workers:
             place = places.get(one.rank, {})
-            gpu = self._gpus.names.get(one.rank, "") or str(place.get("gpu_index") or "")
+            gpu = self._gpus.names.get(one.rank, "") or gpu_of(place)
             row = Row(one.rank, str(place.get("host") or host), gpu, one.pid, late_s=late.get(one.rank))
             cores = used[one.rank].cpu if one.rank in used and one.exit is None else None
             row = replace(row, cores=cores, awaited_s=awaited.get(one.rank), gpu_busy=self._gpus.busy.get(one.rank))
@@ -149,7 +150,7 @@ class Ranks:
     def _now(self, row: Row, worker: WorkerProcess, now: float) -> Row:
         """What a rank does at this moment."""
         if worker.exit is not None:
-            return replace(row, doing=how(worker.exit.code))
+            return replace(row, doing=ended(worker.exit.code))
         process = procfs.read(worker.pid)
         if process is None or process.start != worker.start:
             return replace(row, doing="is not seen from here" if self.missing == ELSEWHERE else "has ended")
@@ -167,7 +168,8 @@ class Ranks:
             row = replace(row, total=found.mark_total)
             step = found.mark_step
         latest, each = pace.bins[-20:], pace.each()
-        open_s = now - at if at and row.memory is not None else 0.0
+        inside = at and row.memory is not None and not found.state & pulse.PROGRAM_ENDED
+        open_s = now - at if inside else 0.0
         return replace(
             row,
             step=step,
@@ -194,9 +196,10 @@ class Ranks:
     def _awaited(self, group: WorkerGroup, now: float) -> dict[int, float]:
         """For how long the others have been waiting for a rank: those that wait are the most of them, and have made no
         progress since."""
-        alive = {one.rank for one in group.workers if one.exit is None}
+        alive = {one.rank for one in group.alive if is_there(one)}
         pulses = {rank: one for rank, one in self._pulses.items() if rank in alive}
-        wait = {rank for rank, one in pulses.items() if one.waiting and now - one.progress > AWAITED_S}
+        over = {rank for rank, one in pulses.items() if one.state & pulse.PROGRAM_ENDED}
+        wait = {rank for rank, one in pulses.items() if one.waiting and now - one.progress > AWAITED_S} - over
         do_not = [rank for rank, one in pulses.items() if not one.waiting]
         if not wait or len(wait) < len(do_not) or len(wait) + len(do_not) < len(pulses):
             return {}

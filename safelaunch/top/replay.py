@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from safelaunch import regular
-from safelaunch.top.folder import Attempts, Folder, Told, how, listed, number
+from safelaunch.top.folder import Attempts, Folder, Told, ended, gpu_of, listed, number
 from safelaunch.top.job import elapsed, notices, result
 from safelaunch.top.picture import Picture, Row
 
@@ -83,10 +83,11 @@ class Replay:
         for one in group.workers:
             place = places.get(one.rank, {})
             host = str(place.get("host") or (os.path.basename(folder.path) if len(self._folders) > 1 else ""))
-            row = Row(one.rank, host, str(place.get("gpu_index") or ""), one.pid, "runs")
+            doing = "end not known" if until == float("inf") else "runs"
+            row = Row(one.rank, host, gpu_of(place), one.pid, doing)
             row = _as_seen(row, seen.get(one.rank, {}))
             if one.exit is not None:
-                row = replace(row, doing=how(one.exit.code), mood="over")
+                row = replace(row, doing=ended(one.exit.code), mood="over")
             if one.rank in culprits or (one.exit is not None and one.exit.code > 0 and not culprits):
                 row = replace(row, mood="bad")
             found.append(row)

@@ -58,11 +58,11 @@ class Source(Protocol):
     def workers(self) -> list[WorkerProcess]: ...
 
 
-def content(shown: Iterable[table.Parts]) -> Content:
-    """Lines for a widget: the one door of this screen. A text of ours is never read as markup."""
+def content(shown: Iterable[table.Parts], style: str = "") -> Content:
+    """Lines for a widget, with a style beside their own: the one door of this screen. No text is read as markup."""
     parts: list[tuple[str, str]] = []
     for row in shown:
-        parts += [(text, STYLES[style]) for text, style in row] + [("\n", "")]
+        parts += [(text, f"{STYLES[own]} {style}".strip()) for text, own in row] + [("\n", "")]
     return Content.assemble(*parts[:-1])
 
 
@@ -122,8 +122,8 @@ class Top(App[None]):
     """The screen.
 
     Args:
-        source: of pictures; for a replay it is not asked.
-        replay: of a run that is over; None for one that goes on.
+        source: of pictures; during a replay it is not asked.
+        end: gives the replay of a run that is over.
         every_s: seconds between two pictures.
         sort: by what rows are sorted at first.
         bars: characters of the sparklines, the lowest first.
@@ -137,7 +137,7 @@ class Top(App[None]):
               }
     #ranks > .option-list--option { padding: 0; background: ansi_default; color: ansi_default; }
     #ranks > .option-list--option-highlighted, #ranks:focus > .option-list--option-highlighted
-        { padding: 0; background: ansi_default; color: ansi_default; text-style: reverse; }
+        { padding: 0; background: ansi_default; color: ansi_default; }
     Footer, FooterKey { background: ansi_default; color: ansi_default; }
     FooterKey .footer-key--key { background: ansi_default; color: ansi_default; text-style: reverse; }
     FooterKey .footer-key--description { background: ansi_default; color: ansi_default; }
@@ -148,24 +148,26 @@ class Top(App[None]):
         Binding("d", "dump", "dump"),
         Binding("s", "sort", "sort"),
         Binding("n", "notices", "notices"),
-        Binding("left", "move(-1)", "back", show=False),
-        Binding("right", "move(1)", "forth", show=False),
+        Binding("left", "move(-1)", "back"),
+        Binding("right", "move(1)", "forth"),
         Binding("q,ctrl+c", "quit", "quit", priority=False),
     ]
 
-    def __init__(self, source: Source, replay: Replay | None, every_s: float, sort: str, bars: str) -> None:
+    def __init__(self, source: Source, end: Callable[[], Replay], every_s: float, sort: str, bars: str) -> None:
         without_colours()
         super().__init__()
         self.theme = "ansi-dark"  # its colours are the terminal's
         self._source = source
-        self._replay = replay
+        self._end = end
+        self._replay: Replay | None = None
         self._every_s = every_s
         self._sort = sort
         self._bars = bars
         self._picture = Picture("", "", "", 0.0)
         self._moved = False
         self._texts: dict[str, list[table.Parts]] = {}
-        self._drawn: tuple[object, ...] = ()
+        self._drawn: tuple[list[str], list[table.Parts]] = [], []
+        self._cursor: str | None = None  # the rank under it
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
@@ -176,21 +178,28 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         self.query_one("#ranks").focus()
+        if self._source.picture().over:
+            self._replay = self._end()
         self._take()
+        self.set_interval(min(POLL_S, self._every_s), self._look)
+        self.set_interval(self._every_s, self._take)
+
+    def _look(self) -> None:
         if self._replay is None:
-            self.set_interval(min(POLL_S, self._every_s), self._source.poll)
-            self.set_interval(self._every_s, self._take)
-        else:
-            self.bind("left", "move(-1)", description="back", show=True)
-            self.bind("right", "move(1)", description="forth", show=True)
-            self.refresh_bindings()
+            self._source.poll()
 
     def on_resize(self) -> None:
         self._draw()
 
     def _take(self) -> None:
-        self._picture = (self._replay or self._source).picture()
+        before, self._picture = self._picture, (self._replay or self._source).picture()
+        if before.over != self._picture.over:
+            self.refresh_bindings()
         self._draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  textual's
+        """Which keys there are: a run that is over can be replayed, and has nobody to take evidence of."""
+        return {"move": self._picture.over, "dump": not self._picture.over}.get(action, True)
 
     def _draw(self) -> None:
         """Draw the picture for a terminal as it is now."""
@@ -218,10 +227,20 @@ class Top(App[None]):
     def _put_rows(self, names: list[str], shown: list[table.Parts]) -> None:
         """The rows, with the cursor on the rank on which it was."""
         ranks = self.query_one("#ranks", OptionList)
-        chosen = self.chosen
-        ranks.set_options([Option(content([row]), id=name) for name, row in zip(names, shown, strict=True)])
+        place = names.index(self._cursor) if self._moved and self._cursor in names else 0
+        rows = [content([row]) for row in shown]
+        ranks.set_options([Option(row, id=name) for name, row in zip(names, rows, strict=True)])
         if names:
-            ranks.highlighted = names.index(chosen) if self._moved and chosen in names else 0
+            ranks.highlighted = place
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Draw the cursor: the list's own has no colours here by which it could be seen."""
+        ranks = event.option_list
+        for row, name in zip(self._drawn[1], self._drawn[0], strict=True):
+            here = name == event.option_id
+            if here or name == self._cursor:
+                ranks.replace_option_prompt(name, content([row], "reverse" if here else ""))
+        self._cursor = event.option_id
 
     @property
     def chosen(self) -> str | None:
@@ -282,6 +301,7 @@ class Top(App[None]):
 
     def action_move(self, by: int) -> None:
         """Another moment of a replay."""
-        if self._replay is not None:
-            self._replay.move(by)
-            self._take()
+        if self._replay is None:
+            self._replay = self._end()
+        self._replay.move(by)
+        self._take()
