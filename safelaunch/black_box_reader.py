@@ -98,11 +98,11 @@ def read(path: str, index: int, owner: int | None = None) -> Slot | None:
     return Slot(data) if len(data) == SLOT and HEAD.unpack_from(data, 0)[0] == MAGIC else None
 
 
-def _opened(path: str, owner: int | None, *, writable: bool = False) -> int:
+def _opened(path: str, owner: int | None, *, mapped: bool = False, writable: bool = False) -> int:
     sealed = _sealed_of(path, owner) if owner is not None else own(path)
     descriptor = regular.descriptor(sealed or path, owner, linked=bool(sealed), writable=writable)
-    if writable and owner not in (None, os.geteuid()):
-        regular.demand_sealed(descriptor, path)  # it is to be mapped
+    if mapped and owner not in (None, os.geteuid()):
+        regular.demand_sealed(descriptor, path)
     return descriptor
 
 
@@ -122,17 +122,25 @@ class Reader:
     Args:
         path: of the file.
         owner: the user whose file it has to be; None where it is our own.
+        reads_only: nothing can be asked of the ranks, nor changed by mistake.
 
     Raises:
         OSError, ValueError: when the file cannot be mapped.
     """
 
-    def __init__(self, path: str, owner: int | None = None) -> None:
-        descriptor = _opened(path, owner, writable=True) if owner is not None else os.open(own(path), os.O_RDWR)
+    def __init__(self, path: str, owner: int | None = None, *, reads_only: bool = False) -> None:
+        if owner is not None:
+            descriptor = _opened(path, owner, mapped=True, writable=not reads_only)
+        else:
+            descriptor = os.open(own(path), os.O_RDWR)
         try:
-            self._memory = mmap.mmap(descriptor, 0)
+            self._memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ if reads_only else mmap.ACCESS_WRITE)
         finally:
             os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of the file; nothing may be read any more."""
+        self._memory.close()
 
     def pulse(self, index: int, pid: int) -> pulse.Pulse | None:
         """The pulse of a local rank, or None where the process `pid` has not written one."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from safelaunch.launch import run_dir
+from safelaunch.model import SafelaunchError
 from safelaunch.settings.commandline import misuse
 
 
@@ -17,23 +18,45 @@ def running(name: str, environ: Mapping[str, str]) -> list[str]:
     Raises:
         SafelaunchError: SL001.
     """
-    base = run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
     if not name:
-        return _newest(base)
-    places = [name, os.path.join(base, name)] if os.sep not in name else [name]
-    found = next(filter(None, map(folders, places)), [])
-    if not found:
-        raise misuse(f"there is no run {name}", f"name one of the folders below {base}")
-    left = _left(found)
+        return _newest(run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ))
+    left = _left(named(name, environ))
     if not left:
         raise misuse(f"{name} has ended", "result.json in its folder says how")
     return left
 
 
+def named(name: str, environ: Mapping[str, str]) -> list[str]:
+    """The folders of a run, whether it has ended or not: by the path of its folder, or by its name.
+
+    Raises:
+        SafelaunchError: SL001, where there is none, or it may not be read.
+    """
+    base = run_dir.base_dir(environ.get("SAFELAUNCH_RUN_DIR"), environ)
+    places = [name, os.path.join(base, name)] if os.sep not in name else [name]
+    try:
+        found = next(filter(None, map(folders, places)), [])
+    except OSError as error:
+        raise unreadable(error.filename, error) from error
+    if not found:
+        raise misuse(f"there is no run {name}", f"name one of the folders below {base}")
+    return found
+
+
 def folders(place: str) -> list[str]:
-    """The run directories at a place: itself, or those of a job's nodes."""
+    """The run directories at a place: itself, or those of a job's nodes.
+
+    Raises:
+        OSError: it may not be read.
+    """
     below = [entry.path for entry in os.scandir(place) if entry.is_dir()] if os.path.isdir(place) else []
     return [folder for folder in (place, *sorted(below)) if os.path.isfile(os.path.join(folder, "run.json"))]
+
+
+def unreadable(path: str, error: OSError) -> SafelaunchError:
+    """The error for a run directory that may not be read."""
+    remedy = "only who started a run, and root, may look at it" if isinstance(error, PermissionError) else "look at it"
+    return misuse(f"{path} cannot be read: {error.strerror}", remedy)
 
 
 def _left(found: list[str]) -> list[str]:

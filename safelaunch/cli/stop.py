@@ -29,11 +29,11 @@ def run(argv: list[str]) -> int:
     parser.add_argument("run", metavar="RUN", help="a run directory, or the name of one below ./safelaunch_runs")
     parser.add_argument("--wait", type=float, default=WAIT_S, help=f"seconds to wait for its answer ({WAIT_S:g})")
     args = parser.parse_args(argv)
-    folders = running(args.run, os.environ)
-    for folder in folders:
+    asked = running(args.run, os.environ)
+    for folder in asked:
         _ask(folder)
     until = time.monotonic() + args.wait
-    while (answer := _answered(folders)) is None and time.monotonic() < until:
+    while (answer := _answered(asked)) is None and time.monotonic() < until:
         time.sleep(0.1)
     if answer is None:
         output.show_text(
@@ -52,8 +52,8 @@ def _ask(folder: str) -> None:
         raise _misuse(f"{folder} cannot be asked: {error.strerror}", "only who started a run may stop it") from error
 
 
-def _answered(folders: list[str]) -> int | None:
-    for folder in folders:
+def _answered(asked: list[str]) -> int | None:
+    for folder in asked:
         try:
             call = json.loads(regular.read(os.path.join(folder, ANSWER), MOST))["call"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):

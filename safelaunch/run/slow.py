@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch import black_box, black_box_reader
 from safelaunch.diagnosis.wording import names
 from safelaunch.evidence import usage
-from safelaunch.model import Verdict, WorkerGroup, WorkerProcess
+from safelaunch.model import Verdict, WorkerGroup
 from safelaunch.pulse import USES_GROUPS, Pulse
+from safelaunch.run.arrivals import arrivals
 from safelaunch.run.console import Console
 from safelaunch.run.device_looks import DeviceLooks
 from safelaunch.run.incidents import Incidents
@@ -166,10 +167,7 @@ class Slow:
         found = {}
         for worker in group.alive:
             seen = reader.arrivals(worker.local_rank, worker.pid, self._watch.meetings.last(worker.rank))
-            own = [_arrival(worker, call) for call in seen if len(call[-1]) >= 6]
-            if own and not own[-1].returned and seen[-1][5] == black_box.INSIDE:
-                del own[-1]  # it is told again when it is over
-            found[worker.rank] = own
+            found[worker.rank] = own = arrivals(worker, seen)
             over = self._returned.setdefault(worker.rank, {})
             over.update({(call.group, call.seq): call.returned for call in own})
             for key in list(over)[:-KEPT]:
@@ -216,12 +214,3 @@ class Slow:
         self.verdicts[place] = dataclasses.replace(verdict, summary=f"{verdict.summary}; {end}")
         who = f"{names(slowness.ranks)}: " if slowness.ranks else ""
         self._console.aside(f"{verdict.code}: {who}no longer slow, at {slowness.unit} {self._watch.pace.count}")
-
-
-def _arrival(worker: WorkerProcess, call: tuple[Any, ...]) -> Arrival:
-    """A call as `black_box_reader.Reader.arrivals` gives it. Calls of other threads than the main one let nobody go."""
-    ordinal, t, returned, seq, size, status, thread, peer, _, words = call
-    op = words[0].decode("ascii", "replace") if thread == worker.pid else ""
-    root = peer if status != black_box.ISSUED and returned >= 0 else -1
-    group = words[1].decode("utf-8", "replace")
-    return Arrival(ordinal, t, op, group, seq, size, words[3:5], root, max(returned, 0.0))
