@@ -12,7 +12,8 @@ from safelaunch.model import Finding, SafelaunchError
 EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
 SUBCOMMANDS = (
-    "check", "profile", "lint", "env", "diagnose", "attach", "dump", "trace", "top", "stop", "clean", "runs", "explain",
+    "check", "profile", "lint", "env", "diagnose", "attach", "dump", "trace", "top", "stop", "clean", "runs", "diff",
+    "explain",
     "policy",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from safelaunch import __version__, files, redaction
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION, LaunchPlan, Settings
 from safelaunch.output import write
-from safelaunch.run import redact
+from safelaunch.run import redact, source_state
 from safelaunch.run.console import Console
 
 
@@ -33,6 +33,8 @@ def of_start(settings: Settings, plan: LaunchPlan, argv: Sequence[str], console:
         "python": sys.version.split()[0],
         "argv": redaction.arguments(list(argv)),
         "cwd": os.getcwd(),
+        "script_sha256": source_state.digest(plan.script) if plan.mode != "module" else None,
+        "commit": source_state.commit(plan.script if plan.mode != "module" else "."),
         "started": time.time(),
         "settings": to_json(redact.without_secrets(settings)),
         "plan": to_json(redact.plan_without_secrets(plan)),

@@ -245,6 +245,7 @@ def write_result(job: Run) -> None:
         "preempted": to_json(outcome.preempted) if outcome.preempted is not None else None,
         "started": job.started,
         "elapsed_s": job.elapsed_s,
+        "steps": parts.history.steps,
         "attempts": to_json(outcome.groups),
         "findings": to_json([*(outcome.report.findings if outcome.report else ()), *parts.findings.heard]),
         "verdicts": to_json([*parts.hangs.slow, *parts.slow.all_verdicts, *outcome.verdicts]),
