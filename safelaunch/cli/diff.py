@@ -19,7 +19,8 @@ EXIT_ALIKE, EXIT_DIFFERENT = 0, 1  # as of diff(1)
 
 # Variables that differ from run to run: of a login, a directory, a job. They are shown with -v.
 PASSING = (
-    "OLDPWD", "PWD", "SHLVL", "_", "WINDOW", "WINDOWID", "TMUX", "TMUX_PANE", "STY", "TERM_SESSION_ID", "XDG_SESSION_ID",
+    "OLDPWD", "PWD", "SHLVL", "_", "WINDOW", "WINDOWID", "TMUX", "TMUX_PANE", "STY", "TERM_SESSION_ID",
+    "XDG_SESSION_ID",
 )  # fmt: skip
 PASSING_PREFIXES = ("SSH_", "SLURM_", "BEAKER_JOB", "KUBERNETES_", "VSCODE_", "DBUS_")
 # What changes how a job computes, or communicates, comes first.
@@ -66,15 +67,14 @@ def facts(folder: str) -> dict[str, dict[str, str]]:
         raise misuse(f"{folder}/run.json cannot be read", "name the directory of a run")
     result = _document(os.path.join(folder, "result.json")) or {}
     hello = next((event for event in _events(folder) if event.get("event") == "hello"), {})
-    verdicts = [
-        f"{one.get('code')}: {one.get('summary')}" for one in result.get("verdicts") or () if isinstance(one, dict)
-    ]
+    told = result.get("verdicts")
+    verdicts = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
     attempts = result.get("attempts")
     options = _part(started, "settings", "options")
     return {
         "result": {
             "exit code": _text(result.get("exit_code")) if result else "(it goes on, or was killed)",
-            "verdict": verdicts[-1] if verdicts else ABSENT,
+            "verdict": f"{verdicts[-1].get('code')}: {verdicts[-1].get('summary')}" if verdicts else ABSENT,
             "optimizer steps": _text(result.get("steps")),
             "attempts": str(len(attempts)) if isinstance(attempts, list) else ABSENT,
         },
@@ -92,7 +92,7 @@ def facts(folder: str) -> dict[str, dict[str, str]]:
             "safelaunch": _text(started.get("safelaunch")),
         },
         "options": {name: _text(value.get("value")) for name, value in options.items() if isinstance(value, dict)},
-        "environment": dict(_variables(folder)),
+        "environment": dict(_variables(folder, _text(_part(started, "plan").get("run_dir")))),
         "ranks": {f"rank {rank}": place for rank, place in _places(started)},
     }
 
@@ -153,8 +153,8 @@ def _events(folder: str) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def _variables(folder: str) -> Iterator[tuple[str, str]]:
-    """The environment of the ranks, as env.txt has it: `NAME=value  # origin`."""
+def _variables(folder: str, run_dir: str) -> Iterator[tuple[str, str]]:
+    """The environment of the ranks, as env.txt has it: `NAME=value  # origin`. The run's own directory is no matter."""
     try:
         text = regular.read(os.path.join(folder, "env.txt"), MOST).decode("utf-8", "replace")
     except OSError:
@@ -162,7 +162,7 @@ def _variables(folder: str) -> Iterator[tuple[str, str]]:
     for row in text.split("\n"):
         name, equals, value = row.rpartition("  # ")[0].partition("=")
         if equals:
-            yield name, value
+            yield name, value.replace(run_dir, "RUN")
 
 
 def _places(started: Mapping[str, Any]) -> Iterator[tuple[int, str]]:

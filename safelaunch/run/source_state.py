@@ -21,8 +21,8 @@ def digest(script: str) -> str | None:
 
 
 def commit(script: str) -> str | None:
-    """The commit that is checked out where a script lies (gitrepository-layout(5)); None where there is none. git is not
-    asked: it is slow on network file systems, and may not be there."""
+    """The commit that is checked out where a script lies (gitrepository-layout(5)); None where there is none. git is
+    not asked: it is slow on network file systems, and may not be there."""
     folder = os.path.dirname(os.path.realpath(script))
     for _ in range(DEEP):
         git = os.path.join(folder, ".git")
