@@ -220,6 +220,7 @@ def tell_outside(job: Run) -> None:
         parts.notifier.verdict_once(last)
     if outcome.succeeded and outcome.preempted is None and parts.progress is not None:
         parts.progress.end()
+    parts.events.end(outcome, job.exit_code)
     result = {"exit_code": outcome.exit_code, "interrupted": outcome.interrupted, "elapsed_s": job.elapsed_s}
     parts.notifier.end(last, **result, attempts=len(outcome.groups))
 

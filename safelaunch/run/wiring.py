@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from safelaunch import black_box_reader
 from safelaunch.evidence.black_box import leaving
 from safelaunch.launch.stages import Stages
-from safelaunch.model import Incident, LaunchPlan, PreflightReport, Settings, WorkerGroup
+from safelaunch.model import Incident, LaunchPlan, PreflightReport, Settings, Verdict, WorkerGroup
 from safelaunch.run.checks import Checks
 from safelaunch.run.conclude import Conclusions
 from safelaunch.run.console import Console
 from safelaunch.run.endings import Endings
 from safelaunch.run.endpoint import endpoint_host, node_rank
+from safelaunch.run.events import Events
 from safelaunch.run.findings import Findings
 from safelaunch.run.hang import Hangs
 from safelaunch.run.history import History
@@ -67,7 +68,9 @@ class Parts:
         hang_watch = HangWatch(settings["on_hang"], settings["hang_abort_after"])
         about = {"run_id": plan.run_id, "run_dir": plan.run_dir, "host": node.name}
         self.notifier = Notifier(settings.notify, about, console.say, lambda: self.speaks)
-        console.heard, self.incidents.heard = self.notifier.notice, self.notifier.verdict
+        self.events = Events(plan, reader, console.degraded)
+        console.heard = _each(self.notifier.notice, self.events.notice)
+        self.incidents.heard = _each(self.notifier.verdict, self.events.verdict)
         self.hangs = Hangs(reader, hang_watch, console, self.incidents, judge, node, nodes)
         nodes.look = self.hangs.seen
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
@@ -104,7 +107,7 @@ class Parts:
         return Stages(
             preflight=self._preflight,
             started=self.start,
-            watch=self._watch if self.progress is not None else self.watching.poll,
+            watch=self._watch,
             suspect=self.conclusions.suspect,
             settled=_settled,
             conclude=self.conclusions.conclude,
@@ -129,11 +132,16 @@ class Parts:
         return TrainerProgress(os.environ, self.console.say, lambda: self.speaks)
 
     def _watch(self, group: WorkerGroup) -> Incident | None:
+        with contained(self.console.degraded, "the events of this run are not written down"):
+            self.events.poll(group)
+        if self.progress is not None:
+            self._tell_trainer(group, self.progress)
+        return self.watching.poll(group)
+
+    def _tell_trainer(self, group: WorkerGroup, progress: TrainerProgress) -> None:
         with contained(self.console.degraded, "the progress of this run is not told"):
             looks = (self._reader.pulse(one.local_rank, one.pid) for one in group.alive) if self._reader else ()
-            assert self.progress is not None
-            self.progress.poll([pulse for pulse in looks if pulse is not None], time.monotonic())
-        return self.watching.poll(group)
+            progress.poll([pulse for pulse in looks if pulse is not None], time.monotonic())
 
     def _be_spare(self, waits: bool) -> None:
         self.was_spare = True
@@ -148,6 +156,16 @@ class Parts:
         if not report.refused:
             self.nodes.open()  # here, where a name that is looked up may take its time
         return report
+
+
+def _each(*listeners: Callable[[Verdict], None]) -> Callable[[Verdict], None]:
+    """All of them hear it."""
+
+    def heard(verdict: Verdict) -> None:
+        for tell in listeners:
+            tell(verdict)
+
+    return heard
 
 
 def _reader(black_box: str | None, console: Console) -> black_box_reader.Reader | None:
