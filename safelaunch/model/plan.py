@@ -86,6 +86,7 @@ class Settings:
     diagnosis: dict[str, Value] = field(default_factory=dict)
     slow: dict[str, Value] = field(default_factory=dict)
     log: dict[str, Value] = field(default_factory=dict)
+    metrics: dict[str, Value] = field(default_factory=dict)
     unset: dict[str, Value] = field(default_factory=dict)
     computed: dict[str, str] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()

@@ -221,6 +221,8 @@ def tell_outside(job: Run) -> None:
     if outcome.succeeded and outcome.preempted is None and parts.progress is not None:
         parts.progress.end()
     parts.events.end(outcome, job.exit_code)
+    if parts.metrics is not None:
+        parts.metrics.end()
     result = {"exit_code": outcome.exit_code, "interrupted": outcome.interrupted, "elapsed_s": job.elapsed_s}
     parts.notifier.end(last, **result, attempts=len(outcome.groups))
 

@@ -39,6 +39,7 @@ from safelaunch.watch.hang import HangWatch
 from safelaunch.watch.slow import SlowWatch
 
 if TYPE_CHECKING:
+    from safelaunch.run.metrics import Metrics
     from safelaunch.run.trainer_progress import TrainerProgress
 
 
@@ -69,8 +70,10 @@ class Parts:
         about = {"run_id": plan.run_id, "run_dir": plan.run_dir, "host": node.name}
         self.notifier = Notifier(settings.notify, about, console.say, lambda: self.speaks)
         self.events = Events(plan, reader, console.degraded)
-        console.heard = _each(self.notifier.notice, self.events.notice)
-        self.incidents.heard = _each(self.notifier.verdict, self.events.verdict)
+        self.metrics = _metrics(settings, plan, reader, console)
+        counted = [self.metrics.notice] if self.metrics is not None else []
+        console.heard = _each(self.notifier.notice, self.events.notice, *counted)
+        self.incidents.heard = _each(self.notifier.verdict, self.events.verdict, *counted)
         self.hangs = Hangs(reader, hang_watch, console, self.incidents, judge, node, nodes)
         nodes.look = self.hangs.seen
         endings = Endings(reader, lambda: _end_watch(settings, plan), console, judge, node.name)
@@ -134,6 +137,9 @@ class Parts:
     def _watch(self, group: WorkerGroup) -> Incident | None:
         with contained(self.console.degraded, "the events of this run are not written down"):
             self.events.poll(group)
+        if self.metrics is not None:
+            with contained(self.console.degraded, "there are no metrics of this run"):
+                self.metrics.poll(group)
         if self.progress is not None:
             self._tell_trainer(group, self.progress)
         return self.watching.poll(group)
@@ -156,6 +162,18 @@ class Parts:
         if not report.refused:
             self.nodes.open()  # here, where a name that is looked up may take its time
         return report
+
+
+def _metrics(
+    settings: Settings, plan: LaunchPlan, reader: black_box_reader.Reader | None, console: Console
+) -> Metrics | None:
+    """Only where a profile asks for it."""
+    if "textfile" not in settings.metrics:
+        return None
+    from safelaunch.run import metrics
+
+    info = {"job": plan.run_id, "profile": ",".join(settings.profiles), **metrics.versions()}
+    return metrics.Metrics(str(settings.metrics["textfile"].value), plan, info, reader, console.degraded)
 
 
 def _each(*listeners: Callable[[Verdict], None]) -> Callable[[Verdict], None]:

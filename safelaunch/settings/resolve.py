@@ -89,6 +89,7 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
         diagnosis=tables["diagnosis"],
         slow=tables["slow"],
         log=tables["log"],
+        metrics=tables["metrics"],
         launch={key: value for key, value in layers.table("launch").items() if ("launch", key) not in schema.OPTION_OF},
         unset=unset,
         profiles=names,
@@ -101,7 +102,9 @@ def settle(command_line: CommandLine, environ: Mapping[str, str]) -> Settings:
 def _tables(layers: Layers, chosen: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, dict[str, Value]]:
     """The tables of Settings. A key that is an option as well shows the option's final value; what the scheduler gives
     between SIGTERM and SIGKILL is looked up where no profile says it."""
-    names = ("timeouts", "hang", "slow", "log", "preflight", "limits", "nodes", "notify", "lint", "diagnosis")
+    names = (
+        "timeouts", "hang", "slow", "log", "metrics", "preflight", "limits", "nodes", "notify", "lint", "diagnosis",
+    )  # fmt: skip
     tables = {name: layers.table(name) for name in names}
     for path, dest in schema.OPTION_OF.items():
         if path[0] in tables:

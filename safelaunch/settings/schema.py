@@ -87,6 +87,7 @@ PROFILE = Table(
         ),
         "limits": Table({"nofile": kinds.OPEN_FILES}),
         "nodes": Table({"bad": kinds.PATH}),
+        "metrics": Table({"textfile": kinds.PATH}),
         "notify": Table(
             {
                 "on_notice": kinds.COMMAND,
