@@ -97,7 +97,7 @@ def svg(lines: list[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            f'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" '
+            f"font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" "
             f'font-size="13" fill="{TEXT}">',
             f"<style>{STYLE}</style>",
             f'<rect width="100%" height="100%" rx="8" fill="{BACK}"/>',
