@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from safelaunch import codes, limits, redaction
@@ -185,7 +184,7 @@ def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: S
         raise faults[0]
     said = ((fault.diagnostic.summary, *fault.diagnostic.because[:1]) for fault in faults)
     notes = tuple(": ".join(words) for words in said)
-    return [dataclasses.replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
+    return [replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
 
 
 def _of_profiles(names: Sequence[str]) -> tuple[str, ...]:
@@ -256,7 +255,7 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
     if not found:
         raise unreadable(f"nothing in {', '.join(paths)} can be read", damaged[:4])
     notes = tuple(f"left out, because it cannot be read: {line}" for line in damaged)
-    return [dataclasses.replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
+    return [replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
 
 
 def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], further: Sequence[str]) -> list[Recorded]:
@@ -266,7 +265,7 @@ def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], furthe
     named = [one for one in messages.load(signatures) if one.own] if signatures else []
     known = messages.load(further)
     return [
-        dataclasses.replace(one, case=messages.classified(messages.with_own_advice(one.case, known), known, named))
+        replace(one, case=messages.classified(messages.with_own_advice(one.case, known), known, named))
         for one in incidents
     ]
 
@@ -283,12 +282,12 @@ def _of_nodes(part: Sequence[Recorded]) -> list[Conclusion]:
     if any(one.case.incident.kind == "exit" for one in part) and not nodes.comparable(part):
         note = "the clocks of these nodes cannot be compared (no agent.jsonl beside): one verdict for each node"
         single = [_of_one(one) for one in part]
-        return [dataclasses.replace(single[0], notes=(note, *single[0].notes)), *single[1:]]
+        return [replace(single[0], notes=(note, *single[0].notes)), *single[1:]]
     case = nodes.merged(part)
     verdict = diagnose(case)
     hosts = {facts.rank: one.case.host for one in part for facts in one.case.ranks}
     if verdict.culprit_ranks:
-        verdict = dataclasses.replace(verdict, host=hosts[verdict.culprit_ranks[0]])
+        verdict = replace(verdict, host=hosts[verdict.culprit_ranks[0]])
     seen = f"one verdict over {len(part)} nodes ({_hosts(part)})"
     return [Conclusion("bundle", paths, verdict, notes=(seen,), case=case)]
 
@@ -308,9 +307,7 @@ def _of_one(incident: Recorded) -> Conclusion:
         notes = (f"the run itself concluded {terminal.headline(said)} (confidence {said.confidence})",)
     at = said or incident.notice
     if at is not None:
-        verdict = dataclasses.replace(
-            verdict, detected_after_s=at.detected_after_s, concluded_after_s=at.concluded_after_s
-        )
+        verdict = replace(verdict, detected_after_s=at.detected_after_s, concluded_after_s=at.concluded_after_s)
     return Conclusion("bundle", (incident.path,), verdict, incident.path, notes, said or incident.notice, incident.case)
 
 

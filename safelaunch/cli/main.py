@@ -11,7 +11,9 @@ from safelaunch.model import Finding, SafelaunchError
 # As in codes, which the way to `--help` does not load.
 EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
-SUBCOMMANDS = ("check", "profile", "lint", "env", "diagnose", "attach", "stop", "clean", "runs", "explain", "policy")
+SUBCOMMANDS = (
+    "check", "profile", "lint", "env", "diagnose", "attach", "stop", "clean", "runs", "explain", "policy", "completion",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
