@@ -51,9 +51,9 @@ def should_stop() -> bool:
     """Whether to save and leave the loop now: the scheduler takes the node away, the job's time ends, or somebody has
     asked for it (`safelaunch stop RUN`). It becomes True on all ranks at the same call, and stays True.
 
-    Call it once a step, on every rank, in the main thread: only the number of the call counts, and ranks may be at
+    Call it once a step, on every rank, in the main thread. Only the number of the call counts: ranks may be at
     different steps when a stop is asked for. From the first call on, SIGTERM, SIGUSR1 and SIGUSR2 do not end a rank
-    that has no handler of its own for them. About 0.2 µs; False outside safelaunch.
+    that has no handler of its own for them. About 0.1 µs; False outside safelaunch.
     """
     stop = _stop
     return stop is not None and stop()

@@ -59,16 +59,7 @@ ROOM = 2 << 30
 
 def run(argv: list[str]) -> int:
     """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse and where no rank is found."""
-    parser = Parser("safelaunch attach")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--wait", default="3", metavar="SECONDS")
-    parser.add_argument("--output", default="", metavar="DIR")
-    parser.add_argument("--job", action="store_true")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--color", default="auto", choices=("auto", "always", "never"))
-    parser.add_argument("target", nargs="?", metavar="PID|SLURM_JOBID")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.help:
         output.show_text(USAGE)
         return codes.EXIT_OK
@@ -76,6 +67,20 @@ def run(argv: list[str]) -> int:
         raise misuse("no process and no Slurm job was named", "see `safelaunch attach --help`")
     wait = _seconds(arguments.wait)
     return bounded.run(lambda: _look(arguments, wait), wait + LIMIT_S, ROOM)
+
+
+def parser() -> Parser:
+    """The options, as they are read and as shells complete them."""
+    made = Parser("safelaunch attach")
+    made.add_argument("-h", "--help", action="store_true")
+    made.add_argument("--wait", default="3", metavar="SECONDS")
+    made.add_argument("--output", default="", metavar="DIR")
+    made.add_argument("--job", action="store_true")
+    made.add_argument("--list", action="store_true")
+    made.add_argument("--json", action="store_true")
+    made.add_argument("--color", default="auto", choices=("auto", "always", "never"))
+    made.add_argument("target", nargs="?", metavar="PID|SLURM_JOBID")
+    return made
 
 
 def _look(arguments: argparse.Namespace, wait: float) -> int:

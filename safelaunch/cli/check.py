@@ -39,7 +39,7 @@ def run(argv: list[str]) -> int:
     """
     if "--prolog" in argv:
         return _prolog(argv)
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     if options.list:
         output.show_text("\n".join(_listing()))
         return codes.EXIT_OK
@@ -138,7 +138,7 @@ def _prolog(argv: list[str]) -> int:
     A fault of safelaunch itself, or of its options, drains no node: it is told on stderr, and the exit code is 0.
     """
     try:
-        options = _parser().parse_args(argv)
+        options = parser().parse_args(argv)
         environ = _prolog_environ(os.environ)
         named = "CUDA_VISIBLE_DEVICES" in environ
         of_others = () if named else ("SL109",)  # GPUs that other jobs on the node hold
@@ -174,14 +174,15 @@ def _prolog_environ(environ: Mapping[str, str]) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------- options
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The options, as they are read and as shells complete them."""
+    made = argparse.ArgumentParser(
         prog="safelaunch check",
         description="Check this node as a launch would, and start nothing.",
         epilog="Exit code 0: the node can run the job; 69: it cannot. `safelaunch explain CODE` tells more. Hide "
         "the GPUs (CUDA_VISIBLE_DEVICES=) to check a node that has some for a job that uses none.",
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("--full", action="store_true", help="also put the node to work: GPUs, memory, real collectives (seconds)")
     add("--only", type=_words, action="extend", default=[], metavar="CHECK,...", help="codes, names or groups")
     add("--skip", type=_words, action="extend", default=[], metavar="CHECK,...", help="codes, names or groups")
@@ -200,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N|auto|gpu|cpu",
         help="ranks to check for; auto (the default): one per GPU, or per CPU where there is none",
     )
-    others.add_options(parser)
+    others.add_options(made)
     add(
         "--run-dir",
         default="safelaunch_runs",
@@ -210,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", action="append", default=[], metavar="NAME|PATH", help="settings to check by; repeatable")
     add("-v", "--verbose", action="store_true", help="list the checks that passed, too")
     add("--color", choices=("auto", "always", "never"), default="auto", help="when to colour the output")
-    return parser
+    return made
 
 
 def _words(text: str) -> list[str]:

@@ -47,12 +47,7 @@ exit codes: 0 nothing is left; 1 something is; 2 misuse
 
 def run(argv: list[str]) -> int:
     """Show, ask, end; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="safelaunch clean", add_help=False, usage=USAGE.partition("\n")[0][7:])
-    parser.add_argument("runs", nargs="*")
-    parser.add_argument("--yes", "-y", action="store_true")
-    parser.add_argument("--detached", action="store_true")
-    parser.add_argument("--help", "-h", action="store_true")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.help:
         output.show_text(USAGE)
         return 0
@@ -85,6 +80,16 @@ def run(argv: list[str]) -> int:
         return EXIT_LEFT
     output.show([line(f"ended {_count(left, folders)}")])
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, as they are read and as shells complete them."""
+    made = argparse.ArgumentParser(prog="safelaunch clean", add_help=False, usage=USAGE.partition("\n")[0][7:])
+    made.add_argument("runs", nargs="*")
+    made.add_argument("--yes", "-y", action="store_true")
+    made.add_argument("--detached", action="store_true")
+    made.add_argument("--help", "-h", action="store_true")
+    return made
 
 
 def _shown(left: Sequence[Leftover], folders: Sequence[str], held: dict[int, Holdings]) -> Iterator[Line]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from safelaunch import codes, limits, redaction
@@ -94,18 +93,7 @@ class Reader:
 
 def run(argv: list[str]) -> int:
     """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse and for what cannot be read."""
-    parser = Parser("safelaunch diagnose")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--signatures", action="append", default=[], metavar="FILE")
-    parser.add_argument("--profile", action="append", default=[], metavar="NAME")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--why", action="store_true")
-    parser.add_argument("--html", metavar="FILE")
-    parser.add_argument("--open", action="store_true")
-    parser.add_argument("--bundle", metavar="FILE")
-    parser.add_argument("--color", default="auto", choices=("auto", "always", "never"))
-    parser.add_argument("paths", nargs="*")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.help:
         output.show_text(USAGE)
         return codes.EXIT_OK
@@ -123,6 +111,21 @@ def run(argv: list[str]) -> int:
     if page:
         share.tell_of_page(page, show=arguments.open)
     return code
+
+
+def parser() -> Parser:
+    """The options, as they are read and as shells complete them."""
+    made = Parser("safelaunch diagnose")
+    made.add_argument("-h", "--help", action="store_true")
+    for option, what in (("--signatures", "FILE"), ("--profile", "NAME")):
+        made.add_argument(option, action="append", default=[], metavar=what)
+    for switch in ("--json", "--why", "--open"):
+        made.add_argument(switch, action="store_true")
+    made.add_argument("--html", metavar="FILE")
+    made.add_argument("--bundle", metavar="FILE")
+    made.add_argument("--color", default="auto", choices=("auto", "always", "never"))
+    made.add_argument("paths", nargs="*")
+    return made
 
 
 def _answer(arguments: argparse.Namespace, subject: share.Subject | None) -> tuple[str, int]:
@@ -181,7 +184,7 @@ def conclusions(paths: Sequence[str], signatures: Sequence[str] = (), further: S
         raise faults[0]
     said = ((fault.diagnostic.summary, *fault.diagnostic.because[:1]) for fault in faults)
     notes = tuple(": ".join(words) for words in said)
-    return [dataclasses.replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
+    return [replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
 
 
 def _of_profiles(names: Sequence[str]) -> tuple[str, ...]:
@@ -252,7 +255,7 @@ def _bundles(paths: Sequence[str], signatures: Sequence[str] = (), further: Sequ
     if not found:
         raise unreadable(f"nothing in {', '.join(paths)} can be read", damaged[:4])
     notes = tuple(f"left out, because it cannot be read: {line}" for line in damaged)
-    return [dataclasses.replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
+    return [replace(found[0], notes=(*notes, *found[0].notes)), *found[1:]]
 
 
 def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], further: Sequence[str]) -> list[Recorded]:
@@ -262,7 +265,7 @@ def _classified(incidents: Sequence[Recorded], signatures: Sequence[str], furthe
     named = [one for one in messages.load(signatures) if one.own] if signatures else []
     known = messages.load(further)
     return [
-        dataclasses.replace(one, case=messages.classified(messages.with_own_advice(one.case, known), known, named))
+        replace(one, case=messages.classified(messages.with_own_advice(one.case, known), known, named))
         for one in incidents
     ]
 
@@ -279,12 +282,12 @@ def _of_nodes(part: Sequence[Recorded]) -> list[Conclusion]:
     if any(one.case.incident.kind == "exit" for one in part) and not nodes.comparable(part):
         note = "the clocks of these nodes cannot be compared (no agent.jsonl beside): one verdict for each node"
         single = [_of_one(one) for one in part]
-        return [dataclasses.replace(single[0], notes=(note, *single[0].notes)), *single[1:]]
+        return [replace(single[0], notes=(note, *single[0].notes)), *single[1:]]
     case = nodes.merged(part)
     verdict = diagnose(case)
     hosts = {facts.rank: one.case.host for one in part for facts in one.case.ranks}
     if verdict.culprit_ranks:
-        verdict = dataclasses.replace(verdict, host=hosts[verdict.culprit_ranks[0]])
+        verdict = replace(verdict, host=hosts[verdict.culprit_ranks[0]])
     seen = f"one verdict over {len(part)} nodes ({_hosts(part)})"
     return [Conclusion("bundle", paths, verdict, notes=(seen,), case=case)]
 
@@ -302,11 +305,9 @@ def _of_one(incident: Recorded) -> Conclusion:
         verdict = said
     elif said is not None and _gist(said) != _gist(verdict):
         notes = (f"the run itself concluded {terminal.headline(said)} (confidence {said.confidence})",)
-    timed = said or incident.notice
-    if timed is not None:
-        verdict = dataclasses.replace(
-            verdict, detected_after_s=timed.detected_after_s, concluded_after_s=timed.concluded_after_s
-        )
+    at = said or incident.notice
+    if at is not None:
+        verdict = replace(verdict, detected_after_s=at.detected_after_s, concluded_after_s=at.concluded_after_s)
     return Conclusion("bundle", (incident.path,), verdict, incident.path, notes, said or incident.notice, incident.case)
 
 
@@ -377,11 +378,10 @@ READERS = (
 
 
 def _lines(one: Conclusion, palette: Palette) -> list[Line]:
-    lines = [line(palette.paint("dim", "note"), ": ", note) for note in one.notes]
+    notes = [line(palette.paint("dim", "note"), ": ", note) for note in one.notes]
     most = terminal.BECAUSE if one.logs is None else OF_LOGS
-    return (
-        lines if one.verdict is None else [*lines, *terminal.lines(one.verdict, one.shown, palette=palette, most=most)]
-    )
+    verdict = one.verdict
+    return notes if verdict is None else [*notes, *terminal.lines(verdict, one.shown, palette=palette, most=most)]
 
 
 def _reasons(one: Conclusion, palette: Palette) -> list[Line]:
@@ -396,5 +396,4 @@ def _document(one: Conclusion, *, why: bool) -> dict[str, Any]:
     told = {key: item for key, item in vars(one).items() if key not in ("case", "logs")}
     if why and one.case is not None:
         told["why"] = how.lines(one.case)
-    document: dict[str, Any] = redaction.document(to_json(told))
-    return document
+    return dict(redaction.document(to_json(told)))

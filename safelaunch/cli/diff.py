@@ -42,11 +42,7 @@ def run(argv: list[str]) -> int:
     Raises:
         SafelaunchError: SL001, where there is no such run, or it cannot be read.
     """
-    parser = argparse.ArgumentParser(prog="safelaunch diff", description=__doc__)
-    parser.add_argument("runs", nargs=2, metavar="RUN", help="a run directory, or the name of one")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show also variables of logins and of jobs")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     first, second = (facts(running.named(name, os.environ)[0]) for name in arguments.runs)
     found = list(differences(first, second, everything=arguments.verbose))
     if arguments.json:
@@ -54,6 +50,15 @@ def run(argv: list[str]) -> int:
     else:
         output.show(_shown(found))
     return EXIT_DIFFERENT if found else EXIT_ALIKE
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, as they are read and as shells complete them."""
+    made = argparse.ArgumentParser(prog="safelaunch diff", description=__doc__)
+    made.add_argument("runs", nargs=2, metavar="RUN", help="a run directory, or the name of one")
+    made.add_argument("--json", action="store_true", help="print JSON")
+    made.add_argument("-v", "--verbose", action="store_true", help="show also variables of logins and of jobs")
+    return made
 
 
 def facts(folder: str) -> dict[str, dict[str, str]]:

@@ -35,13 +35,7 @@ options:
 
 def run(argv: list[str]) -> int:
     """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse and for bad profiles."""
-    parser = Parser("safelaunch env")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--profile", action="append", default=[])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--strict", action="store_true")
-    arguments, unknown = parser.parse_known_args(argv)
+    arguments, unknown = parser().parse_known_args(argv)
     if unknown:
         raise misuse(f"unknown argument {unknown[0]}", "see `safelaunch env --help`")
     if arguments.help:
@@ -59,6 +53,17 @@ def run(argv: list[str]) -> int:
     else:
         output.show(_lines(shown))
     return codes.EXIT_OK
+
+
+def parser() -> Parser:
+    """The options, as they are read and as shells complete them."""
+    made = Parser("safelaunch env")
+    made.add_argument("-h", "--help", action="store_true")
+    made.add_argument("--profile", action="append", default=[])
+    made.add_argument("--json", action="store_true")
+    made.add_argument("--check", action="store_true")
+    made.add_argument("--strict", action="store_true")
+    return made
 
 
 @dataclass(frozen=True)

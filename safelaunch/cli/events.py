@@ -24,11 +24,7 @@ def run(argv: list[str]) -> int:
     Raises:
         SafelaunchError: SL001, where there is no such run.
     """
-    parser = argparse.ArgumentParser(prog="safelaunch events", description=__doc__)
-    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="a run directory, or its name (the newest)")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
-    parser.add_argument("--json", action="store_true", help="print the lines as they are written (docs/formats.md)")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     find = running.named if arguments.run else running.running
     files = [_File(folder) for folder in find(arguments.run, os.environ)]
     while True:
@@ -38,6 +34,15 @@ def run(argv: list[str]) -> int:
         if over or not arguments.follow:
             return 0
         time.sleep(EVERY_S)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, as they are read and as shells complete them."""
+    made = argparse.ArgumentParser(prog="safelaunch events", description=__doc__)
+    made.add_argument("run", nargs="?", default="", metavar="RUN", help="a run directory, or its name (the newest)")
+    made.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    made.add_argument("--json", action="store_true", help="print the lines as they are written (docs/formats.md)")
+    return made
 
 
 class _File:

@@ -58,7 +58,7 @@ MOST_LINES = 50  # of text, without -v
 
 def run(argv: list[str]) -> int:
     """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse."""
-    options = _parser().parse_intermixed_args(argv)
+    options = parser().parse_intermixed_args(argv)
     if options.help:
         output.show_text(USAGE)
         return codes.EXIT_OK
@@ -75,21 +75,22 @@ def run(argv: list[str]) -> int:
     return _exit_code(lint, options)
 
 
-def _parser() -> Parser:
-    parser = Parser("safelaunch lint")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--format", choices=("text", "json", "github", "sarif"), default="text")
-    parser.add_argument("--fix", action="store_true")
-    parser.add_argument("--diff", action="store_true")
-    parser.add_argument("--torch", default="")
-    parser.add_argument("--nccl", default="")
-    parser.add_argument("--ignore", action="append", default=[])
-    parser.add_argument("--filter", action="store_true")
-    parser.add_argument("--profiles", action="store_true")
-    parser.add_argument("--exit-zero", "--exit_zero", action="store_true")
-    parser.add_argument("-v", "--verbose", action="store_true")
-    parser.add_argument("paths", nargs="*", metavar="FILE|FOLDER|PROFILE")
-    return parser
+def parser() -> Parser:
+    """The options, as they are read and as shells complete them."""
+    made = Parser("safelaunch lint")
+    made.add_argument("-h", "--help", action="store_true")
+    made.add_argument("--format", choices=("text", "json", "github", "sarif"), default="text")
+    made.add_argument("--fix", action="store_true")
+    made.add_argument("--diff", action="store_true")
+    made.add_argument("--torch", default="")
+    made.add_argument("--nccl", default="")
+    made.add_argument("--ignore", action="append", default=[])
+    made.add_argument("--filter", action="store_true")
+    made.add_argument("--profiles", action="store_true")
+    made.add_argument("--exit-zero", "--exit_zero", action="store_true")
+    made.add_argument("-v", "--verbose", action="store_true")
+    made.add_argument("paths", nargs="*", metavar="FILE|FOLDER|PROFILE")
+    return made
 
 
 def _codes(given: Sequence[str]) -> Iterator[str]:

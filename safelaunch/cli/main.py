@@ -13,7 +13,7 @@ EXIT_USAGE, EXIT_SIGINT, EXIT_OUR_FAULT = 2, 130, 70
 
 SUBCOMMANDS = (
     "check", "profile", "lint", "env", "diagnose", "attach", "dump", "trace", "top", "stop", "clean", "runs", "diff",
-    "events", "explain", "policy",
+    "events", "explain", "policy", "completion",
 )  # fmt: skip
 
 

@@ -13,9 +13,7 @@ from safelaunch.settings.spelling import did_you_mean
 
 def run(argv: list[str]) -> int:
     """Print the snippet for one scheduler; without a name, what there is."""
-    parser = argparse.ArgumentParser(prog="safelaunch policy", description=__doc__)
-    parser.add_argument("scheduler", nargs="?", metavar="|".join(POLICIES), help="without one, all are listed")
-    name = parser.parse_args(argv).scheduler
+    name = parser().parse_args(argv).scheduler
     if name is None:
         output.show_text("\n".join(f"{one:10}  {policy.about}" for one, policy in POLICIES.items()))
         return 0
@@ -28,3 +26,10 @@ def run(argv: list[str]) -> int:
         )
     output.show_text(text(name))
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, as they are read and as shells complete them."""
+    made = argparse.ArgumentParser(prog="safelaunch policy", description=__doc__)
+    made.add_argument("scheduler", nargs="?", metavar="|".join(POLICIES), help="without one, all are listed")
+    return made

@@ -34,11 +34,7 @@ options:
 
 def run(argv: list[str]) -> int:
     """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse and for bad profiles."""
-    parser = Parser("safelaunch profile")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("words", nargs="*", metavar="list|show NAME")
-    arguments = parser.parse_intermixed_args(argv)
+    arguments = parser().parse_intermixed_args(argv)
     match arguments.words:
         case _ if arguments.help:
             output.show_text(USAGE)
@@ -58,6 +54,15 @@ def run(argv: list[str]) -> int:
                 "see `safelaunch profile --help`",
             )
     return codes.EXIT_OK
+
+
+def parser() -> Parser:
+    """The options, as they are read and as shells complete them."""
+    made = Parser("safelaunch profile")
+    made.add_argument("-h", "--help", action="store_true")
+    made.add_argument("--json", action="store_true")
+    made.add_argument("words", nargs="*", metavar="list|show NAME")
+    return made
 
 
 def _list(as_json: bool) -> None:

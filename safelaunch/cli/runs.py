@@ -25,11 +25,7 @@ def run(argv: list[str]) -> int:
     Raises:
         SafelaunchError: SL001, where they cannot be read.
     """
-    parser = argparse.ArgumentParser(prog="safelaunch runs", description=__doc__)
-    parser.add_argument("script", nargs="?", help="only runs of this script, or of those below this folder")
-    parser.add_argument("-n", type=int, default=SHOWN, metavar="N", help=f"how many of the latest (default: {SHOWN})")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     where = history.path(os.environ)
     try:
         known = history.read(os.environ)
@@ -48,6 +44,15 @@ def run(argv: list[str]) -> int:
     else:
         output.show(row for one in latest for row in _rows(one))
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, as they are read and as shells complete them."""
+    made = argparse.ArgumentParser(prog="safelaunch runs", description=__doc__)
+    made.add_argument("script", nargs="?", help="only runs of this script, or of those below this folder")
+    made.add_argument("-n", type=int, default=SHOWN, metavar="N", help=f"how many of the latest (default: {SHOWN})")
+    made.add_argument("--json", action="store_true", help="print JSON")
+    return made
 
 
 def _rows(one: Entry) -> Iterator[Line]:

@@ -25,10 +25,7 @@ def run(argv: list[str]) -> int:
     Raises:
         SafelaunchError: where there is no such run, or it has ended.
     """
-    parser = argparse.ArgumentParser(prog="safelaunch stop", description=__doc__)
-    parser.add_argument("run", metavar="RUN", help="a run directory, or the name of one below ./safelaunch_runs")
-    parser.add_argument("--wait", type=float, default=WAIT_S, help=f"seconds to wait for its answer ({WAIT_S:g})")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     asked = running(args.run, os.environ)
     for folder in asked:
         _ask(folder)
@@ -43,6 +40,14 @@ def run(argv: list[str]) -> int:
         return EXIT_UNANSWERED
     output.show_text(f"{args.run} stops at call {answer} of should_stop(), on all ranks")
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, as they are read and as shells complete them."""
+    made = argparse.ArgumentParser(prog="safelaunch stop", description=__doc__)
+    made.add_argument("run", metavar="RUN", help="a run directory, or the name of one below ./safelaunch_runs")
+    made.add_argument("--wait", type=float, default=WAIT_S, help=f"seconds to wait for its answer ({WAIT_S:g})")
+    return made
 
 
 def _ask(folder: str) -> None:

@@ -56,14 +56,7 @@ LOOK_S, EVERY_S, PART_S = 2.0, 1.0, 0.5
 
 def run(argv: list[str]) -> int:
     """Run the subcommand; returns the exit code. Raises SafelaunchError for misuse, and where there is no such run."""
-    parser = Parser("safelaunch top")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--every", default="", metavar="SECONDS")
-    parser.add_argument("--sort", default="late", choices=tuple(SORTS))
-    parser.add_argument("--color", default="auto", choices=("auto", "always", "never"))
-    parser.add_argument("run", nargs="?", metavar="RUN")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.help:
         output.show_text(USAGE)
         return codes.EXIT_OK
@@ -78,6 +71,18 @@ def run(argv: list[str]) -> int:
     else:
         _print(_picture(job, every_s or LOOK_S), arguments)
     return codes.EXIT_OK
+
+
+def parser() -> Parser:
+    """The options, as they are read and as shells complete them."""
+    made = Parser("safelaunch top")
+    made.add_argument("-h", "--help", action="store_true")
+    made.add_argument("--plain", action="store_true")
+    made.add_argument("--every", default="", metavar="SECONDS")
+    made.add_argument("--sort", default="late", choices=tuple(SORTS))
+    made.add_argument("--color", default="auto", choices=("auto", "always", "never"))
+    made.add_argument("run", nargs="?", metavar="RUN")
+    return made
 
 
 def chosen(name: str | None, environ: Mapping[str, str]) -> list[str]:

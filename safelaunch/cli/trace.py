@@ -44,14 +44,7 @@ def run(argv: list[str]) -> int:
     Raises:
         SafelaunchError: SL001, for misuse, where there is no such run, and where it cannot be traced.
     """
-    parser = Parser("safelaunch trace")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--steps", default="3")
-    parser.add_argument("--ranks", default="")
-    parser.add_argument("--wait", default="5m")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("run", nargs="?", default="", metavar="RUN")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.help:
         output.show_text(USAGE)
         return codes.EXIT_OK
@@ -63,6 +56,18 @@ def run(argv: list[str]) -> int:
     traced = tracing.take(found, steps, ranks, wait, _progress(arguments.json))
     _tell(traced, name_of(found), arguments.json)
     return codes.EXIT_OK if traced.path and not traced.missing else codes.EXIT_SCRIPT_FAILED
+
+
+def parser() -> Parser:
+    """The options, as they are read and as shells complete them."""
+    made = Parser("safelaunch trace")
+    made.add_argument("-h", "--help", action="store_true")
+    made.add_argument("--steps", default="3")
+    made.add_argument("--ranks", default="")
+    made.add_argument("--wait", default="5m")
+    made.add_argument("--json", action="store_true")
+    made.add_argument("run", nargs="?", default="", metavar="RUN")
+    return made
 
 
 def _progress(as_json: bool):  # type: ignore[no-untyped-def]

@@ -162,6 +162,7 @@ def parser() -> argparse.ArgumentParser:
         option = next((option for option in OPTIONS if option.dest == action.dest), None)
         if option is not None:
             action.help, action.choices = option.help.replace("%", "%%"), option.kind.choices or None
+            action.metavar = option.metavar or None
     return made
 
 

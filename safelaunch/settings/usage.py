@@ -17,8 +17,13 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("diagnose PATH...", "the verdict on what a job left behind: bundles, Flight Recorder dumps, logs"),
     ("attach PID|SLURM_JOBID", "the verdict on a job that hangs now on this node, whoever started it"),
     ("stop RUN", "have a run stop at a step, where its script calls safelaunch.should_stop()"),
-    ("explain CODE", "explain a code such as SL401"),
+    ("clean [RUN]...", "show what earlier runs have left on this node, and end it after a yes"),
+    ("runs [SCRIPT]", "list what you have run, and what became of it"),
+    ("diff RUN RUN", "show what differs between two runs"),
+    ("events [RUN]", "show what has happened in a run, and follow it"),
+    ("explain CODE", "explain a code such as SL401; --all for every one"),
     ("policy NAME", "what makes a scheduler act on the exit codes"),
+    ("completion SHELL", "what makes bash, zsh or fish complete options, profiles and codes"),
 )
 
 _WIDTH = 100
