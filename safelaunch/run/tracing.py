@@ -26,7 +26,7 @@ __all__ = ["MOST_STEPS", "Traced", "take"]
 WAITING, RECORDING, WRITTEN, FAILED, MISSED = STATES
 POLL_S = 0.1
 TELL_S = 10.0  # between two lines about how far they are
-ANSWER_S = 15.0  # a supervisor looks once a second; a file system of several nodes takes a while to show a new file
+ANSWER_S = 30.0  # a supervisor looks once a second, and tries CUPTI; a shared file system takes a while to show a file
 # How long it may take for ranks to be told, in which they go on: for so long the step is chosen ahead.
 ALONE_S, SHARED_S = 0.5, 10.0
 AHEAD = 3  # steps, at least: one in which the profiler is made ready, and one for a rank that is ahead of the others
@@ -58,6 +58,7 @@ class _Answer:
     host: str = ""
     offset_s: float | None = 0.0
     clock_error_s: float | None = 0.0
+    no_kernels: str = ""
     ranks: dict[str, _Rank] = field(default_factory=dict)
 
 
@@ -248,7 +249,8 @@ class _Asked:
         answer, place = self._answers[folder], os.path.join(folder, FOLDER, str(self._request.number))
         if rank.state in (WRITTEN, FAILED):
             found = left.read(place, number, answer.host, os.lstat(folder).st_uid)
-            return dataclasses.replace(found, offset_s=answer.offset_s or 0.0, clock_error_s=answer.clock_error_s)
+            found = dataclasses.replace(found, offset_s=answer.offset_s or 0.0, no_kernels=answer.no_kernels)
+            return dataclasses.replace(found, clock_error_s=answer.clock_error_s)
         return RankTrace(number, answer.host, missing=self._why(rank))
 
     def _why(self, rank: _Rank) -> str:
