@@ -122,8 +122,8 @@ def _who_is_last(measured: Sequence[Facts], step_s: float) -> str:
     place, _ = Counter(one.place or "a backward pass of DDP" for one in own).most_common(1)[0]
     host = "'s host" if any(one.trace.cuda for one in measured) else ""  # which runs ahead of its GPU
     return (
-        f"rank {rank}{host} starts last in {len(own)} of {len(found)} collectives, {_ms(after)} after the first (median), "
-        f"most at {place}"
+        f"rank {rank}{host} starts last in {len(own)} of {len(found)} collectives, "
+        f"{_ms(after)} after the first (median), most at {place}"
     )
 
 
