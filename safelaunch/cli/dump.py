@@ -114,7 +114,9 @@ def _found(target: str) -> tuple[Group, str, str]:
         for group in ranks.groups(ranks.look()):
             mine = [one for one in group.ranks if os.path.realpath(one.text("SAFELAUNCH_RANK_DIR")).startswith(below)]
             if mine:
-                return dataclasses.replace(group, ranks=tuple(mine)), _free(folder), folder
+                own = os.stat(folder).st_uid == os.geteuid()  # else somebody else can lead what we write elsewhere
+                place = _free(folder) if own else f"dump-{name_of(folders)}-{time.strftime('%Y%m%d-%H%M%S')}"
+                return dataclasses.replace(group, ranks=tuple(mine)), place, folder
     hosts = sorted({host for folder in folders for host in _hosts(folder)})
     where = f"run it on {', '.join(hosts)}" if hosts else "ask again once its ranks are there"
     raise misuse(

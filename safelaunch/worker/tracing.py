@@ -254,9 +254,8 @@ class Recording:
 
 def _is_prepared(module: Any) -> bool:
     """Whether a profiler of the script's own has begun to warm up: what ours prepares would be lost to it."""
-    waits = module.ProfilerAction.NONE
     found = [one for one in gc.get_objects() if module.profile in type(one).__mro__]
-    return any(getattr(one, "current_action", waits) != waits for one in found)
+    return any(getattr(one, "current_action", None) == module.ProfilerAction.WARMUP for one in found)
 
 
 class _Silence:
