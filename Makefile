@@ -12,6 +12,7 @@ bench:
 	mkdir -p $(RESULTS)
 	$(BENCH)/heartbeat.py $(SAVE)/heartbeat.json
 	$(BENCH)/stopping.py $(SAVE)/stopping.json
+	$(BENCH)/tracing.py --ranks 2 $(SAVE)/tracing.json
 	$(BENCH)/startup.py --ranks 1 8 --kinds bare torch --runs $(RUNS) $(SAVE)/startup.json
 	$(BENCH)/startup.py --ranks 2 4 --kinds torch --runs 1 $(SAVE)/startup_more.json
 	$(BENCH)/startup.py --ranks 8 --kinds gloo --runs 1 $(SAVE)/startup_gloo.json

@@ -39,12 +39,11 @@ from time import monotonic
 
 from safelaunch.trace_words import MARKS, STEPS
 
+ASKED_AT, _DEVICE_AT, FOLLOW_AT, _PHASES_AT, _LOADERS_AT = 144, 192, 216, 256, 768
 PHASES = 8
 PHASE = 64
-_PHASES_AT = 256
 LOADERS = 8
 LOADER = 32
-_LOADERS_AT = 768
 SIZE = _LOADERS_AT + LOADERS * LOADER
 _FIRST_PHASE, _FIRST_LOADER, _WORDS = _PHASES_AT // 8, _LOADERS_AT // 8, PHASE // 8  # in items of eight bytes
 CALLS, LOADED, WAITED, TRACED = (
@@ -54,10 +53,7 @@ CALLS, LOADED, WAITED, TRACED = (
     30,
 )  # items of eight bytes that `black_box` knows, which writes when calls end
 _CALLS = struct.Struct("<QQd")
-_DEVICE_AT = 192
 FOLLOW = struct.Struct("<IIdd")
-FOLLOW_AT = 216
-ASKED_AT = 144
 _U32 = struct.Struct("<I")
 _PHASE = struct.Struct("<ddI")
 _LOADER = struct.Struct("<IIQqd")

@@ -9,7 +9,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from safelaunch import codes, files, procfs
 from safelaunch.cli import bounded, output
@@ -27,6 +28,9 @@ from safelaunch.run import pages
 from safelaunch.run.hardware import Hardware
 from safelaunch.run.judge import judged
 from safelaunch.settings.commandline import Parser, misuse
+
+if TYPE_CHECKING:
+    from safelaunch.report.page import Surroundings
 
 USAGE = """\
 usage: safelaunch attach [--wait SECONDS] [--output DIR] [--list] [--json] [--color WHEN] PID|SLURM_JOBID
@@ -92,20 +96,39 @@ def _look(arguments: argparse.Namespace, wait: float) -> int:
         _list(group, arguments.json)
         return codes.EXIT_OK
     folder = arguments.output or f"attach-{arguments.target}-{time.strftime('%Y%m%d-%H%M%S')}"
+    taken = look(group, wait)
+    notes = [*unknown(group, taken)]
+    verdict = judged(taken.case, notes.append) if taken.alive else None
+    folder = keep(folder, taken, verdict, notes) if verdict is not None else ""
+    _tell(group, verdict, notes, folder, arguments.json, for_stream(sys.stdout, arguments.color))
+    return codes.EXIT_OK
+
+
+def look(group: Group, wait: float) -> attached.Taken:
+    """Two looks at the ranks, `wait` seconds apart, and at their hardware."""
     taken = attached.take(group, wait, socket.gethostname())
     hardware = Hardware(tuple(one.worker() for one in group.ranks), None, waits=True)
     taken = dataclasses.replace(taken, case=hardware.add_to(taken.case))
-    taken = dataclasses.replace(taken, evidence=(*taken.evidence, *hardware.evidence()))
-    notes = [*unknown(group, taken)]
-    verdict = judged(taken.case, notes.append) if taken.alive else None
-    folder = _made(folder, notes) if verdict is not None else ""
-    if verdict is not None and folder:
-        folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text, why=why.lines)
-        notes += filter(None, [fault])
-    if verdict is not None and folder and (fault := pages.beside(folder, taken.case, verdict, lambda: None)):
+    return dataclasses.replace(taken, evidence=(*taken.evidence, *hardware.evidence()))
+
+
+def keep(
+    folder: str,
+    taken: attached.Taken,
+    verdict: Verdict,
+    notes: list[str],
+    known: Callable[[], Surroundings | None] = lambda: None,
+) -> str:
+    """Write the bundle and its page; returns the folder, "" where they can be kept nowhere. What goes wrong becomes a
+    note. `known` gives what is known of the run."""
+    folder = _made(folder, notes)
+    if not folder:
+        return ""
+    folder, fault = bundle.write(folder, taken.case, verdict, taken.evidence, case.stack_text, why=why.lines)
+    notes += filter(None, [fault])
+    if folder and (fault := pages.beside(folder, taken.case, verdict, known)):
         notes.append(fault)
-    _tell(group, verdict, notes, folder, arguments.json, for_stream(sys.stdout, arguments.color))
-    return codes.EXIT_OK
+    return folder
 
 
 def _made(folder: str, notes: list[str]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
+from safelaunch import files
 from safelaunch.launch import run_dir
 from safelaunch.model import SafelaunchError
 from safelaunch.settings.commandline import misuse
@@ -80,6 +81,11 @@ def _started(base: str) -> Iterator[tuple[float, list[str]]]:
                 left = _left(folders(entry.path)) if entry.is_dir() else []
                 if left:
                     yield os.stat(os.path.join(left[0], "run.json")).st_mtime, left
+
+
+def hold(folder: str) -> None:
+    """Reach what lies below a folder by its descriptor from now on, and behind no link: it may be another user's."""
+    files.hold(folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def name_of(found: list[str]) -> str:

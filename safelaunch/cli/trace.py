@@ -7,7 +7,7 @@ import sys
 
 from safelaunch import codes, durations
 from safelaunch.cli import output
-from safelaunch.cli.running import name_of, running
+from safelaunch.cli.running import hold, name_of, running
 from safelaunch.codec import to_json
 from safelaunch.model import SCHEMA_VERSION
 from safelaunch.model.ranks import MOST_RANKS
@@ -53,7 +53,10 @@ def run(argv: list[str]) -> int:
         raise misuse(f"--steps {arguments.steps}: a number from 1 to {tracing.MOST_STEPS} is needed")
     wait, ranks = seconds("--wait", arguments.wait), ranks_of(arguments.ranks)
     found = running(arguments.run, os.environ)
-    traced = tracing.take(found, steps, ranks, wait, _progress(arguments.json))
+    place = os.path.abspath(found[0] if len(found) == 1 else os.path.dirname(os.path.abspath(found[0])))
+    for folder in {*found, place}:
+        hold(folder)
+    traced = tracing.take(found, place, steps, ranks, wait, _progress(arguments.json))
     _tell(traced, name_of(found), arguments.json)
     return codes.EXIT_OK if traced.path and not traced.missing else codes.EXIT_SCRIPT_FAILED
 

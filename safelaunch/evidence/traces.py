@@ -64,10 +64,18 @@ def read(folder: str, rank: int, host: str, owner: int | None) -> RankTrace:
     except (OSError, ValueError, RecursionError, ShapeError) as error:
         return dataclasses.replace(nothing, missing=f"it cannot be read: {error}")
     calls = _calls(slot, marks[0].t, marks[-1].t) if len(slot) == black_box.SLOT else ()
-    return RankTrace(
-        rank, host, said.pid, said.thread, "", path(EVENTS), owner, marks, calls, said.cuda, said.write_s,
-        said.interrupted,
-    )  # fmt: skip
+    return dataclasses.replace(
+        nothing,
+        pid=said.pid,
+        thread=said.thread,
+        path=path(EVENTS),
+        owner=owner,
+        marks=marks,
+        calls=calls,
+        cuda=said.cuda,
+        write_s=said.write_s,
+        interrupted=said.interrupted,
+    )
 
 
 def _mark(numbers: tuple[float, ...]) -> StepMark:

@@ -45,7 +45,8 @@ class TracedCall:
 class RankTrace:
     """The trace of one rank. `missing` says why there is none. `path` is what torch wrote, `thread` the one that makes
     the steps. `offset_s` is the common clock less the rank's, which may be wrong by `clock_error_s` (None: it is not
-    known). `cuda` says whether kernels were asked for, `write_s` how long the rank stood still to write it down."""
+    known). `cuda` says whether it uses a GPU, and
+    `no_kernels` why none of its kernels were recorded, `write_s` how long the rank stood still to write it down."""
 
     rank: int
     host: str = ""
@@ -57,6 +58,7 @@ class RankTrace:
     marks: tuple[StepMark, ...] = ()
     calls: tuple[TracedCall, ...] = ()
     cuda: bool = False
+    no_kernels: str = ""
     write_s: float = 0.0
     interrupted: bool = False
     offset_s: float = 0.0

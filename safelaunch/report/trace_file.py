@@ -126,7 +126,7 @@ def _of_torch(trace: RankTrace, events: RankEvents, pid: int, start: float) -> I
     """What torch has written, on the common clock."""
     first = trace.marks[0]
     # In whole ns: the time of day has more digits than a float.
-    offset_us = ((trace.begun - start) * 1e9 + events.base_ns - first.wall_ns) / 1e3
+    offset_us = (round((trace.begun - start) * 1e9) + events.base_ns - first.wall_ns) / 1e3
     streams: dict[tuple[Any, Any], int] = {}
     for event in events.found:
         kind, owner = event.get("ph"), event.get("pid")

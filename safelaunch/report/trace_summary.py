@@ -49,8 +49,7 @@ def lines(measured: Sequence[Facts], unit: str = "step") -> list[str]:
     which = f"{unit} {a}" if a == b else f"{unit}s {a} to {b}"
     who = names(one.trace.rank for one in measured)
     each = statistics.median(_step_s(one) for one in measured)
-    waiting = statistics.median(one.waiting / one.seconds for one in measured)
-    found = [f"{which} of {who}: {_ms(each)} a {unit}, {waiting:.0%} of it waiting in collectives"]
+    found = [f"{which} of {who}: {_ms(each)} a {unit}, {_spent(measured)}"]
     found += [_who_is_last(measured, each)]
     found += _table(measured) if len(measured) <= ROWS else _extremes(measured)
     return [*found, *_kernels(measured), *_remarks(measured)]
@@ -78,6 +77,19 @@ def meetings(measured: Sequence[Facts]) -> list[Meeting]:
     return [Meeting(times, places[key]) for key, times in by_call.items() if len(times) > 1]
 
 
+def _spent(measured: Sequence[Facts]) -> str:
+    """What a step goes into, most of all."""
+
+    def share(name: str) -> str:
+        return f"{statistics.median(getattr(one, name) / one.seconds for one in measured):.0%}"
+
+    if all(one.kernels for one in measured):  # a kernel of NCCL's lasts until the others have come
+        return f"{share('kernels')} of it with kernels, {share('communication')} with those of NCCL, waits included"
+    if any(one.trace.cuda for one in measured):
+        return f"{share('waiting')} of it the hosts wait in collectives; how long GPUs wait is not seen"
+    return f"{share('waiting')} of it waiting in collectives"
+
+
 def _place(one: Facts, index: int) -> str:
     """Where Python makes a call; empty where DDP makes it."""
     t = one.ops[index][1] - one.trace.offset_s
@@ -95,28 +107,29 @@ def _who_is_last(measured: Sequence[Facts], step_s: float) -> str:
     errors = [one.trace.clock_error_s for one in measured]
     if any(error is None for error in errors):
         return "who starts last is not known: the clocks of the nodes could not be compared"
-    least = max(LATE_S, SHARE * step_s, 2 * max(error or 0.0 for error in errors))
-    late = [one for one in found if one.spread >= least]
+    error = max(error or 0.0 for error in errors)
     middle = statistics.median(one.spread for one in found)
-    if not late:
+    cost: Counter[int] = Counter()  # in µs
+    for one in found:
+        cost[one.last] += round(one.spread * 1e6) if one.spread >= max(LATE_S, 2 * error) else 0
+    rank, lost = cost.most_common(1)[0]
+    if lost < SHARE * step_s * measured[0].trace.steps * 1e6:
         return f"no rank starts last: all begin their {len(found)} collectives within {_ms(middle)} (median)"
-    rank, times = Counter(one.last for one in late).most_common(1)[0]
-    own = [one for one in late if one.last == rank]
-    if 2 * times <= len(late) and len(late) > 1:
-        return (
-            f"ranks start last in turns: in {len(late)} of {len(found)} collectives one is {_ms(least)} late, or more"
-        )
+    if 2 * lost <= cost.total():
+        return f"ranks start last in turns: {_ms(middle)} after the first (median of {len(found)} collectives)"
+    own = [one for one in found if one.last == rank]
     after = statistics.median(one.spread for one in own)
-    places = Counter(one.place or "a backward pass of DDP" for one in own)
-    place, _ = places.most_common(1)[0]
+    place, _ = Counter(one.place or "a backward pass of DDP" for one in own).most_common(1)[0]
+    host = "'s host" if any(one.trace.cuda for one in measured) else ""  # which runs ahead of its GPU
     return (
-        f"rank {rank} starts last in {times} of {len(found)} collectives, {_ms(after)} after the first, most at {place}"
+        f"rank {rank}{host} starts last in {len(own)} of {len(found)} collectives, "
+        f"{_ms(after)} after the first (median), most at {place}"
     )
 
 
 def _table(measured: Iterable[Facts]) -> list[str]:
     measured = list(measured)
-    cuda = any(one.trace.cuda for one in measured)
+    cuda = any(one.kernels for one in measured)
     head = f"{'rank':>6} {'ms a step':>10} {'waiting':>8} {'loader':>8}" + (
         f" {'kernels':>8} {'NCCL':>8}" if cuda else ""
     )
@@ -143,10 +156,12 @@ def _extremes(measured: Sequence[Facts]) -> list[str]:
 def _kernels(measured: Sequence[Facts]) -> list[str]:
     if not any(one.trace.cuda for one in measured):
         return ["no kernels: no rank uses a GPU"]
-    without = [one.trace.rank for one in measured if one.trace.cuda and not one.kernels]
-    if not without:
-        return []
-    return [f"no kernels of {names(without)} were recorded: torch's profiler could not use CUPTI there, or none ran"]
+    without: dict[str, list[int]] = {}
+    for one in measured:
+        if one.trace.cuda and not one.kernels:
+            why = one.trace.no_kernels or "none ran, or torch's profiler could not see them"
+            without.setdefault(why, []).append(one.trace.rank)
+    return [f"no kernels of {names(ranks)}: {why}" for why, ranks in without.items()]
 
 
 def _remarks(measured: Sequence[Facts]) -> list[str]:

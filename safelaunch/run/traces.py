@@ -18,6 +18,7 @@ from typing import Any
 
 from safelaunch import black_box_reader, files, regular, trace_words
 from safelaunch.codec import ShapeError, checked
+from safelaunch.evidence import cupti
 from safelaunch.model import LaunchPlan, WorkerGroup, WorkerProcess
 from safelaunch.run.console import Console
 from safelaunch.run.job_nodes import JobNodes
@@ -91,8 +92,10 @@ class Traces:
         if request is None or group is None:
             return
         if self._at is None:
-            files.write_json(os.path.join(self._plan.run_dir, FOLDER, str(request.number), "request.json"), request)
-            self._at = _Trace(request, group, self._reader)
+            with contextlib.suppress(OSError):  # the ranks find no folder then, and say so
+                files.write_json(os.path.join(self._plan.run_dir, FOLDER, str(request.number), "request.json"), request)
+            no_kernels = cupti.missing(worker.pid for worker in group.alive)
+            self._at = _Trace(request, group, self._reader, no_kernels)
             self._console.aside(f"safelaunch trace: {request.count} steps are to be recorded")
         if self._at.request != request:
             self._at.begin(request)
@@ -129,10 +132,13 @@ class _Trace:
         request: what is wanted.
         group: the ranks as it was asked for.
         reader: of their slots.
+        no_kernels: why no kernels can be recorded, or empty.
     """
 
-    def __init__(self, request: Request, group: WorkerGroup, reader: black_box_reader.Reader) -> None:
-        self.request = request
+    def __init__(
+        self, request: Request, group: WorkerGroup, reader: black_box_reader.Reader, no_kernels: str = ""
+    ) -> None:
+        self.request, self._no_kernels = request, no_kernels
         self._reader = reader
         chosen = [one for one in group.alive if request.ranks is None or one.rank in request.ranks]
         self._workers = [one for one in chosen if reader.trace_words(one.local_rank, one.pid) is not None]
@@ -149,7 +155,7 @@ class _Trace:
             words = self._reader.trace_words(worker.local_rank, worker.pid)
             if words is not None:
                 words[trace_words.FIRST], words[trace_words.COUNT] = request.first, request.count
-                words[trace_words.BY] = request.by
+                words[trace_words.BY], words[trace_words.KERNELS] = request.by, not self._no_kernels
                 self._reader.trace(worker.local_rank, request.number)
 
     def withdraw(self, group: WorkerGroup | None) -> bool:
@@ -193,7 +199,8 @@ class _Trace:
             steps, marks = counts[worker.rank]
             pace = self._pace[worker.rank]
             ranks[str(worker.rank)] = {"pid": worker.pid, "state": state, "steps": steps, "marks": marks, "pace": pace}
-        return {"number": self.request.number, "first": self.request.first, "ranks": ranks}
+        about = {"number": self.request.number, "first": self.request.first, "no_kernels": self._no_kernels}
+        return {**about, "ranks": ranks}
 
     def _state(self, worker: WorkerProcess, group: WorkerGroup | None) -> str:
         words = self._reader.trace_words(worker.local_rank, worker.pid)

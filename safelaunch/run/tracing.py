@@ -26,7 +26,7 @@ __all__ = ["MOST_STEPS", "Traced", "take"]
 WAITING, RECORDING, WRITTEN, FAILED, MISSED = STATES
 POLL_S = 0.1
 TELL_S = 10.0  # between two lines about how far they are
-ANSWER_S = 15.0  # a supervisor looks once a second; a file system of several nodes takes a while to show a new file
+ANSWER_S = 30.0  # a supervisor looks once a second, and tries CUPTI; a shared file system takes a while to show a file
 # How long it may take for ranks to be told, in which they go on: for so long the step is chosen ahead.
 ALONE_S, SHARED_S = 0.5, 10.0
 AHEAD = 3  # steps, at least: one in which the profiler is made ready, and one for a rank that is ahead of the others
@@ -58,6 +58,7 @@ class _Answer:
     host: str = ""
     offset_s: float | None = 0.0
     clock_error_s: float | None = 0.0
+    no_kernels: str = ""
     ranks: dict[str, _Rank] = field(default_factory=dict)
 
 
@@ -74,12 +75,18 @@ class Traced:
 
 
 def take(
-    folders: Sequence[str], count: int, ranks: tuple[int, ...] | None, wait: float, tell: Callable[[str], None]
+    folders: Sequence[str],
+    place: str,
+    count: int,
+    ranks: tuple[int, ...] | None,
+    wait: float,
+    tell: Callable[[str], None],
 ) -> Traced:
     """Have some steps of a run recorded, and merge what the ranks leave.
 
     Args:
         folders: of the run, one a node.
+        place: the folder of the run itself, below which the file goes.
         count: how many steps.
         ranks: of which ranks; None for all.
         wait: seconds, until those that are there are merged without the others.
@@ -94,7 +101,7 @@ def take(
         asked.wait(time.monotonic() + wait, tell)
     finally:
         asked.withdraw()
-    return asked.merged()
+    return asked.merged(place)
 
 
 def _free(folders: Iterable[str]) -> int:
@@ -185,7 +192,7 @@ class _Asked:
             time.sleep(POLL_S)
         self._hear()
 
-    def merged(self) -> Traced:
+    def merged(self, place: str) -> Traced:
         """Put together what is there."""
         request = self._request
         found = [self._left(folder, number, rank) for folder, number, rank in self._each()]
@@ -194,7 +201,7 @@ class _Asked:
         unit = UNITS[request.by]
         if not there:
             return Traced("", request.first, request.count, unit, self._missing, ("no rank has left a trace",))
-        folder = self._place()
+        folder = os.path.join(place, FOLDER, str(self._request.number))
         path = os.path.join(folder, NAME)
         about = {"unit": unit, "first": request.first, "count": request.count, "hosts": sorted({o.host for o in there})}
         measured, unread = trace_file.write(path, there, left.events, about)
@@ -248,7 +255,8 @@ class _Asked:
         answer, place = self._answers[folder], os.path.join(folder, FOLDER, str(self._request.number))
         if rank.state in (WRITTEN, FAILED):
             found = left.read(place, number, answer.host, os.lstat(folder).st_uid)
-            return dataclasses.replace(found, offset_s=answer.offset_s or 0.0, clock_error_s=answer.clock_error_s)
+            found = dataclasses.replace(found, offset_s=answer.offset_s or 0.0, no_kernels=answer.no_kernels)
+            return dataclasses.replace(found, clock_error_s=answer.clock_error_s)
         return RankTrace(number, answer.host, missing=self._why(rank))
 
     def _why(self, rank: _Rank) -> str:
@@ -260,12 +268,6 @@ class _Asked:
         if rank.state == RECORDING:
             return f"it records since {unit} {first}, and has not come through it: it is at {unit} {at}"
         return f"it has not come to {unit} {first} in time: it is at {unit} {at}"
-
-    def _place(self) -> str:
-        """`traces/NUMBER` of the run: above the nodes' folders, where there are several."""
-        first = os.path.abspath(self._folders[0])
-        run = first if len(self._folders) == 1 else os.path.dirname(first)
-        return os.path.join(run, FOLDER, str(self._request.number))
 
 
 def _demand_none(folder: str) -> None:

@@ -45,7 +45,7 @@ class Tracer:
         """So many steps, or marks, are complete. Never raises."""
         number = self._box.traced
         try:
-            if number != self._done and by == self._box.trace[trace_words.BY]:
+            if number not in (0, self._done) and by == self._box.trace[trace_words.BY]:
                 self._at(number, count)
         except Exception as error:
             self._fail(number, error)
@@ -162,7 +162,7 @@ class Recording:
             raise RuntimeError("its script has a profiler of its own, which is about to begin")
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
         activities = [module.ProfilerActivity.CPU]
-        if cuda:
+        if cuda and box.trace[trace_words.KERNELS]:
             activities.append(module.ProfilerActivity.CUDA)
         self.number, self.interrupted = number, False
         self._box, self._rank, self._torch, self._cuda = box, rank, torch, cuda
@@ -254,9 +254,8 @@ class Recording:
 
 def _is_prepared(module: Any) -> bool:
     """Whether a profiler of the script's own has begun to warm up: what ours prepares would be lost to it."""
-    waits = module.ProfilerAction.NONE
     found = [one for one in gc.get_objects() if module.profile in type(one).__mro__]
-    return any(getattr(one, "current_action", waits) != waits for one in found)
+    return any(getattr(one, "current_action", None) == module.ProfilerAction.WARMUP for one in found)
 
 
 class _Silence:

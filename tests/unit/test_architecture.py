@@ -145,7 +145,7 @@ LAYERS: dict[str, set[str]] = {
 PROGRAMS = {"preflight/between/node_probe.py", "preflight/between/pair_probe.py",
             "preflight/active/collective_probe.py", "preflight/active/compute_probe.py",
             "preflight/machine/nvml_probe.py", "preflight/machine/storage_probe.py", "evidence/source_probe.py",
-            "evidence/own_dump_probe.py",
+            "evidence/own_dump_probe.py", "evidence/cupti_probe.py",
             "settings/lint/scan.py", "agent/program.py", "__main__.py"}  # fmt: skip
 
 # What a rule may use: no files, no processes, no clock, no environment.
