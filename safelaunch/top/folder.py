@@ -57,6 +57,7 @@ class Attempts:
     """What the events so far come to: the worker group of each attempt, and what is to be said of them."""
 
     groups: list[WorkerGroup] = field(default_factory=list)
+    owner: int | None = None  # whose files the ranks' are; None where they are ours
     begun: float = 0.0  # when the latest of them began
     notices: list[Notice] = field(default_factory=list)
 
@@ -78,7 +79,7 @@ class Attempts:
         self.begun = event.time
 
     def _on_worker(self, event: Event) -> None:
-        worker = checked(WorkerProcess, {**event.fields, "exit": None, "owner": None})
+        worker = checked(WorkerProcess, {**event.fields, "exit": None, "owner": self.owner})
         self.groups[-1] = replace(self.groups[-1], workers=(*self.groups[-1].workers, worker))
 
     def _on_exit(self, event: Event) -> None:
@@ -122,7 +123,7 @@ class Folder:
         self.owner = os.stat(path).st_uid
         self.start: dict[str, Any] = {}
         self.events: list[Event] = []
-        self.attempts = Attempts()
+        self.attempts = self.no_attempts()
         self.told: dict[str, Told] = {}
         self.result: dict[str, Any] | None = None
         self._offset = 0
@@ -166,6 +167,10 @@ class Folder:
                 return {place["rank"]: place for place in listed(one.get("ranks"))
                         if isinstance(place, dict) and isinstance(place.get("rank"), int)}  # fmt: skip
         return {}
+
+    def no_attempts(self) -> Attempts:
+        """What is known before any event."""
+        return Attempts(owner=None if self.owner == os.geteuid() else self.owner)
 
     @property
     def is_here(self) -> bool:

@@ -148,8 +148,8 @@ class Top(App[None]):
         Binding("d", "dump", "dump"),
         Binding("s", "sort", "sort"),
         Binding("n", "notices", "notices"),
-        Binding("left", "move(-1)", "back"),
-        Binding("right", "move(1)", "forth"),
+        Binding("b,left", "move(-1)", "back", key_display="left"),
+        Binding("f,right", "move(1)", "forth", key_display="right"),
         Binding("q,ctrl+c", "quit", "quit", priority=False),
     ]
 
@@ -228,8 +228,7 @@ class Top(App[None]):
         """The rows, with the cursor on the rank on which it was."""
         ranks = self.query_one("#ranks", OptionList)
         place = names.index(self._cursor) if self._moved and self._cursor in names else 0
-        rows = [content([row]) for row in shown]
-        ranks.set_options([Option(row, id=name) for name, row in zip(names, rows, strict=True)])
+        ranks.set_options(Option(content([row]), id=name) for name, row in zip(names, shown, strict=True))
         if names:
             ranks.highlighted = place
 

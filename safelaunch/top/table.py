@@ -64,7 +64,7 @@ def columns(rows: Sequence[Row], room: int) -> list[Column]:
         Column("host", 6, host, lambda row: row.host, 5 if len(hosts) > 1 else 1, right=False),
         Column("gpu", 3, 6, lambda row: row.gpu or "-", 6),
         Column("pid", 7, 8, lambda row: str(row.pid), 11),
-        Column("does", 16, _most(row.doing for row in rows), lambda row: row.doing, right=False),
+        Column("does", 14, _most(row.doing for row in rows), lambda row: row.doing, right=False),
         Column("step", 6, 16, _step),
         Column("time", 6, 8, _time, 12),
         Column("", 4, 40, str, 3, right=False),  # the sparkline
