@@ -51,7 +51,7 @@ exit codes: 0 shown; 2 misuse, or there is no such run
 """
 
 LEAST_S, MOST_S = 0.2, 3600.0
-LOOK_S, EVERY_S, PART_S = 2.0, 1.0, 0.5
+LOOK_S, PART_S = 2.0, 0.5
 
 
 def run(argv: list[str]) -> int:
@@ -74,7 +74,7 @@ def run(argv: list[str]) -> int:
     job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
     job.poll()
     if screen:
-        _show(job, every_s or EVERY_S, arguments.sort)
+        _show(job, every_s, arguments.sort)
     else:
         _print(_picture(job, every_s or LOOK_S), arguments)
     return codes.EXIT_OK
@@ -190,7 +190,7 @@ def bars(encoding: str | None) -> str:
     return table.BARS
 
 
-def _show(job: Job, every_s: float, sort: str) -> None:
+def _show(job: Job, every_s: float | None, sort: str) -> None:
     from safelaunch.top.screen import Top
 
     encoding = sys.__stdout__.encoding if sys.__stdout__ is not None else None
