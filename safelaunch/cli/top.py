@@ -97,19 +97,24 @@ def chosen(name: str | None, environ: Mapping[str, str]) -> list[str]:
         names = [entry.path for entry in os.scandir(base) if entry.is_dir()]
     except OSError:
         names = []
-    newest = sorted(names, key=os.path.getmtime, reverse=True)
-    mine = [place for place in newest if os.access(place, os.R_OK | os.X_OK)]
-    for place in mine:
+    newest = sorted(names, key=_changed, reverse=True)
+    over = ""
+    for place in newest:
         found = _below(place)
-        if found and any(_runs(folder) for folder in found):
+        if any(_runs(folder) for folder in found):
             return found
-    others = (
-        f", as far as it may be read: {plural(len(names) - len(mine), 'folder')} may not"
-        if len(names) > len(mine)
-        else ""
-    )
-    last = f"`safelaunch top {os.path.basename(mine[0])}` replays the last one" if mine else "name a run directory"
+        over = over or (os.path.basename(place) if found else "")
+    closed = sum(not os.access(place, os.R_OK | os.X_OK) for place in names)
+    others = f", as far as it may be read: {plural(closed, 'folder')} may not" if closed else ""
+    last = f"`safelaunch top {over}` replays the last one" if over else "name a run directory"
     raise misuse(f"no run goes on below {base}{others}", last)
+
+
+def _changed(place: str) -> float:
+    try:
+        return os.path.getmtime(place)
+    except OSError:
+        return 0.0
 
 
 def _below(place: str) -> list[str]:

@@ -16,13 +16,14 @@ from typing import Any
 
 from safelaunch import regular
 from safelaunch.codec import ShapeError, checked
+from safelaunch.evidence.ranks import MOST_LOCAL
 from safelaunch.model import Exit, Verdict, WorkerGroup, WorkerProcess
 from safelaunch.report.verdict import headline
 from safelaunch.top.picture import Level, Notice
 
 CHUNK = 4 << 20  # bytes of agent.jsonl that are read at once: of a large job's beginning
 MOST = 16 << 20  # of a document
-KEPT = 4096  # events
+KEPT = 4096  # events, and what is said of them
 GONE_S = 10.0  # between the last event of a run and its result: far more than it takes
 INCIDENTS = 64  # the latest, of a run of many
 LEVELS: Mapping[str, Level] = {"slow": "warning", "none": "note"}  # by the kind of a verdict; others are errors
@@ -70,17 +71,21 @@ class Attempts:
 
     def _say(self, event: Event, level: Level, text: str) -> None:
         self.notices.append(Notice(event.time, level, text))
+        del self.notices[:-KEPT]
 
     def _on_group(self, event: Event) -> None:
         group = checked(WorkerGroup, {**event.fields, "workers": []})
         if self.groups:
             self._say(event, "note", f"attempt {group.attempt} begins")
         self.groups.append(group)
+        del self.groups[:-KEPT]
         self.begun = event.time
 
     def _on_worker(self, event: Event) -> None:
         worker = checked(WorkerProcess, {**event.fields, "exit": None, "owner": self.owner})
-        self.groups[-1] = replace(self.groups[-1], workers=(*self.groups[-1].workers, worker))
+        before = self.groups[-1].workers
+        if len(before) < MOST_LOCAL:
+            self.groups[-1] = replace(self.groups[-1], workers=(*before, worker))
 
     def _on_exit(self, event: Event) -> None:
         end, pid = checked(Exit, event.fields), event.fields["pid"]
@@ -219,6 +224,8 @@ class Folder:
                     return
                 self._offset += len(data)
                 *lines, self._part = (self._part + data).split(b"\n")
+                if len(self._part) > MOST:
+                    self._part = b""  # no line of ours
                 for event in events(lines):
                     self.events.append(event)
                     self.attempts.take(event)

@@ -114,7 +114,7 @@ class Replay:
 def moments(events: Sequence[Event]) -> Iterator[float]:
     """When something changes; the ranks of an attempt are started at one moment."""
     workers = [event.time if event.name == "worker" else 0.0 for event in events]
-    for event, own, later in zip(events, workers, [*workers[1:], 0.0], strict=True):
+    for event, own, later in zip(events, workers, [*workers, 0.0][1:], strict=True):
         if event.name in MOMENTS or (own and not later):
             yield event.time
 

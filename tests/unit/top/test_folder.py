@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from recorded import Run, verdict
 
+from safelaunch.top import looks
 from safelaunch.top.folder import Folder, ended, how
 from safelaunch.top.job import Job
 
@@ -143,3 +144,17 @@ def test_the_result_is_the_state(tmp_path: Path) -> None:
 
     picture = job.picture()
     assert (picture.over, picture.state, picture.elapsed_s) == (True, "has ended with exit code 124", 61.5)
+
+
+def test_what_a_user_has_led_elsewhere_is_not_shown(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    secret = tmp_path / "secret"
+    secret.write_text('{"code": "SL301", "summary": "secret"}')
+    (run.path / "incident-0" / "evidence" / "rank_001").mkdir(parents=True)
+    (run.path / "incident-0" / "verdict.json").symlink_to(secret)
+    (run.path / "incident-0" / "evidence" / "rank_001" / "stack.txt").symlink_to(secret)
+    job = Job([Folder(str(run.path))])
+    job.poll()
+
+    assert job.picture().notices == ()
+    assert "secret" not in looks.kept(str(run.path / "incident-0"), 1)
