@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from safelaunch import regular
+from safelaunch import procfs, regular
 from safelaunch.codec import ShapeError, checked
 from safelaunch.evidence.ranks import MOST_LOCAL
 from safelaunch.model import Exit, Verdict, WorkerGroup, WorkerProcess
@@ -131,6 +131,7 @@ class Folder:
         self.attempts = self.no_attempts()
         self.told: dict[str, Told] = {}
         self.result: dict[str, Any] | None = None
+        self._seen_until, self._is_seen = 0.0, False  # whether a process of the run is among those of this machine
         self._offset = 0
         self._part = b""
         self._stamps: dict[str, tuple[int, int]] = {}
@@ -184,14 +185,22 @@ class Folder:
         return all(place.get("host") == os.uname().nodename for place in places.values())
 
     def is_gone(self) -> bool:
-        """Whether the run was killed, with its launcher: it has left no result, and no memory that it uses."""
+        """Whether the run was killed, with its launcher: it has left no result, nothing in memory, and no process that
+        can be seen from here. In another container it may all be there."""
         scratch = str(self.plan.get("scratch_dir") or "")
         if self.result is not None or not scratch or not self.is_here or os.path.exists(scratch):
             return False
         try:
-            return time.time() - os.stat(os.path.join(self.path, "agent.jsonl")).st_mtime > GONE_S
+            latest = os.stat(os.path.join(self.path, "agent.jsonl")).st_mtime
         except OSError:
-            return time.time() - self.started > GONE_S
+            latest = self.started
+        if time.time() - latest < GONE_S:
+            return False
+        now = time.monotonic()
+        if now > self._seen_until:
+            self._seen_until, entry = now + GONE_S, f"SAFELAUNCH_RUN_TOKEN={self.plan.get('token')}".encode()
+            self._is_seen = any(procfs.in_environ(process.pid, entry) for process in procfs.scan())
+        return not self._is_seen
 
     # ------------------------------------------------------------------------------------------ what is new
 

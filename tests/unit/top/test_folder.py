@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from recorded import Run, verdict
 
+from safelaunch import procfs
 from safelaunch.top import looks
 from safelaunch.top.folder import Folder, ended, how
 from safelaunch.top.job import Job
@@ -109,19 +110,27 @@ def test_a_verdict_of_another_shape_is_left_out(tmp_path: Path) -> None:
     assert job.picture().notices == ()
 
 
-def test_a_run_that_was_killed_is_told_from_one_that_is_just_ending(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_is_told_from_one_that_is_just_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(tmp_path / "r1").start().begin()
     folder = Folder(str(run.path))
     folder.poll()
     assert not folder.is_gone()
 
-    plan = folder.start["plan"] | {"scratch_dir": str(tmp_path / "removed")}
+    plan = folder.start["plan"] | {"scratch_dir": str(tmp_path / "removed"), "token": "t1"}
     run.write("run.json", folder.start | {"plan": plan})
     folder.poll()
     assert not folder.is_gone()  # its last event is of just now
 
     os.utime(run.path / "agent.jsonl", (run.time, run.time))
     assert folder.is_gone()
+
+    monkeypatch.setattr(procfs, "in_environ", lambda _pid, entry: entry == b"SAFELAUNCH_RUN_TOKEN=t1")
+    contained = Folder(str(run.path))
+    contained.poll()
+    assert not contained.is_gone()  # its processes are there: it runs in a container
+
     run.write("result.json", {"exit_code": 0})
     folder.poll()
     assert not folder.is_gone()
