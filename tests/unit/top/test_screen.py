@@ -60,12 +60,7 @@ def drive(source: object, acts: Acts, size: tuple[int, int] = (80, 24), end: Cal
 
 def seen(top: Top) -> list[str]:
     """What stands on the screen, line by line."""
-    width, height = top.size
-    strips = top.screen._compositor.render_strips()
-    lines = [strip.text for strip in strips]
-    assert len(lines) == height
-    assert all(len(line) <= width for line in lines)
-    return [line.rstrip() for line in lines]
+    return [strip.text.rstrip() for strip in top.screen._compositor.render_strips()]
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
@@ -82,6 +77,8 @@ def test_every_rank_has_a_line_and_the_late_one_is_first(size: tuple[int, int]) 
         assert "4 ranks on node-a" in lines[1]
         assert [line.split()[0] for line in lines[3:7]] == ["2", "0", "1", "3"]
         assert "stacks" in lines[-1]
+        assert len(lines) == size[1]
+        assert all(len(line) <= size[0] for line in lines)
 
     drive(Fixed(), acts, size)
 
