@@ -51,7 +51,7 @@ exit codes: 0 shown; 2 misuse, or there is no such run
 """
 
 LEAST_S, MOST_S = 0.2, 3600.0
-LOOK_S, EVERY_S, PART_S = 2.0, 1.0, 0.5
+LOOK_S, PART_S = 2.0, 0.5
 
 
 def run(argv: list[str]) -> int:
@@ -67,7 +67,7 @@ def run(argv: list[str]) -> int:
     job = Job([_folder(one) for one in chosen(arguments.run, os.environ)])
     job.poll()
     if screen:
-        _show(job, every_s or EVERY_S, arguments.sort)
+        _show(job, every_s, arguments.sort)
     else:
         _print(_picture(job, every_s or LOOK_S), arguments)
     return codes.EXIT_OK
@@ -102,19 +102,24 @@ def chosen(name: str | None, environ: Mapping[str, str]) -> list[str]:
         names = [entry.path for entry in os.scandir(base) if entry.is_dir()]
     except OSError:
         names = []
-    newest = sorted(names, key=os.path.getmtime, reverse=True)
-    mine = [place for place in newest if os.access(place, os.R_OK | os.X_OK)]
-    for place in mine:
+    newest = sorted(names, key=_changed, reverse=True)
+    over = ""
+    for place in newest:
         found = _below(place)
-        if found and any(_runs(folder) for folder in found):
+        if any(_runs(folder) for folder in found):
             return found
-    others = (
-        f", as far as it may be read: {plural(len(names) - len(mine), 'folder')} may not"
-        if len(names) > len(mine)
-        else ""
-    )
-    last = f"`safelaunch top {os.path.basename(mine[0])}` replays the last one" if mine else "name a run directory"
+        over = over or (os.path.basename(place) if found else "")
+    closed = sum(not os.access(place, os.R_OK | os.X_OK) for place in names)
+    others = f", as far as it may be read: {plural(closed, 'folder')} may not" if closed else ""
+    last = f"`safelaunch top {over}` replays the last one" if over else "name a run directory"
     raise misuse(f"no run goes on below {base}{others}", last)
+
+
+def _changed(place: str) -> float:
+    try:
+        return os.path.getmtime(place)
+    except OSError:
+        return 0.0
 
 
 def _below(place: str) -> list[str]:
@@ -195,7 +200,7 @@ def bars(encoding: str | None) -> str:
     return table.BARS
 
 
-def _show(job: Job, every_s: float, sort: str) -> None:
+def _show(job: Job, every_s: float | None, sort: str) -> None:
     from safelaunch.top.screen import Top
 
     encoding = sys.__stdout__.encoding if sys.__stdout__ is not None else None

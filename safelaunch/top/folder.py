@@ -14,15 +14,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from safelaunch import regular
+from safelaunch import procfs, regular
 from safelaunch.codec import ShapeError, checked
+from safelaunch.evidence.ranks import MOST_LOCAL
 from safelaunch.model import Exit, Verdict, WorkerGroup, WorkerProcess
 from safelaunch.report.verdict import headline
 from safelaunch.top.picture import Level, Notice
 
 CHUNK = 4 << 20  # bytes of agent.jsonl that are read at once: of a large job's beginning
 MOST = 16 << 20  # of a document
-KEPT = 4096  # events
+KEPT = 4096  # events, and what is said of them
 GONE_S = 10.0  # between the last event of a run and its result: far more than it takes
 INCIDENTS = 64  # the latest, of a run of many
 LEVELS: Mapping[str, Level] = {"slow": "warning", "none": "note"}  # by the kind of a verdict; others are errors
@@ -57,6 +58,7 @@ class Attempts:
     """What the events so far come to: the worker group of each attempt, and what is to be said of them."""
 
     groups: list[WorkerGroup] = field(default_factory=list)
+    owner: int | None = None  # whose files the ranks' are; None where they are ours
     begun: float = 0.0  # when the latest of them began
     notices: list[Notice] = field(default_factory=list)
 
@@ -69,17 +71,21 @@ class Attempts:
 
     def _say(self, event: Event, level: Level, text: str) -> None:
         self.notices.append(Notice(event.time, level, text))
+        del self.notices[:-KEPT]
 
     def _on_group(self, event: Event) -> None:
         group = checked(WorkerGroup, {**event.fields, "workers": []})
         if self.groups:
             self._say(event, "note", f"attempt {group.attempt} begins")
         self.groups.append(group)
+        del self.groups[:-KEPT]
         self.begun = event.time
 
     def _on_worker(self, event: Event) -> None:
-        worker = checked(WorkerProcess, {**event.fields, "exit": None, "owner": None})
-        self.groups[-1] = replace(self.groups[-1], workers=(*self.groups[-1].workers, worker))
+        worker = checked(WorkerProcess, {**event.fields, "exit": None, "owner": self.owner})
+        before = self.groups[-1].workers
+        if len(before) < MOST_LOCAL:
+            self.groups[-1] = replace(self.groups[-1], workers=(*before, worker))
 
     def _on_exit(self, event: Event) -> None:
         end, pid = checked(Exit, event.fields), event.fields["pid"]
@@ -122,9 +128,10 @@ class Folder:
         self.owner = os.stat(path).st_uid
         self.start: dict[str, Any] = {}
         self.events: list[Event] = []
-        self.attempts = Attempts()
+        self.attempts = self.no_attempts()
         self.told: dict[str, Told] = {}
         self.result: dict[str, Any] | None = None
+        self._seen_until, self._is_seen = 0.0, False  # whether a process of the run is among those of this machine
         self._offset = 0
         self._part = b""
         self._stamps: dict[str, tuple[int, int]] = {}
@@ -167,6 +174,10 @@ class Folder:
                         if isinstance(place, dict) and isinstance(place.get("rank"), int)}  # fmt: skip
         return {}
 
+    def no_attempts(self) -> Attempts:
+        """What is known before any event."""
+        return Attempts(owner=None if self.owner == os.geteuid() else self.owner)
+
     @property
     def is_here(self) -> bool:
         """Whether the ranks run on this node, as far as run.json says where."""
@@ -174,14 +185,22 @@ class Folder:
         return all(place.get("host") == os.uname().nodename for place in places.values())
 
     def is_gone(self) -> bool:
-        """Whether the run was killed, with its launcher: it has left no result, and no memory that it uses."""
+        """Whether the run was killed, with its launcher: it has left no result, nothing in memory, and no process that
+        can be seen from here. In another container it may all be there."""
         scratch = str(self.plan.get("scratch_dir") or "")
         if self.result is not None or not scratch or not self.is_here or os.path.exists(scratch):
             return False
         try:
-            return time.time() - os.stat(os.path.join(self.path, "agent.jsonl")).st_mtime > GONE_S
+            latest = os.stat(os.path.join(self.path, "agent.jsonl")).st_mtime
         except OSError:
-            return time.time() - self.started > GONE_S
+            latest = self.started
+        if time.time() - latest < GONE_S:
+            return False
+        now = time.monotonic()
+        if now > self._seen_until:
+            self._seen_until, entry = now + GONE_S, f"SAFELAUNCH_RUN_TOKEN={self.plan.get('token')}".encode()
+            self._is_seen = any(procfs.in_environ(process.pid, entry) for process in procfs.scan())
+        return not self._is_seen
 
     # ------------------------------------------------------------------------------------------ what is new
 
@@ -214,6 +233,8 @@ class Folder:
                     return
                 self._offset += len(data)
                 *lines, self._part = (self._part + data).split(b"\n")
+                if len(self._part) > MOST:
+                    self._part = b""  # no line of ours
                 for event in events(lines):
                     self.events.append(event)
                     self.attempts.take(event)

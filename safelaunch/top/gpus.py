@@ -23,7 +23,7 @@ class Gpus:
         self.names: dict[int, str] = {}  # by rank: the number, as the driver counts, or what the rank itself says
         self.busy: dict[int, int] = {}  # by rank, in percent
         self._next = 0.0
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
 
     def poll(self, workers: Sequence[WorkerProcess], places: Mapping[int, Mapping[str, Any]], now: float) -> None:
         """Look again, where it is time and the last look is over.
@@ -33,11 +33,11 @@ class Gpus:
             places: where each of them runs, as run.json has it.
             now: CLOCK_MONOTONIC.
         """
-        if now < self._next or (self._thread is not None and self._thread.is_alive()):
+        if now < self._next or (self.thread is not None and self.thread.is_alive()):
             return
         self._next = now + EVERY_S
-        self._thread = threading.Thread(target=self._look, args=(tuple(workers), dict(places)), daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._look, args=(tuple(workers), dict(places)), daemon=True)
+        self.thread.start()
 
     def _look(self, workers: Sequence[WorkerProcess], places: Mapping[int, Mapping[str, Any]]) -> None:
         from safelaunch.run import hardware

@@ -11,7 +11,7 @@ from safelaunch.top.folder import Folder, how, number
 from safelaunch.top.picture import Mood, Notice, Picture, Row
 from safelaunch.top.ranks import Ranks
 
-KILLED = "was killed: its launcher is gone, and has left no result"
+KILLED = "has left no result, and no process that is seen here: it was killed, or runs in another container"
 
 
 class Job:

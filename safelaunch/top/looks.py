@@ -57,4 +57,8 @@ def dump(worker: WorkerProcess, folder: str) -> str:
 def kept(incident: str, rank: int) -> str:
     """What an incident has kept of the stacks of a rank."""
     path = os.path.join(incident, "evidence", f"rank_{rank:03}", "stack.txt")
-    return regular.text(path, MOST, followed=False) or f"no stacks of rank {rank} are kept in {incident}"
+    try:
+        said = regular.read(path, MOST, os.stat(os.path.dirname(incident)).st_uid)
+    except OSError as error:
+        return f"no stacks of rank {rank} are kept in {incident}: {error.strerror}"
+    return said.decode("utf-8", "replace")

@@ -74,7 +74,8 @@ def lateness(row: Row) -> tuple[float, ...]:
         -(row.awaited_s or 0.0),
         -(row.mood == "slow"),
         -(row.late_s or 0.0),
-        row.waiting if row.waiting is not None else 0.0,
+        round(row.waiting or 0.0, 1),  # with calls of C++ nobody is seen to wait: then who waits for its loader is late
+        -(row.loading or 0.0),
         row.rank,
     )
 

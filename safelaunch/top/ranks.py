@@ -45,6 +45,7 @@ class Ranks:
     def __init__(self, folder: Folder) -> None:
         self.missing = ""  # why there are no pulses
         self._folder = folder
+        self._were_here = False
         self._reader: Reader | None = None
         self._pids: tuple[int, ...] = ()
         self._gpus = Gpus()
@@ -73,9 +74,10 @@ class Ranks:
         alive = [one for one in group.alive if is_there(one)]
         if self._folder.result is not None or not alive:
             self.close()
-            elsewhere = self._folder.result is None and group.alive and not self._folder.is_here
-            self.missing = ELSEWHERE if elsewhere else ""
+            elsewhere = self._folder.result is None and group.alive and not self._folder.is_gone()
+            self.missing = ELSEWHERE if elsewhere and not self._were_here else ""
         else:
+            self._were_here = True
             self._read(alive, now)
             self._gpus.poll(alive, self._folder.places(group.attempt), now)
         if now >= self._next_load:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from safelaunch import regular
-from safelaunch.top.folder import Attempts, Folder, Told, ended, gpu_of, listed, number
+from safelaunch.top.folder import Attempts, Event, Folder, Told, ended, gpu_of, listed, number
 from safelaunch.top.job import elapsed, notices, result
 from safelaunch.top.picture import Picture, Row
 
 NOT_KEPT = "a replay: steps are those of the latest incident; step times, CPU, memory and GPU use are not kept"
-MOMENTS = ("group", "exit", "verdict", "signal", "preflight", "incident")  # events at which something changes
+MOMENTS = ("exit", "verdict", "signal", "preflight", "incident")  # events at which something changes
 MOST = 64 << 20  # bytes of a case
 
 
@@ -27,7 +27,7 @@ class Replay:
 
     def __init__(self, folders: Sequence[Folder]) -> None:
         self._folders = folders
-        times = {event.time for one in folders for event in one.events if event.name in MOMENTS}
+        times = {time for one in folders for time in moments(one.events)}
         times |= {told.time for one in folders for told in one.told.values()}
         self._times = [*sorted(times), float("inf")]  # the last one is the end
         self._cases: dict[str, dict[int, dict[str, Any]]] = {}
@@ -43,7 +43,7 @@ class Replay:
         last = self.place == len(self._times) - 1
         rows: list[Row] = []
         for folder in self._folders:
-            attempts = Attempts()
+            attempts = folder.no_attempts()
             for event in folder.events:
                 if event.time <= until:
                     attempts.take(event)
@@ -109,6 +109,14 @@ class Replay:
                 pass  # it is shown as far as it is known
             self._cases[incident] = ranks
         return self._cases[incident]
+
+
+def moments(events: Sequence[Event]) -> Iterator[float]:
+    """When something changes; the ranks of an attempt are started at one moment."""
+    workers = [event.time if event.name == "worker" else 0.0 for event in events]
+    for event, own, later in zip(events, workers, [*workers, 0.0][1:], strict=True):
+        if event.name in MOMENTS or (own and not later):
+            yield event.time
 
 
 def _as_seen(row: Row, facts: Mapping[str, Any]) -> Row:

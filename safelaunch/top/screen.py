@@ -37,7 +37,8 @@ STYLES = {
     "dim": "dim",
     "": "",
 }
-POLL_S = 0.5
+POLL_S, EVERY_S = 0.5, 1.0
+MOST_CPU = 0.04  # of a core
 MOVES = {"up", "down", "pageup", "pagedown", "home", "end"}
 NOTICES = 1 / 3  # of the height, at most
 
@@ -124,7 +125,8 @@ class Top(App[None]):
     Args:
         source: of pictures; during a replay it is not asked.
         end: gives the replay of a run that is over.
-        every_s: seconds between two pictures.
+        every_s: seconds between two pictures; None for one, or more where there are so many ranks that it would take
+            more than `MOST_CPU` of a core.
         sort: by what rows are sorted at first.
         bars: characters of the sparklines, the lowest first.
     """
@@ -148,12 +150,14 @@ class Top(App[None]):
         Binding("d", "dump", "dump"),
         Binding("s", "sort", "sort"),
         Binding("n", "notices", "notices"),
-        Binding("left", "move(-1)", "back"),
-        Binding("right", "move(1)", "forth"),
-        Binding("q,ctrl+c", "quit", "quit", priority=False),
+        Binding("b,left", "move(-1)", "back", key_display="left"),
+        Binding("f,right", "move(1)", "forth", key_display="right"),
+        Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
     ]
 
-    def __init__(self, source: Source, end: Callable[[], Replay], every_s: float, sort: str, bars: str) -> None:
+    def __init__(self, source: Source, end: Callable[[], Replay], every_s: float | None, sort: str, bars: str) -> None:
         without_colours()
         super().__init__()
         self.theme = "ansi-dark"  # its colours are the terminal's
@@ -161,6 +165,7 @@ class Top(App[None]):
         self._end = end
         self._replay: Replay | None = None
         self._every_s = every_s
+        self._used: list[tuple[float, float]] = []  # when the latest pictures were taken, by the clock and in CPU time
         self._sort = sort
         self._bars = bars
         self._picture = Picture("", "", "", 0.0)
@@ -178,11 +183,13 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         self.query_one("#ranks").focus()
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # after ctrl-z and fg
         if self._source.picture().over:
             self._replay = self._end()
         self._take()
-        self.set_interval(min(POLL_S, self._every_s), self._look)
-        self.set_interval(self._every_s, self._take)
+        every_s = self._every_s or EVERY_S
+        self.set_interval(min(POLL_S, every_s), self._look)
+        self.set_interval(every_s, self._take_in_time)
 
     def _look(self) -> None:
         if self._replay is None:
@@ -190,6 +197,16 @@ class Top(App[None]):
 
     def on_resize(self) -> None:
         self._draw()
+
+    def _take_in_time(self) -> None:
+        """Take a picture, unless the one before has been too dear; what is drawn at the start counts for nothing."""
+        now = time.monotonic(), time.process_time()
+        if self._every_s is None and len(self._used) > 2:
+            clock, used = self._used[-1]
+            if now[1] - used > MOST_CPU * (now[0] - clock):
+                return
+        self._used = [*self._used[-2:], now]
+        self._take()
 
     def _take(self) -> None:
         before, self._picture = self._picture, (self._replay or self._source).picture()
@@ -207,7 +224,7 @@ class Top(App[None]):
         room = max(columns, 1)
         rows = table.ordered(picture.rows, self._sort)
         all_ = table.columns(rows, room - 1)  # the last one is for a bar that tells of further rows
-        self._put("#head", table.head(picture, room))
+        self._put("#head", table.head(picture, room, self._sort))
         self._put("#titles", [table.header(all_, room)] if rows else [])
         self._put("#told", table.notices(picture.notices, room, max(int(height * NOTICES), 1)))
         drawn = [str(row.rank) for row in rows], [table.body(row, all_, room - 1, self._bars) for row in rows]
@@ -228,8 +245,7 @@ class Top(App[None]):
         """The rows, with the cursor on the rank on which it was."""
         ranks = self.query_one("#ranks", OptionList)
         place = names.index(self._cursor) if self._moved and self._cursor in names else 0
-        rows = [content([row]) for row in shown]
-        ranks.set_options([Option(row, id=name) for name, row in zip(names, rows, strict=True)])
+        ranks.set_options(Option(content([row]), id=name) for name, row in zip(names, shown, strict=True))
         if names:
             ranks.highlighted = place
 
@@ -297,7 +313,6 @@ class Top(App[None]):
         names = list(SORTS)
         self._sort = names[(names.index(self._sort) + 1) % len(names)]
         self._draw()
-        self.notify(f"sorted by {self._sort}", timeout=2, markup=False)
 
     def action_move(self, by: int) -> None:
         """Another moment of a replay."""

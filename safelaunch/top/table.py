@@ -64,7 +64,7 @@ def columns(rows: Sequence[Row], room: int) -> list[Column]:
         Column("host", 6, host, lambda row: row.host, 5 if len(hosts) > 1 else 1, right=False),
         Column("gpu", 3, 6, lambda row: row.gpu or "-", 6),
         Column("pid", 7, 8, lambda row: str(row.pid), 11),
-        Column("does", 16, _most(row.doing for row in rows), lambda row: row.doing, right=False),
+        Column("does", 14, _most(row.doing for row in rows), lambda row: row.doing, right=False),
         Column("step", 6, 16, _step),
         Column("time", 6, 8, _time, 12),
         Column("", 4, 40, str, 3, right=False),  # the sparkline
@@ -137,8 +137,8 @@ def _clipped(parts: Sequence[tuple[Line, str]], room: int) -> Parts:
     return tuple(found)
 
 
-def head(picture: Picture, room: int) -> list[Parts]:
-    """What stands above the rows: which run it is, how it goes, and what cannot be shown."""
+def head(picture: Picture, room: int, by: str) -> list[Parts]:
+    """What stands above the rows: which run it is, how it goes, what they are sorted by, and what cannot be shown."""
     hosts = sorted({row.host for row in picture.rows if row.host})
     where = ", ".join(hosts) if len(hosts) <= 2 else plural(len(hosts), "node")
     state = picture.state if not picture.at else f"{picture.state} ({picture.at})"
@@ -148,6 +148,7 @@ def head(picture: Picture, room: int) -> list[Parts]:
         f"{picture.elapsed_s:.0f}s" if picture.elapsed_s < 60 else span(picture.elapsed_s),
         f"{plural(len(picture.rows), 'rank')}{f' on {where}' if where else ''}" if picture.rows else "",
         f"{picture.rows[0].unit or 'step'} {min(steps)}" if steps else "",
+        f"by {by}" if by != "late" else "",
     ]
     style = "good" if "ended well" in state else "error" if picture.over and not picture.at else "strong"
     first = line(picture.run_id, "  ", picture.script)
@@ -190,7 +191,7 @@ def ordered(rows: Iterable[Row], by: str) -> list[Row]:
 
 def plain(picture: Picture, room: int, by: str, bars: str) -> Iterator[Parts]:
     """All of it, once."""
-    yield from head(picture, room)
+    yield from head(picture, room, by)
     if picture.rows:
         all_ = columns(picture.rows, room)
         yield header(all_, room)

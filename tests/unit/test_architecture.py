@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, reduce
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,7 @@ from safelaunch.run import pipeline
 from safelaunch.run.console import Console
 from safelaunch.run.output import Output
 from safelaunch.settings import lint
+from safelaunch.top import table
 
 PACKAGE = REPOSITORY / "safelaunch"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -137,8 +138,23 @@ LAYERS: dict[str, set[str]] = {
     "report": {"model", "codes", "files", "redaction", "printable", "user_code"},
     "worker": {"black_box", "pulse", "stop_words", "trace_words", "import_variables", "user_code", "__init__"},
     "agent": {"model", "codec", "procfs", "injection", "black_box"},
+    "top": {
+        "model",
+        "codec",
+        "printable",
+        "procfs",
+        "regular",
+        "sizes",
+        "pulse",
+        "black_box_reader",
+        "watch",
+        "evidence",
+        "preflight",
+        "report",
+        "run",
+    },
     "run": {*BASE, *STAGES, "cluster", "settings", "schedulers", "__init__"},
-    "cli": {*BASE, *STAGES, "run", "settings", "schedulers", "__init__"},
+    "cli": {*BASE, *STAGES, "run", "top", "settings", "schedulers", "__init__"},
 }
 
 # Programs of their own: started as child processes, they answer on their own streams.
@@ -241,7 +257,10 @@ def test_rules_do_no_io(path: Path) -> None:
     assert not called & {"open", "input", "exec", "eval", "__import__"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if part(path) != "agent"], ids=name)
+DRAWS = PACKAGE / "top" / "screen.py"  # with textual, which `safelaunch top` loads when there is a terminal
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if part(path) != "agent" and path != DRAWS], ids=name)
 def test_only_the_agent_loads_more_than_the_standard_library(path: Path) -> None:
     assert foreign(at_module_level(path), path) <= {"tomli"}  # in place of tomllib before Python 3.11
 
@@ -274,7 +293,7 @@ def test_only_the_command_line_speaks_and_exits(path: Path) -> None:
 
 
 DOORS = ("cli/output.py", "run/output.py")
-SPEAKING = [path for path in FILES if part(path) in ("cli", "run", "report") and name(path) not in DOORS]
+SPEAKING = [path for path in FILES if part(path) in ("cli", "run", "report", "top") and name(path) not in DOORS]
 
 
 @pytest.mark.parametrize("path", SPEAKING, ids=name)
@@ -300,6 +319,19 @@ def test_a_line_that_may_be_shown_is_made_in_one_place(path: Path) -> None:
 def test_what_writes_for_people_takes_such_lines_only(writes: Callable[..., None]) -> None:
     hints = [hint for argument, hint in get_type_hints(writes).items() if argument not in ("return", "stream", "path")]
     assert hints == [Iterable[Line]]
+
+
+def test_what_is_drawn_goes_through_one_door_too() -> None:
+    """Every text of a widget is made by `content`, or `plain`, from lines that may be shown."""
+    calls = [node for node in ast.walk(tree(DRAWS)) if isinstance(node, ast.Call)]
+    widgets = re.compile(r"(Static|Option|.*\.replace_option_prompt|self\.query_one\(.*\)\.update)")
+    texts = [call.args[-1] for call in calls if widgets.fullmatch(ast.unparse(call.func)) and call.args]
+
+    assert len(texts) >= 6
+    assert {ast.unparse(text).partition("(")[0] for text in texts} == {"content", "plain"}
+    assert [ast.unparse(call.func) for call in calls if "Content" in ast.unparse(call.func)] == ["Content.assemble"]
+    assert get_type_hints(table.plain)["return"] == Iterator[table.Parts]
+    assert table.Parts == tuple[tuple[Line, str], ...]
 
 
 # Where a fault of ours is part of an answer that is given: `unknown: ...`, a recorder that could not be read.
@@ -497,7 +529,15 @@ def test_asking_for_help_loads_nothing_heavy(argument: str) -> None:
     modules = loaded("-c", source + "from safelaunch.__main__ import main\nmain()")
 
     assert "safelaunch.cli.launch" in modules
-    assert not {"torch", "rich", "psutil", "numpy", "pynvml", "jinja2"} & set(modules)
+    assert not {"torch", "rich", "textual", "psutil", "numpy", "pynvml", "jinja2"} & set(modules)
+
+
+def test_a_table_of_a_run_loads_nothing_that_draws() -> None:
+    source = f"import atexit\natexit.register(lambda: exec({SHOW!r}))\nimport sys\nsys.argv[1:] = ['top', '--help']\n"
+    modules = loaded("-c", source + "from safelaunch.__main__ import main\nmain()")
+
+    assert "safelaunch.top.table" in modules
+    assert not {"torch", "rich", "textual", "psutil", "numpy", "pynvml"} & set(modules)
 
 
 def test_the_parts_of_a_run_load_neither_checks_nor_archives() -> None:

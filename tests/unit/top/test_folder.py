@@ -1,0 +1,169 @@
+"""What the folder of a run says, and that nobody's words in it break anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from recorded import Run, verdict
+
+from safelaunch import procfs
+from safelaunch.top import looks
+from safelaunch.top.folder import Folder, ended, how
+from safelaunch.top.job import Job
+
+
+def test_what_was_started_and_what_came_of_it(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    folder = Folder(str(run.path))
+    folder.poll()
+
+    assert (folder.run_id, folder.script) == ("r1", "train.py --lr 1")
+    assert folder.group is not None
+    assert [one.rank for one in folder.group.workers] == [0, 1, 2]
+
+    run.event("exit", pid=folder.group.workers[0].pid, code=-9, t=1.0)
+    folder.poll()  # only what is new is read
+
+    assert "rank 0 was killed by SIGKILL" in [one.text for one in folder.attempts.notices]
+
+
+def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    folder = Folder(str(run.path))
+    events = run.path / "agent.jsonl"
+    whole = events.read_bytes()
+    events.write_bytes(whole[:-20])
+    folder.poll()
+    assert folder.group is not None
+    assert len(folder.group.workers) == 2
+
+    events.write_bytes(whole)
+    folder.poll()
+
+    assert len(folder.group.workers) == 3
+
+
+def test_a_notice_and_its_verdict_are_one(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    run.tell(0, verdict(), "notice")
+    first = run.time
+    job = Job([Folder(str(run.path))])
+    job.poll()
+    assert [(one.level, one.text[:5]) for one in job.picture().notices] == [("warning", "SL301")]
+
+    run.tell(0, verdict())
+    run.event("verdict", code="SL301", summary="rank 1 sleeps, and 2 peers wait for it")
+    job.poll()
+
+    [notice] = job.picture().notices
+    assert (notice.level, notice.time) == ("error", first)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"event": "group"}',
+        '{"event": "group", "time": 1, "attempt": "one", "world_size": 3, "local_world_size": 3}',
+        '{"event": "worker", "time": 1, "rank": 0}',
+        '{"event": "exit", "time": 1, "pid": 1, "code": "x", "t": 1}',
+        '{"event": "verdict", "time": 1}',
+        '{"event": "take", "time": 1}',
+        '{"event": ["group"], "time": 1e300}',
+        "[" * 100_000,
+        "nonsense",
+        "[]",
+    ],
+)
+def test_what_is_no_event_of_ours_changes_nothing(line: str, tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start()
+    with (run.path / "agent.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    run.begin()
+    folder = Folder(str(run.path))
+    folder.poll()
+
+    assert folder.group is not None
+    assert len(folder.group.workers) == 3
+
+
+@pytest.mark.parametrize("document", ["[]", "{", '{"plan": [], "mapping": {"a": 1}, "started": "now"}', ""])
+def test_a_run_json_of_another_shape_is_no_fault(document: str, tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    (run.path / "run.json").write_text(document)
+    job = Job([Folder(str(run.path))])
+    job.poll()
+
+    assert len(job.picture().rows) == 3
+
+
+def test_a_verdict_of_another_shape_is_left_out(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    run.write("incident-0/verdict.json", {"code": 301})
+    (run.path / "incident-1").symlink_to(tmp_path)
+    (tmp_path / "verdict.json").mkdir()
+    job = Job([Folder(str(run.path))])
+    job.poll()
+
+    assert job.picture().notices == ()
+
+
+def test_a_run_that_was_killed_is_told_from_one_that_is_just_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    folder = Folder(str(run.path))
+    folder.poll()
+    assert not folder.is_gone()
+
+    plan = folder.start["plan"] | {"scratch_dir": str(tmp_path / "removed"), "token": "t1"}
+    run.write("run.json", folder.start | {"plan": plan})
+    folder.poll()
+    assert not folder.is_gone()  # its last event is of just now
+
+    os.utime(run.path / "agent.jsonl", (run.time, run.time))
+    assert folder.is_gone()
+
+    monkeypatch.setattr(procfs, "in_environ", lambda _pid, entry: entry == b"SAFELAUNCH_RUN_TOKEN=t1")
+    contained = Folder(str(run.path))
+    contained.poll()
+    assert not contained.is_gone()  # its processes are there: it runs in a container
+
+    run.write("result.json", {"exit_code": 0})
+    folder.poll()
+    assert not folder.is_gone()
+
+
+def test_how_a_process_has_ended() -> None:
+    assert [how(code) for code in (3, -9, -99)] == [
+        "ended with exit code 3",
+        "was killed by SIGKILL",
+        "was killed by signal 99",
+    ]
+    assert [ended(code) for code in (0, -15)] == ["exit 0", "by SIGTERM"]
+
+
+def test_the_result_is_the_state(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    run.write("result.json", json.loads('{"exit_code": 124, "elapsed_s": 61.5}'))
+    job = Job([Folder(str(run.path))])
+    job.poll()
+
+    picture = job.picture()
+    assert (picture.over, picture.state, picture.elapsed_s) == (True, "has ended with exit code 124", 61.5)
+
+
+def test_what_a_user_has_led_elsewhere_is_not_shown(tmp_path: Path) -> None:
+    run = Run(tmp_path / "r1").start().begin()
+    secret = tmp_path / "secret"
+    secret.write_text('{"code": "SL301", "summary": "secret"}')
+    (run.path / "incident-0" / "evidence" / "rank_001").mkdir(parents=True)
+    (run.path / "incident-0" / "verdict.json").symlink_to(secret)
+    (run.path / "incident-0" / "evidence" / "rank_001" / "stack.txt").symlink_to(secret)
+    job = Job([Folder(str(run.path))])
+    job.poll()
+
+    assert job.picture().notices == ()
+    assert "secret" not in looks.kept(str(run.path / "incident-0"), 1)
