@@ -69,8 +69,7 @@ class Supervisor:
             "agent": self.on_agent,
             "cold": self.on_cold,
             "degraded": self.on_degraded,
-            "nodes": lambda nodes: stages.nodes(nodes),
-            "spare": lambda waits: stages.spare(waits),
+            **stages.events,
         }
         self._of_sigterm: tuple[int, ...] = ()  # exit codes of ranks that end by it, while others are to stop at a step
         self._received = b""

@@ -19,7 +19,7 @@ from typing import Any
 
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
-from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, Seen, Suspect
+from safelaunch.cluster.messages import Ends, Interrupted, Judged, Leaves, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.codes import CATALOGUE
@@ -203,6 +203,11 @@ class JobNodes:
         if self._link is not None and self._link.peers.linked and self.end is None:
             nodes_asked.say(self._link, Ends(verdict))
 
+    def tell_leaving(self, codes: tuple[str, ...], stays: bool) -> None:
+        """This node leaves the job, or it `stays`: see `Leaves`."""
+        if self._link is not None and self._link.peers.me >= 0:
+            nodes_asked.say(self._link, Leaves(self._link.peers.me, codes, stays))
+
     def as_said_here(self, verdict: Verdict) -> Verdict:
         """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
         and the others the headline. What has happened to a node is short: all say it."""
@@ -288,6 +293,9 @@ class JobNodes:
                 self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
             self._be_seen(link, message)
+        elif isinstance(message, Leaves):
+            for line in nodes_asked.of_leaving(link, node, message):
+                self._console.aside(line)
         else:
             self.inboxes.put(link, node, message)
 
@@ -366,7 +374,9 @@ class JobNodes:
         if not late and not {link.peers.me, *link.peers.linked} <= inquiry.answered:
             return
         cases = [case for _, case in sorted(inquiry.cases.items())]
-        verdict = inquiry.verdict = inquiry.verdict or self._over_all(cases)
+        if inquiry.verdict is None:
+            inquiry.verdict = nodes_asked.with_host(self._judge.verdict(one_case(cases)), cases)
+        verdict = inquiry.verdict
         if not verdict.culprit_ranks:
             known = self.from_elsewhere()
             if known is None and not late and inquiry.of_failures:
@@ -375,13 +385,6 @@ class JobNodes:
         self._inquiry = None
         self._concluded = inquiry.concluded(verdict)
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
-
-    def _over_all(self, cases: list[Case]) -> Verdict:
-        verdict = self._judge.verdict(one_case(cases))
-        if not verdict.culprit_ranks:
-            return verdict
-        hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
-        return dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
 
     def _of_lost(self, for_s: float) -> Verdict | None:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from safelaunch.cluster.link import Link
-from safelaunch.cluster.messages import Message
+from safelaunch.cluster.messages import Leaves, Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.diagnosis import infra
 from safelaunch.model import Case, Verdict
 from safelaunch.model.hosts import host_name, host_names
 from safelaunch.model.nodes import LostNode, Node
+from safelaunch.run import blamed_nodes
 
 NODE_S = (
     0.05  # seconds more for a verdict, for each node, and half of that for the looks: the hub reads case after case
@@ -89,6 +90,14 @@ def as_known(verdict: Verdict, own: Verdict | None, nodes: Mapping[int, Node], m
     return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
 
 
+def with_host(verdict: Verdict, cases: Iterable[Case]) -> Verdict:
+    """The verdict on the cases of all nodes, with the host of the rank that it names first."""
+    if not verdict.culprit_ranks:
+        return verdict
+    hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
+    return dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
+
+
 def over_nodes(verdict: Verdict, peers: Peers) -> Verdict:
     """The verdict with how many nodes it is about: those that have a supervisor of ours, lost ones among them."""
     return dataclasses.replace(verdict, nodes=sum(node.port > 0 for node in peers.nodes.values()))
@@ -140,6 +149,19 @@ def more_s(nodes: int) -> float:
 def say(link: Link, message: Message) -> None:
     """Tell the other nodes, before this one's goodbye."""
     (link.to_all if link.peers.is_hub else link.to_hub)(message)
+
+
+def of_leaving(link: Link, node: int, message: Leaves) -> tuple[str, ...]:
+    """What is said of another node that leaves the job, or cannot; the hub passes it on to all first, itself among
+    them."""
+    if link.peers.is_hub and node != link.peers.me:
+        link.to_all(message)
+        return ()
+    one = link.peers.nodes.get(message.node_rank)
+    if one is None or message.node_rank == link.peers.me:
+        return ()
+    stays = blamed_nodes.NEEDED if message.stays else ""
+    return (blamed_nodes.leaving(host_name(one.host), message.codes, stays),)
 
 
 def pass_on(link: Link, node: int, message: Message) -> None:

@@ -59,7 +59,7 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     hangs = SimpleNamespace(last_word=last_word, told=told, folder="incident-0")
     endings = SimpleNamespace(told=None)
     incidents = Incidents(str(tmp_path), console, Findings())
-    plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0})
+    plan = SimpleNamespace(restart_hangs=True, spare_nodes=0, torchrun={"max_restarts": 0})
     alone = JobNodes("", judge, console)
     conclusions = Conclusions(
         cast("Any", plan),
@@ -104,7 +104,7 @@ def test_other_nodes_are_shown_how_ranks_waited_that_their_watchdogs_ended(
         end=None, address={}, failing=lambda: None, verdict=lambda facts: shown.append(facts) or elsewhere, met=Met(),
         tell_end=lambda _: None,
     )  # fmt: skip
-    plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0}, env={})
+    plan = SimpleNamespace(restart_hangs=True, spare_nodes=0, torchrun={"max_restarts": 0}, env={})
     conclusions = Conclusions(
         cast("Any", plan),
         console,
