@@ -52,8 +52,8 @@ def exception(view: View) -> Verdict | None:
 
     Of the rest, one that stands alone comes before several that are alike, if it came within 0.5 s of the first
     failure. Of several that are alike, the only one with a cause beneath it is named. Otherwise the first one is.
-    Several ranks are named where they raised the same at the same line, each with its own words. Nobody is named where their words speak of
-    another rank, or a living rank has not spoken.
+    Several ranks are named where they raised the same at the same line, each with its own words. Nobody is named where
+    their words speak of another rank, or a living rank has not spoken.
 
     Where torch refused the arguments of a call, the ranks that made it are named: no message had been sent.
 
