@@ -152,9 +152,10 @@ class JobNodes:
         if end is None or not waiting:
             return None
         if self._lost_at is not None and now - min(waiting.values()) > self._lost_at + OUTLIVED_S:
-            self._outlived |= set(self._link.peers.lost) if self._link is not None else set()
+            if self._link is not None:
+                self._outlived |= set(self._link.peers.lost)
+                self._console.degraded(nodes_asked.outlived(self._link.peers))
             self.end = self._lost_at = None
-            self._console.degraded("nodes that are not heard any more have ranks that go on: diagnosed separately")
             return None
         return end if max(waiting.values()) > (ENDED_S if self._lost_at is None else STILL_S) else None
 

@@ -141,6 +141,15 @@ def unlinked(peers: Peers) -> str:
     return host_names(hosts)
 
 
+def outlived(peers: Peers) -> str:
+    """That nodes are lost, and their ranks go on."""
+    hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(peers.lost)]
+    is_not, its = ("is not", "its") if len(hosts) == 1 else ("are not", "their")
+    return (
+        f"{host_names(hosts)} {is_not} heard any more, and {its} ranks go on: what happens there is not seen from here"
+    )
+
+
 def more_s(nodes: int) -> float:
     """Seconds that a verdict may take longer in a job of so many nodes."""
     return min(NODES_S, NODE_S * nodes)

@@ -82,6 +82,33 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     assert console.lines == []
 
 
+def test_what_was_told_of_a_lost_node_is_not_written_a_second_time(tmp_path: Path) -> None:
+    lost = dataclasses.replace(verdict("SL604"), kind="infra", host="node-a", summary="it has been silent for 14 s")
+    facts = Case(Incident("hang", 0, (), 1.0), "node-a", 4, ())
+    hangs = SimpleNamespace(
+        has_told=lambda end: end is lost, told_facts=facts, evidence=(), folder=str(tmp_path / "one")
+    )
+    console = Said()
+    incidents = Incidents(str(tmp_path), console, Findings())
+    plan = SimpleNamespace(restart_hangs=True, spare_nodes=0, torchrun={"max_restarts": 0})
+    nodes = SimpleNamespace(end=lost, tell_end=lambda _: None)
+    conclusions = Conclusions(
+        cast("Any", plan),
+        console,
+        incidents,
+        Judge(console),
+        ThisNode(),
+        cast("Any", hangs),
+        cast("Any", None),
+        cast("Any", nodes),
+        Restarts(cast("Any", plan), console),
+    )
+    ended = conclusions.conclude(Incident("hang", 0, (), 1.0), WorkerGroup(0, 4, 2), Urgent())
+    assert ended is lost
+    assert incidents.folder_of(ended) == str(tmp_path / "one")
+    assert json.loads((tmp_path / "one" / "verdict.json").read_text())["code"] == "SL604"
+
+
 @pytest.mark.parametrize("told", [None, TOLD])
 def test_other_nodes_are_shown_how_ranks_waited_that_their_watchdogs_ended(
     told: Verdict | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,9 +14,11 @@ from said import Said
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import listen
 from safelaunch.cluster.messages import Ends, Look, Message, Seen
+from safelaunch.cluster.peers import Peers
 from safelaunch.codec import to_json
 from safelaunch.model import Case, Incident, Verdict, WorkerGroup
-from safelaunch.model.nodes import Node, Nodes
+from safelaunch.model.nodes import LostNode, Node, Nodes
+from safelaunch.run import nodes_asked
 from safelaunch.run.job_nodes import JobNodes
 
 KEY = os.urandom(32)
@@ -112,3 +114,13 @@ def test_a_key_in_the_store_that_is_none_costs_the_link_alone() -> None:
     finally:
         nodes.close()
     assert "their key" in str(console.lines)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [((1,), "node-1 is not heard any more, and its"), ((1, 2), "node-1, node-2 are not heard")]
+)
+def test_nodes_that_are_lost_and_go_on_are_named(lost: tuple[int, ...], said: str) -> None:
+    peers = Peers()
+    peers.nodes = {number: Node(number, host=f"node-{number}", port=1) for number in range(3)}
+    peers.lost = {number: LostNode(number, 9.0) for number in lost}
+    assert nodes_asked.outlived(peers).startswith(said)
