@@ -106,8 +106,8 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Leaves:
-    """A node that is to blame for the second time, for these codes, leaves the job; or it `stays`, as the others cannot
-    go on without it."""
+    """A node that is to blame for the second time, for these codes, leaves the job; or it `stays`, for a reason that it
+    says itself."""
 
     node_rank: int
     codes: tuple[str, ...]

@@ -22,7 +22,8 @@ class Stages:
     must return at once. `address` is where the supervisors of other nodes find this one, `interrupted` is told of a
     signal that ends the run. `events` are what is told of the agent's other events, by their names. `asks_to_stop` has
     the ranks told of a signal by `should_stop()`, and says whether they will be; `overdue` whether they have had their
-    time for it. `stops` says whether the latest verdict ends the run, whatever restarts are left.
+    time for it. `reason` says why other nodes start anew, where that is known. `stops` says whether the latest verdict
+    ends the run, whatever restarts are left.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -36,6 +37,7 @@ class Stages:
     started: Callable[[WorkerGroup], None] = lambda _: None
     address: Callable[[], Mapping[str, Any] | None] = lambda: None
     events: Mapping[str, Callable[..., None]] = field(default_factory=dict)
+    reason: Callable[[], Verdict | None] = lambda: None
     stops: Callable[[], bool] = lambda: False
     interrupted: Callable[[int], None] = lambda _: None
     asks_to_stop: Callable[[int, WorkerGroup], bool] = lambda *_: False

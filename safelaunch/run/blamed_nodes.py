@@ -11,8 +11,8 @@ from safelaunch.model import Case, LaunchPlan, Verdict
 from safelaunch.run.console import Console
 
 TIMES = {2: "second", 3: "third"}
-NEEDED = "the others cannot go on without it"
 OTHERWISE = "its own evidence alone does not say so"
+ASK_THERE = "its own output says why"
 
 
 class BlamedNodes:
@@ -59,9 +59,7 @@ class BlamedNodes:
         is named then, and its own have failed or wait."""
         if not verdict.culprit_ranks:
             return True
-        here = self.judged(facts) if self.judged is not None else None
-        own = {rank.rank for rank in facts.ranks}
-        return here is not None and has(here.code, Trait.LEFT_OUT) and bool(own & set(here.culprit_ranks))
+        return self.judged is not None and has(self.judged(facts).code, Trait.LEFT_OUT)
 
     def on_leaves(self, stays: str) -> None:
         """What has come of it at the agent: this node leaves the job, or `stays` for this reason."""

@@ -45,7 +45,6 @@ LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already f
 ENDED_S = 2.0  # for a rank to wait for others that another node has ended
 STILL_S = 5.0  # ... and for those of a node that is lost
 OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
-UNLINKED_S = 30.0
 POLL_S = 0.1
 AT_ONCE = 2048  # messages
 
@@ -79,12 +78,14 @@ class JobNodes:
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
+        self._unlinked = nodes_asked.Unlinked(console.degraded)
+        self._heard: Verdict | None = None  # the latest one over all nodes on ranks that failed, whoever has asked
         self._wanted: Look | None = None  # the look that the hub waits for
         self._common: Verdict | None = None  # the latest one over all nodes
         self._failing, self._leaving = False, False  # ranks of this node have failed; it was told to end
         self._failed: Case | None = None  # what came of that
         self._interrupted: Verdict | None = None  # a node was told to end: why ranks of others fail
-        self._attempt, self._met, self._told_unlinked = -1, 0.0, False  # the latest rendezvous; it is told once
+        self._attempt, self._met = -1, 0.0  # the latest rendezvous
 
     # ------------------------------------------------------------------------------------------ from the run
 
@@ -128,6 +129,7 @@ class JobNodes:
         if found.attempt > self._attempt:  # else more of its nodes are known
             self.end, self._lost_at, self._inquiry, self._judged, self._concluded = None, None, None, None, None
             self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
+            self._heard = None
             self._attempt, self._met = found.attempt, time.monotonic()
         self.met.add(found)
         self._link.meet(found, key)
@@ -195,6 +197,10 @@ class JobNodes:
             self._interrupted = verdict = infra.interrupted(signum, link.peers.nodes[link.peers.me])
             nodes_asked.say(link, Interrupted(verdict))
 
+    def reason(self) -> Verdict | None:
+        """Why the ranks of another node have failed, or that it was lost, as far as that is known here."""
+        return self._heard or self.from_elsewhere()
+
     def denied(self, ranks: Set[int]) -> Verdict | None:
         """Why this node has not succeeded although all of its ranks have: others end for one of them."""
         return self.end if self.end is not None and ranks & set(self.end.culprit_ranks) else None
@@ -203,11 +209,6 @@ class JobNodes:
         """This node ends its ranks, for good; the others are to end as well."""
         if self._link is not None and self._link.peers.linked and self.end is None:
             nodes_asked.say(self._link, Ends(verdict))
-
-    def tell_leaving(self, codes: tuple[str, ...], stays: bool) -> None:
-        """This node leaves the job, or it `stays`: see `Leaves`."""
-        if self._link is not None and self._link.peers.me >= 0:
-            nodes_asked.say(self._link, Leaves(self._link.peers.me, codes, stays))
 
     def as_said_here(self, verdict: Verdict) -> Verdict:
         """The verdict as this node says it: of one over all nodes the first says all, also where it has ended since,
@@ -281,7 +282,7 @@ class JobNodes:
         if link.fault is not None:
             fault, link.fault = link.fault, None
             raise fault
-        self._tell_unlinked(link)
+        self._unlinked.poll(link.peers, self._met)
 
     def _take_in(self, link: Link, node: int, message: Message) -> None:
         if isinstance(message, (Judged, Ends, Interrupted)):
@@ -303,6 +304,8 @@ class JobNodes:
     def _hear(self, link: Link, node: int, message: Judged | Ends | Interrupted) -> None:
         """What another node, or this one as the hub, says of why ranks fail or wait."""
         if isinstance(message, Judged):
+            if message.verdict.kind != "hang":
+                self._heard = self._as_known(link, message.verdict)
             if (link.peers.me, self._asked) in message.asked:
                 with self._news:
                     self._judged = self._as_known(link, message.verdict)
@@ -393,11 +396,3 @@ class JobNodes:
         lost = link.peers.dropped(time.monotonic(), for_s) if link is not None else ()
         lost = tuple(one for one in lost if one.node_rank not in self._outlived)
         return infra.node_lost(lost, link.peers.nodes, link.peers.me) if link is not None and lost else None
-
-    def _tell_unlinked(self, link: Link) -> None:
-        """Say, once, that other nodes are not linked to this one."""
-        if self._told_unlinked or not self._met or time.monotonic() - self._met < UNLINKED_S:
-            return
-        self._told_unlinked = True
-        if hosts := nodes_asked.unlinked(link.peers):
-            self._console.degraded(f"no link to {hosts}: each is diagnosed for itself")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from safelaunch.cluster.link import Link
@@ -21,6 +21,7 @@ NODE_S = (
     0.05  # seconds more for a verdict, for each node, and half of that for the looks: the hub reads case after case
 )
 NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
+UNLINKED_S = 30.0
 AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
 
 
@@ -145,9 +146,27 @@ def outlived(peers: Peers) -> str:
     """That nodes are lost, and their ranks go on."""
     hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(peers.lost)]
     is_not, its = ("is not", "its") if len(hosts) == 1 else ("are not", "their")
-    return (
-        f"{host_names(hosts)} {is_not} heard any more, and {its} ranks go on: what happens there is not seen from here"
-    )
+    return f"{host_names(hosts)} {is_not} heard any more, and {its} ranks go on: what happens there is not seen here"
+
+
+class Unlinked:
+    """Says, once, that other nodes are not linked to this one.
+
+    Args:
+        say: takes what is missing.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told = False
+
+    def poll(self, peers: Peers, met: float) -> None:
+        """One round; the nodes have met at this CLOCK_MONOTONIC, 0 for not yet."""
+        if self._told or not met or time.monotonic() - met < UNLINKED_S:
+            return
+        self._told = True
+        if hosts := unlinked(peers):
+            self._say(f"no link to {hosts}: each is diagnosed for itself")
 
 
 def more_s(nodes: int) -> float:
@@ -160,6 +179,12 @@ def say(link: Link, message: Message) -> None:
     (link.to_all if link.peers.is_hub else link.to_hub)(message)
 
 
+def tell_leaving(link: Link | None, codes: tuple[str, ...], *, stays: bool) -> None:
+    """Tell the other nodes, where there are any, that this one leaves the job, or that it stays: see `Leaves`."""
+    if link is not None and link.peers.me >= 0:
+        say(link, Leaves(link.peers.me, codes, stays))
+
+
 def of_leaving(link: Link, node: int, message: Leaves) -> tuple[str, ...]:
     """What is said of another node that leaves the job, or cannot; the hub passes it on to all first, itself among
     them."""
@@ -169,7 +194,7 @@ def of_leaving(link: Link, node: int, message: Leaves) -> tuple[str, ...]:
     one = link.peers.nodes.get(message.node_rank)
     if one is None or message.node_rank == link.peers.me:
         return ()
-    stays = blamed_nodes.NEEDED if message.stays else ""
+    stays = blamed_nodes.ASK_THERE if message.stays else ""
     return (blamed_nodes.leaving(host_name(one.host), message.codes, stays),)
 
 

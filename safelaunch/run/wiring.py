@@ -24,6 +24,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_end import JobEnd
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
+from safelaunch.run.nodes_asked import tell_leaving
 from safelaunch.run.notify import Notifier
 from safelaunch.run.own_faults import contained
 from safelaunch.run.ranks import Hearing, listener
@@ -88,7 +89,8 @@ class Parts:
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow, self.stops, traces)
         self.restarts = Restarts(plan, console)
         self.history = History(plan, os.environ, kept=bool(settings["history"]))
-        self.restarts.blamed.judged, self.restarts.blamed.tell_others = judge.verdict, nodes.tell_leaving
+        self.restarts.blamed.judged = judge.verdict
+        self.restarts.blamed.tell_others = lambda codes, stays: tell_leaving(nodes.link, codes, stays=stays)
         self.conclusions = Conclusions(
             plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts, self.history
         )
@@ -117,6 +119,7 @@ class Parts:
             notice=self.console.notice,
             address=lambda: self.nodes.address,
             events={"nodes": self.nodes.meet, "spare": self._be_spare, "leaves": self.restarts.blamed.on_leaves},
+            reason=self.nodes.reason,
             stops=lambda: self.restarts.stops or self.stops.wanted is not None,
             interrupted=self.nodes.interrupted,
             asks_to_stop=self.stops.ask,

@@ -140,7 +140,8 @@ def exception_everywhere(view: View) -> Verdict | None:
     same = f"type and line are the same on {names(failure.rank for failure in found)}"
     if detail.code:
         same = f"rank {found[0].rank} was first; {names(failure.rank for failure in found[1:])} failed alike"
-    summary, others = _summary(found, detail, "every rank")
+    of_node = view.case.host and view.case.world_size > len(view.case.ranks)  # those of others are not known
+    summary, others = _summary(found, detail, f"every rank of {view.case.host}" if of_node else "every rank")
     verdict = crash_verdict(
         view,
         detail.code or "SL402",

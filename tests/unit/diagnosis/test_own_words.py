@@ -65,3 +65,9 @@ def test_where_another_may_be_to_blame_too() -> None:
     assert verdict.summary.startswith(
         "rank 1 raised ValueError: sample 281; rank 3 raised ValueError: sample 283; the cause may lie with rank 2"
     )
+
+
+def test_of_one_node_alone_it_is_not_said_of_all() -> None:
+    ranks = [raised(rank(n), "ValueError", "a bad sample", at=LOOP) for n in (2, 3)]
+    verdict = diagnose(case(*ranks, world_size=4))
+    assert verdict.summary == "every rank of node-a raised ValueError: a bad sample"

