@@ -385,7 +385,7 @@ class JobNodes:
             known = self.from_elsewhere()
             if known is None and not late and inquiry.of_failures:
                 return
-            verdict = known or verdict
+            verdict = known or nodes_asked.with_silent(verdict, link.peers, inquiry)
         self._inquiry = None
         self._concluded = inquiry.concluded(verdict)
         link.to_all(Judged(verdict, tuple(inquiry.asked)))

@@ -99,6 +99,18 @@ def with_host(verdict: Verdict, cases: Iterable[Case]) -> Verdict:
     return dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
 
 
+def with_silent(verdict: Verdict, peers: Peers, inquiry: Inquiry) -> Verdict:
+    """A verdict on failures that names nobody, with the nodes that are linked and have not answered: they may know
+    why."""
+    silent = sorted({peers.me, *peers.linked} - inquiry.answered)
+    if not silent or not inquiry.of_failures:
+        return verdict
+    hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in silent]
+    line = f"safelaunch on {host_names(hosts)} has not answered: what happened to its ranks is not known here"
+    remedy = f"look at {host_names(hosts)}: its ranks may have failed first"
+    return dataclasses.replace(verdict, because=(line, *verdict.because), remedy=remedy)
+
+
 def over_nodes(verdict: Verdict, peers: Peers) -> Verdict:
     """The verdict with how many nodes it is about: those that have a supervisor of ours, lost ones among them."""
     return dataclasses.replace(verdict, nodes=sum(node.port > 0 for node in peers.nodes.values()))

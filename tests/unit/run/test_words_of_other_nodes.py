@@ -137,3 +137,18 @@ def test_nodes_that_are_lost_and_go_on_are_named(lost: tuple[int, ...], said: st
     peers.nodes = {number: Node(number, host=f"node-{number}", port=1) for number in range(3)}
     peers.lost = {number: LostNode(number, 9.0) for number in lost}
     assert nodes_asked.outlived(peers).startswith(said)
+
+
+def test_who_has_not_answered_is_named_where_nobody_is_to_blame() -> None:
+    peers = Peers()
+    peers.meet(Nodes(0, 0, tuple(Node(number, host=f"node-{number}", port=1) for number in range(3)), ""), 0.0)
+    for node in (1, 2):
+        peers.heard(node, 1.0, 0)
+    failed = dataclasses.replace(CASE, incident=Incident("exit", 0, (1,), 1.0))
+    inquiry = nodes_asked.Inquiry(1, 0.0, {0: failed}, {0, 1})
+    found = verdict("SL412", "ranks 0-3 lost the connection to a peer")
+    told = nodes_asked.with_silent(found, peers, inquiry)
+    assert told.because[0].startswith("safelaunch on node-2 has not answered")
+    assert told.remedy == "look at node-2: its ranks may have failed first"
+    inquiry.answered.add(2)
+    assert nodes_asked.with_silent(found, peers, inquiry) == found
