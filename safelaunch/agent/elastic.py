@@ -24,6 +24,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from safelaunch.agent import nodes, rendezvous
 from safelaunch.agent.channel import Channel
+from safelaunch.agent.leaving import Leaving
 from safelaunch.agent.spares import Spares
 from safelaunch.agent.workers import WorkerGroups
 from safelaunch.model import RUN_PATH, LaunchPlan, Log
@@ -138,6 +139,8 @@ def launch(
         rendezvous.join_at_once()
     elif channel.address is not None:
         nodes.exchange(channel, channel.address)
+    if config.max_nodes > 1:
+        Leaving(channel, config)
     leave_signals_to_ranks(groups)
     pass_output_on_in_blocks(log)
     look_when_there_is_something(groups)

@@ -105,6 +105,16 @@ class Interrupted:
 
 
 @dataclass(frozen=True)
+class Leaves:
+    """A node that is to blame for the second time, for these codes, leaves the job; or it `stays`, for a reason that it
+    says itself."""
+
+    node_rank: int
+    codes: tuple[str, ...]
+    stays: bool
+
+
+@dataclass(frozen=True)
 class AskPaces:
     """A node asks the hub who is slow: its ranks are, or seem to be."""
 
@@ -218,6 +228,7 @@ Message = (
     | Judged
     | Ends
     | Interrupted
+    | Leaves
     | OfPace
     | OfStop
     | TellValues
@@ -225,7 +236,7 @@ Message = (
 KINDS: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
-        Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends, Interrupted,
+        Hello, Beat, Answer, Members, Goodbye, Lost, Suspect, Look, Seen, Judged, Ends, Interrupted, Leaves,
         AskPaces, TellPace, PaceTold, TellWhy, WhyTold, Paced, AskStop, Hold, Held, StopAt,
         TellValues,
     )

@@ -24,7 +24,7 @@ class Trait(Enum):
     - INFRASTRUCTURE: it is not the program's: a scheduler may try again, on other nodes.
     - NOTHING_WRONG: nothing is wrong, and nothing makes it surer.
     - PROOF: it proves that the hardware of the node it names is bad: that node may be written on a list of bad nodes.
-    - LEFT_OUT: the next attempt is better made without the node that it names.
+    - LEFT_OUT: the next attempt is better made without the node that it names; one that is named twice leaves the job.
     - COMMAND: the command line is at fault, so that no other node would help.
     - OF_ONE_RUN: a check of it concerns one run, or what jobs may take by right: no reason to refuse a node.
     - DECIDES: what else there is to say of that variable goes with it.

@@ -145,7 +145,8 @@ def node_lost(lost: Sequence[LostNode], nodes: Mapping[int, Node], me: int) -> V
     on the other side name that one. Of two nodes, each names the other: which side is cut is not known.
 
     What to do: start the job again without the node, as with Slurm's `--exclude`. Look at its console, its kernel log
-    and its network. The exit code is 75: the job may be tried again elsewhere.
+    and its network. The exit code is 75: the job may be tried again elsewhere. A node that comes back, and is lost
+    again, leaves a job that can go on without it (`--nnodes MIN:MAX`, spare nodes).
 
     What it is not: a rank that failed (SL4xx), or an agent that ended on this node (SL601).
     """

@@ -63,8 +63,9 @@ def crash_verdict(
     remedy: str = "",
     confidence: Confidence = "high",
 ) -> Verdict:
-    """A verdict of a crash: what is alike in all of them."""
-    ranks = tuple(sorted(failure.rank for failure in culprits))
+    """A verdict of a crash: what is alike in all of them. Pid and traceback are of the first rank that is named."""
+    culprits = sorted(culprits, key=lambda failure: failure.rank)
+    ranks = tuple(failure.rank for failure in culprits)
     error = culprits[0].facts.error if culprits else None
     lost = tuple(f"evidence of rank {f.rank} is missing: {gap}" for f in culprits[:1] for gap in f.facts.missing[:1])
     return Verdict(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from safelaunch.codes import EXIT_USAGE
 from safelaunch.model import SafelaunchError, Settings
 
@@ -37,3 +40,15 @@ def without_restarts(settings: Settings) -> str:
     if not settings["spare_nodes"] or settings["max_restarts"]:
         return ""
     return "--spare-nodes without --max-restarts: when a node is lost the job ends, and no spare takes its place"
+
+
+def others_can_go_on(torchrun: Mapping[str, Any], spare_nodes: int) -> bool:
+    """Whether a job may go on without one of its nodes: a spare may take its place, or there may be fewer.
+
+    Args:
+        torchrun: the options of torchrun, by their names.
+        spare_nodes: how many may wait.
+    """
+    fewest, _, most = str(torchrun.get("nnodes")).rpartition(":")
+    elastic = fewest.isdecimal() and most.isdecimal() and int(fewest) < int(most)
+    return torchrun.get("rdzv_backend") in BACKENDS and (spare_nodes > 0 or elastic)

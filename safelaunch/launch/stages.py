@@ -14,16 +14,16 @@ from safelaunch.model import AgentEnd, Incident, Preempted, PreflightReport, Ver
 class Stages:
     """What is wired into a run.
 
-    `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not
-    wait (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank
-    is worth waiting for. `watch` is called every `WATCH_S` while ranks live and nothing has failed, and gives an
-    incident when it is time to end a hang. `infra` judges the end of an agent. `say` prints one line, `notice` one
-    with a verdict that is not the end, and what happens next. `started` is called when all ranks of an attempt have
-    been started; it must return at once. `address` is where the supervisors of other nodes find this one, `nodes` is
-    told which nodes have met, `spare` whether this one waits until a node is lost, and `interrupted` of a signal that
-    ends the run. `asks_to_stop` has the ranks told of a signal by `should_stop()`, and says whether they will be;
-    `overdue` whether they have had their time for it. `stops` says whether the latest verdict ends the run, whatever
-    restarts are left.
+    `preflight` runs in a thread beside the agent's import of torch. `suspect` takes the evidence that will not wait
+    (stacks of the living), `conclude` the rest, and judges; `settled` is false while the exit code of a rank is worth
+    waiting for. `watch` is called every `WATCH_S` while ranks live and nothing has failed, and gives an incident when
+    it is time to end a hang. `infra` judges the end of an agent. `say` prints one line, `notice` one with a verdict
+    that is not the end, and what happens next. `started` is called when all ranks of an attempt have been started; it
+    must return at once. `address` is where the supervisors of other nodes find this one, `interrupted` is told of a
+    signal that ends the run. `events` are what is told of the agent's other events, by their names. `asks_to_stop` has
+    the ranks told of a signal by `should_stop()`, and says whether they will be; `overdue` whether they have had their
+    time for it. `reason` says why other nodes start anew, where that is known. `stops` says whether the latest verdict
+    ends the run, whatever restarts are left.
     """
 
     preflight: Callable[[], PreflightReport]
@@ -36,8 +36,8 @@ class Stages:
     notice: Callable[[Verdict, str], None]
     started: Callable[[WorkerGroup], None] = lambda _: None
     address: Callable[[], Mapping[str, Any] | None] = lambda: None
-    nodes: Callable[[Any], None] = lambda _: None
-    spare: Callable[[bool], None] = lambda _: None
+    events: Mapping[str, Callable[..., None]] = field(default_factory=dict)
+    reason: Callable[[], Verdict | None] = lambda: None
     stops: Callable[[], bool] = lambda: False
     interrupted: Callable[[int], None] = lambda _: None
     asks_to_stop: Callable[[int, WorkerGroup], bool] = lambda *_: False

@@ -69,8 +69,7 @@ class Supervisor:
             "agent": self.on_agent,
             "cold": self.on_cold,
             "degraded": self.on_degraded,
-            "nodes": lambda nodes: stages.nodes(nodes),
-            "spare": lambda waits: stages.spare(waits),
+            **stages.events,
         }
         self._of_sigterm: tuple[int, ...] = ()  # exit codes of ranks that end by it, while others are to stop at a step
         self._received = b""
@@ -155,7 +154,8 @@ class Supervisor:
             what = f"restarting: attempt {attempt} of {self._plan.torchrun['max_restarts']}"
             if attempt == self._group.attempt:  # nodes came or went: torch counts no restart
                 what = "starting anew, which counts as no restart"
-            verdict = self._outcome.verdicts[-1] if self._phase is Phase.CONCLUDED else None  # else nodes came or went
+            # Else nodes came or went, or another one's ranks had failed.
+            verdict = self._outcome.verdicts[-1] if self._phase is Phase.CONCLUDED else self._stages.reason()
             self._stages.notice(verdict, what) if verdict else self._stages.say(what)
         self._group = WorkerGroup(attempt, world_size, local_world_size)
         self._blocked.begins()

@@ -136,6 +136,9 @@ class Conclusions:
                 Found(self._hangs.last_facts(incident, group, self._oom_kills()), end, self._hangs.evidence),
                 self._hangs.folder,
             )
+        told = self._hangs.told_facts if self._hangs.has_told(end) else None
+        if incident.kind == "hang" and told is not None:
+            return self._keep(Found(told, end, self._hangs.evidence), self._hangs.folder)
         evidence = urgent.evidence or gather(incident, group.alive, URGENT, URGENT_S)
         evidence = (*evidence, *gather(incident, group.workers, LASTING, LASTING_S))
         facts = case.build(incident, group, evidence, self._this_node.name, self._oom_kills())

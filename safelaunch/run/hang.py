@@ -112,7 +112,10 @@ class Hangs:
         self._nodes.follow(group, max((pulse.steps for pulse in pulses.values()), default=0))
         end = self._nodes.ends(self._watch.waiting(pulses, now), now)
         if end is not None:
-            self._console.notice(end, "ending the ranks of this node")
+            if self.has_told(end):
+                self._console.aside("ending the ranks of this node")
+            else:
+                self._console.notice(end, "ending the ranks of this node")
             return Incident("hang", group.attempt, end.culprit_ranks, now)
         self._learn_of_nodes()
         quiet = [w for w in group.alive if w.rank in pulses and self._watch.is_quiet(pulses[w.rank], now)]
@@ -166,6 +169,16 @@ class Hangs:
     def told(self) -> Verdict | None:
         """What was told of ranks that wait, and has not ended."""
         return self._watch.notice.verdict if self._watch.notice is not None else None
+
+    def has_told(self, end: Verdict) -> bool:
+        """Whether what was told, and has not ended, is this."""
+        told = self.told
+        return told is not None and (told.code, told.host) == (end.code, end.host)
+
+    @property
+    def told_facts(self) -> Case | None:
+        """The case of it."""
+        return self._facts if self._watch.notice is not None else None
 
     def last_word(self, because: str = "", exit_code: int | None = None) -> Verdict | None:
         """What was told and has not ended, as a verdict beside its evidence: for a run that is interrupted, or whose

@@ -19,7 +19,7 @@ from typing import Any
 
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import Listening, listen
-from safelaunch.cluster.messages import Ends, Interrupted, Judged, Look, Message, Seen, Suspect
+from safelaunch.cluster.messages import Ends, Interrupted, Judged, Leaves, Look, Message, Seen, Suspect
 from safelaunch.cluster.secret import VARIABLE, SecretError, job_key
 from safelaunch.codec import checked
 from safelaunch.codes import CATALOGUE
@@ -45,7 +45,6 @@ LOST_WAIT_S = 4.0  # for a node to be given up, when torch's agent has already f
 ENDED_S = 2.0  # for a rank to wait for others that another node has ended
 STILL_S = 5.0  # ... and for those of a node that is lost
 OUTLIVED_S = 15.0  # what a rank may still do by itself after a node was lost
-UNLINKED_S = 30.0
 POLL_S = 0.1
 AT_ONCE = 2048  # messages
 
@@ -79,12 +78,14 @@ class JobNodes:
         self._asked: int | None = None  # the suspicion for which this node waits for a verdict over all nodes
         self._judged: Verdict | None = None  # what it is
         self._news = threading.Condition()
+        self._unlinked = nodes_asked.Unlinked(console.degraded)
+        self._heard: Verdict | None = None  # the latest one over all nodes on ranks that failed, whoever has asked
         self._wanted: Look | None = None  # the look that the hub waits for
         self._common: Verdict | None = None  # the latest one over all nodes
         self._failing, self._leaving = False, False  # ranks of this node have failed; it was told to end
         self._failed: Case | None = None  # what came of that
         self._interrupted: Verdict | None = None  # a node was told to end: why ranks of others fail
-        self._attempt, self._met, self._told_unlinked = -1, 0.0, False  # the latest rendezvous; it is told once
+        self._attempt, self._met = -1, 0.0  # the latest rendezvous
 
     # ------------------------------------------------------------------------------------------ from the run
 
@@ -128,6 +129,7 @@ class JobNodes:
         if found.attempt > self._attempt:  # else more of its nodes are known
             self.end, self._lost_at, self._inquiry, self._judged, self._concluded = None, None, None, None, None
             self._outlived, self._failing, self._failed, self._interrupted = frozenset(), False, None, None
+            self._heard = None
             self._attempt, self._met = found.attempt, time.monotonic()
         self.met.add(found)
         self._link.meet(found, key)
@@ -152,9 +154,10 @@ class JobNodes:
         if end is None or not waiting:
             return None
         if self._lost_at is not None and now - min(waiting.values()) > self._lost_at + OUTLIVED_S:
-            self._outlived |= set(self._link.peers.lost) if self._link is not None else set()
+            if self._link is not None:
+                self._outlived |= set(self._link.peers.lost)
+                self._console.degraded(nodes_asked.outlived(self._link.peers))
             self.end = self._lost_at = None
-            self._console.degraded("nodes that are not heard any more have ranks that go on: diagnosed separately")
             return None
         return end if max(waiting.values()) > (ENDED_S if self._lost_at is None else STILL_S) else None
 
@@ -193,6 +196,10 @@ class JobNodes:
         if link is not None and link.peers.linked:
             self._interrupted = verdict = infra.interrupted(signum, link.peers.nodes[link.peers.me])
             nodes_asked.say(link, Interrupted(verdict))
+
+    def reason(self) -> Verdict | None:
+        """Why the ranks of another node have failed, or that it was lost, as far as that is known here."""
+        return self._heard or self.from_elsewhere()
 
     def denied(self, ranks: Set[int]) -> Verdict | None:
         """Why this node has not succeeded although all of its ranks have: others end for one of them."""
@@ -275,7 +282,7 @@ class JobNodes:
         if link.fault is not None:
             fault, link.fault = link.fault, None
             raise fault
-        self._tell_unlinked(link)
+        self._unlinked.poll(link.peers, self._met)
 
     def _take_in(self, link: Link, node: int, message: Message) -> None:
         if isinstance(message, (Judged, Ends, Interrupted)):
@@ -288,12 +295,17 @@ class JobNodes:
                 self._inquiry.add(node, message.case, looked=True)
         elif isinstance(message, Look):
             self._be_seen(link, message)
+        elif isinstance(message, Leaves):
+            for line in nodes_asked.of_leaving(link, node, message):
+                self._console.aside(line)
         else:
             self.inboxes.put(link, node, message)
 
     def _hear(self, link: Link, node: int, message: Judged | Ends | Interrupted) -> None:
         """What another node, or this one as the hub, says of why ranks fail or wait."""
         if isinstance(message, Judged):
+            if message.verdict.kind != "hang":
+                self._heard = self._as_known(link, message.verdict)
             if (link.peers.me, self._asked) in message.asked:
                 with self._news:
                     self._judged = self._as_known(link, message.verdict)
@@ -366,22 +378,17 @@ class JobNodes:
         if not late and not {link.peers.me, *link.peers.linked} <= inquiry.answered:
             return
         cases = [case for _, case in sorted(inquiry.cases.items())]
-        verdict = inquiry.verdict = inquiry.verdict or self._over_all(cases)
+        if inquiry.verdict is None:
+            inquiry.verdict = nodes_asked.with_host(self._judge.verdict(one_case(cases)), cases)
+        verdict = inquiry.verdict
         if not verdict.culprit_ranks:
             known = self.from_elsewhere()
             if known is None and not late and inquiry.of_failures:
                 return
-            verdict = known or verdict
+            verdict = known or nodes_asked.with_silent(verdict, link.peers, inquiry)
         self._inquiry = None
         self._concluded = inquiry.concluded(verdict)
         link.to_all(Judged(verdict, tuple(inquiry.asked)))
-
-    def _over_all(self, cases: list[Case]) -> Verdict:
-        verdict = self._judge.verdict(one_case(cases))
-        if not verdict.culprit_ranks:
-            return verdict
-        hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
-        return dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
 
     def _of_lost(self, for_s: float) -> Verdict | None:
         """The verdict on nodes that are lost, or that have closed their connection without a goodbye."""
@@ -389,11 +396,3 @@ class JobNodes:
         lost = link.peers.dropped(time.monotonic(), for_s) if link is not None else ()
         lost = tuple(one for one in lost if one.node_rank not in self._outlived)
         return infra.node_lost(lost, link.peers.nodes, link.peers.me) if link is not None and lost else None
-
-    def _tell_unlinked(self, link: Link) -> None:
-        """Say, once, that other nodes are not linked to this one."""
-        if self._told_unlinked or not self._met or time.monotonic() - self._met < UNLINKED_S:
-            return
-        self._told_unlinked = True
-        if hosts := nodes_asked.unlinked(link.peers):
-            self._console.degraded(f"no link to {hosts}: each is diagnosed for itself")

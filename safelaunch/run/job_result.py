@@ -100,13 +100,15 @@ def _document(results: Mapping[str, dict[str, Any]], met: Met) -> dict[str, Any]
     first = next(iter(results.values()), {})
     nodes = [
         {"host": one.get("host"), "folder": name, "exit_code": one.get("exit_code"), "elapsed_s": one.get("elapsed_s")}
+        | ({"left_out": True} if one.get("left_out") else {})
         for name, one in results.items()
     ]
     known = {one["host"] for one in nodes}
     nodes += [
         {"host": host, "folder": None, "exit_code": None, "elapsed_s": None} for host in hosts if host not in known
     ]
-    codes = [one.get("exit_code") for one in results.values()]
+    # A node that has left the job says nothing of how that ends.
+    codes = [one.get("exit_code") for one in results.values() if not one.get("left_out")]
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": first.get("run_id"),

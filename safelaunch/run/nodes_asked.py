@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from safelaunch.cluster.link import Link
-from safelaunch.cluster.messages import Message
+from safelaunch.cluster.messages import Leaves, Message
 from safelaunch.cluster.peers import Peers
 from safelaunch.diagnosis import infra
 from safelaunch.model import Case, Verdict
 from safelaunch.model.hosts import host_name, host_names
 from safelaunch.model.nodes import LostNode, Node
+from safelaunch.run import blamed_nodes
 
 NODE_S = (
     0.05  # seconds more for a verdict, for each node, and half of that for the looks: the hub reads case after case
 )
 NODES_S = 12.0  # ... but no more than this: it needs 4 s of a core for 8,192 ranks (benchmarks/scale.py)
+UNLINKED_S = 30.0
 AGAIN_S = 0.9  # a node's next look, which is to confirm the one before, is later: `CONFIRM_S`, and what a look takes
 
 
@@ -89,6 +91,26 @@ def as_known(verdict: Verdict, own: Verdict | None, nodes: Mapping[int, Node], m
     return dataclasses.replace(verdict, exit_code=exit_code, remedy=remedy)
 
 
+def with_host(verdict: Verdict, cases: Iterable[Case]) -> Verdict:
+    """The verdict on the cases of all nodes, with the host of the rank that it names first."""
+    if not verdict.culprit_ranks:
+        return verdict
+    hosts = {facts.rank: case.host for case in cases for facts in case.ranks}
+    return dataclasses.replace(verdict, host=hosts.get(verdict.culprit_ranks[0], verdict.host))
+
+
+def with_silent(verdict: Verdict, peers: Peers, inquiry: Inquiry) -> Verdict:
+    """A verdict on failures that names nobody, with the nodes that are linked and have not answered: they may know
+    why."""
+    silent = sorted({peers.me, *peers.linked} - inquiry.answered)
+    if not silent or not inquiry.of_failures:
+        return verdict
+    hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in silent]
+    line = f"safelaunch on {host_names(hosts)} has not answered: what happened to its ranks is not known here"
+    remedy = f"look at {host_names(hosts)}: its ranks may have failed first"
+    return dataclasses.replace(verdict, because=(line, *verdict.because), remedy=remedy)
+
+
 def over_nodes(verdict: Verdict, peers: Peers) -> Verdict:
     """The verdict with how many nodes it is about: those that have a supervisor of ours, lost ones among them."""
     return dataclasses.replace(verdict, nodes=sum(node.port > 0 for node in peers.nodes.values()))
@@ -132,6 +154,33 @@ def unlinked(peers: Peers) -> str:
     return host_names(hosts)
 
 
+def outlived(peers: Peers) -> str:
+    """That nodes are lost, and their ranks go on."""
+    hosts = [host_name(peers.nodes[node].host) or f"node {node}" for node in sorted(peers.lost)]
+    is_not, its = ("is not", "its") if len(hosts) == 1 else ("are not", "their")
+    return f"{host_names(hosts)} {is_not} heard any more, and {its} ranks go on: what happens there is not seen here"
+
+
+class Unlinked:
+    """Says, once, that other nodes are not linked to this one.
+
+    Args:
+        say: takes what is missing.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told = False
+
+    def poll(self, peers: Peers, met: float) -> None:
+        """One round; the nodes have met at this CLOCK_MONOTONIC, 0 for not yet."""
+        if self._told or not met or time.monotonic() - met < UNLINKED_S:
+            return
+        self._told = True
+        if hosts := unlinked(peers):
+            self._say(f"no link to {hosts}: each is diagnosed for itself")
+
+
 def more_s(nodes: int) -> float:
     """Seconds that a verdict may take longer in a job of so many nodes."""
     return min(NODES_S, NODE_S * nodes)
@@ -140,6 +189,25 @@ def more_s(nodes: int) -> float:
 def say(link: Link, message: Message) -> None:
     """Tell the other nodes, before this one's goodbye."""
     (link.to_all if link.peers.is_hub else link.to_hub)(message)
+
+
+def tell_leaving(link: Link | None, codes: tuple[str, ...], *, stays: bool) -> None:
+    """Tell the other nodes, where there are any, that this one leaves the job, or that it stays: see `Leaves`."""
+    if link is not None and link.peers.me >= 0:
+        say(link, Leaves(link.peers.me, codes, stays))
+
+
+def of_leaving(link: Link, node: int, message: Leaves) -> tuple[str, ...]:
+    """What is said of another node that leaves the job, or cannot; the hub passes it on to all first, itself among
+    them."""
+    if link.peers.is_hub and node != link.peers.me:
+        link.to_all(message)
+        return ()
+    one = link.peers.nodes.get(message.node_rank)
+    if one is None or message.node_rank == link.peers.me:
+        return ()
+    stays = blamed_nodes.ASK_THERE if message.stays else ""
+    return (blamed_nodes.leaving(host_name(one.host), message.codes, stays),)
 
 
 def pass_on(link: Link, node: int, message: Message) -> None:

@@ -71,7 +71,15 @@ class Outside:
         self._say = say
         self._threads: list[threading.Thread] = []
 
-    def begin(self, verdict: Verdict | None, report: PreflightReport | None, exit_code: int, *, speaks: bool) -> None:
+    def begin(
+        self,
+        verdict: Verdict | None,
+        report: PreflightReport | None,
+        exit_code: int,
+        *,
+        speaks: bool,
+        left: bool = False,
+    ) -> None:
         """Tell those who can be told beside the rest of the end.
 
         Args:
@@ -79,6 +87,7 @@ class Outside:
             report: of the preflight.
             exit_code: what safelaunch will exit with.
             speaks: whether this node speaks for the job.
+            left: whether it has left the job, as it was to blame more than once.
         """
         last: Diagnostic
         if report is not None and report.refused:
@@ -90,7 +99,7 @@ class Outside:
             return
         self._aside(lambda: pod_message(said, self._environ))
         if "bad" in self._settings.nodes:
-            self._aside(lambda: self._list_bad(verdict if speaks else None, report))
+            self._aside(lambda: self._list_bad(verdict if speaks or left else None, report, left=left))
         if speaks and slurm_job.job_id(self._environ) and shutil.which("scontrol"):
             # Of a node that its own checks have refused the reason says more.
             why = f" ({last.because[0]})" if last.code in BETWEEN_NODES and last.because else ""
@@ -131,7 +140,7 @@ class Outside:
             return ()
         return tuple(name for name in verdict.host.split(", ") if name)
 
-    def _list_bad(self, verdict: Verdict | None, report: PreflightReport | None) -> None:
+    def _list_bad(self, verdict: Verdict | None, report: PreflightReport | None, *, left: bool) -> None:
         found: list[tuple[str, Diagnostic]] = []
         own = bad_nodes.own_names(self._host, self._environ)[-1]
         errors = [] if report is None else [one for one in report.findings if one.severity == "error"]
@@ -141,7 +150,7 @@ class Outside:
             found.append((own if is_own else host_name(verdict.host), verdict))
         path = self._settings.nodes["bad"].value
         for host, one in found:
-            if has(one.code, Trait.PROOF):
+            if left or has(one.code, Trait.PROOF):
                 why = redaction.text(f"{one.code}: {one.summary}")
                 try:
                     if within(ANSWER_S, lambda host=host, why=why: bad_nodes.add(path, host, why)):  # type: ignore[misc]

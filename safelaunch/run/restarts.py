@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from safelaunch.codes import Trait, has
 from safelaunch.model import Case, LaunchPlan, Verdict
+from safelaunch.run.blamed_nodes import BlamedNodes
 from safelaunch.run.console import Console
 
 OPTION = "--useful-restarts"
@@ -18,7 +19,6 @@ class _Attempt:
     number: int
     verdict: Verdict
     step: int | None
-    several_nodes: bool = False
 
 
 class Restarts:
@@ -32,6 +32,7 @@ class Restarts:
 
     def __init__(self, plan: LaunchPlan, console: Console) -> None:
         self.stops = False  # whether the run ends with the latest attempt, by what was asked for
+        self.blamed = BlamedNodes(plan, console)
         self._plan = plan
         self._console = console
         self._attempts: list[_Attempt] = []
@@ -39,15 +40,18 @@ class Restarts:
     def concluded(self, facts: Case, verdict: Verdict) -> None:
         """An attempt has its verdict."""
         steps = max((rank.step for rank in facts.ranks), default=0)
-        now = _Attempt(facts.incident.attempt, verdict, steps or None, facts.world_size > len(facts.ranks))
+        now = _Attempt(facts.incident.attempt, verdict, steps or None)
         before = self._attempts[-1] if self._attempts else None
         self._attempts.append(now)
         self.stops = False
-        if now.number >= self._plan.torchrun["max_restarts"] or has(verdict.code, Trait.INFRASTRUCTURE):
-            return  # no restart comes; or other nodes, or another time, may be all that it takes
+        if now.number >= self._plan.torchrun["max_restarts"]:
+            return  # no restart comes
+        self.blamed.concluded(facts, verdict)
+        if has(verdict.code, Trait.INFRASTRUCTURE):
+            return  # other nodes, or another time, may be all that it takes
         reason = _repeated(before, now) or _before_first_step(facts)
         if not reason:
-            self._tell_host(before, now)
+            self._tell_host(before, verdict, facts)
             return
         self.stops = self._plan.useful_restarts
         if self.stops:
@@ -55,11 +59,15 @@ class Restarts:
         elif before is not None:
             self._console.aside(f"{reason}: another restart promises little ({OPTION} ends the run here)")
 
-    def _tell_host(self, before: _Attempt | None, now: _Attempt) -> None:
-        host = now.verdict.host
-        more = before is not None and before.verdict.host == host and now.several_nodes
-        if more and host and now.verdict.culprit_ranks:
-            self._console.aside(f"{host} is to blame for the second time in succession: start again without it")
+    def _tell_host(self, before: _Attempt | None, verdict: Verdict, facts: Case) -> None:
+        """That ranks of one node failed twice: it may be the node, or what its ranks are given."""
+        several = facts.world_size > len(facts.ranks)
+        if before is None or not several or not verdict.host or before.verdict.host != verdict.host:
+            return
+        if before.verdict.culprit_ranks and verdict.culprit_ranks:
+            codes = " and ".join(dict.fromkeys((before.verdict.code, verdict.code)))
+            where = f"ranks of {verdict.host} failed in both attempts ({codes})"
+            self._console.aside(f"{where}: look at what they read, and at the node")
 
 
 def _repeated(before: _Attempt | None, now: _Attempt) -> str:

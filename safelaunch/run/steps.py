@@ -137,6 +137,7 @@ def wire(job: Run) -> None:
 
     job.parts = Parts(job.settings, job.plan, job.environ, job.black_box)
     job.parts.notifier.leave_alone = job.tree.leave_alone
+    job.parts.restarts.blamed.tell = job.tree.tell
 
 
 def sweep(job: Run) -> None:  # noqa: ARG001  what others have left
@@ -198,7 +199,7 @@ def tell_end(job: Run) -> None:
         parts.console.finding(stopped(outcome.preempted, job.exit_code))
     elif outcome.verdicts and not outcome.succeeded:
         last = outcome.verdicts[-1]
-        said = parts.nodes.as_said_here(last)
+        said = last if parts.restarts.blamed.left else parts.nodes.as_said_here(last)
         parts.console.last_verdict(said, parts.incidents.folder_of(last), job.exit_code)
     elif outcome.interrupted is not None and (told := parts.hangs.last_word(exit_code=outcome.exit_code)) is not None:
         # Why somebody had enough of it.
@@ -213,7 +214,7 @@ def tell_outside(job: Run) -> None:
     job.speaks = parts.speaks
     last, report = job.last_verdict, outcome.report
     job.outside = Outside(job.settings, os.environ, socket.gethostname(), parts.console.say)
-    job.outside.begin(last, report, job.exit_code, speaks=job.speaks)
+    job.outside.begin(last, report, job.exit_code, speaks=job.speaks, left=parts.restarts.blamed.left)
     if report is not None and report.refused:
         last = as_verdict(report)
     if last is not None:
@@ -254,6 +255,7 @@ def write_result(job: Run) -> None:
         "verdicts": to_json([*parts.hangs.slow, *parts.slow.all_verdicts, *outcome.verdicts]),
         "abandoned_pids": list(outcome.abandoned),
         "spare": parts.was_spare,
+        "left_out": parts.restarts.blamed.left,
     }
     if parts.nodes.met.rounds:
         document |= {"host": host_name(socket.gethostname()), "hosts": [*parts.nodes.met.hosts]}

@@ -24,6 +24,7 @@ from safelaunch.run.incidents import Incidents
 from safelaunch.run.job_end import JobEnd
 from safelaunch.run.job_nodes import JobNodes
 from safelaunch.run.judge import Judge
+from safelaunch.run.nodes_asked import tell_leaving
 from safelaunch.run.notify import Notifier
 from safelaunch.run.own_faults import contained
 from safelaunch.run.ranks import Hearing, listener
@@ -91,6 +92,8 @@ class Parts:
         self.watching = Watching(self.incidents, self.hearing, endings, self.hangs, self.slow, self.stops, traces)
         self.restarts = Restarts(plan, console)
         self.history = History(plan, os.environ, kept=bool(settings["history"]))
+        self.restarts.blamed.judged = judge.verdict
+        self.restarts.blamed.tell_others = lambda codes, stays: tell_leaving(nodes.link, codes, stays=stays)
         self.conclusions = Conclusions(
             plan, console, self.incidents, judge, node, self.hangs, endings, nodes, self.restarts, self.history
         )
@@ -98,7 +101,7 @@ class Parts:
     @property
     def speaks(self) -> bool:
         """Whether this node is the one that speaks for the job, to those outside of it."""
-        return self.nodes.first(otherwise=self._may_speak)
+        return not self.restarts.blamed.left and self.nodes.first(otherwise=self._may_speak)
 
     def note_steps(self, group: WorkerGroup) -> None:
         """How far the ranks of the last attempt have come, while their slots are there."""
@@ -118,8 +121,8 @@ class Parts:
             say=self.console.say,
             notice=self.console.notice,
             address=lambda: self.nodes.address,
-            nodes=self.nodes.meet,
-            spare=self._be_spare,
+            events={"nodes": self.nodes.meet, "spare": self._be_spare, "leaves": self.restarts.blamed.on_leaves},
+            reason=self.nodes.reason,
             stops=lambda: self.restarts.stops or self.stops.wanted is not None,
             interrupted=self.nodes.interrupted,
             asks_to_stop=self.stops.ask,
@@ -153,7 +156,7 @@ class Parts:
         self.was_spare = True
         waiting, called = (
             "this node is a spare: it waits until one is lost",
-            "this node takes the place of one that is lost",
+            "this node takes the place of one that is lost, or has left the job",
         )
         self.console.say(waiting if waits else called)
 

@@ -20,16 +20,14 @@ from safelaunch.diagnosis.crash.first_failure import (
 )
 from safelaunch.diagnosis.crash.known.exception_detail import ExceptionDetail
 from safelaunch.diagnosis.crash.known.host import worker_place
+from safelaunch.diagnosis.crash.own_words import quoted
 from safelaunch.diagnosis.crash.process_end import shortly
 from safelaunch.diagnosis.crash.refused_arguments import is_refused
 from safelaunch.diagnosis.refine import ddp_parameters
 from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import names, one_line, telling
+from safelaunch.diagnosis.wording import names
 from safelaunch.model import Case, Confidence, Location, PyError, Verdict
-
-# torch/_utils.py, ExceptionWrapper: the exception of another process or thread, with its traceback below this line.
-IN_WORKER = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread for device \w+)\.")
 
 # What one rank misses, another one may have to make first: torch.save says so in a RuntimeError.
 NOT_THERE = re.compile(r"^Parent directory .* does not exist|No such file or directory")
@@ -54,8 +52,8 @@ def exception(view: View) -> Verdict | None:
 
     Of the rest, one that stands alone comes before several that are alike, if it came within 0.5 s of the first
     failure. Of several that are alike, the only one with a cause beneath it is named. Otherwise the first one is.
-    Several ranks are named where they raised the same at the same line. Nobody is named where their words speak of
-    another rank, or a living rank has not spoken.
+    Several ranks are named where they raised the same at the same line, each with its own words. Nobody is named where
+    their words speak of another rank, or a living rank has not spoken.
 
     Where torch refused the arguments of a call, the ranks that made it are named: no message had been sent.
 
@@ -77,7 +75,7 @@ def exception(view: View) -> Verdict | None:
     say what was used up or broken (SL404, SL420 to SL429).
     """
     found = roots(view.case)
-    culprits = [root for root in found if root.nature == "exception"]
+    culprits = sorted((root for root in found if root.nature == "exception"), key=lambda root: root.rank)
     if not culprits or len(culprits) != len(found) or _points_elsewhere(view.case, culprits):
         return None
     error = culprits[0].facts.error
@@ -86,14 +84,15 @@ def exception(view: View) -> Verdict | None:
     code = detail.code or ("SL409" if cannot_import(error) else "SL401")
     rivals = [failure for failure in primary(view.case) if failure not in culprits]
     because = tuple(f"rank {rival.rank} failed too: {shortly(rival)}" for rival in rivals[:2])
+    summary, others = _summary(culprits, detail)
     certain = not rivals and (len(culprits) == 1 or _class_of_all(culprits))  # each of them says why it failed
     verdict = crash_verdict(
         view,
         code,
-        _summary(names(failure.rank for failure in culprits), detail, error),
+        summary,
         culprits,
         location=_place(detail, error),
-        because=(*detail.because[: 3 - min(1, len(because))], *because),
+        because=(*others, *detail.because[: 3 - min(1, len(because))], *because),
         remedy=detail.remedy or _remedy(code, error, everywhere=len(culprits) >= view.case.world_size),
         confidence=_confidence(certain, detail),
     )
@@ -141,13 +140,15 @@ def exception_everywhere(view: View) -> Verdict | None:
     same = f"type and line are the same on {names(failure.rank for failure in found)}"
     if detail.code:
         same = f"rank {found[0].rank} was first; {names(failure.rank for failure in found[1:])} failed alike"
+    of_node = view.case.host and view.case.world_size > len(view.case.ranks)  # those of others are not known
+    summary, others = _summary(found, detail, f"every rank of {view.case.host}" if of_node else "every rank")
     verdict = crash_verdict(
         view,
         detail.code or "SL402",
-        _summary("every rank", detail, error),
+        summary,
         [],
         location=_place(detail, error),
-        because=(*detail.because[:3], same) if detail.code else (same, *detail.because),
+        because=(*detail.because[:3], same) if detail.code else (same, *others, *detail.because),
         remedy=detail.remedy
         or "no rank stands out: look at the arguments, the files and the code that all ranks share",
         confidence=_confidence(_say_the_same(found, error) or _class_of_all(found), detail),
@@ -171,8 +172,11 @@ def _detail(case: Case, culprits: list[Failure]) -> ExceptionDetail:
     return ExceptionDetail("", "", (*because, *detail.because), remedy or detail.remedy)
 
 
-def _summary(who: str, detail: ExceptionDetail, error: PyError) -> str:
-    return detail.summary or f"{who} {detail.what or _raised(error)}"
+def _summary(culprits: list[Failure], detail: ExceptionDetail, everybody: str = "") -> tuple[str, tuple[str, ...]]:
+    """The headline, and the words of those whom it does not quote."""
+    if detail.summary or detail.what:
+        return detail.summary or f"{everybody or names(failure.rank for failure in culprits)} {detail.what}", ()
+    return quoted(culprits, everybody)
 
 
 def _place(detail: ExceptionDetail, error: PyError) -> Location | None:
@@ -205,13 +209,6 @@ def _class_of_all(failures: list[Failure]) -> bool:
     return len(kinds) == 1 and (
         all(known_class(failure.facts) for failure in failures) or all(is_refused(error) for error in errors)
     )
-
-
-def _raised(error: PyError) -> str:
-    within = IN_WORKER.match(error.message)
-    if within is not None:  # what was raised there is the last line of what it brings along
-        return f"raised {one_line(error.message.strip().splitlines()[-1])} in its {within[1]}"
-    return f"raised {error.type}: {telling(error.message)}".rstrip(": ")
 
 
 def _of_kind(verdict: Verdict) -> Verdict:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from safelaunch.diagnosis.crash.first_failure import Failure, failures, unaccounted
+from safelaunch.diagnosis.crash.own_words import quoted
 from safelaunch.diagnosis.crash.process_end import shortly
 from safelaunch.diagnosis.frames import user_frame
 from safelaunch.diagnosis.verdicts import crash_verdict
 from safelaunch.diagnosis.view import View
-from safelaunch.diagnosis.wording import names, telling, verb
+from safelaunch.diagnosis.wording import names, verb
 from safelaunch.model import PyError, Verdict
 
 
@@ -42,14 +43,14 @@ def cannot_tell(view: View) -> Verdict:
     alike = _raised_alike(found)
     others = sorted({facts.rank for facts in view.case.ranks} - {failure.rank for failure in found})
     if alike is not None and others:
-        raised = f"{names(failure.rank for failure in found)} raised {alike.type}: {telling(alike.message)}"
+        raised, more = quoted(sorted(found, key=lambda failure: failure.rank))
         return crash_verdict(
             view,
             "SL499",
             f"{raised}; the cause may lie with {names(others)}, which {verb(others, 'has', 'have')} not failed",
             [],
             location=alike.location,
-            because=said[2:],
+            because=(*more, *said[2:]),
             remedy=f"see what {names(others)} did at that time, and what the line needs",
             confidence="low",
         )

@@ -198,7 +198,8 @@ def hardware_failed(verdict: Verdict, broken: Sequence[Fault], case: Case, since
     Of logs, the line itself leads: it belongs to a rank only where it names a process whose rank is known.
 
     What to do: run on another node, and have an admin look at the GPU. The exit code is 75: elsewhere the job would go
-    on.
+    on. A node that is named for the second time leaves a job that can go on without it: `--nnodes MIN:MAX`, or a spare
+    waits.
 
     What it is not: an Xid of a program (13, 31, 43, 69), whose usual cause is the program's own kernel (SL427).
     """

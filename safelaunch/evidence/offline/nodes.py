@@ -61,12 +61,19 @@ def _one_job(one: Recorded, other: Recorded) -> bool:
 
 def concluded_over_more(part: Sequence[Recorded]) -> Verdict | None:
     """What the run itself concluded over all of its nodes, where that rests on more than is here: on nodes that are
-    missing here, or on how one was lost. None where the rules can be applied again, and where nodes disagree."""
+    missing here, or on how one was lost. None where the rules can be applied again, and where nodes disagree. Of a lost
+    node that node itself has other words, and most have the same."""
     said = [one.verdict for one in part if one.verdict is not None and one.verdict.nodes > 1]
-    if len(said) < len(part) or len({(verdict.code, verdict.summary) for verdict in said}) > 1:
+    if len(said) < len(part):
+        return None
+    of_one_node = said[0].host and has(said[0].code, Trait.LEFT_OUT)
+    if len({(verdict.code, verdict.host if of_one_node else verdict.summary) for verdict in said}) > 1:
         return None
     whole = len(part) >= max(verdict.nodes for verdict in said)
-    return None if whole and not has(said[0].code, Trait.INFRASTRUCTURE) else said[0]
+    if whole and not has(said[0].code, Trait.INFRASTRUCTURE):
+        return None
+    summaries = [verdict.summary for verdict in said]
+    return max(said, key=lambda verdict: summaries.count(verdict.summary))
 
 
 def comparable(incidents: Sequence[Recorded]) -> bool:

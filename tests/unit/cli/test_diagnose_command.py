@@ -508,9 +508,13 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in out for word in ("--json", "--color", "Flight Recorder", "exit codes"))
 
 
-def concluded(folder: Path, code: str, summary: str, *, culprits: tuple[int, ...] = (), nodes: int) -> None:
+def concluded(
+    folder: Path, code: str, summary: str, *, culprits: tuple[int, ...] = (), nodes: int, host: str = ""
+) -> None:
     """What the run said there, over so many nodes."""
-    verdict = Verdict(code=code, slug="s", kind="crash", summary=summary, culprit_ranks=culprits, nodes=nodes)
+    verdict = Verdict(
+        code=code, slug="s", kind="crash", summary=summary, culprit_ranks=culprits, nodes=nodes, host=host
+    )
     files.write_json(str(folder / "incident-0" / "verdict.json"), verdict)
 
 
@@ -540,6 +544,19 @@ def test_how_a_node_was_lost_is_in_no_evidence(tmp_path: Path, capsys: pytest.Ca
         concluded(tmp_path / name, "SL604", "node-c has been silent for 9 s", nodes=2)
     _, out, _ = run(capsys, tmp_path)
     assert "error[SL604]: node-c has been silent for 9 s" in out
+
+
+def test_a_node_that_was_cut_off_says_it_in_words_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_nodes(tmp_path)
+    node(
+        tmp_path / "c", "node-c", (failed(4, 5.2, "RuntimeError", LOST), failed(5, 5.3, "RuntimeError", LOST)), boot=0.0
+    )
+    for name, said in (("a", "lost all other nodes"), ("b", "been silent for 9 s"), ("c", "been silent for 9 s")):
+        concluded(tmp_path / name, "SL604", f"node-a has {said}", nodes=3, host="node-a")
+    _, out, _ = run(capsys, tmp_path)
+    assert "error[SL604]: node-a has been silent for 9 s" in out
 
 
 def test_nodes_that_disagree_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

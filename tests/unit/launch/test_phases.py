@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import selectors
@@ -156,6 +157,15 @@ def test_a_start_with_other_nodes_is_no_attempt_of_those_that_are_counted(run: A
     run.on_stopping()
     started(run, 0)
     assert said == ["starting anew, which counts as no restart"]
+
+
+def test_why_the_ranks_of_another_node_failed_is_said_where_they_are_started_anew(run: Any, said: list[str]) -> None:
+    run._stages = dataclasses.replace(run._stages, reason=lambda: CRASH)
+    checked(run)
+    started(run)
+    run.on_stopping()
+    started(run, 0)
+    assert said == [f"{CRASH.code}; starting anew, which counts as no restart"]
 
 
 def test_a_hang_ends_the_run(run: Any, tree: Tree) -> None:

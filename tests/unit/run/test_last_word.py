@@ -59,7 +59,7 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     hangs = SimpleNamespace(last_word=last_word, told=told, folder="incident-0")
     endings = SimpleNamespace(told=None)
     incidents = Incidents(str(tmp_path), console, Findings())
-    plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0})
+    plan = SimpleNamespace(restart_hangs=True, spare_nodes=0, torchrun={"max_restarts": 0})
     alone = JobNodes("", judge, console)
     conclusions = Conclusions(
         cast("Any", plan),
@@ -80,6 +80,33 @@ def test_what_was_told_of_a_wait_stands_where_the_wait_timed_out(
     assert reasons == (["the wait ended when it timed out"] if told is not None and stands == told else [])
     assert incidents.folder_of(ended) == ("incident-0" if reasons else str(tmp_path / "incident-0"))
     assert console.lines == []
+
+
+def test_what_was_told_of_a_lost_node_is_not_written_a_second_time(tmp_path: Path) -> None:
+    lost = dataclasses.replace(verdict("SL604"), kind="infra", host="node-a", summary="it has been silent for 14 s")
+    facts = Case(Incident("hang", 0, (), 1.0), "node-a", 4, ())
+    hangs = SimpleNamespace(
+        has_told=lambda end: end is lost, told_facts=facts, evidence=(), folder=str(tmp_path / "one")
+    )
+    console = Said()
+    incidents = Incidents(str(tmp_path), console, Findings())
+    plan = SimpleNamespace(restart_hangs=True, spare_nodes=0, torchrun={"max_restarts": 0})
+    nodes = SimpleNamespace(end=lost, tell_end=lambda _: None)
+    conclusions = Conclusions(
+        cast("Any", plan),
+        console,
+        incidents,
+        Judge(console),
+        ThisNode(),
+        cast("Any", hangs),
+        cast("Any", None),
+        cast("Any", nodes),
+        Restarts(cast("Any", plan), console),
+    )
+    ended = conclusions.conclude(Incident("hang", 0, (), 1.0), WorkerGroup(0, 4, 2), Urgent())
+    assert ended is lost
+    assert incidents.folder_of(ended) == str(tmp_path / "one")
+    assert json.loads((tmp_path / "one" / "verdict.json").read_text())["code"] == "SL604"
 
 
 @pytest.mark.parametrize("told", [None, TOLD])
@@ -104,7 +131,7 @@ def test_other_nodes_are_shown_how_ranks_waited_that_their_watchdogs_ended(
         end=None, address={}, failing=lambda: None, verdict=lambda facts: shown.append(facts) or elsewhere, met=Met(),
         tell_end=lambda _: None,
     )  # fmt: skip
-    plan = SimpleNamespace(restart_hangs=True, torchrun={"max_restarts": 0}, env={})
+    plan = SimpleNamespace(restart_hangs=True, spare_nodes=0, torchrun={"max_restarts": 0}, env={})
     conclusions = Conclusions(
         cast("Any", plan),
         console,

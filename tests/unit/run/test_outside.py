@@ -167,6 +167,16 @@ def test_a_node_is_listed_on_proof_only(verdict: Verdict, written: list[str], tm
     assert said == [f"{host} is on the list of bad nodes now: {path}" for host in written]
 
 
+def test_a_node_that_has_left_the_job_lists_itself(tmp_path: Path) -> None:
+    path = str(tmp_path / "bad")
+    outside = Outside(settings(nodes={"bad": path}), {"NODE_NAME": "node-b"}, "gpu9", print)
+
+    outside.begin(LOST, None, 75, speaks=False, left=True)
+    outside.finish(interrupted=False)
+
+    assert [one.host for one in bad_nodes.read(path)] == ["node-b"]
+
+
 def test_a_refused_node_lists_itself_as_its_scheduler_calls_it(tmp_path: Path) -> None:
     path = str(tmp_path / "bad")
     outside = Outside(settings(nodes={"bad": path}), {"NODE_NAME": "node-b"}, "train-0-x", print)

@@ -105,4 +105,6 @@ def test_a_node_that_is_to_blame_again_is_named() -> None:
     run = Run(useful=False)
     assert run.fails(0, 60, world=4) == ""
     said = run.fails(1, 90, dataclasses.replace(RAISED, code="SL402"), world=4)
-    assert said == "node-b is to blame for the second time in succession: start again without it"
+    assert said == (
+        "ranks of node-b failed in both attempts (SL401 and SL402): look at what they read, and at the node"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -13,10 +14,12 @@ from said import Said
 
 from safelaunch.cluster.link import Link
 from safelaunch.cluster.listener import listen
-from safelaunch.cluster.messages import Ends, Look, Message, Seen
+from safelaunch.cluster.messages import Ends, Judged, Look, Message, Seen
+from safelaunch.cluster.peers import Peers
 from safelaunch.codec import to_json
 from safelaunch.model import Case, Incident, Verdict, WorkerGroup
-from safelaunch.model.nodes import Node, Nodes
+from safelaunch.model.nodes import LostNode, Node, Nodes
+from safelaunch.run import nodes_asked
 from safelaunch.run.job_nodes import JobNodes
 
 KEY = os.urandom(32)
@@ -103,6 +106,18 @@ def test_no_advice_of_another_node_is_shown(pair: Pair) -> None:
     assert (end.summary, end.remedy, end.exit_code) == ("rank 2 raised", "", 1)
 
 
+@pytest.mark.parametrize("pair", [1], indirect=True)
+def test_why_ranks_of_others_failed_is_known_to_who_has_not_asked(pair: Pair) -> None:
+    """Their restart makes this node start its ranks anew, which may not have failed."""
+    assert pair.nodes.reason() is None
+    pair.say(Judged(dataclasses.replace(verdict("SL301", "rank 3 sleeps"), kind="hang")))  # which may end well
+    pair.say(Judged(verdict("SL401", "rank 2 raised", remedy="curl http://host/x | sh")))
+    eventually(lambda: pair.nodes.reason() is not None)
+    reason = pair.nodes.reason()
+    assert reason is not None
+    assert (reason.summary, reason.remedy) == ("rank 2 raised", "")
+
+
 def test_a_key_in_the_store_that_is_none_costs_the_link_alone() -> None:
     console = Said()
     nodes = JobNodes("127.0.0.1", cast("Any", None), cast("Any", console))
@@ -112,3 +127,28 @@ def test_a_key_in_the_store_that_is_none_costs_the_link_alone() -> None:
     finally:
         nodes.close()
     assert "their key" in str(console.lines)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [((1,), "node-1 is not heard any more, and its"), ((1, 2), "node-1, node-2 are not heard")]
+)
+def test_nodes_that_are_lost_and_go_on_are_named(lost: tuple[int, ...], said: str) -> None:
+    peers = Peers()
+    peers.nodes = {number: Node(number, host=f"node-{number}", port=1) for number in range(3)}
+    peers.lost = {number: LostNode(number, 9.0) for number in lost}
+    assert nodes_asked.outlived(peers).startswith(said)
+
+
+def test_who_has_not_answered_is_named_where_nobody_is_to_blame() -> None:
+    peers = Peers()
+    peers.meet(Nodes(0, 0, tuple(Node(number, host=f"node-{number}", port=1) for number in range(3)), ""), 0.0)
+    for node in (1, 2):
+        peers.heard(node, 1.0, 0)
+    failed = dataclasses.replace(CASE, incident=Incident("exit", 0, (1,), 1.0))
+    inquiry = nodes_asked.Inquiry(1, 0.0, {0: failed}, {0, 1})
+    found = verdict("SL412", "ranks 0-3 lost the connection to a peer")
+    told = nodes_asked.with_silent(found, peers, inquiry)
+    assert told.because[0].startswith("safelaunch on node-2 has not answered")
+    assert told.remedy == "look at node-2: its ranks may have failed first"
+    inquiry.answered.add(2)
+    assert nodes_asked.with_silent(found, peers, inquiry) == found
