@@ -1,0 +1,120 @@
+"""How launchers are called: what a careful reader says of the command, and what the lint must not make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.settings.lint.jobs.test_words import ONE, only, said
+
+
+def codes(text: str, name: str = "job.sh") -> list[str]:
+    return [one.finding.code for one in said(text, name=name)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torchrun --nnodes=2 --nproc_per_node=8 t.py",
+        "torchrun --nnodes 2 --nproc-per-node 8 --node-rank $RANK -m pkg.train",
+        "torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-id=7 t.py",
+        "export MASTER_ADDR=head\ntorchrun --nnodes=2 t.py",
+    ],
+)
+def test_torchrun_of_several_nodes_without_a_master_takes_each_node_for_it(call: str) -> None:
+    one = only(f"{call}\n", name="job.sh")
+    assert one.finding.code == "SL249"
+    assert "PET_MASTER_ADDR" in one.finding.because[0]
+    assert "--master-addr" in one.finding.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun --nnodes=2 --master_addr head t.py",
+        "torchrun --nnodes=2 --rdzv-endpoint head:1 t.py",
+        "torchrun --nnodes=1 t.py",
+        "torchrun --nnodes=1:4 t.py",
+        "torchrun --nnodes=2 $ARGS t.py",
+        "export PET_MASTER_ADDR=$HEAD\ntorchrun --nnodes=2 t.py",
+        "torchrun --nnodes=2 --rdzv_conf=is_host=$(((SLURM_NODEID)) && echo 0 || echo 1) --rdzv_endpoint=a:1 t.py",
+    ],
+)
+def test_a_master_that_is_named_or_may_be_is_none_missing(text: str) -> None:
+    assert codes(f"{text}\n") == []
+
+
+def test_on_slurm_the_missing_master_is_the_first_node_of_the_job() -> None:
+    one = only(ONE + "srun torchrun --nnodes=2 --nproc_per_node=8 t.py\n")
+    assert one.finding.code == "SL249"
+    assert "scontrol show hostnames" in one.finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        ("accelerate launch --nnodes 2 --main_process_ip a t.py", "write --num_machines"),
+        ("accelerate launch --nproc_per_node=8 t.py", "write --num_processes"),
+        ("accelerate launch --num_process 8 t.py", ""),  # argparse of before 1.0 completes it
+        ("accelerate launch --num_machine_s 2 t.py", "--num_machines"),
+        ("deepspeed --num-gpus 8 t.py", "write --num_gpus"),
+        ("deepspeed --nproc_per_node=8 t.py", "write --num_gpus"),
+        ("torchrun --num_gpus 8 t.py", "behind the script"),
+    ],
+)
+def test_options_of_another_launcher_are_told_with_the_own_one(call: str, meant: str) -> None:
+    found = said(f"{call}\n", name="job.sh")
+    assert [one.finding.code for one in found] == (["SL247"] if meant else [])
+    assert all(meant in one.finding.remedy for one in found)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "accelerate launch --multi-gpu --num-processes 8 --mixed-precision=bf16 t.py --nnodes 2",
+        "accelerate launch --use_fsdp --fsdp_offload_params true --rdzv_conf a=b --tee 3 -m pkg.train",
+        "accelerate launch --config_file c.yaml --deepspeed_multinode_launcher standard $ARGS t.py",
+        "deepspeed --include localhost:0,1 --master_port=29501 --no_local_rank --no_python $CMD",
+        "deepspeed -H hosts -i a:0 --module pkg.train --deepspeed c.json",
+        "torchrun -r3 -t 3 --standalone t.py",
+    ],
+)
+def test_own_options_in_all_their_spellings_are_no_finding(call: str) -> None:
+    assert codes(f"{call}\n") == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torchrun --standalone python t.py",
+        "accelerate launch --num_processes 8 python3 t.py",
+        "deepspeed --num_gpus=8 python t.py",
+    ],
+)
+def test_a_launcher_starts_python_itself(call: str) -> None:
+    one = only(f"{call}\n", name="job.sh")
+    assert one.finding.code == "SL247"
+    assert "leave out python" in one.finding.remedy
+    assert codes(call.replace(" python", " --no_python python") + "\n") == []
+
+
+def test_torchrun_that_another_program_starts_has_its_options_behind_the_dashes() -> None:
+    text = "#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\nsrun trainer fit c.yaml --launcher torchrun {}\n"
+    assert codes(text.format("-- --nproc_per_node=$N"), name="a.sbatch") == []
+    assert codes(text.format(""), name="a.sbatch") == []
+    assert codes(text.format("-- --nproc_per_node=4"), name="a.sbatch") == ["SL240"]
+
+
+def test_a_command_that_eval_puts_together_is_told_where_it_stands() -> None:
+    text = 'x=1\ncmd="python -m torch.distributed.launch \\\n  --nproc_per_node=8 \\\n  t.py --fp16"\neval ${cmd}\n'
+    one = only(text, name="job.sh")
+    assert (one.finding.code, one.line) == ("SL248", 2)
+
+
+def test_the_remedy_for_the_old_launcher_is_whole_where_the_command_goes_on_below() -> None:
+    one = only("python3 -m torch.distributed.launch \\\n  --use_env \\\n  t.py\n", name="job.sh")
+    assert one.finding.remedy == "write torchrun in place of python3 -m torch.distributed.launch, without --use-env"
+
+
+def test_use_env_takes_no_value() -> None:
+    text = "python -m torch.distributed.launch --nnodes=2 --master_addr a --use_env python t.py\n"
+    assert sorted(codes(text)) == ["SL247", "SL248"], "python is the script, and no value"
