@@ -118,3 +118,68 @@ def test_the_remedy_for_the_old_launcher_is_whole_where_the_command_goes_on_belo
 def test_use_env_takes_no_value() -> None:
     text = "python -m torch.distributed.launch --nnodes=2 --master_addr a --use_env python t.py\n"
     assert sorted(codes(text)) == ["SL247", "SL248"], "python is the script, and no value"
+
+
+BATCH = "#!/bin/bash\n#SBATCH --nodes=1\n"
+
+
+def test_what_stands_below_the_first_command_is_not_read_by_sbatch() -> None:
+    one = only("#!/bin/bash\n# a job\n\nset -e\n#SBATCH --nodes=1\n# more\n#SBATCH --time=1:00\nsrun python t.py\n")
+    assert (one.finding.code, one.line, one.more) == ("SL250", 5, (7,))
+    assert "on line 4" in one.finding.summary
+
+
+@pytest.mark.parametrize(
+    ("line", "variable"),
+    [
+        ("--nodes=$N", "$N"),
+        ("--output=${HOME}/%x.log", "${HOME}"),
+        ("-J run_$(date +%F)", "$("),
+        ("--array=0-${LAST:-3}%1", "${LAST:-3}"),
+    ],
+)
+def test_sbatch_fills_in_no_variables(line: str, variable: str) -> None:
+    one = only(f"{BATCH}#SBATCH {line}\nsrun python t.py\n")
+    assert (one.finding.code, one.line) == ("SL250", 3)
+    assert f"takes {variable} as it stands" in one.finding.summary
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (BATCH + "#SBATCH --time=1:00   # or $TIME\n#SBATCH --output=%x-%j.out\nsrun python t.py\n", "a.sbatch"),
+        (BATCH + "#SBATCH --nodes=$N\nsrun python t.py\n", "a.sbatch.in"),
+        (BATCH + "#SBATCH --nodes={{ n }}\n{% if x %}\n#SBATCH --time=1\n{% endif %}\nsrun python t.py\n", "a.sbatch"),
+        ("cat > job.sh <<EOF\n#!/bin/bash\n#SBATCH --nodes=$N\nsrun python t.py\nEOF\nsbatch job.sh\n", "a.sh"),
+        ("echo hi\n# '#SBATCH' lines go above\nsrun python t.py\n", "a.sh"),
+    ],
+)
+def test_templates_and_jobs_that_a_script_writes_are_filled_in_by_others(text: str, name: str) -> None:
+    assert codes(text, name) == []
+
+
+RANKS = "srun --ntasks-per-node=1 torchrun --nnodes=1 --nproc-per-node={} t.py\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "wrong"),
+    [
+        ("--gres=gpu:4", "$SLURM_GPUS_PER_NODE", True),
+        ("--gres=gpu:4", "${SLURM_GPUS_PER_NODE}", True),
+        ("--gres=gpu:4", "${SLURM_GPUS_PER_NODE:-4}", False),
+        ("--gpus-per-node=4", "$SLURM_GPUS_PER_NODE", False),
+        ("--gres=gpu:4", "$SLURM_GPUS_ON_NODE", False),
+        ("-G 4", "$SLURM_GPUS", False),
+        ("--gres=gpu:4", "$SLURM_GPUS", True),
+    ],
+)
+def test_slurm_sets_what_it_was_asked_for(asked: str, value: str, wrong: bool) -> None:
+    text = f"{BATCH}#SBATCH {asked}\n" + RANKS.format(value)
+    assert codes(text, "a.sbatch") == (["SL251"] if wrong else [])
+    assert codes(text.replace("srun", "export SLURM_GPUS_PER_NODE=4 SLURM_GPUS=4\nsrun"), "a.sbatch") == []
+
+
+def test_what_a_step_asks_for_counts_too() -> None:
+    text = BATCH + RANKS.format("$SLURM_NTASKS_PER_NODE")
+    assert codes(text, "a.sbatch") == []
+    assert codes(text.replace(" --ntasks-per-node=1", ""), "a.sbatch") == ["SL251"]
