@@ -304,5 +304,6 @@ CODES = (
         "a launcher gets a variable that Slurm does not set",
         "settings.lint.jobs.launch.directives:variable_not_set",
     ),
+    Code("SL252", "broken-line", "a command ends too early", "settings.lint.jobs.launch.usage:broken_line"),
     Code("SL290", "signatures", "a file of signatures cannot be used", "evidence.logs.signatures:load"),
 )

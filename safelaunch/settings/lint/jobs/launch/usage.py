@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from safelaunch.settings.lint.extract.words import UNKNOWN
 from safelaunch.settings.lint.jobs import remark
 from safelaunch.settings.lint.jobs.launch.launchers import Launch
 from safelaunch.settings.lint.jobs.launch.options import OF, Options
 from safelaunch.settings.lint.jobs.launch.scene import Scene
-from safelaunch.settings.lint.jobs.remark import Remark
+from safelaunch.settings.lint.jobs.remark import Edit, Remark, Span
 from safelaunch.settings.lint.judge import versions
 from safelaunch.settings.spelling import did_you_mean
 
@@ -18,6 +20,10 @@ from safelaunch.settings.spelling import did_you_mean
 SINCE = {"--log-line-prefix-template": "2.15", "--print-completion": "2.15"}
 _OLD = re.compile(r"\S*python[0-9.]*\s+(?:-u\s+)?-m\s+torch\.distributed\.launch\b")
 _PYTHON = re.compile(r"python[0-9.]*")
+_BLANK_BEHIND = re.compile(r"(?:^|[ \t])(\\)[ \t]+$")
+_GOES_ON = re.compile(
+    r"[ \t]*(?:--?[A-Za-z]|[A-Z_][A-Z0-9_]*=|torchrun\b|srun\b|mpirun\b|accelerate\b|deepspeed\b|python[0-9.]*\s)"
+)
 _NUMBERS = {"USR1": "10", "USR2": "12"}
 _USER_SIGNAL = re.compile(r"\b(?:SIG)?(USR[12])\b")
 
@@ -109,6 +115,36 @@ def old_launcher(scene: Scene) -> Iterator[Remark]:
             remedy,
             scene.span(launch.word),
         )
+
+
+def broken_line(scene: Scene) -> Iterator[Remark]:
+    """A command ends too early: behind the backslash at the end of its line stands a blank.
+
+    The shell then takes the blank for a word, and what stands on the next line for another command. A launcher does not
+    get its options, a program not its variables.
+
+    How it is concluded: in a shell script, a line that is no comment ends with a backslash and blanks, and the next one
+    begins with an option, an assignment or a launcher.
+
+    What to do: take the blanks away; `--fix` does.
+    """
+    if scene.job.kind != "shell" or "\\ " not in scene.job.text.replace("\t", " "):
+        return
+    lines = scene.job.lines
+    for number, (text, below) in enumerate(pairwise(lines), 1):
+        match = _BLANK_BEHIND.search(text)
+        if match is None or text.lstrip().startswith("#") or not _GOES_ON.match(below):
+            continue
+        span = Span(number, match.start(1), len(text))
+        one = scene.tell(
+            "SL252",
+            "error",
+            "the command ends here: a blank stands behind the backslash",
+            (f"line {number + 1} is a command of its own for the shell",),
+            "take away the blanks at the end of the line",
+            span,
+        )
+        yield dataclasses.replace(one, edits=(Edit(Span(number, match.start(1) + 1, len(text)), ""),))
 
 
 def missing_signal(scene: Scene) -> Iterator[Remark]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from safelaunch.settings.lint.jobs import fix
 from tests.unit.settings.lint.jobs.test_words import ONE, only, said
 
 
@@ -183,3 +184,34 @@ def test_what_a_step_asks_for_counts_too() -> None:
     text = BATCH + RANKS.format("$SLURM_NTASKS_PER_NODE")
     assert codes(text, "a.sbatch") == []
     assert codes(text.replace(" --ntasks-per-node=1", ""), "a.sbatch") == ["SL251"]
+
+
+@pytest.mark.parametrize(
+    ("line", "below"),
+    [
+        ("torchrun --standalone \\ ", "  --nproc-per-node=8 \\\n  t.py"),
+        ("NCCL_DEBUG=WARN \\\t ", "python t.py"),
+        ("A=1 \\ ", "B=2 ./run"),
+    ],
+)
+def test_a_blank_behind_the_backslash_ends_the_command(line: str, below: str) -> None:
+    text = f"{line}\n{below}\n"
+    one = only(text, name="job.sh")
+    assert (one.finding.code, one.line) == ("SL252", 1)
+    mended = fix.apply(text, one.edits)
+    assert mended == f"{line.rstrip()}\n{below}\n"
+    assert codes(mended) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("# torchrun a \\ \n# --b\npython t.py\n", "a.sh"),
+        ("echo hello\\ \npython t.py\n", "a.sh"),
+        ("ls a\\\\ \n", "a.sh"),
+        ("printf '%s' a \\ \nls\n", "a.sh"),
+        ("FROM x\nRUN A=1 \\ \n  B=2 ./run\n", "Dockerfile"),  # Docker's parser takes the blank away
+    ],
+)
+def test_a_blank_that_ends_nothing_of_a_launch_is_left(text: str, name: str) -> None:
+    assert "SL252" not in codes(text, name)
