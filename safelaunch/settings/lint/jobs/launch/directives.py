@@ -35,8 +35,9 @@ def remarks(scene: Scene, severity: Mapping[str, str]) -> Iterator[Remark]:
 def unread_directive(scene: Scene) -> Iterator[Remark]:
     """sbatch does not heed a #SBATCH line, or takes it otherwise than it was meant.
 
-    sbatch reads these lines up to the first command and no further: the job then has one node, and no GPU. And it
-    fills in no variables: `#SBATCH --nodes=$N` is an error, `--output=$HOME/log` a file of that very name.
+    sbatch reads these lines up to the first command and no further: the job then has one node, and no GPU. A file with
+    an empty line above `#!` it does not take. And it fills in no variables: `#SBATCH --nodes=$N` is an error,
+    `--output=$HOME/log` a file of that very name.
 
     How it is concluded: by the lines of the file. Templates, by their names or by `{{`, are left alone, and so are
     lines that a script writes into another one.
@@ -47,6 +48,7 @@ def unread_directive(scene: Scene) -> Iterator[Remark]:
     lines = scene.job.lines
     if _TEMPLATE_NAME.search(scene.job.path.rpartition("/")[2]):
         return
+    yield from _no_first_line(scene)
     first = next((at for at, text in enumerate(lines, 1) if text.strip() and not text.lstrip().startswith("#")), 0)
     if first and _TEMPLATE.search(lines[first - 1]):
         first = 0
@@ -71,6 +73,21 @@ def unread_directive(scene: Scene) -> Iterator[Remark]:
                 "write the value, or give the option to sbatch on its command line",
                 remark.text(lines, line, match[0]),
             )
+
+
+def _no_first_line(scene: Scene) -> Iterator[Remark]:
+    """Blank lines above `#!`: sbatch refuses such a file."""
+    lines = scene.job.lines
+    at = next((at for at, text in enumerate(lines, 1) if text.strip()), 1)
+    if at > 1 and lines[at - 1].startswith("#!"):
+        yield scene.tell(
+            "SL250",
+            "error",
+            "sbatch does not take this for a batch script: its first line is empty",
+            (),
+            f"move line {at} to the top",
+            remark.whole(lines, at),
+        )
 
 
 def variable_not_set(scene: Scene) -> Iterator[Remark]:

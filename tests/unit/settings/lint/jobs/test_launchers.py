@@ -130,6 +130,12 @@ def test_what_stands_below_the_first_command_is_not_read_by_sbatch() -> None:
     assert "on line 4" in one.finding.summary
 
 
+def test_a_batch_script_begins_with_its_first_line() -> None:
+    one = only(f"\n\n{BATCH}srun python t.py\n")
+    assert (one.finding.code, one.line) == ("SL250", 3)
+    assert codes(f"#SBATCH --nodes=1\n{BATCH}srun python t.py\n", "a.sbatch") == []
+
+
 @pytest.mark.parametrize(
     ("line", "variable"),
     [

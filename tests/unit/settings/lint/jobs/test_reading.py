@@ -89,3 +89,24 @@ def test_a_limit_that_nobody_watches_is_told_as_such_whatever_it_is() -> None:
     )
     one = only(text, name="a.sh", torch="2.13")
     assert (one.finding.code, one.finding.severity) == ("SL215", "warning")
+
+
+def test_a_function_of_ones_own_around_ssh_runs_what_ssh_would() -> None:
+    text = '_ssh "$host" "\n  export NCCL_TIMEOUT=5\n  python t.py\n"\n'
+    assert codes(text, "a.sh") == ["SL211"]
+
+
+@pytest.mark.parametrize("value", ["NONE", "ERROR", "error"])
+def test_rccl_has_levels_of_its_own(value: str) -> None:
+    text = f"export NCCL_DEBUG={value}\npython t.py\n"
+    assert codes(text, "a.sh") == ["SL213"]
+    assert codes(f"export HIP_VISIBLE_DEVICES=0\n{text}", "a.sh") == []
+
+
+def test_a_name_that_nccl_does_not_know_may_be_one_of_rccl() -> None:
+    text = "export NCCL_SOME_COPY_ENABLE=1\npython t.py\n"
+    assert only(text, name="a.sh").finding.severity == "warning"
+    one = only(f"module load rocm\n{text}", name="a.sh").finding
+    assert (one.code, one.severity) == ("SL210", "note")
+    assert "RCCL has names of its own" in one.because[-1]
+    assert codes("module load rocm\nexport NCCL_BOOTSTRAP_BIDIR_ALLGATHER=0\npython t.py\n", "a.sh") == []
