@@ -221,3 +221,23 @@ def test_a_blank_behind_the_backslash_ends_the_command(line: str, below: str) ->
 )
 def test_a_blank_that_ends_nothing_of_a_launch_is_left(text: str, name: str) -> None:
     assert "SL252" not in codes(text, name)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "given", "severity"),
+    [
+        (2, "--num_machines 2 --num_processes 8", "warning"),  # as many as one machine has
+        (2, "--num_machines=$SLURM_NNODES --num_processes=8", "warning"),
+        (2, "--num_machines 2 --num_processes 16", ""),
+        (2, "--num_machines 2 --num_processes 32", "error"),
+        (2, "--num_machines 2 --num_processes $N", ""),
+        (1, "--num_processes 8", ""),
+        (1, "--num_processes 7", ""),  # one GPU may be for something else
+        (1, "--num_processes 9", "error"),
+    ],
+)
+def test_accelerate_counts_the_ranks_of_all_machines(nodes: int, given: str, severity: str) -> None:
+    head = f"#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+    found = said(head + f"srun accelerate launch --main_process_ip $HEAD {given} t.py\n", name="a.sbatch")
+    assert [(one.finding.code, one.finding.severity) for one in found] == ([("SL240", severity)] if severity else [])
+    assert all(f"write --num_processes={nodes * 8}" == one.finding.remedy for one in found)
